@@ -1,0 +1,43 @@
+// Python bindings of hexforge._native.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <stdexcept>
+
+#include "kernels.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+using Accumulators = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Multipliers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename Out>
+void requantize_into(Accumulators accumulators, Multipliers multipliers,
+                     nb::ndarray<Out, nb::ndim<2>, nb::c_contig, nb::device::cpu> out, std::int64_t zero_point,
+                     std::int64_t low, std::int64_t high) {
+  const std::size_t rows = accumulators.shape(0), channels = accumulators.shape(1);
+  if (multipliers.shape(0) != channels || out.shape(0) != rows || out.shape(1) != channels) {
+    throw std::invalid_argument("requantize: shapes of accumulators, multipliers and out do not agree");
+  }
+  nb::gil_scoped_release release;
+  hexforge::requantize<Out>(accumulators.data(), multipliers.data(), out.data(), rows, channels, zero_point, low,
+                            high);
+}
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+  module.doc() = "Native kernels of hexforge.";
+  const char* doc =
+      "out[r, c] = clamp(round_half_even(accumulators[r, c] * multipliers[c]) + zero_point, low, high)";
+  module.def("requantize", &requantize_into<std::uint8_t>, nb::arg("accumulators"), nb::arg("multipliers"),
+             nb::arg("out"), nb::arg("zero_point"), nb::arg("low"), nb::arg("high"), doc);
+  module.def("requantize", &requantize_into<std::int8_t>, nb::arg("accumulators"), nb::arg("multipliers"),
+             nb::arg("out"), nb::arg("zero_point"), nb::arg("low"), nb::arg("high"), doc);
+  module.def("requantize", &requantize_into<std::uint16_t>, nb::arg("accumulators"), nb::arg("multipliers"),
+             nb::arg("out"), nb::arg("zero_point"), nb::arg("low"), nb::arg("high"), doc);
+  module.def("requantize", &requantize_into<std::int16_t>, nb::arg("accumulators"), nb::arg("multipliers"),
+             nb::arg("out"), nb::arg("zero_point"), nb::arg("low"), nb::arg("high"), doc);
+}

@@ -1,0 +1,31 @@
+// Requantization: float64 accumulators times one scale per channel, to saturated integers, ties to even.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels.h"
+
+namespace hexforge {
+
+template <typename Out>
+void requantize(const double* accumulators, const double* multipliers, Out* out, std::size_t rows,
+                std::size_t channels, std::int64_t zero_point, std::int64_t low, std::int64_t high) {
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t channel = 0; channel < channels; ++channel) {
+      const std::size_t i = row * channels + channel;
+      const double steps = std::nearbyint(accumulators[i] * multipliers[channel]) + static_cast<double>(zero_point);
+      out[i] = static_cast<Out>(std::clamp(steps, static_cast<double>(low), static_cast<double>(high)));
+    }
+  }
+}
+
+template void requantize<std::uint8_t>(const double*, const double*, std::uint8_t*, std::size_t, std::size_t,
+                                       std::int64_t, std::int64_t, std::int64_t);
+template void requantize<std::int8_t>(const double*, const double*, std::int8_t*, std::size_t, std::size_t,
+                                      std::int64_t, std::int64_t, std::int64_t);
+template void requantize<std::uint16_t>(const double*, const double*, std::uint16_t*, std::size_t, std::size_t,
+                                        std::int64_t, std::int64_t, std::int64_t);
+template void requantize<std::int16_t>(const double*, const double*, std::int16_t*, std::size_t, std::size_t,
+                                       std::int64_t, std::int64_t, std::int64_t);
+
+}  // namespace hexforge

@@ -1,0 +1,1 @@
+"""hexforge: the Snapdragon NPU stack on any computer."""

@@ -1,0 +1,35 @@
+"""Errors, few, each named for who must act. A message says where, what, and what would work."""
+
+from __future__ import annotations
+
+
+class HexforgeError(Exception):
+    """Any error hexforge raises on purpose; `code` is the QNN numeric code where QNN has one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ModelError(HexforgeError):
+    """The model is wrong or unsupported as it stands: fix the model."""
+
+
+class CallError(HexforgeError, ValueError):
+    """An argument, option or input is wrong: fix the call."""
+
+
+class UnsupportedError(HexforgeError):
+    """The backend refuses something: pick another backend, or allow fallback."""
+
+
+class CapacityError(HexforgeError):
+    """Something does not fit: make it smaller."""
+
+
+class FormatError(HexforgeError):
+    """A file is damaged or not what it claims to be: get another file."""
+
+    def __init__(self, message: str, offset: int | None = None, code: int | None = None) -> None:
+        super().__init__(message if offset is None else f"{message} (at byte {offset})", code)
+        self.offset = offset

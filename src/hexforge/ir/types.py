@@ -1,0 +1,193 @@
+"""Data types, encodings and tensor types: frozen leaves of the IR."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from hexforge.errors import ModelError
+
+Array = NDArray[Any]
+
+
+class DType(enum.Enum):
+    """Element type of a tensor; fixed-point is an integer type plus an encoding."""
+
+    INT4 = "int4"
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    UINT4 = "uint4"
+    UINT8 = "uint8"
+    UINT16 = "uint16"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+    BOOL = "bool"
+
+    @property
+    def bits(self) -> int:
+        """Width of one element as QNN stores it."""
+        return 8 if self is DType.BOOL else int(self.value.lstrip("bfuinloat"))
+
+    @property
+    def is_float(self) -> bool:
+        """True for float16, bfloat16 and float32."""
+        return "float" in self.value
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers, not for bool."""
+        return "int" in self.value
+
+    @property
+    def is_signed(self) -> bool:
+        """True for signed integers and floats."""
+        return not self.value.startswith("u") and self is not DType.BOOL
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy (or ml_dtypes) type that holds one element."""
+        return _NUMPY[self]
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest integer of an integer type."""
+        if not self.is_integer:
+            raise TypeError(f"{self.value} has no integer range")
+        return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.is_signed else (0, (1 << self.bits) - 1)
+
+    @classmethod
+    def of(cls, dtype: Any) -> DType:
+        """The DType of a numpy dtype; ModelError for a type QNN has no tensor of."""
+        found = _FROM_NUMPY.get(np.dtype(dtype))
+        if found is None:
+            raise ModelError(f"QNN has no tensor data type for {np.dtype(dtype).name}")
+        return found
+
+    def qnn_name(self, fixed_point: bool = False) -> str:
+        """QNN's name, e.g. QNN_DATATYPE_UFIXED_POINT_8."""
+        if self is DType.BOOL:
+            return "QNN_DATATYPE_BOOL_8"
+        if self.is_float:
+            return f"QNN_DATATYPE_{'BFLOAT' if self is DType.BFLOAT16 else 'FLOAT'}_{self.bits}"
+        sign = "" if self.is_signed else "U"
+        if fixed_point:
+            return f"QNN_DATATYPE_{sign or 'S'}FIXED_POINT_{self.bits}"
+        return f"QNN_DATATYPE_{sign}INT_{self.bits}"
+
+
+_NUMPY: dict[DType, np.dtype[Any]] = {
+    d: np.dtype(getattr(ml_dtypes, d.value)) if d.value in ("int4", "uint4", "bfloat16") else np.dtype(d.value)
+    for d in DType
+}
+_FROM_NUMPY = {v: k for k, v in _NUMPY.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOffset:
+    """One scale and offset for the tensor: real = scale * (q + offset); offset = -zero_point."""
+
+    scale: float
+    offset: int = 0
+    bitwidth: int = 0  # 0: all bits of the data type; otherwise values use only this many (QNN's BW_ encodings)
+
+    @property
+    def qnn_name(self) -> str:
+        """QNN's name of this encoding."""
+        return "QNN_QUANTIZATION_ENCODING_" + ("BW_SCALE_OFFSET" if self.bitwidth else "SCALE_OFFSET")
+
+
+@dataclass(frozen=True, slots=True)
+class AxisScaleOffset:
+    """One scale and offset per slice along `axis`."""
+
+    axis: int
+    scales: tuple[float, ...]
+    offsets: tuple[int, ...]
+    bitwidth: int = 0
+
+    @property
+    def qnn_name(self) -> str:
+        """QNN's name of this encoding."""
+        return "QNN_QUANTIZATION_ENCODING_" + ("BW_AXIS_SCALE_OFFSET" if self.bitwidth else "AXIS_SCALE_OFFSET")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockwiseExpansion:
+    """LPBQ: a float scale per slice along `axis` times a small integer scale per block within the slice.
+
+    The other axis of the (two-dimensional view of the) weight is cut into `len(block_scales) / len(scales)` blocks;
+    `block_scales` lists them slice by slice. real = scales[c] * block_scales[c][b] * (q + offsets[c]).
+    """
+
+    axis: int
+    block_axis: int
+    scales: tuple[float, ...]
+    offsets: tuple[int, ...]
+    block_scales: tuple[int, ...]
+    bitwidth: int = 4
+    block_scale_bitwidth: int = 4
+
+    @property
+    def qnn_name(self) -> str:
+        """QNN's name of this encoding."""
+        return "QNN_QUANTIZATION_ENCODING_BLOCKWISE_EXPANSION"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A float scale and offset per block; `block_shape` divides the tensor's shape, blocks in row-major order."""
+
+    block_shape: tuple[int, ...]
+    scales: tuple[float, ...]
+    offsets: tuple[int, ...]
+    bitwidth: int = 0
+
+    @property
+    def qnn_name(self) -> str:
+        """QNN's name of this encoding."""
+        return "QNN_QUANTIZATION_ENCODING_BLOCK"
+
+
+Encoding = ScaleOffset | AxisScaleOffset | BlockwiseExpansion | Block
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type, shape and, for fixed point, encoding of a tensor."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    encoding: Encoding | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor as QNN stores it (4-bit types packed two to a byte)."""
+        return (self.size * self.dtype.bits + 7) // 8
+
+    @property
+    def qnn_dtype(self) -> str:
+        """QNN's data type name, fixed-point where there is an encoding."""
+        return self.dtype.qnn_name(self.encoding is not None)
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        """The same element type and encoding in another shape."""
+        return TensorType(self.dtype, shape, self.encoding)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"

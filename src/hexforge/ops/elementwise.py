@@ -1,0 +1,208 @@
+"""Elementwise ops: unary, binary, comparison, logical and select, rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hexforge.errors import ModelError
+from hexforge.ir import Array, Call, DType, Param, TensorType, Work, define, per_element
+from hexforge.ops import rules
+
+
+def broadcast(call: Call, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The numpy-broadcast of shapes; ModelError naming them if they do not fit."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise call.fail(f"shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast") from None
+
+
+def same_dtype(call: Call, *indices: int) -> DType:
+    """The one data type of the given inputs; fixed-point inputs may differ among themselves."""
+    types = [call.input(i) for i in indices]
+    plain = {t.dtype for t in types if t.encoding is None}
+    if len(plain) > 1:
+        raise call.fail(f"inputs have different data types: {', '.join(sorted(d.value for d in plain))}")
+    return types[0].dtype if not plain else plain.pop()
+
+
+def _infer_unary(call: Call) -> tuple[TensorType, ...]:
+    return (TensorType(call.input(0).dtype, call.input(0).shape),)
+
+
+def _infer_binary(call: Call) -> tuple[TensorType, ...]:
+    return (TensorType(same_dtype(call, 0, 1), broadcast(call, call.input(0).shape, call.input(1).shape)),)
+
+
+def _infer_predicate(call: Call) -> tuple[TensorType, ...]:
+    return (TensorType(DType.BOOL, _infer_binary(call)[0].shape),)
+
+
+def _work_predicate(call: Call) -> Work:
+    return Work(lanes=call.out().size)
+
+
+def _wrap(function: Callable[..., Any]) -> Callable[..., Array]:
+    def reference(call: Call, *arrays: Array) -> Array:
+        return np.asarray(function(*arrays))
+
+    return reference
+
+
+def trunc_mod(a: Array, b: Array) -> Array:
+    """C's remainder: sign of the dividend."""
+    return np.fmod(a, b)
+
+
+def divide(a: Array, b: Array) -> Array:
+    """Division; integers truncate towards zero, and x / 0 is 0 there."""
+    if not np.issubdtype(a.dtype, np.integer):
+        return np.divide(a, b)
+    safe = np.where(b == 0, 1, b)
+    quotient = a // safe
+    toward_zero = quotient + ((a % safe != 0) & ((a < 0) != (safe < 0)))
+    return np.where(b == 0, 0, toward_zero)
+
+
+def power(a: Array, b: Array) -> Array:
+    """a to the power of b in a's type; negative integer exponents go through float64."""
+    if np.issubdtype(a.dtype, np.integer):
+        if np.issubdtype(b.dtype, np.integer) and (b >= 0).all():
+            return np.power(a, b.astype(a.dtype))
+        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+    return np.power(a, b.astype(a.dtype))
+
+
+def _infer_power(call: Call) -> tuple[TensorType, ...]:
+    return (TensorType(call.input(0).dtype, broadcast(call, call.input(0).shape, call.input(1).shape)),)
+
+
+# name, function, lookups per element (0: a plain vector operation)
+_UNARY: tuple[tuple[str, Callable[..., Any], int], ...] = (
+    ("Abs", np.abs, 0),
+    ("Asin", np.arcsin, 1),
+    ("Atan", np.arctan, 1),
+    ("Ceil", np.ceil, 0),
+    ("Cos", np.cos, 1),
+    ("Exp", np.exp, 1),
+    ("Floor", np.floor, 0),
+    ("Log", np.log, 1),
+    ("Neg", np.negative, 0),
+    ("Not", np.logical_not, 0),
+    ("Round", np.rint, 0),
+    ("Rsqrt", lambda x: 1 / np.sqrt(x), 1),
+    ("Sign", np.sign, 0),
+    ("Sin", np.sin, 1),
+    ("SquareRoot", np.sqrt, 1),
+    ("Softplus", lambda x: np.logaddexp(x, 0), 1),
+)
+for _name, _function, _lookups in _UNARY:
+    define(
+        f"ElementWise{_name}",
+        "in",
+        infer=_infer_unary,
+        reference=_wrap(_function),
+        work=per_element(lanes=1 - _lookups, lookups=_lookups),
+        quant=rules.NEVER if _name == "Not" else rules.OWN,
+        doc=f"{_name} of each element.",
+    )
+
+_BINARY: tuple[tuple[str, Callable[..., Any]], ...] = (
+    ("Add", np.add),
+    ("Subtract", np.subtract),
+    ("Multiply", np.multiply),
+    ("Divide", divide),
+    ("FloorDiv", np.floor_divide),
+    ("Fmod", trunc_mod),
+    ("Mod", np.mod),
+    ("Maximum", np.maximum),
+    ("Minimum", np.minimum),
+    ("Power", power),
+    ("SquaredDifference", lambda a, b: np.square(a - b)),
+)
+for _name, _function in _BINARY:
+    define(
+        f"ElementWise{_name}",
+        "in0 in1",
+        infer=_infer_power if _name == "Power" else _infer_binary,
+        reference=_wrap(_function),
+        work=per_element(lookups=1) if _name in ("Power", "Divide") else per_element(),
+        quant=rules.OWN,
+        doc=f"{_name} of two broadcast tensors.",
+    )
+
+_PREDICATE: tuple[tuple[str, Callable[..., Any]], ...] = (
+    ("Equal", np.equal),
+    ("NotEqual", np.not_equal),
+    ("Greater", np.greater),
+    ("GreaterEqual", np.greater_equal),
+    ("Less", np.less),
+    ("LessEqual", np.less_equal),
+    ("And", np.logical_and),
+    ("Or", np.logical_or),
+    ("Xor", np.logical_xor),
+)
+for _name, _function in _PREDICATE:
+    define(
+        f"ElementWise{_name}",
+        "in0 in1",
+        infer=_infer_predicate,
+        reference=_wrap(_function),
+        work=_work_predicate,
+        quant=rules.NEVER,
+        doc=f"{_name} of two broadcast tensors, as booleans.",
+    )
+
+
+def _infer_select(call: Call) -> tuple[TensorType, ...]:
+    if call.input(0).dtype is not DType.BOOL:
+        raise ModelError(f"ElementWiseSelect: the condition is {call.input(0).dtype.value}, not bool")
+    shapes = (call.input(i).shape for i in range(3))
+    return (TensorType(same_dtype(call, 1, 2), broadcast(call, *shapes)),)
+
+
+define(
+    "ElementWiseSelect",
+    "in0 in1 in2",
+    infer=_infer_select,
+    reference=lambda call, condition, a, b: np.where(condition, a, b),
+    work=per_element(),
+    quant=rules.SELECT,
+    doc="in1 where in0 is true, else in2, broadcast.",
+)
+
+_NEURON = {
+    "ELU": 0, "GELU": 1, "HARD_SIGMOID": 2, "HARD_SWISH": 3, "RELU": 4, "RELU_MIN_MAX": 5, "SIGMOID": 6,
+    "SOFTPLUS": 7, "TANH": 8,
+}  # fmt: skip
+
+
+def _neuron(call: Call, x: Array) -> Array:
+    match call["operation"]:
+        case 0:
+            return np.where(x > 0, x, call["alpha"] * np.expm1(np.minimum(x, 0)))
+        case 2:
+            return np.clip(call["alpha"] * x + call["beta"], 0, 1)
+        case 7:
+            return np.logaddexp(call["beta"] * x, 0) / call["beta"]
+        case other:
+            raise call.fail(f"operation {other} has an op of its own")
+
+
+define(
+    "ElementWiseNeuron",
+    "in",
+    params=(
+        Param("operation", "uint32", choices=_NEURON),
+        Param("alpha", "float32", default=1.0),
+        Param("beta", "float32", default=1.0),
+    ),
+    infer=_infer_unary,
+    reference=_neuron,
+    work=per_element(lanes=0, lookups=1),
+    quant=rules.OWN,
+    doc="An activation chosen by `operation`: ELU, HARD_SIGMOID (clip(alpha x + beta)), SOFTPLUS.",
+)
