@@ -1,3 +1,7 @@
-"""The QNN op set. Importing this package fills the op table."""
+"""The QNN op set, one module per family. Importing this package fills the op table."""
 
-from hexforge.ops import elementwise as elementwise
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,73 @@
+"""Place: try every unit on a backend, and build the graphs of those it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from hexforge.errors import HexforgeError
+from hexforge.frontends.onnx import ops as _ops  # noqa: F401 - fills the registry
+from hexforge.frontends.onnx.build import TRANSLATORS, Builder, Refusal, Translator
+from hexforge.frontends.onnx.fuse import FUSED
+from hexforge.frontends.onnx.unit import Unit
+from hexforge.ir import Encoding, Graph, Node
+from hexforge.ir.verify import verify
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """Where a unit goes: on the backend, or not, with the reason."""
+
+    unit: Unit
+    reason: str | None
+    ops: tuple[str, ...]
+    """QNN op names the unit becomes, empty where it was refused before any was written."""
+
+    @property
+    def taken(self) -> bool:
+        """True where the backend takes the unit."""
+        return self.reason is None
+
+
+def translator(unit: Unit) -> Translator:
+    """The function that writes a unit; Refusal if there is none."""
+    found = FUSED.get(unit.kind) if unit.kind not in ("node", "qdq") else TRANSLATORS.get(unit.op)
+    if found is None:
+        raise Refusal(f"QNN EP has no op builder for {unit.op}; rewrite it with ops that have one (hexforge ops)")
+    return found
+
+
+def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> list[Placement]:
+    """Try each unit by itself; a unit that reads a tensor with another encoding than its first user is refused."""
+    encodings: dict[str, Encoding | None] = {}
+    return [_place(unit, unsupported, encodings) for unit in units]
+
+
+def _place(
+    unit: Unit, unsupported: Callable[[Node], str | None], encodings: dict[str, Encoding | None]
+) -> Placement:
+    graph = Graph(unit.target.name or "unit")
+    builder = Builder(graph)
+    try:
+        written = translator(unit)
+        for operand in (*unit.inputs, *unit.outputs):
+            if operand is not None and operand.value.const_value is None:
+                name = operand.value.name or ""
+                if encodings.setdefault(name, operand.encoding) != operand.encoding:
+                    raise Refusal(f"tensor {name!r} is used with two different encodings")
+        builder.translate(unit, written)
+        builder.close(o.value.name or "" for o in unit.outputs if o is not None)
+        verify(graph)
+    except (Refusal, HexforgeError) as error:
+        return Placement(unit, str(error), ())
+    names = tuple(node.op.name for node in graph)
+    reasons = [f"{node.op.name}: {reason}" for node in graph if (reason := unsupported(node)) is not None]
+    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, names)
+
+
+def build(units: Iterable[Unit], name: str, outputs: Iterable[str]) -> Graph:
+    """One graph of units that were placed together; `outputs` name the tensors read from outside."""
+    builder = Builder(Graph(name))
+    for unit in units:
+        builder.translate(unit, translator(unit))
+    return builder.close(outputs)

@@ -1,0 +1,40 @@
+"""A sample of an op: inputs, parameters and the outputs it must give. Every op of the table has at least one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hexforge.ir import DType, Graph, Node, Role, TensorType
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`expected` arrays also declare the outputs' types and shapes."""
+
+    op: str
+    inputs: Sequence[np.ndarray | None]
+    expected: Sequence[np.ndarray]
+    params: dict[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+    def node(self) -> Node:
+        """The sample as a node of a graph of its own."""
+        graph = Graph("sample")
+        ins = [
+            None if a is None else graph.value(f"in{i}", TensorType(DType.of(a.dtype), a.shape), Role.APP_WRITE)
+            for i, a in enumerate(self.inputs)
+        ]
+        outs = [
+            graph.value(f"out{i}", TensorType(DType.of(a.dtype), a.shape), Role.APP_READ)
+            for i, a in enumerate(self.expected)
+        ]
+        return graph.node(self.op, ins, outs, **self.params)
+
+
+def f32(values: Any) -> np.ndarray:
+    """A float32 array."""
+    return np.asarray(values, np.float32)

@@ -1,0 +1,1 @@
+"""Samples, one module per op family, each with a list SAMPLES."""
