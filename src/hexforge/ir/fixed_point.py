@@ -89,7 +89,8 @@ def quantize(real: Array, type: TensorType) -> Array:
         steps = np.rint(real.astype(working, copy=False) / scale_array(type.encoding, type.shape).astype(working))
     steps = np.nan_to_num(steps.astype(np.float64, copy=False), nan=0.0)
     steps = steps - offset_array(type.encoding, type.shape)
-    return np.clip(steps, low, high).astype(np.int64).astype(type.dtype.numpy)
+    saturated: Array = np.clip(steps, low, high).astype(np.int64).astype(type.dtype.numpy)
+    return saturated
 
 
 def permuted(encoding: Encoding | None, perm: tuple[int, ...]) -> Encoding | None:
@@ -102,7 +103,7 @@ def permuted(encoding: Encoding | None, perm: tuple[int, ...]) -> Encoding | Non
                 perm.index(encoding.axis), perm.index(encoding.block_axis), encoding.scales, encoding.offsets,
                 encoding.block_scales, encoding.bitwidth, encoding.block_scale_bitwidth,
             )  # fmt: skip
-        case Block(block_shape=block_shape, scales=scales, offsets=offsets, bitwidth=bitwidth):
+        case Block():
             # The number of blocks along each axis is not in the encoding; blocks are only ever permuted with a shape.
             raise ValueError("use permuted_type for block encodings")
         case _:

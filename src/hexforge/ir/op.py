@@ -142,11 +142,12 @@ class Op:
         known = {p.name: p for p in self.params}
         unknown = [name for name in params if name not in known]
         if unknown:
-            raise ModelError(f"{self.name}: no parameter named {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+            has = ', '.join(known) or 'none'
+            raise ModelError(f"{self.name}: no parameter named {', '.join(unknown)}; it has {has}")
         missing = [p.name for p in self.params if p.required and p.name not in params]
         if missing:
             raise ModelError(f"{self.name}: parameter {', '.join(missing)} is missing")
-        return {p.name: _frozen(params[p.name] if p.name in params else p.default) for p in self.params}
+        return {p.name: _frozen(params.get(p.name, p.default)) for p in self.params}
 
 
 def _frozen(value: Any) -> ParamValue:

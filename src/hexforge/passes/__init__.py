@@ -1,0 +1,9 @@
+"""Neutral rewrites: a graph in, the same numbers out, with less to do."""
+
+from hexforge.passes.clean import clean
+from hexforge.passes.rewrite import Observe, Pass, run
+
+NEUTRAL: tuple[Pass, ...] = (clean,)
+"""The passes every backend's graph goes through, in order."""
+
+__all__ = ["NEUTRAL", "Observe", "Pass", "run"]

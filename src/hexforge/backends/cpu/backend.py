@@ -1,0 +1,31 @@
+"""The cpu backend: runs the reference of each op, float and fixed point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hexforge.backends.cpu.program import CpuProgram
+from hexforge.ir import Graph, Node
+from hexforge.ir.verify import verify
+
+if TYPE_CHECKING:
+    from hexforge.options import ProviderOptions
+
+
+class CpuBackend:
+    """Runs every op of the table in every data type."""
+
+    name = "cpu"
+
+    def __init__(self, options: ProviderOptions | None = None) -> None:
+        self.options = options
+
+    def unsupported(self, node: Node) -> str | None:
+        """None: what the op table defines, this backend runs."""
+        return None
+
+    def compile(self, graph: Graph) -> CpuProgram:
+        """A program of the graph's nodes in order."""
+        graph.sort()
+        verify(graph)
+        return CpuProgram(graph)
