@@ -1,0 +1,358 @@
+"""Options: string key-values at the border, frozen dataclasses inside; `parse` and `pairs` are inverses.
+
+A table of options is a frozen dataclass whose fields are made by `flag`, `choice`, `integer`, `numbers`, `text` and
+`texts`: each says how the option is written, what it does, and, where it changes nothing here, why (`effect`).
+Listings and documentation derive from `table()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from hexforge.errors import CallError
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How one option is written and what it does."""
+
+    key: str
+    kind: str
+    """flag, choice, integer, numbers (comma list of integers), text or texts (comma list)."""
+    default: Any
+    doc: str
+    effect: str | None = None
+    """None where the option is used, else why it changes nothing here."""
+    choices: tuple[str, ...] = ()
+    low: int | None = None
+    high: int | None = None
+    pattern: str = ""
+    form: str = ""
+    """What a text must look like, in words, where `pattern` checks it."""
+
+    @property
+    def expects(self) -> str:
+        """The accepted values, in words."""
+        if self.kind == "flag":
+            return "0 or 1"
+        if self.choices:
+            listed = self.choices[0] if len(self.choices) == 1 else f"one of {', '.join(self.choices)}"
+            return f"a comma list of {listed.removeprefix('one of ')}" if self.kind == "numbers" else listed
+        if self.kind in ("integer", "numbers"):
+            bounds = "" if self.low is None else f" of at least {self.low}"
+            bounds = bounds if self.high is None else f" from {self.low} to {self.high}"
+            return f"an integer{bounds}" + (", or a comma list of them" if self.kind == "numbers" else "")
+        return self.form or "a text"
+
+    def read(self, text: str) -> Any:
+        """The value written as `text`; ValueError saying what is expected."""
+        if self.kind == "flag":
+            if text not in ("0", "1"):
+                raise ValueError(f"expected {self.expects}")
+            return text == "1"
+        if self.kind == "choice":
+            found = {c.lower(): c for c in self.choices}.get(text.lower())
+            if found is None:
+                raise ValueError(f"expected {self.expects}{did_you_mean(text, self.choices)}")
+            return found
+        if self.kind in ("integer", "numbers"):
+            parts = [text] if self.kind == "integer" else text.split(",")
+            numbers = tuple(self._number(part.strip()) for part in parts)
+            return numbers[0] if self.kind == "integer" else numbers
+        items = (text,) if self.kind == "text" else tuple(part.strip() for part in text.split(",")) if text else ()
+        if self.pattern and not all(re.fullmatch(self.pattern, item) for item in items):
+            raise ValueError(f"expected {self.expects}")
+        return text if self.kind == "text" else items or self.default
+
+    def _number(self, text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text) or (self.choices and str(int(text)) not in self.choices):
+            raise ValueError(f"expected {self.expects}")
+        number = int(text)
+        if (self.low is not None and number < self.low) or (self.high is not None and number > self.high):
+            raise ValueError(f"expected {self.expects}")
+        return number
+
+    def write(self, value: Any) -> str:
+        """The text of a value."""
+        if self.kind == "flag":
+            return str(int(value))
+        return ",".join(map(str, value)) if self.kind in ("numbers", "texts") else str(value)
+
+
+def _make(kind: str, default: Any, doc: str, effect: str | None, key: str = "", **more: Any) -> Any:
+    spec = {"kind": kind, "doc": doc, "effect": effect, "key": key, **more}
+    return dataclasses.field(default=default, metadata={"option": spec})
+
+
+def flag(default: bool, doc: str, effect: str | None = None, key: str = "") -> Any:
+    """A field for an option that is 0 or 1."""
+    return _make("flag", default, doc, effect, key)
+
+
+def choice(choices: str, doc: str, effect: str | None = None, key: str = "", default: str | None = None) -> Any:
+    """A field for one of some words, the first of them the default."""
+    words = tuple(choices.split())
+    return _make("choice", words[0] if default is None else default, doc, effect, key, choices=words)
+
+
+def integer(
+    default: int | None, doc: str, effect: str | None = None, key: str = "", low: int = 0, high: int | None = None
+) -> Any:
+    """A field for an integer."""
+    return _make("integer", default, doc, effect, key, low=low, high=high)
+
+
+def numbers(default: int, doc: str, effect: str | None = None, key: str = "", choices: str = "", low: int = 0) -> Any:
+    """A field for an integer or a comma list of them."""
+    return _make("numbers", (default,), doc, effect, key, choices=tuple(choices.split()), low=low)
+
+
+def text(doc: str, effect: str | None = None, key: str = "", default: str = "") -> Any:
+    """A field for free text, such as a path."""
+    return _make("text", default, doc, effect, key)
+
+
+def texts(default: tuple[str, ...], pattern: str, form: str, doc: str, effect: str | None = None, key: str = "") -> Any:
+    """A field for a comma list of texts of one form."""
+    return _make("texts", default, doc, effect, key, pattern=pattern, form=form)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the nearest known word, or nothing."""
+    near = {k.lower(): k for k in known}
+    found = difflib.get_close_matches(str(word).lower(), near, n=1, cutoff=0.6)
+    return f"; did you mean {near[found[0]]!r}?" if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionTable:
+    """What every table of options can do."""
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "option"
+
+    @classmethod
+    def table(cls) -> tuple[Option, ...]:
+        """Every option, in the order of the fields."""
+        return tuple(_option(f) for f in dataclasses.fields(cls))
+
+    @classmethod
+    def parse(cls, pairs: Mapping[str, str]) -> Self:
+        """The options written as key-values; CallError listing every fault at once."""
+        known = {_option(f).key: f for f in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        faults: list[str] = []
+        for key, given in pairs.items():
+            if key not in known:
+                faults.append(f"unknown {cls.title()} {key!r}{did_you_mean(key, known) or cls._elsewhere(key)}")
+                continue
+            field = known[key]
+            try:
+                values[field.name] = _option(field).read(str(given).strip())
+            except ValueError as error:
+                faults.append(f"{cls.title()} {key!r} is {str(given)!r}: {error}")
+        parsed = cls(**values)
+        faults.extend(parsed._conflicts())
+        if faults:
+            raise CallError("\n".join(faults))
+        return parsed
+
+    def pairs(self) -> dict[str, str]:
+        """The key-values of every option that is not at its default; `parse` reads them back."""
+        found = {}
+        for field in dataclasses.fields(self):
+            option, value = _option(field), getattr(self, field.name)
+            if value != option.default:
+                found[option.key] = option.write(value)
+        return found
+
+    def notes(self) -> tuple[str, ...]:
+        """One line for each option that was set and changes nothing here: which, and why."""
+        effects = {o.key: o.effect for o in self.table()}
+        return tuple(
+            f"{self.title()} {key}={value} has no effect: {effects[key]}"
+            for key, value in self.pairs().items()
+            if effects[key] is not None
+        )
+
+    @classmethod
+    def _elsewhere(cls, key: str) -> str:
+        return ""
+
+    def _conflicts(self) -> list[str]:
+        return []
+
+
+def _option(field: dataclasses.Field[Any]) -> Option:
+    spec = dict(field.metadata["option"])
+    return Option(**{**spec, "key": spec["key"] or field.name, "default": field.default})
+
+
+BACKENDS = ("htp", "cpu", "gpu", "saver", "ir", "genie")
+_LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
+
+_HTP = "it configures the htp backend, which is not built yet; the cpu backend has nothing it could change"
+_CONTEXT = "it concerns context binaries, which are not built yet"
+_DUMP = "this dump is not written yet; `hexforge show` prints the graph"
+_PROFILE = "profiling is not built yet"
+_DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
+_IR = "the ir (DLC) backend is not built yet"
+_GENIE = "the genie path exists only on Windows on Snapdragon"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderOptions(OptionTable):
+    """The provider options of QNNExecutionProvider."""
+
+    backend_type: str = choice(" ".join(BACKENDS), "which backend runs the graphs")
+    backend_path: str = text("the backend by its library, e.g. libQnnCpu.so or QnnHtp.dll; excludes backend_type")
+    profiling_level: str = choice("off basic detailed optrace", "how much is profiled", _PROFILE)
+    profiling_file_path: str = text("csv file the profile is written to", _PROFILE)
+    rpc_control_latency: int = integer(0, "RPC control latency in µs", _HTP)
+    vtcm_mb: tuple[int, ...] = numbers(0, "VTCM size in MB, one per SoC; 0 leaves it to the backend", _HTP)
+    enable_vtcm_backup_buffer_sharing: bool = flag(False, "share the VTCM backup buffer between contexts", _CONTEXT)
+    htp_share_resource_optimization: str = choice(
+        "1", "share resources between contexts; only 1 can be given", _CONTEXT, default=""
+    )
+    htp_performance_mode: str = choice(
+        "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
+        "extreme_power_saver sustained_high_performance",
+        "clocks and sleep of the HTP",
+        _HTP,
+    )
+    qnn_saver_path: str = text("library of the Saver backend, which records calls instead", "saver is not built yet")
+    qnn_context_priority: str = choice(
+        "normal low normal_high high normal_low high_plus critical critical_plus", "priority of the context", _HTP
+    )
+    htp_graph_finalization_optimization_mode: int = integer(0, "effort spent on preparing graphs", _HTP, high=3)
+    soc_model: tuple[str, ...] = texts(
+        ("0",),
+        r"[0-9]+|[A-Za-z]+[0-9][A-Za-z0-9_-]*",
+        "a model number, a chip name such as SM8750, or a comma list of them",
+        "the chip, or chips, to prepare for; 0 is unknown",
+        _HTP,
+    )
+    htp_arch: tuple[int, ...] = numbers(0, "HTP architecture, one per SoC", _HTP, choices="0 68 69 73 75 79 81")
+    device_id: int = integer(0, "device that htp_arch speaks of", _HTP)
+    enable_htp_fp16_precision: bool = flag(False, "compute float32 models in float16", _HTP)
+    enable_htp_monolithic_lstm: bool = flag(False, "one LSTM op instead of one cell for each time step", _HTP)
+    enable_htp_fp16_clamp_overflow: bool = flag(False, "saturate float16 Conv overflow instead of NaN", _HTP)
+    enable_htp_matmul_lut: bool = flag(True, "allow the look-up-table MatMul kernel", _HTP)
+    enable_htp_spill_fill_buffer: bool = flag(False, "share the spill-fill buffer of several contexts", _CONTEXT)
+    offload_graph_io_quantization: bool = flag(
+        True, "leave Quantize of graph inputs and Dequantize of graph outputs to the CPU; 0 where fallback is disabled"
+    )
+    enable_block_quant_weight_optimization: bool = flag(False, "int4 block-quantized weights as LPBQ", _HTP)
+    enable_htp_shared_memory_allocator: bool = flag(False, "buffers shared with the HTP (rpcmem)", _DEVICE)
+    enable_dx12_shared_memory_allocator: bool = flag(False, "buffers shared with Direct3D 12", _DEVICE)
+    extended_udma: bool = flag(False, "64-bit uDMA, v81 and newer", _HTP)
+    op_packages: tuple[str, ...] = texts(
+        (),
+        r"[^:,]+:(?:[A-Za-z]:[\\/])?[^:,]+:[^:,]+(?::[^:,]+)?",
+        "a comma list of <OpType>:<PackagePath>:<InterfaceSymbol>[:<Target>]",
+        "op packages to register",
+        "op packages are binaries for a Snapdragon and cannot be loaded here",
+    )
+    dump_json_qnn_graph: bool = flag(False, "write each QNN graph as JSON", _DUMP)
+    json_qnn_graph_dir: str = text("folder for dump_json_qnn_graph", _DUMP)
+    dump_qnn_ir_dlc: bool = flag(False, "write each QNN graph as DLC", _IR)
+    dump_qnn_ir_dlc_dir: str = text("folder for dump_qnn_ir_dlc", _IR)
+    qnn_ir_backend_path: str = text("library of the ir backend", _IR)
+    skip_backend_op_validation: bool = flag(False, "with dump_qnn_ir_dlc: generic instead of target validation", _IR)
+    enable_framework_op_trace: bool = flag(False, "write which model node became which QNN op", _DUMP)
+    framework_op_trace_dir: str = text("folder for enable_framework_op_trace", _DUMP)
+    dump_qnn_ep_input_graph: bool = flag(False, "write the graph the provider is asked about", _DUMP)
+    dump_qnn_ep_input_graph_dir: str = text("folder for dump_qnn_ep_input_graph", _DUMP)
+    skip_qnn_version_check: bool = flag(False, "accept other QNN API versions", "no QNN library is loaded here")
+    htp_bf16_enable: bool = flag(False, "compute in bfloat16; needs soc_model 88 or newer", _HTP)
+    num_graph_prepare_threads: int | None = integer(
+        None, "threads preparing graphs; unset: at most 8", "only used on Windows on Snapdragon", low=1
+    )
+    disable_file_mapped_weights: bool = flag(False, "read context binaries instead of mapping them", _DEVICE)
+    enable_htp_prepare_only: bool = flag(False, "prepare a context and never run it; needs ep.context_enable", _CONTEXT)
+    enable_htp_prepare_and_load: bool = flag(False, "prepare, serialize and load again in one session", _CONTEXT)
+    enable_htp_graph_splitting: bool = flag(False, "let the HTP split graphs at context creation", _CONTEXT)
+    htp_graph_splitting_num_prepare_threads: int = integer(
+        0xFFFFFFFF, "threads preparing split graphs; the default leaves it to the backend", _CONTEXT, high=0xFFFFFFFF
+    )
+    htp_reused_io_limit_mb: int = integer(0, "cap of the reused I/O buffer in MB", _CONTEXT)
+    op_affinity: str = text("JSON file that pins op types to a backend", "no op type has a choice of backends here yet")
+    enable_htp_cross_device_prepare: bool = flag(False, "prepare for another device", _CONTEXT)
+    htp_num_cores: int = integer(0, "HTP cores to prepare for", _CONTEXT)
+    genie_log_level: str = choice("error warn info verbose", "log level of Genie", _GENIE)
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "provider option"
+
+    @classmethod
+    def parse(cls, pairs: Mapping[str, str]) -> Self:
+        """The options written as key-values; CallError listing every fault at once."""
+        if pairs.get("backend_type") and pairs.get("backend_path"):
+            rest = {k: v for k, v in pairs.items() if k != "backend_type"}
+            faults = ["Only one of 'backend_type' and 'backend_path' can be given; leave one out"]
+            try:
+                cls.parse(rest)
+            except CallError as error:
+                faults.append(str(error))
+            raise CallError("\n".join(faults))
+        return super(ProviderOptions, cls).parse(pairs)
+
+    @property
+    def backend(self) -> str:
+        """The backend that backend_path or backend_type names."""
+        return backend_of_library(self.backend_path) if self.backend_path else self.backend_type
+
+    @classmethod
+    def _elsewhere(cls, key: str) -> str:
+        if key.startswith(("session.", "ep.")):
+            return "; it is a session config key: SessionOptions.add_session_config_entry"
+        if key.startswith("qnn."):
+            return "; it is a run option: RunOptions.add_run_config_entry"
+        if key.startswith("log_"):
+            return "; it is an attribute of SessionOptions"
+        return "; `hexforge options` lists them"
+
+    def _conflicts(self) -> list[str]:
+        faults = []
+        backend = self.backend_type
+        try:
+            backend = self.backend
+        except CallError as error:
+            faults.append(str(error))
+        if self.profiling_level != "off" and not self.profiling_file_path:
+            faults.append(f"profiling_level={self.profiling_level} needs profiling_file_path, the csv file to write")
+        if backend != "htp":
+            return faults
+        known_soc = self.soc_model != ("0",)
+        if self.enable_htp_fp16_precision and not known_soc:
+            faults.append("enable_htp_fp16_precision=1 needs soc_model where no Snapdragon is attached")
+        if self.htp_bf16_enable and not all(not s.isdigit() or int(s) >= 88 for s in self.soc_model):
+            faults.append("htp_bf16_enable=1 needs soc_model 88 or newer")
+        if self.enable_htp_prepare_only and self.enable_htp_prepare_and_load:
+            faults.append("only one of enable_htp_prepare_only and enable_htp_prepare_and_load can be 1")
+        counts = {len(v) for v in (self.soc_model, self.htp_arch, self.vtcm_mb) if len(v) > 1}
+        if len(counts) > 1:
+            faults.append("soc_model, htp_arch and vtcm_mb list different numbers of SoCs; give one entry for each SoC")
+        return faults
+
+
+def backend_of_library(path: str) -> str:
+    """The backend a library file belongs to, by its name on any platform; CallError if none does."""
+    file = re.split(r"[\\/]", path)[-1]
+    found = _LIBRARY.fullmatch(file)
+    if found is None or not re.search(r"qnn|genie", file, re.IGNORECASE):
+        known = [f(b.capitalize()) for b in BACKENDS[:-1] for f in ("libQnn{}.so".format, "Qnn{}.dll".format)]
+        raise CallError(
+            f"provider option 'backend_path' is {path!r}: no QNN backend library has that name; expected libQnn<X>.so "
+            f"or Qnn<X>.dll with X one of Cpu, Htp, Gpu, Saver, Ir{did_you_mean(file, known)}"
+        )
+    return found[1].lower()
