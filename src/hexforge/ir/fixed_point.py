@@ -65,10 +65,10 @@ def _expand_blocks(values: Array, block_shape: tuple[int, ...], shape: tuple[int
     return values
 
 
-def centered(array: Array, type: TensorType) -> Array:
-    """q + offset as exact float64 integers: the fixed-point value before its scale."""
+def centered(array: Array, type: TensorType, dtype: Any = np.float64) -> Array:
+    """q + offset as exact integers in a float type: the fixed-point value before its scale."""
     assert type.encoding is not None
-    return array.astype(np.float64) + offset_array(type.encoding, type.shape)
+    return np.asarray(array.astype(dtype) + offset_array(type.encoding, type.shape).astype(dtype))
 
 
 def dequantize(array: Array, type: TensorType, dtype: Any = np.float64) -> Array:

@@ -155,13 +155,15 @@ def _param(param: Param, value: ParamValue, rank: int) -> str | None:
             return f"is {value!r}, not a tensor of rank {param.rank}"
         whats = (_param(param, v, rank - 1) for v in value)
         return next((what for what in whats if what), None)
-    wanted: tuple[type, ...] = {"bool": (bool,), "float32": (float, int)}.get(param.type, (int,))
-    if not isinstance(value, wanted) or (param.type != "bool" and isinstance(value, bool)):
-        return f"is {value!r}, not {param.type}{f' of rank {param.rank}' if param.rank else ''}"
-    if param.type in _RANGES:
+    if param.type == "bool" or isinstance(value, bool):
+        good = param.type == "bool" and isinstance(value, bool)
+    elif param.type == "float32":
+        good = isinstance(value, (float, int))
+    else:
         low, high = _RANGES[param.type]
-        if not low <= value <= high:
-            return f"is {value}, outside {param.type}"
+        good = isinstance(value, int) and low <= value <= high
+    if not good:
+        return f"is {value!r}, not {param.type}{f' of rank {param.rank}' if param.rank else ''}"
     if param.choices and value not in param.choices.values():
         return f"is {value}, not one of {', '.join(f'{k} ({v})' for k, v in param.choices.items())}"
     return None

@@ -2,48 +2,129 @@
 
 Fixed point is computed three ways, all exact up to one final rounding (nearest, ties to even, saturating):
 - data movement with equal encodings moves the integers;
-- bilinear ops (convolution, matrix product) accumulate q + offset exactly in float64, then scale once;
+- bilinear ops (convolution, matrix product) accumulate q + offset exactly, then `requantize`: this is their definition;
 - everything else is dequantized to float64, computed, and quantized.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
+from hexforge import _native
 from hexforge.ir import Array, AxisScaleOffset, Call, DType, ScaleOffset, TensorType
-from hexforge.ir.fixed_point import centered, dequantize, quantize
+from hexforge.ir.fixed_point import centered, dequantize, quantize, quantized_range
 
-_WIDER = {
+_WIDER: dict[Any, np.dtype[Any]] = {
     DType.FLOAT16.numpy: np.dtype(np.float32),
     DType.BFLOAT16.numpy: np.dtype(np.float32),
     DType.INT4.numpy: np.dtype(np.int8),
     DType.UINT4.numpy: np.dtype(np.uint8),
 }
+_NATIVE_OUTPUTS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
+_FLOAT32_INTEGERS = 1 << 24
+"""Up to here every integer is a float32, so sums of integers that stay below it are exact in any order."""
 
 
 def evaluate(call: Call, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     """The outputs of `call` for inputs `arrays`, in the outputs' data types."""
-    rule = call.op.quant
-    encoded = [t is not None and t.encoding is not None for t in call.ins]
-    if not any(encoded) and not any(t.encoding for t in call.outs):
-        return _narrow(call, _run(call, [None if a is None else _widen(a) for a in arrays]))
-    if rule.output == "input" and _one_encoding(call):
-        return _narrow(call, _run(call, [None if a is None else _widen(a) for a in arrays]), raw=True)
-    if rule.bilinear and _integer_accumulators(call):
-        return (_bilinear(call, arrays),)
-    real: list[Array | None] = []
-    for array, type in zip(arrays, call.ins, strict=False):
-        if array is None or type is None:
-            real.append(None)
-        elif type.encoding is not None:
-            real.append(dequantize(array, type))
-        else:
+    return Evaluation(call)(arrays)
+
+
+class Evaluation:
+    """A call, with what it needs of its constant inputs prepared once."""
+
+    def __init__(self, call: Call, constants: Sequence[Array | None] = ()) -> None:
+        self.call = call
+        self._path = _path(call)
+        self._working: Any = np.float64
+        self._prepared: dict[int, Array] = {}
+        self.prepared_bytes = 0
+        for index, array in enumerate(constants):
+            if array is not None:
+                ready = self._convert(index, array)
+                if ready is array:
+                    continue
+                if self._path == "bilinear" and index == 1 and _fits_float32(call, ready):
+                    self._working = np.float32
+                    ready = ready.astype(np.float32)
+                self._prepared[index] = np.ascontiguousarray(ready)
+                self.prepared_bytes += ready.nbytes
+
+    def __call__(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+        """The outputs; constants that were prepared are taken from there."""
+        call = self.call
+        ready = [
+            None if array is None else self._prepared[i] if i in self._prepared else self._convert(i, array)
+            for i, array in enumerate(arrays)
+        ]
+        if self._path != "bilinear":
+            return _narrow(call, _run(call, ready), raw=self._path == "move")
+        bias = call.op.quant.bias
+        steps = ready[bias] if bias is not None and bias < len(ready) else None
+        accumulators = _run(call, [*ready[:2], *[None] * (len(ready) - 2)])[0]
+        if steps is not None:
+            accumulators = accumulators + steps  # float64: exact beyond float32's integers
+        return (requantize(accumulators, _product_scale(call) / _scale(call.out()), call.out()),)
+
+    def _convert(self, index: int, array: Array) -> Array:
+        """An input as the reference wants it on this path."""
+        type = self.call.ins[index]
+        assert type is not None
+        if self._path == "bilinear":
+            if index < 2:
+                return centered(array, type, self._working)
+            return _bias_steps(self.call, array, type)
+        if self._path == "real":
+            if type.encoding is not None:
+                return dequantize(array, type)
             wide = _widen(array)
-            exact = any(encoded) and wide.dtype == np.float32
-            real.append(wide.astype(np.float64) if exact else wide)
-    return _narrow(call, _run(call, real))
+            return wide.astype(np.float64) if wide.dtype == np.float32 and _any_encoded_input(self.call) else wide
+        return _widen(array)
+
+
+def requantize(accumulators: Array, multipliers: Array, type: TensorType) -> Array:
+    """round_half_even(accumulators * multipliers) + zero point, saturated: the definition of bilinear results.
+
+    `multipliers` (float64) is a scalar or runs along the last axis.
+    """
+    assert isinstance(type.encoding, ScaleOffset)
+    if type.dtype not in _NATIVE_OUTPUTS or not accumulators.size:
+        return requantize_numpy(accumulators, multipliers, type)
+    channels = accumulators.shape[-1] if accumulators.ndim else 1
+    out = np.empty(accumulators.shape, type.dtype.numpy)
+    low, high = quantized_range(type.dtype, type.encoding)
+    _native.requantize(
+        np.ascontiguousarray(accumulators, np.float64).reshape(-1, channels),
+        np.ascontiguousarray(np.broadcast_to(multipliers, (channels,)), np.float64),
+        out.reshape(-1, channels), -type.encoding.offset, low, high,
+    )  # fmt: skip
+    return out
+
+
+def requantize_numpy(accumulators: Array, multipliers: Array, type: TensorType) -> Array:
+    """`requantize` in numpy, bit for bit the same."""
+    assert isinstance(type.encoding, ScaleOffset)
+    low, high = quantized_range(type.dtype, type.encoding)
+    steps = np.rint(accumulators.astype(np.float64, copy=False) * multipliers) - type.encoding.offset
+    saturated: Array = np.clip(steps, low, high).astype(np.int64).astype(type.dtype.numpy)
+    return saturated
+
+
+def _path(call: Call) -> Literal["plain", "move", "bilinear", "real"]:
+    if not _any_encoded_input(call) and not any(t.encoding for t in call.outs):
+        return "plain"
+    if call.op.quant.output == "input" and _one_encoding(call):
+        return "move"
+    if call.op.quant.bilinear and _integer_accumulators(call):
+        return "bilinear"
+    return "real"
+
+
+def _any_encoded_input(call: Call) -> bool:
+    return any(t is not None and t.encoding is not None for t in call.ins)
 
 
 def _run(call: Call, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -71,9 +152,9 @@ def _narrow(call: Call, results: tuple[Array, ...], raw: bool = False) -> tuple[
 def _one_encoding(call: Call) -> bool:
     data = call.op.quant.data
     ins = [t for i, t in enumerate(call.ins) if t is not None and (data is None or i in data)]
-    first = ins[0]
-    return isinstance(first.encoding, ScaleOffset) and all(
-        t.encoding == first.encoding and t.dtype == first.dtype for t in (*ins, *call.outs)
+    types = (*ins, *call.outs)
+    return isinstance(types[0].encoding, ScaleOffset) and all(
+        t.encoding == types[0].encoding and t.dtype == types[0].dtype for t in types
     )
 
 
@@ -81,44 +162,51 @@ def _integer_accumulators(call: Call) -> bool:
     x, w, y = call.input(0), call.input(1), call.out()
     return (
         isinstance(x.encoding, ScaleOffset)
-        and y.encoding is not None
+        and isinstance(y.encoding, ScaleOffset)
         and (
             isinstance(w.encoding, ScaleOffset)
-            or (isinstance(w.encoding, AxisScaleOffset) and w.encoding.axis == _axis(call.op.quant.weight_axis, w))
+            or (isinstance(w.encoding, AxisScaleOffset) and w.encoding.axis == _weight_axis(call))
         )
     )
 
 
-def _axis(axis: int | None, type: TensorType) -> int | None:
-    return None if axis is None else axis % len(type.shape)
+def _weight_axis(call: Call) -> int | None:
+    """The axis of input 1 that becomes the output's last."""
+    axis = call.op.quant.weight_axis
+    if axis is None:
+        return None
+    if call.params.get("transpose_in1"):
+        axis = -2
+    return axis % len(call.input(1).shape)
 
 
-def _bilinear(call: Call, arrays: Sequence[Array | None]) -> Array:
-    x, w = call.input(0), call.input(1)
+def _scale(type: TensorType) -> Array:
+    assert isinstance(type.encoding, (ScaleOffset, AxisScaleOffset))
+    scales = type.encoding.scale if isinstance(type.encoding, ScaleOffset) else type.encoding.scales
+    return np.asarray(scales, np.float64)
+
+
+def _product_scale(call: Call) -> Array:
+    """What one step of the accumulator is worth: a scalar, or one per slice of the output's last axis."""
+    return np.asarray(_scale(call.input(0)) * _scale(call.input(1)))
+
+
+def _bias_steps(call: Call, bias: Array, type: TensorType) -> Array:
+    """The bias in steps of the accumulator, as float64."""
+    scale = _product_scale(call)
+    # A bias scale that is the product up to float32 rounding is meant to be it: the integers add up.
+    simple = isinstance(type.encoding, (ScaleOffset, AxisScaleOffset))
+    if simple and np.all(np.abs(_scale(type) - scale) <= 1e-6 * np.abs(scale)):
+        return centered(bias, type)
+    real = bias.astype(np.float64) if type.encoding is None else dequantize(bias, type)
+    return np.nan_to_num(real / scale)
+
+
+def _fits_float32(call: Call, weight: Array) -> bool:
+    """True where no partial sum of the accumulator can leave float32's exact integers."""
+    x = call.input(0)
     assert isinstance(x.encoding, ScaleOffset)
-    assert arrays[0] is not None
-    assert arrays[1] is not None
-    assert isinstance(w.encoding, (ScaleOffset, AxisScaleOffset))
-    operands: list[Array | None] = [centered(arrays[0], x), centered(arrays[1], w)]
-    scales = w.encoding.scale if isinstance(w.encoding, ScaleOffset) else np.asarray(w.encoding.scales)
-    scale = x.encoding.scale * np.asarray(scales, np.float64)  # broadcasts along the output's last axis
-    operands += [None] * (len(arrays) - 2)
-    accumulator = _run(call, operands)[0]
-    bias_index = call.op.quant.bias
-    if bias_index is None or not call.has(bias_index):
-        return quantize(accumulator * scale, call.out())
-    bias_type, bias = call.input(bias_index), arrays[bias_index]
-    assert bias is not None
-    if bias_type.encoding is None:
-        return quantize(accumulator * scale + bias.astype(np.float64), call.out())
-    steps = centered(bias, bias_type)
-    if _is_product(bias_type, scale):
-        return quantize((accumulator + steps) * scale, call.out())
-    return quantize(accumulator * scale + dequantize(bias, bias_type), call.out())
-
-
-def _is_product(bias: TensorType, scale: Array) -> bool:
-    """True where the bias counts in units of input scale times weight scale, up to float32 rounding."""
-    assert isinstance(bias.encoding, (ScaleOffset, AxisScaleOffset))
-    own = bias.encoding.scale if isinstance(bias.encoding, ScaleOffset) else np.asarray(bias.encoding.scales)
-    return bool(np.all(np.abs(own - scale) <= 1e-6 * np.abs(scale)))
+    largest = max(abs(q + x.encoding.offset) for q in quantized_range(x.dtype, x.encoding))
+    axis = _weight_axis(call)
+    summed = tuple(i for i in range(weight.ndim) if i != axis)
+    return bool(weight.size) and float(np.abs(weight).sum(axis=summed).max()) * largest < _FLOAT32_INTEGERS

@@ -8,7 +8,11 @@ import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Value
-from hexforge.ops.evaluate import evaluate
+from hexforge.ops.evaluate import Evaluation
+
+_Step = tuple[Evaluation, tuple[Value | None, ...], tuple[Value, ...]]
+_PREPARED_BYTES = 256 << 20
+"""Constants are kept in the form their op computes with (float64 of int8, say) up to this or their own size."""
 
 
 class CpuProgram:
@@ -18,8 +22,8 @@ class CpuProgram:
         self.graph = graph
         self._outputs = graph.outputs
         self._inputs = graph.inputs
+        self._steps = _prepared(graph)
         self._statics = {v: v.data for v in graph.values.values() if v.data is not None}
-        self._steps = [(node.call, node.inputs, node.outputs) for node in graph.nodes]
         last = {v: i for i, (_, inputs, outputs) in enumerate(self._steps) for v in (*inputs, *outputs) if v}
         self._frees: list[list[Value]] = [[] for _ in self._steps]
         for value, i in last.items():
@@ -30,9 +34,9 @@ class CpuProgram:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
         given = self._checked(feeds)
         environment: dict[Value, Array] = {**self._statics, **given}
-        for (call, inputs, outputs), frees in zip(self._steps, self._frees, strict=True):
+        for (evaluation, inputs, outputs), frees in zip(self._steps, self._frees, strict=True):
             arrays = [None if v is None else environment[v] for v in inputs]
-            environment.update(zip(outputs, evaluate(call, arrays), strict=True))
+            environment.update(zip(outputs, evaluation(arrays), strict=True))
             for value in frees:
                 environment.pop(value, None)
         taken = {id(a) for a in (*given.values(), *self._statics.values())}
@@ -55,6 +59,28 @@ class CpuProgram:
             names = ", ".join(v.name for v in self._inputs)
             raise CallError(f"graph {self.graph.name!r}: {'; '.join(wrong)}; its inputs are {names or 'none'}")
         return found
+
+
+def _prepared(graph: Graph) -> list[_Step]:
+    """The nodes with constants laid out and converted once, as far as memory stays modest."""
+    for value in graph.values.values():
+        if value.data is not None and not value.data.flags.c_contiguous and not is_splat(value.data):
+            value.data = np.ascontiguousarray(value.data)  # a transposed view would be copied again by every run
+    room = max(_PREPARED_BYTES, sum(v.type.nbytes for v in graph.values.values() if v.data is not None))
+    steps: list[_Step] = []
+    for node in graph.nodes:
+        constants = [None if v is None else v.data for v in node.inputs]
+        evaluation = Evaluation(node.call, constants)
+        if evaluation.prepared_bytes > room:
+            evaluation = Evaluation(node.call)
+        room -= evaluation.prepared_bytes
+        steps.append((evaluation, node.inputs, node.outputs))
+    return steps
+
+
+def is_splat(array: Array) -> bool:
+    """True where one stored element stands for all."""
+    return array.size > 1 and not any(array.strides)
 
 
 def _own(array: Array, taken: set[int]) -> Array:
