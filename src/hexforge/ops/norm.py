@@ -51,3 +51,205 @@ for _name, _function, _doc in (
         work=_passes(4, 1),
         doc=_doc,
     )
+
+
+def _check_vector(call: Call, index: int, size: int) -> None:
+    if call.has(index) and call.input(index).shape != (size,):
+        name = call.op.inputs[index].rstrip("?")
+        raise call.fail(f"{name} has shape {list(call.input(index).shape)}, not [{size}]")
+
+
+def _infer_channels(call: Call) -> tuple[TensorType, ...]:
+    """Output like the input; weight and bias have one element per channel, the last axis."""
+    shape = call.input(0).shape
+    if not shape:
+        raise call.fail("a scalar has no channels")
+    _check_vector(call, 1, shape[-1])
+    _check_vector(call, 2, shape[-1])
+    return (TensorType(call.input(0).dtype, shape),)
+
+
+def _affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+def _standardized(x: Array, axes: tuple[int, ...], epsilon: float, scale: bool = True) -> Array:
+    """x less its mean over `axes`, divided by the standard deviation where `scale`."""
+    centered = x - x.mean(axis=axes, keepdims=True)
+    if not scale:
+        return np.asarray(centered)
+    variance = np.square(centered).mean(axis=axes, keepdims=True)
+    return np.asarray(centered / np.sqrt(variance + epsilon))
+
+
+def _rms(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    return np.asarray(x / np.sqrt(np.square(x).mean(axis=axes, keepdims=True) + epsilon))
+
+
+define(
+    "Batchnorm",
+    "in weight bias",
+    infer=_infer_channels,
+    reference=lambda call, x, weight, bias: x * weight + bias,
+    work=_passes(1),
+    doc="in * weight + bias, per channel (the last axis).",
+)
+
+_REGIONS = {"ACROSS_SPATIAL": 0, "ACROSS_CHANNEL": 1, "ACROSS_ALL": 2}
+
+
+def _infer_instance_norm(call: Call) -> tuple[TensorType, ...]:
+    if len(call.input(0).shape) < 3:
+        raise call.fail(f"{list(call.input(0).shape)} has no spatial axes between batch and channels")
+    if call["region"] not in (0, 1, 2) or call["mode"] not in (0, 1):
+        raise call.fail(f"mode {call['mode']} or region {call['region']} is unknown")
+    return _infer_channels(call)
+
+
+def _instance_norm(
+    call: Call, x: Array, weight: Array | None = None, bias: Array | None = None
+) -> Array:
+    spatial, channel = tuple(range(1, x.ndim - 1)), (x.ndim - 1,)
+    axes = (spatial, channel, spatial + channel)[call["region"]]
+    if call["mode"] == 1:
+        return _affine(_rms(x, axes, call["epsilon"]), weight, bias)
+    return _affine(_standardized(x, axes, call["epsilon"], call["normalize_variance"]), weight, bias)
+
+
+define(
+    "InstanceNorm",
+    "in weight? bias?",
+    params=(
+        _EPSILON,
+        Param("mode", "uint32", default=0, choices={"MU_SIGMA": 0, "RMS": 1}),
+        Param("normalize_variance", "bool", default=True),
+        Param("region", "uint32", default=0, choices=_REGIONS),
+    ),
+    infer=_infer_instance_norm,
+    reference=_instance_norm,
+    work=_passes(5),
+    doc="Each instance normalized over its spatial axes (or channels, or both), then weight and bias per channel.",
+)
+
+
+def _axes(call: Call) -> tuple[int, ...]:
+    return tuple(sorted(call.axis(a) for a in call["axes"]))
+
+
+def _infer_axes_norm(call: Call) -> tuple[TensorType, ...]:
+    axes, shape = _axes(call), call.input(0).shape
+    if not axes or len(set(axes)) != len(axes):
+        raise call.fail(f"axes {list(axes)} must be given, each once")
+    sizes = tuple(shape[a] for a in axes)
+    for index in (1, 2):
+        if call.has(index) and call.input(index).shape != sizes:
+            name = call.op.inputs[index].rstrip("?")
+            raise call.fail(f"{name} has shape {list(call.input(index).shape)}, not {list(sizes)} of axes {list(axes)}")
+    return (TensorType(call.input(0).dtype, shape),)
+
+
+def _along(x: Array, axes: tuple[int, ...], values: Array | None) -> Array | None:
+    return None if values is None else values.reshape([n if i in axes else 1 for i, n in enumerate(x.shape)])
+
+
+def _axes_norm(normalize: Callable[[Array, tuple[int, ...], float], Array]) -> Callable[..., Array]:
+    def reference(call: Call, x: Array, weight: Array | None = None, bias: Array | None = None) -> Array:
+        axes = _axes(call)
+        return _affine(normalize(x, axes, call["epsilon"]), _along(x, axes, weight), _along(x, axes, bias))
+
+    return reference
+
+
+for _name, _function, _doc in (
+    ("LayerNorm", _axes_norm(_standardized), "Less the mean, divided by the standard deviation over `axes`."),
+    ("RmsNorm", _axes_norm(_rms), "Divided by the root of the mean square over `axes`."),
+):
+    define(
+        _name,
+        "in weight? bias?",
+        params=(_EPSILON, _AXES),
+        infer=_infer_axes_norm,
+        reference=_function,
+        work=_passes(5),
+        doc=f"{_doc} Then times weight plus bias.",
+    )
+
+
+def _infer_group_norm(call: Call) -> tuple[TensorType, ...]:
+    (out,) = _infer_channels(call)
+    if len(out.shape) < 2 or call["group"] < 1 or out.shape[-1] % call["group"]:
+        raise call.fail(f"the channels of {list(out.shape)} do not divide into {call['group']} groups")
+    return (out,)
+
+
+def _group_norm(call: Call, x: Array, weight: Array | None = None, bias: Array | None = None) -> Array:
+    grouped = x.reshape(x.shape[0], -1, call["group"], x.shape[-1] // call["group"])
+    return _affine(_standardized(grouped, (1, 3), call["epsilon"]).reshape(x.shape), weight, bias)
+
+
+define(
+    "GroupNorm",
+    "in weight? bias?",
+    params=(_EPSILON, Param("group", "uint32")),
+    infer=_infer_group_norm,
+    reference=_group_norm,
+    work=_passes(5),
+    doc="Each group of channels of each instance normalized, then weight and bias per channel.",
+)
+
+
+def _l2_norm(call: Call, x: Array) -> Array:
+    norm = np.sqrt(np.square(x).sum(axis=_axes(call), keepdims=True))
+    return np.asarray(x / np.maximum(norm, call["epsilon"]))
+
+
+define(
+    "L2Norm",
+    "in",
+    params=(_AXES, _EPSILON),
+    infer=_infer_axes_norm,
+    reference=_l2_norm,
+    work=_passes(3),
+    doc="Divided by the larger of epsilon and the Euclidean norm over `axes`.",
+)
+
+
+def _infer_lrn(call: Call) -> tuple[TensorType, ...]:
+    shape = call.input(0).shape
+    if call["radius"] < 0 or call["region"] not in (0, 1):
+        raise call.fail(f"radius {call['radius']} or region {call['region']} is out of range")
+    if call["region"] == 1 and len(shape) < 3:
+        raise call.fail(f"{list(shape)} has no spatial axes between batch and channels")
+    return (TensorType(call.input(0).dtype, shape),)
+
+
+def _lrn(call: Call, x: Array) -> Array:
+    total = np.square(x)
+    axes = (x.ndim - 1,) if call["region"] == 0 else range(1, x.ndim - 1)
+    for axis in axes:
+        # a window wider than the axis covers all of it: shifts beyond the axis add nothing
+        radius, size = min(int(call["radius"]), x.shape[axis] - 1), x.shape[axis]
+        square, total = total, total.copy()
+        for shift in range(1, radius + 1):
+            for to, of in ((slice(shift, None), slice(0, size - shift)), (slice(0, size - shift), slice(shift, None))):
+                target = tuple(to if i == axis else slice(None) for i in range(x.ndim))
+                total[target] += square[tuple(of if i == axis else slice(None) for i in range(x.ndim))]
+    return np.asarray(x / np.power(call["bias"] + call["alpha"] * total, call["beta"]))
+
+
+define(
+    "Lrn",
+    "in",
+    params=(
+        Param("alpha", "float32", default=1.0),
+        Param("beta", "float32", default=0.5),
+        Param("bias", "float32", default=1.0),
+        Param("radius", "int32"),
+        Param("region", "uint32", default=0, choices={"ACROSS_CHANNEL": 0, "WITHIN_CHANNEL": 1}),
+    ),
+    infer=_infer_lrn,
+    reference=_lrn,
+    work=_passes(3, 1),
+    doc="x / (bias + alpha * sum of squares within radius)^beta, along channels or over the spatial window.",
+)
