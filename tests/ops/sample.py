@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.ir import DType, Graph, Node, Role, TensorType
+from hexforge.ir import DType, Encoding, Graph, Node, Role, TensorType
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,23 @@ class Sample:
     expected: Sequence[np.ndarray]
     params: dict[str, Any] = field(default_factory=dict)
     id: str = ""
+    encodings: dict[str, Encoding] = field(default_factory=dict)  # of "in0", "out0"… that are fixed point
 
     def node(self) -> Node:
         """The sample as a node of a graph of its own."""
         graph = Graph("sample")
         ins = [
-            None if a is None else graph.value(f"in{i}", TensorType(DType.of(a.dtype), a.shape), Role.APP_WRITE)
+            None if a is None else graph.value(f"in{i}", self._type(f"in{i}", a), Role.APP_WRITE)
             for i, a in enumerate(self.inputs)
         ]
         outs = [
-            graph.value(f"out{i}", TensorType(DType.of(a.dtype), a.shape), Role.APP_READ)
+            graph.value(f"out{i}", self._type(f"out{i}", a), Role.APP_READ)
             for i, a in enumerate(self.expected)
         ]
         return graph.node(self.op, ins, outs, **self.params)
+
+    def _type(self, name: str, array: np.ndarray) -> TensorType:
+        return TensorType(DType.of(array.dtype), array.shape, self.encodings.get(name))
 
 
 def f32(values: Any) -> np.ndarray:

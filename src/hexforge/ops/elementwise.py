@@ -71,9 +71,9 @@ def power(a: Array, b: Array) -> Array:
     """a to the power of b in a's type; negative integer exponents go through float64."""
     if np.issubdtype(a.dtype, np.integer):
         if np.issubdtype(b.dtype, np.integer) and (b >= 0).all():
-            return np.power(a, b.astype(a.dtype))
+            return np.asarray(np.power(a, b.astype(a.dtype)))
         return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
-    return np.power(a, b.astype(a.dtype))
+    return np.asarray(np.power(a, b.astype(a.dtype)))
 
 
 def _infer_power(call: Call) -> tuple[TensorType, ...]:
@@ -174,6 +174,37 @@ define(
     doc="in1 where in0 is true, else in2, broadcast.",
 )
 
+
+def _infer_test(call: Call) -> tuple[TensorType, ...]:
+    return (TensorType(DType.BOOL, call.input(0).shape),)
+
+
+def _is_inf(call: Call, x: Array) -> Array:
+    infinite = np.isinf(x)
+    positive = infinite & (x > 0) if call["detect_positive"] else np.zeros(x.shape, np.bool_)
+    return np.asarray(positive | (infinite & (x < 0)) if call["detect_negative"] else positive)
+
+
+define(
+    "IsInf",
+    "in",
+    params=(Param("detect_negative", "bool", default=True), Param("detect_positive", "bool", default=True)),
+    infer=_infer_test,
+    reference=_is_inf,
+    work=per_element(),
+    quant=rules.NEVER,
+    doc="True where the element is an infinity of a sign that is looked for.",
+)
+define(
+    "IsNan",
+    "in",
+    infer=_infer_test,
+    reference=_wrap(np.isnan),
+    work=per_element(),
+    quant=rules.NEVER,
+    doc="True where the element is not a number.",
+)
+
 _NEURON = {
     "ELU": 0, "GELU": 1, "HARD_SIGMOID": 2, "HARD_SWISH": 3, "RELU": 4, "RELU_MIN_MAX": 5, "SIGMOID": 6,
     "SOFTPLUS": 7, "TANH": 8,
@@ -185,9 +216,9 @@ def _neuron(call: Call, x: Array) -> Array:
         case 0:
             return np.where(x > 0, x, call["alpha"] * np.expm1(np.minimum(x, 0)))
         case 2:
-            return np.clip(call["alpha"] * x + call["beta"], 0, 1)
+            return np.asarray(np.clip(call["alpha"] * x + call["beta"], 0, 1))
         case 7:
-            return np.logaddexp(call["beta"] * x, 0) / call["beta"]
+            return np.asarray(np.logaddexp(call["beta"] * x, 0) / call["beta"])
         case other:
             raise call.fail(f"operation {other} has an op of its own")
 

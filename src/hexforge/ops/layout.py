@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, ScaleOffset, TensorType, define, moves
+from hexforge.ir import Array, Call, DType, Param, ScaleOffset, TensorType, define, moves
 from hexforge.ir.fixed_point import permuted_type, quantize
 from hexforge.ops import rules
 from hexforge.ops.elementwise import same_dtype
@@ -197,18 +198,22 @@ def _infer_pad(call: Call) -> tuple[TensorType, ...]:
     return (moved(call, tuple(n + a + b for n, (a, b) in zip(shape, pads, strict=True))),)
 
 
-def _pad(call: Call, x: Array) -> Array:
-    pads, mode = call["pad_amount"], _NUMPY_MODE[call["scheme"]]
-    if mode != "constant":
-        return np.pad(x, pads, mode=mode) if x.ndim else x
-    type, value = call.input(0), np.asarray(call["pad_constant_value"], np.float64)
+def pad(x: Array, pads: Sequence[tuple[int, int]], value: float, type: TensorType) -> Array:
+    """`x` with a real constant around it; `type` says what its integers mean."""
     if type.encoding is not None and np.issubdtype(x.dtype, np.integer):  # the integers of a fixed-point tensor
-        fill = quantize(value, TensorType(type.dtype, (), type.encoding)).astype(x.dtype)
+        fill = quantize(np.asarray(value, np.float64), TensorType(type.dtype, (), type.encoding)).astype(x.dtype)
     else:
-        fill = value.astype(x.dtype)
+        fill = np.asarray(value).astype(x.dtype)
     out = np.full([n + a + b for n, (a, b) in zip(x.shape, pads, strict=True)], fill, x.dtype)
     out[tuple(slice(a, a + n) for n, (a, _) in zip(x.shape, pads, strict=True))] = x
     return out
+
+
+def _pad(call: Call, x: Array) -> Array:
+    mode = _NUMPY_MODE[call["scheme"]]
+    if mode == "constant":
+        return pad(x, call["pad_amount"], call["pad_constant_value"], call.input(0))
+    return np.pad(x, call["pad_amount"], mode=mode) if x.ndim else x
 
 
 define(
@@ -306,4 +311,21 @@ define(
     work=moves,
     quant=rules.SAME,
     doc="The input repeated multiples[i] times along axis i.",
+)
+
+
+def _infer_shape(call: Call) -> tuple[TensorType, ...]:
+    size = len(call.input(0).shape[call["start"] : call["end"]])
+    return (TensorType(call.outs[0].dtype if call.outs else DType.INT32, (size,)),)
+
+
+define(
+    "Shape",
+    "in",
+    params=(Param("start", "int32", default=0), Param("end", "int32", default=(1 << 31) - 1)),
+    infer=_infer_shape,
+    reference=lambda call, x: np.asarray(x.shape[call["start"] : call["end"]], np.int64),
+    work=moves,
+    quant=rules.NEVER,
+    doc="The sizes of axes start (included) to end (not included).",
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, TensorType, Work, define
+from hexforge.ir import Array, Call, DType, Param, TensorType, Work, define
 from hexforge.ops import rules
 from hexforge.ops.elementwise import divide
 
@@ -74,3 +74,64 @@ for _name, _function in _REDUCE:
         quant=rules.OWN,
         doc=f"{_name} of the elements along `axes`.",
     )
+
+
+def _infer_arg(call: Call) -> tuple[TensorType, ...]:
+    axis = call.axis(call["axis"])
+    if not call.input(0).shape[axis]:
+        raise call.fail(f"axis {axis} is empty")
+    return (TensorType(call.outs[0].dtype if call.outs else DType.INT32, _reduced(call, (axis,))),)
+
+
+def _arg(function: Callable[..., Any]) -> Callable[..., Array]:
+    def reference(call: Call, x: Array) -> Array:
+        return np.asarray(function(x, call["axis"], keepdims=bool(call["keep_dims"])))
+
+    return reference
+
+
+for _name, _function in (("Argmax", np.argmax), ("Argmin", np.argmin)):
+    define(
+        _name,
+        "in",
+        params=(Param("axis", "uint32"), Param("keep_dims", "bool", default=False)),
+        infer=_infer_arg,
+        reference=_arg(_function),
+        work=_work_input,
+        quant=rules.NEVER,
+        doc=f"Index of the {'largest' if _name == 'Argmax' else 'smallest'} element along `axis`, the first of equals.",
+    )
+
+
+def _infer_cumulative_sum(call: Call) -> tuple[TensorType, ...]:
+    call.axis(call["axis"])
+    return (TensorType(call.input(0).dtype, call.input(0).shape),)
+
+
+def _cumulative_sum(call: Call, x: Array) -> Array:
+    axis = call["axis"] % x.ndim
+    last_first = (slice(None),) * axis + (slice(None, None, -1),)
+    y = x[last_first] if call["reverse"] else x
+    total = np.cumsum(y, axis, dtype=y.dtype)
+    if call["exclusive"]:  # shifted, not subtracted: infinities and rounding stay out
+        shifted = np.zeros_like(total)
+        before, after = (slice(None),) * axis + (slice(None, -1),), (slice(None),) * axis + (slice(1, None),)
+        shifted[after] = total[before]
+        total = shifted
+    return total[last_first] if call["reverse"] else total
+
+
+define(
+    "CumulativeSum",
+    "in",
+    params=(
+        Param("axis", "uint32"),
+        Param("exclusive", "bool", default=False),
+        Param("reverse", "bool", default=False),
+    ),
+    infer=_infer_cumulative_sum,
+    reference=_cumulative_sum,
+    work=_work_input,
+    quant=rules.OWN,
+    doc="Sum of the elements up to (exclusive: before) each one along `axis`, from the end where `reverse`.",
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from tests.ops.sample import Sample, f32
 
 _X = f32([[-1.5, -0.5, 0.0], [0.25, 0.5, 1.0]])
@@ -53,5 +54,10 @@ SAMPLES = [
     Sample("ElementWiseOr", [np.array([False, True]), np.array([False, False])], [np.array([False, True])]),
     Sample("ElementWiseXor", [np.array([True, True]), np.array([True, False])], [np.array([False, True])]),
     Sample("ElementWiseSelect", [np.array([True, False, True]), _Y, _POSITIVE], [f32([0.5, 1, -1.5])]),
+    Sample("IsNan", [f32([1, np.nan, -np.inf])], [np.array([False, True, False])]),
+    Sample("IsInf", [f32([np.inf, np.nan, -np.inf])], [np.array([True, False, True])]),
+    Sample(
+        "IsInf", [f32([np.inf, 0, -np.inf])], [np.array([False, False, True])], {"detect_positive": False}, "-negative"
+    ),
     Sample("ElementWiseNeuron", [f32([-4, 0, 4])], [f32([0, 0.5, 1])], {"operation": 2, "alpha": 0.2, "beta": 0.5}),
 ]
