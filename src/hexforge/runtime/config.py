@@ -1,0 +1,237 @@
+"""Session config keys, run config keys and dynamic options: what each is, and which have no effect here.
+
+Keys that configure onnxruntime itself (`ORT_SESSION_KEYS`, `ORT_RUN_KEYS`) are handed to the onnxruntime session of the
+CPU parts as they are. Any other key is an error: onnxruntime would take it in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from hexforge.errors import CallError
+from hexforge.options import OptionTable, choice, did_you_mean, flag, integer, text
+
+PROVIDER_PREFIX = "ep.qnnexecutionprovider."
+"""Session config keys under this prefix are provider options, as in the plugin execution provider."""
+
+_CONTEXT = "context models are not built yet"
+_OURS = "hexforge groups Quantize and Dequantize itself and runs no onnxruntime rewrite before placing nodes"
+_HTP = "it configures the htp backend, which is not built yet; the cpu backend has nothing it could change"
+_MODES = (
+    "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
+    "extreme_power_saver sustained_high_performance"
+)
+
+ORT_SESSION_KEYS = frozenset(
+    [
+        "ep.cuda.fpa_intb_gemm",
+        "ep.cuda.fpa_intb_profile_m",
+        "ep.cuda.gqa_workspace_max_total_sequence_length",
+        "mlas.disable_kleidiai",
+        "mlas.enable_gemm_fastmath_arm64_bfloat16",
+        "mlas.kleidiai.conv_igemm_max_work",
+        "mlas.nchwc_depthwise_sliding",
+        "mlas.nchwc_pointwise_conv_max_input_channel_batch",
+        "mlas.use_lut_gemm",
+        "optimization.constant_folding_max_output_size_in_bytes",
+        "optimization.disable_specified_optimizers",
+        "optimization.enable_cast_chain_elimination",
+        "optimization.enable_gelu_approximation",
+        "optimization.minimal_build_optimizations",
+        "session.allow_released_opsets_only",
+        "session.collect_node_memory_stats_to_file",
+        "session.debug_layout_transformation",
+        "session.disable_aot_function_inlining",
+        "session.disable_prepacking",
+        "session.dynamic_block_base",
+        "session.enable_dq_matmulnbits_fusion",
+        "session.enable_moe_expert_counting",
+        "session.enable_moe_expert_statistics",
+        "session.force_spinning_stop",
+        "session.function_expansion_byte_limit",
+        "session.function_expansion_node_limit",
+        "session.gqa_value_layout",
+        "session.graph_optimizations_loop_level",
+        "session.inter_op.allow_spinning",
+        "session.inter_op.spin_backoff_max",
+        "session.inter_op.spin_duration_us",
+        "session.intra_op.allow_spinning",
+        "session.intra_op.spin_backoff_max",
+        "session.intra_op.spin_duration_us",
+        "session.intra_op_thread_affinities",
+        "session.layer_assignment_settings",
+        "session.max_shape_override",
+        "session.model_external_initializers_file_folder_path",
+        "session.moe_expert_counter_alpha",
+        "session.moe_expert_counter_beta",
+        "session.moe_expert_counter_state_file",
+        "session.name_based_layer_assignment",
+        "session.node_partition_config_file",
+        "session.optimized_model_external_initializers_file_name",
+        "session.optimized_model_external_initializers_min_size_in_bytes",
+        "session.prepack.enable_parallel",
+        "session.qdq_matmulnbits_accuracy_level",
+        "session.qdq_matmulnbits_block_size",
+        "session.resource_cuda_partitioning_settings",
+        "session.save_external_prepacked_constant_initializers",
+        "session.save_model_format",
+        "session.set_denormal_as_zero",
+        "session.strict_shape_type_inference",
+        "session.strict_workspace_verification",
+        "session.use_device_allocator_for_initializers",
+        "session.use_env_allocators",
+        "session.use_external_initializer_file_buffers_directly",
+        "session.use_ort_model_bytes_directly",
+        "session.use_ort_model_bytes_for_initializers",
+    ]
+)
+"""Keys of onnxruntime 1.31 that its CPU sessions read or ignore by themselves."""
+
+ORT_RUN_KEYS = frozenset(
+    [
+        "memory.enable_memory_arena_shrinkage",
+        "disable_synchronize_execution_providers",
+        "gpu_graph_id",
+        "ep.dynamic.workload_type",
+    ]
+)
+"""Run config keys of onnxruntime itself, handed to its CPU sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig(OptionTable):
+    """The session config keys that mean something to QNNExecutionProvider or to how its session is made."""
+
+    disable_cpu_ep_fallback: bool = flag(
+        False, "error with every refused node instead of running it on the CPU", key="session.disable_cpu_ep_fallback"
+    )
+    record_ep_graph_assignment_info: bool = flag(
+        False, "keep what get_provider_graph_assignment_info returns", key="session.record_ep_graph_assignment_info"
+    )
+    load_model_format: str = choice(
+        "ONNX ORT", "format of the model; QNNExecutionProvider reads ONNX", key="session.load_model_format"
+    )
+    context_enable: bool = flag(False, "write a context model; not built yet, so 1 is an error", key="ep.context_enable")
+    context_file_path: str = text("where the context model is written", _CONTEXT, "ep.context_file_path")
+    context_embed_mode: bool = flag(False, "context binary inside the context model", _CONTEXT, "ep.context_embed_mode")
+    context_node_name_prefix: str = text("prefix of EPContext node names", _CONTEXT, "ep.context_node_name_prefix")
+    share_ep_contexts: bool = flag(False, "share contexts between sessions", _CONTEXT, "ep.share_ep_contexts")
+    stop_share_ep_contexts: bool = flag(False, "last session that shares", _CONTEXT, "ep.stop_share_ep_contexts")
+    context_model_external_initializers_file_name: str = text(
+        "file for the weights of CPU nodes of a context model",
+        _CONTEXT,
+        "ep.context_model_external_initializers_file_name",
+    )
+    enable_weightless: bool = flag(False, "context models without weights", _CONTEXT, "ep.enable_weightless")
+    context_source_model_path: str = text("model a context was made of", _CONTEXT, "ep.context_source_model_path")
+    enable_weightless_ep_context_nodes: bool = flag(
+        False, "EPContext nodes without weights", _CONTEXT, "ep.enable_weightless_ep_context_nodes"
+    )
+    disable_model_compile: bool = flag(
+        False, "error where the model would have to be compiled first", key="session.disable_model_compile"
+    )
+    fail_on_suboptimal_compiled_model: bool = flag(
+        False, "error where a compiled model is not optimal", _CONTEXT, "session.fail_on_suboptimal_compiled_model"
+    )
+    compile_only: bool = flag(False, "compile and do not run; internal", _CONTEXT, "session.compile_only")
+    disable_quant_qdq: bool = flag(False, "do not look for QDQ groups", _OURS, "session.disable_quant_qdq")
+    disable_qdq_constant_folding: bool = flag(
+        False, "do not fold QDQ of constants", _OURS, "session.disable_qdq_constant_folding"
+    )
+    disable_double_qdq_remover: bool = flag(
+        False, "keep QDQ pairs that follow each other", _OURS, "session.disable_double_qdq_remover"
+    )
+    enable_quant_qdq_cleanup: bool = flag(
+        False, "remove QDQ that is left over", _OURS, "session.enable_quant_qdq_cleanup"
+    )
+    qdqisint8allowed: bool = flag(False, "int8 activations in onnxruntime's QDQ groups", _OURS, "session.qdqisint8allowed")
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "session config key"
+
+    @classmethod
+    def _elsewhere(cls, key: str) -> str:
+        return did_you_mean(key, ORT_SESSION_KEYS) or "; `hexforge options` lists them"
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig(OptionTable):
+    """The run config keys of QNNExecutionProvider."""
+
+    htp_perf_mode: str = choice(_MODES, "performance mode during the run", _HTP, "qnn.htp_perf_mode")
+    htp_perf_mode_post_run: str = choice(_MODES, "performance mode after the run", _HTP, "qnn.htp_perf_mode_post_run")
+    rpc_control_latency: int = integer(0, "RPC control latency in µs", _HTP, "qnn.rpc_control_latency")
+    lora_config: str = text(
+        "file naming the LoRA adapter to apply", "it applies to context models, not built yet", "qnn.lora_config"
+    )
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "run config key"
+
+    @classmethod
+    def _elsewhere(cls, key: str) -> str:
+        if key == "qnn.perf_mode":
+            return "; did you mean 'qnn.htp_perf_mode'?"
+        return did_you_mean(key, ORT_RUN_KEYS) or "; `hexforge options` lists them"
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicOptions(OptionTable):
+    """What set_ep_dynamic_options takes."""
+
+    workload_type: str = choice("Default Efficient", "priority of the work", _HTP, "ep.dynamic.workload_type")
+    qnn_htp_performance_mode: str = choice(
+        _MODES, "performance mode from now on", _HTP, "ep.dynamic.qnn_htp_performance_mode"
+    )
+    kvcache_rewind: int | None = integer(
+        None, "tokens to rewind the KV cache by", "Genie exists only on Windows on Snapdragon", "kvcache_rewind"
+    )
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "dynamic option"
+
+    def updated(self, pairs: Mapping[str, str]) -> Self:
+        """These options with some of them set anew."""
+        return self.parse({**self.pairs(), **pairs})
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Session config entries, sorted by who reads them."""
+
+    config: SessionConfig
+    provider: Mapping[str, str]
+    onnxruntime: Mapping[str, str]
+
+
+def sort_entries(entries: Mapping[str, str]) -> Entries:
+    """Sort session config entries by reader; CallError listing every unknown key and bad value."""
+    provider = {k.removeprefix(PROVIDER_PREFIX): v for k, v in entries.items() if k.startswith(PROVIDER_PREFIX)}
+    core = {k: v for k, v in entries.items() if k in ORT_SESSION_KEYS}
+    rest = {k: v for k, v in entries.items() if k not in core and not k.startswith(PROVIDER_PREFIX)}
+    return Entries(SessionConfig.parse(rest), provider, core)
+
+
+def sort_run_entries(entries: Mapping[str, str]) -> tuple[RunConfig, dict[str, str]]:
+    """The provider's run config, and the entries that are onnxruntime's own."""
+    core = {k: v for k, v in entries.items() if k in ORT_RUN_KEYS}
+    return RunConfig.parse({k: v for k, v in entries.items() if k not in core}), core
+
+
+def check_providers(names: list[str], known: tuple[str, ...]) -> None:
+    """CallError naming every provider that is not known."""
+    faults = [
+        f"unknown execution provider {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}"
+        for name in names
+        if name not in known
+    ]
+    if faults:
+        raise CallError("\n".join(faults))
