@@ -73,7 +73,7 @@ def erf(x: Array) -> Array:
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow: exp is only taken of negative numbers."""
     small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, small) / (1 + small)
+    return np.asarray(np.where(x >= 0, 1, small) / (1 + small))
 
 
 def gelu(x: Array) -> Array:
