@@ -85,7 +85,7 @@ def _infer_fully_connected(call: Call) -> tuple[TensorType, ...]:
 
 
 def _fully_connected(call: Call, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    out = product(x.reshape(-1, weight.shape[1]), weight.T)
+    out = product(x.reshape(x.size // max(weight.shape[1], 1), weight.shape[1]), weight.T)
     out = out if bias is None else out + bias
     return out.reshape(*x.shape[:-1], weight.shape[0]) if call["keep_dims"] else out
 

@@ -1,0 +1,50 @@
+"""Signal ops: short-time Fourier transform."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hexforge.ir import Array, Call, Param, TensorType, Work, define
+
+
+def _infer_stft(call: Call) -> tuple[TensorType, ...]:
+    shape, length, step = call.input(0).shape, call["frame_length"], call["frame_step"]
+    if len(shape) != 3 or shape[2] not in (1, 2):
+        raise call.fail(f"in has shape {list(shape)}, not [batch, samples, 1 (real) or 2 (complex)]")
+    if step < 1 or not 1 <= length <= shape[1]:
+        raise call.fail(f"frames of {length} every {step} do not fit {shape[1]} samples")
+    if call.has(1) and call.input(1).shape != (length,):
+        raise call.fail(f"window has shape {list(call.input(1).shape)}, not [{length}]")
+    if call["onesided"] and shape[2] == 2:
+        raise call.fail("onesided needs a real signal")
+    frames = (shape[1] - length) // step + 1
+    bins = length // 2 + 1 if call["onesided"] else length
+    return (TensorType(call.input(0).dtype, (shape[0], frames, bins, 2)),)
+
+
+def _stft(call: Call, x: Array, window: Array | None = None) -> Array:
+    signal = x[..., 0] if x.shape[2] == 1 else x[..., 0] + 1j * x[..., 1]
+    frames = np.lib.stride_tricks.sliding_window_view(signal, call["frame_length"], axis=1)[:, :: call["frame_step"]]
+    frames = frames if window is None else frames * window
+    bins = np.fft.rfft(frames) if call["onesided"] else np.fft.fft(frames)
+    return np.stack([bins.real, bins.imag], axis=-1).astype(x.dtype, copy=False)
+
+
+def _work_stft(call: Call) -> Work:
+    """As a matrix product, which is how a matrix unit does it."""
+    return Work(macs=call.out().size * call["frame_length"], moved_bytes=call.out().nbytes)
+
+
+define(
+    "Stft",
+    "in window?",
+    params=(
+        Param("frame_step", "uint32"),
+        Param("frame_length", "uint32"),
+        Param("onesided", "bool", default=True),
+    ),
+    infer=_infer_stft,
+    reference=_stft,
+    work=_work_stft,
+    doc="Fourier transform of (windowed) frames of a signal; the last output axis is real and imaginary part.",
+)
