@@ -182,6 +182,16 @@ class Graph:
         self._link(node)
         return node
 
+    def rename(self, node: Node, name: str) -> None:
+        """Give a node a name no other node has."""
+        if name == node.name:
+            return
+        if name in self._node_names:
+            raise ModelError(f"graph {self.name}: two nodes are named {name!r}")
+        self._node_names.discard(node.name)
+        self._node_names.add(name)
+        node.name = name
+
     def _link(self, node: Node) -> None:
         for value in node.inputs:
             if value is not None:

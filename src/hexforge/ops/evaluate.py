@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hexforge import _native
+from hexforge._native import requantize as _native_requantize
 from hexforge.ir import Array, AxisScaleOffset, Call, DType, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import centered, dequantize, quantize, quantized_range
 
@@ -96,7 +96,7 @@ def requantize(accumulators: Array, multipliers: Array, type: TensorType) -> Arr
     channels = accumulators.shape[-1] if accumulators.ndim else 1
     out = np.empty(accumulators.shape, type.dtype.numpy)
     low, high = quantized_range(type.dtype, type.encoding)
-    _native.requantize(
+    _native_requantize(
         np.ascontiguousarray(accumulators, np.float64).reshape(-1, channels),
         np.ascontiguousarray(np.broadcast_to(multipliers, (channels,)), np.float64),
         out.reshape(-1, channels), -type.encoding.offset, low, high,
