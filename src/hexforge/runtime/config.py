@@ -113,7 +113,7 @@ class SessionConfig(OptionTable):
     load_model_format: str = choice(
         "ONNX ORT", "format of the model; QNNExecutionProvider reads ONNX", key="session.load_model_format"
     )
-    context_enable: bool = flag(False, "write a context model; not built yet, so 1 is an error", key="ep.context_enable")
+    context_enable: bool = flag(False, "write a context model; not built yet: 1 is an error", key="ep.context_enable")
     context_file_path: str = text("where the context model is written", _CONTEXT, "ep.context_file_path")
     context_embed_mode: bool = flag(False, "context binary inside the context model", _CONTEXT, "ep.context_embed_mode")
     context_node_name_prefix: str = text("prefix of EPContext node names", _CONTEXT, "ep.context_node_name_prefix")
@@ -146,7 +146,7 @@ class SessionConfig(OptionTable):
     enable_quant_qdq_cleanup: bool = flag(
         False, "remove QDQ that is left over", _OURS, "session.enable_quant_qdq_cleanup"
     )
-    qdqisint8allowed: bool = flag(False, "int8 activations in onnxruntime's QDQ groups", _OURS, "session.qdqisint8allowed")
+    qdqisint8allowed: bool = flag(False, "int8 QDQ groups in onnxruntime", _OURS, "session.qdqisint8allowed")
 
     @classmethod
     def title(cls) -> str:

@@ -34,7 +34,7 @@ class Part:
 
 
 def partition(steps: Sequence[Step], outputs: Collection[str], keep_converts: bool = False) -> list[Part]:
-    """The parts, in an order that runs. A part of one single Quantize or Dequantize is not taken, or kept if told so."""
+    """The parts, in an order that runs. A part of one single Quantize or Dequantize is not taken unless kept."""
     taken = [step.taken for step in steps]
     while True:
         groups = _walk(steps, taken)

@@ -1,0 +1,295 @@
+"""The CPU side: parts that run in onnxruntime's CPU provider, and onnxruntime's own options and values.
+
+This is the only file of the runtime that imports onnxruntime.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+
+from hexforge.errors import CallError, HexforgeError, ModelError
+from hexforge.options import did_you_mean
+
+CPU = "CPUExecutionProvider"
+QNN = "QNNExecutionProvider"
+PROVIDERS = (QNN, *onnxruntime.get_available_providers())
+"""Execution providers a session can be made with."""
+
+PlainSession = onnxruntime.InferenceSession
+OrtValue = onnxruntime.OrtValue
+
+_COPIED = (
+    "enable_cpu_mem_arena enable_mem_pattern enable_mem_reuse execution_mode execution_order graph_optimization_level "
+    "inter_op_num_threads intra_op_num_threads log_severity_level log_verbosity_level logid use_deterministic_compute "
+    "use_per_session_threads"
+).split()
+
+
+class SessionOptions(onnxruntime.SessionOptions):  # type: ignore[misc]
+    """onnxruntime's SessionOptions, which also remembers what it was given, so that a session can check all of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: dict[str, str] = {}
+        self._providers: list[tuple[str, dict[str, str]]] = []
+        self._libraries: list[str] = []
+        self._replaced: list[str] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and not hasattr(type(self), name):
+            raise CallError(f"SessionOptions has no attribute {name!r}{did_you_mean(name, dir(type(self)))}")
+        super().__setattr__(name, value)
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Set one session config entry; a session checks the key and the value when it is made."""
+        super().add_session_config_entry(key, value)
+        self._entries[key] = value
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """Load a library of custom ops for the nodes left to the CPU."""
+        super().register_custom_ops_library(path)
+        self._libraries.append(path)
+
+    def add_initializer(self, name: str, value: Any) -> None:
+        """Replace the data of an initializer."""
+        super().add_initializer(name, value)
+        self._replaced.append(name)
+
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        """Replace the data of external initializers."""
+        super().add_external_initializers(names, values)
+        self._replaced.extend(names)
+
+    def add_provider(self, name: str, options: Mapping[str, str]) -> None:
+        """Add an execution provider, used where a session is made without `providers`."""
+        if name != QNN:
+            super().add_provider(name, dict(options))
+        self._providers.append((name, dict(options)))
+
+    def add_provider_for_devices(self, devices: Sequence[Any], options: Mapping[str, str]) -> None:
+        """Add the execution provider of some devices (get_ep_devices)."""
+        if not any(device.ep_name == QNN for device in devices):
+            super().add_provider_for_devices(devices, dict(options))
+        elif not all(device.ep_name == QNN for device in devices):
+            raise CallError("add_provider_for_devices: all devices must belong to the same execution provider")
+        self._providers.append((devices[0].ep_name, dict(options)))
+
+    def set_provider_selection_policy(self, policy: Any) -> None:
+        """Choose the provider by policy: those that want an NPU choose QNNExecutionProvider."""
+        if "NPU" in str(policy) or "EFFICIENCY" in str(policy) or "POWER" in str(policy):
+            self._providers.append((QNN, {}))
+        else:
+            super().set_provider_selection_policy(policy)
+
+    def has_providers(self) -> bool:
+        """True where a provider or policy was added."""
+        return bool(self._providers) or super().has_providers()
+
+
+class RunOptions(onnxruntime.RunOptions):  # type: ignore[misc]
+    """onnxruntime's RunOptions, which also remembers its config entries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: dict[str, str] = {}
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Set one run config entry; a run checks the key and the value."""
+        super().add_run_config_entry(key, value)
+        self._entries[key] = value
+
+
+def session_entries(options: Any, known: Iterable[str]) -> dict[str, str]:
+    """Config entries of session options; of onnxruntime's own class, which cannot list them, those that are known."""
+    return _entries(options, "get_session_config_entry", known)
+
+
+def run_entries(options: Any, known: Iterable[str]) -> dict[str, str]:
+    """Config entries of run options; of onnxruntime's own class those that are known."""
+    return _entries(options, "get_run_config_entry", known)
+
+
+def _entries(options: Any, getter: str, known: Iterable[str]) -> dict[str, str]:
+    if isinstance(options, (SessionOptions, RunOptions)):
+        return dict(options._entries)
+    found = {}
+    for key in known:
+        try:
+            found[key] = str(getattr(options, getter)(key))
+        except RuntimeError:  # how onnxruntime says that the key is not set
+            continue
+    return found
+
+
+def requested_providers(options: Any) -> list[tuple[str, dict[str, str]]]:
+    """Providers added to session options."""
+    return list(options._providers) if isinstance(options, SessionOptions) else []
+
+
+def replaced_initializers(options: Any) -> list[str]:
+    """Names of initializers whose data the session options replace."""
+    return list(options._replaced) if isinstance(options, SessionOptions) else []
+
+
+def is_session_options(options: Any) -> bool:
+    """True for onnxruntime's SessionOptions and for ours."""
+    return isinstance(options, onnxruntime.SessionOptions)
+
+
+def overridden_shapes(inputs: Sequence[onnx.ValueInfoProto], options: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes that free-dimension overrides make static, by input name.
+
+    onnxruntime has no getter for the overrides, so it is asked for the inputs of a model that only has those inputs.
+    """
+    nodes = [onnx.helper.make_node("Identity", [v.name], [f"{v.name}_out"]) for v in inputs]
+    outputs = [onnx.helper.make_empty_tensor_value_info(f"{v.name}_out") for v in inputs]
+    graph = onnx.helper.make_graph(nodes, "inputs", inputs, outputs)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    session = PlainSession(model.SerializeToString(), _cpu_options(options, {}), providers=[CPU])
+    shapes = {v.name: v.shape for v in session.get_inputs()}
+    return {name: tuple(shape) for name, shape in shapes.items() if all(isinstance(d, int) for d in shape)}
+
+
+def to_array(value: Any) -> Any:
+    """The numpy array of an OrtValue on the CPU; anything else as it is."""
+    return value.numpy() if isinstance(value, OrtValue) else value
+
+
+def to_ortvalue(value: Any) -> Any:
+    """An OrtValue that holds an array (bfloat16 and the like by their ONNX type)."""
+    if isinstance(value, OrtValue):
+        return value
+    array = np.ascontiguousarray(value)
+    if array.dtype == np.dtype(ml_dtypes.bfloat16):
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), onnx.TensorProto.BFLOAT16)
+    return OrtValue.ortvalue_from_numpy(array)
+
+
+def numpy_dtype(element_type: Any) -> np.dtype[Any]:
+    """The numpy type of an element type given as a numpy type or as ONNX's number."""
+    if isinstance(element_type, int):
+        element_type = onnx.helper.tensor_dtype_to_np_dtype(element_type)
+    dtype: np.dtype[Any] = np.dtype(element_type)
+    return dtype
+
+
+class CpuPart:
+    """Nodes of a model, run in an onnxruntime session with the CPU provider."""
+
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        nodes: Sequence[str],
+        options: Any = None,
+        entries: Mapping[str, str] | None = None,
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self._narrow = _widen(model)
+        try:
+            self._session = _open(model, _cpu_options(options, entries or {}))
+        except HexforgeError:
+            raise
+        except Exception as error:  # onnxruntime's errors have no class in common
+            raise ModelError(f"{self._where()}: {_explain(str(error))}") from error
+
+    def run(self, feeds: Mapping[str, Any], run_options: Any = None) -> dict[str, Any]:
+        """Outputs by name for inputs by name."""
+        sent = {}
+        for name, value in feeds.items():
+            wide = self._narrow.get(name)
+            sent[_wide(name) if wide else name] = np.asarray(value).astype(wide[0]) if wide else value
+        try:
+            results = self._session.run(None, sent, run_options)
+        except Exception as error:  # onnxruntime's errors have no class in common
+            raise ModelError(f"{self._where()}: onnxruntime failed: {error}") from error
+        found = {}
+        for output, result in zip(self._session.get_outputs(), results, strict=True):
+            name = output.name.removesuffix(_SUFFIX)
+            narrow = self._narrow.get(name)
+            found[name] = np.asarray(result).astype(narrow[1]) if narrow else result
+        return found
+
+    def _where(self) -> str:
+        shown = ", ".join(self.nodes[:8]) + (f" and {len(self.nodes) - 8} more" if len(self.nodes) > 8 else "")
+        return f"on the CPU: {'node' if len(self.nodes) == 1 else 'nodes'} {shown}"
+
+
+_SUFFIX = "__as_wide"  # tensors of types numpy lacks enter and leave a CPU part under this name, in a wider type
+
+
+def _wide(name: str) -> str:
+    return name + _SUFFIX
+
+
+def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
+    """Let tensors of types that Python cannot hand to onnxruntime cross the border in a wider type (exactly)."""
+    found: dict[str, tuple[Any, Any]] = {}
+    casts: list[tuple[bool, onnx.NodeProto]] = []
+    for values, entering in ((model.graph.input, True), (model.graph.output, False)):
+        for value in values:
+            kind = value.type.tensor_type.elem_type if value.type.HasField("tensor_type") else 0
+            if not kind or kind == onnx.TensorProto.STRING:
+                continue
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))
+            if dtype.isbuiltin == 1:
+                continue
+            wide = np.dtype("int32") if "int" in dtype.name else np.dtype("float32")
+            found[value.name] = (wide, dtype)
+            ends = (_wide(value.name), value.name) if entering else (value.name, _wide(value.name))
+            wide_kind = onnx.helper.np_dtype_to_tensor_dtype(wide)
+            target = kind if entering else wide_kind
+            casts.append((entering, onnx.helper.make_node("Cast", [ends[0]], [ends[1]], to=target)))
+            value.name = _wide(value.name)
+            value.type.tensor_type.elem_type = wide_kind
+    nodes = [n for e, n in casts if e] + list(model.graph.node) + [n for e, n in casts if not e]
+    if casts:
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+    return found
+
+
+def _cpu_options(options: Any, entries: Mapping[str, str]) -> Any:
+    """Options for the session of a CPU part: the user's own, less those that write files named for the whole model."""
+    if options is not None and not options.optimized_model_filepath and not options.enable_profiling:
+        return options
+    made = onnxruntime.SessionOptions()
+    if options is not None:
+        for name in _COPIED:
+            setattr(made, name, getattr(options, name))
+        for path in options._libraries if isinstance(options, SessionOptions) else ():
+            made.register_custom_ops_library(path)
+    for key, value in entries.items():
+        made.add_session_config_entry(key, value)
+    return made
+
+
+def _open(model: onnx.ModelProto, options: Any) -> Any:
+    if model.ByteSize() < 1 << 31:
+        return PlainSession(model.SerializeToString(), options, providers=[CPU])
+    with tempfile.TemporaryDirectory() as folder:  # a protobuf message ends at 2 GB, so the weights go beside it
+        path = Path(folder) / "part.onnx"
+        onnx.save_model(model, path, save_as_external_data=True, location="part.data")
+        return PlainSession(str(path), options, providers=[CPU])
+
+
+def _explain(message: str) -> str:
+    version = onnxruntime.__version__
+    if "is not a registered function/op" in message:
+        remedy = "neither QNN nor onnxruntime knows the op; SessionOptions.register_custom_ops_library adds ops"
+    elif "opset" in message.lower() and "support" in message.lower():
+        remedy = f"onnxruntime {version} does not know the opset; convert the model to an older one"
+    elif "Unsupported model IR version" in message:
+        remedy = f"onnxruntime {version} does not know the IR version; save the model with an older one"
+    elif "NOT_IMPLEMENTED" in message:
+        remedy = f"onnxruntime {version} has no CPU kernel for it; rewrite it with ops that have one (hexforge ops)"
+    else:
+        remedy = "onnxruntime refuses it"
+    return f"{remedy} ({message})"
