@@ -1,0 +1,1 @@
+"""hexforge as an ONNX backend over the node cases that onnx generates: `python -m benchmarks.conformance`."""

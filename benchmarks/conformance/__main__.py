@@ -1,0 +1,70 @@
+"""Print the conformance table: `python -m benchmarks.conformance [--op Conv] [--json] [--write-readme]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.conformance.cases import collect
+from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge, rows
+
+README = Path(__file__).parents[2] / "README.md"
+HEAD = ("node cases", "cases", "fully placed and right", "refused", "wrong", "crashed")
+
+
+def markdown(verdicts: list[Verdict]) -> str:
+    """The table as the README carries it."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|---|" + "---:|" * (len(HEAD) - 1)]
+    for name, total, right, *rest in rows(verdicts):
+        share = f" ({right / total:.1%})" if total else ""
+        lines.append(f"| {name} | {total} | {right}{share} | " + " | ".join(map(str, rest)) + " |")
+    return "\n".join(lines)
+
+
+def write_readme(table: str) -> None:
+    """Put the table between the README's markers."""
+    text = README.read_text(encoding="utf-8")
+    pattern = r"(<!-- conformance -->\n).*?(<!-- /conformance -->)"
+    README.write_text(re.sub(pattern, lambda m: f"{m[1]}{table}\n{m[2]}", text, flags=re.DOTALL), encoding="utf-8")
+
+
+def main() -> int:
+    """Run the cases asked for; exit code 1 where one is wrong or crashed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--op", action="append", help="only cases with this op type")
+    parser.add_argument("--case", action="append", help="only the case of this name")
+    parser.add_argument("--json", action="store_true", help="one object for each case")
+    parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")
+    arguments = parser.parse_args()
+    wanted = [
+        c
+        for c in collect()
+        if (not arguments.op or c.ops & set(arguments.op)) and (not arguments.case or c.name in arguments.case)
+    ]
+    progress = track(wanted, "running cases", console=Console(stderr=True), disable=not sys.stderr.isatty())
+    verdicts = [judge(case, arguments.backend) for case in progress]
+    if arguments.json:
+        print(json.dumps([{"case": v.case.name, "outcome": v.outcome, "reason": v.reason} for v in verdicts], indent=1))
+    else:
+        for outcome in (CRASHED, WRONG, REFUSED):
+            for v in verdicts:
+                if v.outcome == outcome and (outcome != REFUSED or v.case.qnn_types):
+                    print(f"{outcome}: {v.case.name}: {' '.join(v.reason.split())[-400:]}")
+        foreign = sorted({v.case.foreign_types for v in verdicts if v.outcome == REFUSED and not v.case.qnn_types})
+        if foreign:
+            print(f"refused for tensor types QNN does not have: {', '.join(foreign)}")
+        print(f"\n{markdown(verdicts)}")
+    if arguments.write_readme:
+        write_readme(markdown(verdicts))
+    return int(any(v.outcome in (WRONG, CRASHED) for v in verdicts) or not any(v.outcome == RIGHT for v in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

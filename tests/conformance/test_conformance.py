@@ -1,0 +1,63 @@
+"""The thresholds that the conformance table must hold on the cpu backend."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.conformance.cases import collect
+from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge
+
+# one process collects and runs the cases once; the tests only look at the verdicts
+pytestmark = pytest.mark.xdist_group("conformance")
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> list[Verdict]:
+    return [judge(case, "cpu") for case in collect()]
+
+
+def _names(verdicts: list[Verdict], outcome: str) -> list[str]:
+    return [f"{v.case.name}: {v.reason}" for v in verdicts if v.outcome == outcome]
+
+
+def test_counts(verdicts: list[Verdict]) -> None:
+    seed = [v for v in verdicts if v.case.seed]
+    assert len(verdicts) == 1146
+    assert len(seed) == 732
+    assert sum(v.case.plain for v in seed) == 496
+    assert sum(v.case.plain and v.case.has_float32 for v in seed) == 458
+
+
+def test_plain_cases_of_the_77_ops(verdicts: list[Verdict]) -> None:
+    plain = [v for v in verdicts if v.case.seed and v.case.plain and v.case.has_float32]
+    refused = _names(plain, REFUSED)
+    assert sum(v.outcome == RIGHT for v in plain) >= 445, refused
+
+
+def test_all_plain_cases_of_the_77_ops(verdicts: list[Verdict]) -> None:
+    plain = [v for v in verdicts if v.case.seed and v.case.plain]
+    assert sum(v.outcome == RIGHT for v in plain) >= 0.97 * len(plain), _names(plain, REFUSED)
+
+
+def test_share_of_qnn_typed_cases(verdicts: list[Verdict]) -> None:
+    typed = [v for v in verdicts if v.case.qnn_types]
+    assert sum(v.outcome == RIGHT for v in typed) >= 0.85 * len(typed), _names(typed, REFUSED)
+
+
+def test_none_is_wrong(verdicts: list[Verdict]) -> None:
+    assert _names(verdicts, WRONG) == []
+
+
+def test_none_crashes(verdicts: list[Verdict]) -> None:
+    assert _names(verdicts, CRASHED) == []
+
+
+def test_every_refusal_has_a_reason(verdicts: list[Verdict]) -> None:
+    refused = [v for v in verdicts if v.outcome == REFUSED]
+    assert [v.case.name for v in refused if len(v.reason) < 20] == []
+
+
+def test_foreign_types_are_named(verdicts: list[Verdict]) -> None:
+    foreign = [v for v in verdicts if v.outcome == REFUSED and not v.case.qnn_types]
+    unnamed = [v for v in foreign if not any(t in v.reason for t in v.case.foreign_types.split(", "))]
+    assert [f"{v.case.name}: {v.reason}" for v in unnamed if v.case.foreign_types != "UNDEFINED"] == []
