@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.frontends.onnx.build import Refusal
-from hexforge.ir import Array, AxisScaleOffset, Block, DType, Encoding, ScaleOffset, TensorType
+from hexforge.frontends.onnx.build import Builder, Refusal
+from hexforge.frontends.onnx.unit import Unit
+from hexforge.ir import Array, AxisScaleOffset, Block, DType, Encoding, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import fault
 
 
@@ -38,3 +39,9 @@ def encoding_of(
     if problem:
         raise Refusal(problem)
     return encoding
+
+
+def carried(b: Builder, u: Unit, index: int = 0) -> Value:
+    """An input of an op that computes in its output's number format: fixed point only where output 0 is, too."""
+    outputs = [o for o in u.outputs if o is not None]
+    return b.input(u, index) if outputs and outputs[0].encoding is not None else b.real(u, index)
