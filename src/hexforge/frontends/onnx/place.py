@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx import ops as _ops  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.build import TRANSLATORS, Builder, Refusal, Translator
-from hexforge.frontends.onnx.fuse import FUSED
+from hexforge.frontends.onnx.fuse import FUSED, unfused
 from hexforge.frontends.onnx.unit import Unit
 from hexforge.ir import Encoding, Graph, Node
 from hexforge.ir.verify import verify
@@ -30,7 +30,9 @@ class Placement:
 
 
 def translator(unit: Unit) -> Translator:
-    """The function that writes a unit; Refusal if there is none."""
+    """The function that writes a unit; Refusal if there is none, or the unit says it stays with the CPU."""
+    if "refuse" in unit.extra:
+        raise Refusal(str(unit.extra["refuse"]))
     found = FUSED.get(unit.kind) if unit.kind not in ("node", "qdq") else TRANSLATORS.get(unit.op)
     if found is None:
         raise Refusal(f"QNN EP has no op builder for {unit.op}; rewrite it with ops that have one (hexforge ops)")
@@ -38,9 +40,20 @@ def translator(unit: Unit) -> Translator:
 
 
 def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> list[Placement]:
-    """Try each unit by itself; a unit that reads a tensor with another encoding than its first user is refused."""
+    """Try each unit by itself, a fusion that is refused as the units it was made of.
+
+    A unit that uses a tensor with another encoding than the taken units before it is refused.
+    """
     encodings: dict[str, Encoding | None] = {}
-    return [_place(unit, unsupported, encodings) for unit in units]
+    placements: list[Placement] = []
+    for unit in units:
+        whole = _place(unit, unsupported, encodings)
+        parts = unfused(unit)
+        if whole.taken or parts == [unit]:
+            placements.append(whole)
+        else:
+            placements += [_place(part, unsupported, encodings) for part in parts]
+    return placements
 
 
 def _place(
@@ -48,13 +61,16 @@ def _place(
 ) -> Placement:
     graph = Graph(unit.target.name or "unit")
     builder = Builder(graph)
+    border = {
+        o.value.name or "": o.encoding
+        for o in (*unit.inputs, *unit.outputs)
+        if o is not None and o.value.const_value is None
+    }
     try:
         written = translator(unit)
-        for operand in (*unit.inputs, *unit.outputs):
-            if operand is not None and operand.value.const_value is None:
-                name = operand.value.name or ""
-                if encodings.setdefault(name, operand.encoding) != operand.encoding:
-                    raise Refusal(f"tensor {name!r} is used with two different encodings")
+        for name, encoding in border.items():
+            if encodings.get(name, encoding) != encoding:
+                raise Refusal(f"tensor {name!r} is used with two different encodings; quantize it once")
         builder.translate(unit, written)
         builder.close(o.value.name or "" for o in unit.outputs if o is not None)
         verify(graph)
@@ -62,6 +78,8 @@ def _place(
         return Placement(unit, str(error), ())
     names = tuple(node.op.name for node in graph)
     reasons = [f"{node.op.name}: {reason}" for node in graph if (reason := unsupported(node)) is not None]
+    if not reasons:
+        encodings.update(border)
     return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, names)
 
 

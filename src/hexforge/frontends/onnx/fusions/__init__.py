@@ -1,0 +1,1 @@
+"""Fusions: several units that become one QNN op, by subject."""

@@ -1,0 +1,91 @@
+"""Fusions into FullyConnected: a matrix product with its bias, and a Reshape before a Gemm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hexforge.frontends.onnx.build import Builder
+from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, other, plain, shape
+from hexforge.frontends.onnx.unit import Operand, Unit
+from hexforge.ir import ScaleOffset
+
+_DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")
+
+
+def _source(net: Net, operand: Operand | None) -> Operand | None:
+    """The constant behind an operand, also through its DQ; None where it is computed."""
+    dq = net.before(operand, *_DQ)
+    found = operand if dq is None else dq.inputs[0]
+    return found if found is not None and found.value.const_value is not None else None
+
+
+def _matmul_add(net: Net, matmul: Unit) -> Unit | None:
+    """x B + c with a constant matrix B and a constant row c; with DQ before, [Relu] and Q after, all of it."""
+    add = net.reader(matmul, "Add")
+    if add is None or not plain(matmul) or not plain(add):
+        return None
+    index = other(add, matmul.outputs[0])
+    if index is None:
+        return None
+    weight, bias = _source(net, matmul.inputs[1]), _source(net, add.inputs[index])
+    x, matrix, row = shape(matmul.inputs[0]), shape(weight), shape(bias)
+    if x is None or matrix is None or row is None or len(x) < 2 or len(matrix) != 2:
+        return None
+    assert bias is not None
+    flat = row[-1:] == (matrix[1],) and set(row[:-1]) <= {1}
+    if not flat or (len(row) > 1 and bias.encoding is not None):
+        return None
+    if shape(add.outputs[0]) != (*x[:-1], matrix[1]):
+        return None
+    whole = net.quantized(
+        net.join("MatMulAdd", [matmul, add], [matmul.inputs[0], matmul.inputs[1], add.inputs[index]], add.outputs)
+    )
+    if whole is None or any(
+        o is None or o.value.const_value is None for o in (whole.inputs[1], whole.inputs[2])
+    ):
+        return None  # a DQ of the weight that cannot be taken in: the product stays a MatMul
+    return whole
+
+
+def _write_matmul_add(b: Builder, u: Unit) -> None:
+    x, weight, bias = b.input(u, 0), b.transpose(b.input(u, 1), (1, 0)), b.input(u, 2)
+    bias = b.reshape(bias, (weight.shape[0],))
+    b.emit("FullyConnected", [x, weight, bias], b.output(u), keep_dims=len(x.shape) != 2)
+
+
+def _reshape_gemm(net: Net, reshape: Unit) -> Unit | None:
+    """FullyConnected flattens its input itself."""
+    gemm = net.reader(reshape, "Gemm")
+    if gemm is None or gemm.inputs[0] is None or reshape.outputs[0] is None or reshape.inputs[0] is None:
+        return None
+    source, flat = reshape.inputs[0], reshape.outputs[0]
+    if gemm.inputs[0].value is not flat.value or source.encoding != flat.encoding:
+        return None
+    if not isinstance(source.encoding, ScaleOffset | None) or flat.encoding != gemm.inputs[0].encoding:
+        return None
+    if attribute(gemm, "transA", 0) or attribute(gemm, "alpha", 1.0) != 1.0 or attribute(gemm, "beta", 1.0) != 1.0:
+        return None
+    weight = gemm.inputs[1]
+    size, rows = shape(weight), shape(flat)
+    if weight is None or weight.value.const_value is None or size is None or rows is None or not shape(source):
+        return None
+    n, k = size if attribute(gemm, "transB", 0) else size[::-1]
+    bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
+    if rows[-1] != k or (bias is not None and (bias.value.const_value is None or shape(bias) != (n,))):
+        return None
+    transposed = bool(attribute(gemm, "transB", 0))
+    whole = net.join("ReshapeGemm", [reshape, gemm], [source, weight, bias], gemm.outputs, transposed=transposed)
+    return None if whole is None else replace(whole, clip=gemm.clip)
+
+
+def _write_reshape_gemm(b: Builder, u: Unit) -> None:
+    weight = b.input(u, 1)
+    if not u.extra["transposed"]:
+        weight = b.transpose(weight, (1, 0))
+    b.emit("FullyConnected", [b.input(u, 0), weight, b.optional(u, 2)], b.output(u))
+
+
+FUSIONS: tuple[Fusion, ...] = (
+    Fusion("MatMulAdd", ("MatMul",), _matmul_add, _write_matmul_add),
+    Fusion("ReshapeGemm", ("Reshape",), _reshape_gemm, _write_reshape_gemm),
+)

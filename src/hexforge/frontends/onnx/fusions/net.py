@@ -1,0 +1,209 @@
+"""The units of a model as a net, which fusions are matched on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir
+
+from hexforge.frontends.onnx.build import Refusal, Translator, constant, onnx_shape
+from hexforge.frontends.onnx.unit import Operand, Unit
+from hexforge.ir import Array, ScaleOffset
+
+
+class Net:
+    """Who writes and reads each value, in units that are not part of a fusion yet."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.units: dict[Unit, None] = dict.fromkeys(units)
+        self.order = {unit: i for i, unit in enumerate(units)}
+        self._writer: dict[onnx_ir.Value, Unit] = {}
+        self._reader: dict[onnx_ir.Node, Unit] = {}
+        for unit in units:
+            self._register(unit)
+
+    def _register(self, unit: Unit) -> None:
+        for operand in unit.outputs:
+            if operand is not None:
+                self._writer[operand.value] = unit
+        for node in unit.nodes:
+            self._reader[node] = unit
+
+    def writer(self, operand: Operand | None) -> Unit | None:
+        """The unit that writes an operand, None for inputs and constants of the graph."""
+        return None if operand is None else self._writer.get(operand.value)
+
+    def readers(self, operand: Operand | None) -> list[Unit | None]:
+        """The units that read an operand, each once; None stands for the graph's outputs and inner graphs."""
+        if operand is None:
+            return []
+        found = dict.fromkeys(self._reader.get(node) for node in operand.value.consumers())
+        return [*found, *([None] if operand.value.is_graph_output() else [])]
+
+    def reader(self, unit: Unit | None, *ops: str) -> Unit | None:
+        """The one unit that reads a unit's only output, if it is of one of `ops`."""
+        if unit is None or len(unit.outputs) != 1:
+            return None
+        readers = self.readers(unit.outputs[0])
+        return readers[0] if len(readers) == 1 and _is(readers[0], ops) else None
+
+    def before(self, operand: Operand | None, *ops: str) -> Unit | None:
+        """The unit that writes an operand, if it is of one of `ops`."""
+        found = self.writer(operand)
+        return found if _is(found, ops) else None
+
+    def join(
+        self,
+        kind: str,
+        parts: Iterable[Unit],
+        inputs: Sequence[Operand | None],
+        outputs: Sequence[Operand | None],
+        **extra: Any,
+    ) -> Unit | None:
+        """A unit of `parts`; None where a value would be swallowed that something else reads."""
+        members = sorted(dict.fromkeys(parts), key=self.order.__getitem__)
+        nodes = [node for part in members for node in part.nodes]
+        inside = set(nodes)
+        kept = {o.value for o in outputs if o is not None}
+        for part in members:
+            for operand in part.outputs:
+                if operand is None or operand.value in kept:
+                    continue
+                if operand.value.is_graph_output() or not inside.issuperset(operand.value.consumers()):
+                    return None
+        return Unit(
+            kind, members[-1].target, tuple(inputs), tuple(outputs), tuple(nodes), extra={**extra, "parts": members}
+        )
+
+    def settle(self, unit: Unit) -> None:
+        """Put a joined unit in the place of its parts."""
+        parts = unit.extra["parts"]
+        self.order[unit] = max(self.order[part] for part in parts)
+        for part in parts:
+            del self.units[part]
+        self.units[unit] = None
+        self._register(unit)
+
+    def quantized(self, unit: Unit | None) -> Unit | None:
+        """`unit` with the DQ units before and the Q unit after it (and a Relu or Clip between) taken in.
+
+        Only where each run-time input comes from a DQ nothing else reads; otherwise `unit` stays as it is.
+        """
+        if unit is None:
+            return None
+        inputs: list[Operand | None] = []
+        parts = list(unit.extra["parts"])
+        for operand in unit.inputs:
+            dq = self.before(operand, "DequantizeLinear", "com.microsoft:DequantizeLinear")
+            if operand is None or operand.value.const_value is not None:
+                inputs.append(operand)
+            elif dq is None or "refuse" in dq.extra or dq.inputs[0] is None:
+                return unit
+            else:
+                inputs.append(dq.inputs[0])
+                parts.append(dq)
+        clip = self._sole(unit.outputs[0], "Relu", "Clip")
+        if clip is not None and any(o is not None and o.value.const_value is None for o in clip.inputs[1:]):
+            return unit
+        last = unit.outputs[0] if clip is None else clip.outputs[0]
+        q = self._sole(last, "QuantizeLinear", "com.microsoft:QuantizeLinear")
+        if q is None or last is None or "refuse" in q.extra or q.target.inputs[0] is not last.value:
+            return unit
+        extra = {k: v for k, v in unit.extra.items() if k != "parts"}
+        whole = self.join(unit.kind, [*parts, *([clip] if clip else []), q], inputs, q.outputs, **extra)
+        if whole is None:
+            return unit
+        return replace(whole, target=unit.target, clip=None if clip is None else clip.target)
+
+    def _sole(self, operand: Operand | None, *ops: str) -> Unit | None:
+        readers = self.readers(operand)
+        return readers[0] if len(readers) == 1 and _is(readers[0], ops) and _kind(readers[0]) == "node" else None
+
+
+def _kind(unit: Unit | None) -> str:
+    return "" if unit is None else unit.kind
+
+
+def _is(unit: Unit | None, ops: Sequence[str]) -> bool:
+    return unit is not None and unit.kind in ("node", "qdq") and unit.op in ops
+
+
+def plain(unit: Unit | None) -> bool:
+    """True for a single node on real numbers."""
+    return unit is not None and unit.kind == "node" and not unit.quantized
+
+
+def shape(operand: Operand | None) -> tuple[int, ...] | None:
+    """Static shape of an operand, None where it has none."""
+    if operand is None:
+        return None
+    try:
+        return onnx_shape(operand.value)
+    except Refusal:
+        return None
+
+
+def known(unit: Unit, index: int) -> Array | None:
+    """Data of a constant input that is not fixed point, else None."""
+    operand = unit.inputs[index] if index < len(unit.inputs) else None
+    return None if operand is None or operand.encoding is not None else constant(operand.value)
+
+
+def scalar(unit: Unit, index: int) -> float | None:
+    """A constant input of one element as a number, else None."""
+    data = known(unit, index)
+    return None if data is None or data.size != 1 else float(np.asarray(data).ravel()[0].astype(np.float64))
+
+
+def near(value: float | None, target: float, tolerance: float = 1e-5) -> bool:
+    """True where a constant is `target` up to relative `tolerance`: constants are written with few digits."""
+    return value is not None and abs(value - target) <= tolerance * abs(target)
+
+
+def other(unit: Unit, operand: Operand | None) -> int | None:
+    """The index of the input of a two-input unit that is not `operand`; None where neither or both are."""
+    if operand is None or len(unit.inputs) != 2:
+        return None
+    same = [o is not None and o.value is operand.value for o in unit.inputs]
+    return same.index(False) if sum(same) == 1 else None
+
+
+def attribute(unit: Unit, name: str, default: Any = None) -> Any:
+    """An attribute of the target as a Python value."""
+    found = unit.target.attributes.get(name)
+    return default if found is None else found.value
+
+
+def chain(net: Net, start: Unit, *ops: str) -> list[Unit] | None:
+    """Units that move data one after the other, each alone reading the one before, all with one encoding."""
+    units = [start]
+    for op in ops:
+        following = net.reader(units[-1], op)
+        if following is None:
+            return None
+        units.append(following)
+    ends = [o for u in units for o in (u.inputs[0], u.outputs[0])]
+    for unit, previous in zip(units[1:], units, strict=False):
+        first, out = unit.inputs[0], previous.outputs[0]
+        if first is None or out is None or first.value is not out.value:
+            return None
+    encodings = {None if o is None else o.encoding for o in ends}
+    if len(encodings) != 1 or any(u.clip is not None for u in units):
+        return None
+    return units if isinstance(encodings.pop(), ScaleOffset | None) else None
+
+
+Matcher = Callable[[Net, Unit], Unit | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A fusion: the op types it may start at, how it is matched, and how it is written as QNN ops."""
+
+    kind: str
+    starts: tuple[str, ...]
+    match: Matcher
+    write: Translator
