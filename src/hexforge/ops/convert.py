@@ -9,25 +9,32 @@ from hexforge.ops import rules
 
 
 def cast(array: Array, dtype: DType) -> Array:
-    """`array` as `dtype`: floats truncate and saturate (NaN gives 0), integers wrap, anything not 0 is true."""
+    """`array` as `dtype`: integers wrap, anything not 0 is true, floats truncate.
+
+    A float outside the range, which ONNX leaves open (its own cases for 4 bits wrap), saturates to 32 and 64 bits and
+    wraps from there to fewer; NaN becomes 0.
+    """
     if dtype is DType.BOOL:
         return np.asarray(array != 0)
-    if dtype.is_float:
-        return array.astype(dtype.numpy)
-    if array.dtype == np.bool_:
+    if dtype.is_float or array.dtype == np.bool_:
         return array.astype(dtype.numpy)
     if not np.issubdtype(array.dtype, np.integer):
-        low, high = dtype.range
-        if array.dtype.itemsize < 4:
-            array = array.astype(np.float32)
-        whole = np.trunc(np.where(np.isnan(array), 0, array))
-        inside = (whole >= low) & (whole < float(high + 1))
-        safe = np.where(inside, whole, 0).astype(np.uint64 if high > 1 << 63 else np.int64)
-        return np.where(inside, safe, np.where(whole < low, low, high).astype(safe.dtype)).astype(dtype.numpy)
+        array = _whole(array, dtype if dtype.bits >= 32 else DType.INT32)
     if dtype.bits == 4:
         low_bits = array.astype(np.int64).astype(np.int8) & 15
         array = (low_bits ^ 8) - 8 if dtype.is_signed else low_bits
     return array.astype(dtype.numpy)
+
+
+def _whole(array: Array, dtype: DType) -> Array:
+    """Floats truncated and saturated to an integer type of 32 or 64 bits."""
+    low, high = dtype.range
+    whole = np.trunc(np.where(np.isnan(array), 0, array))
+    inside = (whole >= low) & (whole < float(high + 1))
+    if inside.all():
+        return whole.astype(dtype.numpy)
+    limits = np.where(whole < 0, dtype.numpy.type(low), dtype.numpy.type(high))
+    return np.where(inside, np.where(inside, whole, 0).astype(dtype.numpy), limits)
 
 
 def _infer_cast(call: Call) -> tuple[TensorType, ...]:
@@ -43,7 +50,7 @@ define(
     reference=lambda call, x: cast(x, call.out().dtype),
     work=per_element(),
     quant=rules.NEVER,
-    doc="Each element in the declared data type: floats truncate and saturate to integers, integers wrap.",
+    doc="Each element in the declared data type: floats truncate to integers, integers wrap.",
 )
 
 

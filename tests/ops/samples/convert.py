@@ -12,7 +12,8 @@ _HALF = ScaleOffset(0.5, -10)  # real = 0.5 (q - 10)
 _ROWS = AxisScaleOffset(0, (0.5, 2.0), (0, -1))
 
 SAMPLES = [
-    Sample("Cast", [f32([2.9, -2.9, np.nan, 300, -np.inf])], [np.array([2, -2, 0, 127, -128], np.int8)]),
+    Sample("Cast", [f32([2.9, -2.9, np.nan, 300])], [np.array([2, -2, 0, 44], np.int8)]),
+    Sample("Cast", [f32([np.inf, -3e9, -2.9])], [np.array([2**31 - 1, -(2**31), -2], np.int32)], id="-saturates"),
     Sample("Cast", [np.array([200, -9], np.int16)], [np.array([-8, 7], np.int8).astype(ml_dtypes.int4)], id="-int4"),
     Sample("Cast", [f32([0, -0.5, np.nan])], [np.array([False, True, True])], id="-bool"),
     Sample("Cast", [f32([1.00390625, 3])], [np.array([1, 3], ml_dtypes.bfloat16)], id="-bfloat16"),
