@@ -65,7 +65,7 @@ def _window_reduce(call: Call, x: Array, combine: np.ufunc, start: float | int) 
     for axis in range(1, dims + 1):
         size, out_size = x.shape[axis], call.out().shape[axis]
         k, s, pad = kernel[axis - 1], stride[axis - 1], pads[axis - 1][0]
-        if k == size == s and out_size == 1 and pad == 0:
+        if k == size and out_size == 1 and pad == 0:
             x = combine.reduce(x, axis=axis, keepdims=True)
             continue
         out = np.full((*x.shape[:axis], out_size, *x.shape[axis + 1 :]), start, x.dtype)
