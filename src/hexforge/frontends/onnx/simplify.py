@@ -1,0 +1,342 @@
+"""Simplify: constants folded, shapes inferred, identities and dead nodes gone, until nothing changes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx_ir
+from onnx_ir import passes
+from onnx_ir.passes import common
+from onnxscript.optimizer import _constant_folding as folding
+
+from hexforge.errors import ModelError
+from hexforge.frontends.onnx.shapes import better_shape, infer_node
+from hexforge.frontends.onnx.source import schema_of
+from hexforge.frontends.onnx.tensors import spread, stored_bytes
+
+MOST_ROUNDS = 8
+SMALL_BYTES = 4 << 20
+"""Results up to this size are always folded; larger ones only where the inputs hold as much."""
+LARGE_BYTES = 1 << 30
+"""Constants above this are left alone: folding them would double what the model needs."""
+
+KEPT = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "EPContext"})
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression", "StringSplit"})
+
+for _library in ("onnxscript", "onnx_ir"):
+    logging.getLogger(_library).addHandler(logging.NullHandler())  # what they warn of is found out and said here
+
+Declared = dict[onnx_ir.Value, onnx_ir.Shape]
+
+
+def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
+    """Bring a model to its simplest form in place; its inputs and outputs keep names and order."""
+    names = [value.name or "" for value in model.graph.outputs]
+    missing = {v for node in _all_nodes(model) for v in node.outputs if not v.name}
+    try:
+        _tidy(model)
+        common.LiftSubgraphInitializersToMainGraphPass()(model)
+        common.TopologicalSortPass()(model)
+        declared = _take_shapes(model)
+        for _ in range(MOST_ROUNDS):
+            changed = _Fold(model)(model).modified if fold else _infer_only(model)
+            changed |= _tidy(model)
+            _infer_branches(model)
+            if _is_static(model):
+                break
+            shapes = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+            changed |= shapes(model).modified
+            if not changed:
+                if not declared:
+                    break
+                _give_shapes(declared)
+                declared = {}
+        _give_shapes(declared)
+        _remove_identities(model)
+        common.RemoveUnusedNodesPass()(model)
+        _write_outputs(model, names)
+        common.TopologicalSortPass()(model)
+    except (passes.PassError, passes.PreconditionError, ValueError, RuntimeError, KeyError, AssertionError) as error:
+        raise ModelError(f"{where}: cannot be simplified: {_root(error)}") from error
+    _name(model, missing)
+    for node in _all_nodes(model):
+        node.version = model.opset_imports.get(node.domain)
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
+    return iter(onnx_ir.traversal.RecursiveGraphIterator(model.graph))
+
+
+def _is_static(model: onnx_ir.Model) -> bool:
+    return all(v.shape is not None and v.shape.is_static() for n in model.graph for v in n.outputs)
+
+
+def _tidy(model: onnx_ir.Model) -> bool:
+    changed = common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model).modified
+    changed |= _remove_identities(model)
+    if model.opset_imports.get("", 0) < 18:
+        for node in _all_nodes(model):
+            if node.op_type == "Split" and node.domain == "":
+                node.attributes.pop("num_outputs", None)  # folding writes it whatever the opset
+    return bool(common.RemoveUnusedNodesPass()(model).modified) or changed
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------
+
+
+def _take_shapes(model: onnx_ir.Model) -> Declared:
+    """Take away the declared shapes of what known ops write: they may be stale, and inference comes first."""
+    declared: Declared = {}
+    for node in _all_nodes(model):
+        if schema_of(node.domain, node.op_type, model.opset_imports.get(node.domain, 1)) is None:
+            continue
+        for value in node.outputs:
+            if value.shape is not None:
+                declared[value] = value.shape
+                value.shape = None
+    return declared
+
+
+def _give_shapes(declared: Declared) -> None:
+    for value, shape in declared.items():
+        value.shape = shape if value.shape is None else better_shape(value.shape, shape)
+
+
+def _infer_only(model: onnx_ir.Model) -> bool:
+    before = [v.shape for n in model.graph for v in n.outputs]
+    for node in model.graph:
+        infer_node(node, model.opset_imports, model.ir_version)
+    return before != [v.shape for n in model.graph for v in n.outputs]
+
+
+def _infer_branches(model: onnx_ir.Model) -> None:
+    """An If writes what its branches write, where both agree."""
+    for node in _all_nodes(model):
+        if node.op_type == "If" and not node.domain and {"then_branch", "else_branch"} <= node.attributes.keys():
+            branches = [node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch")]
+            for value, one, other in zip(node.outputs, *branches, strict=False):
+                if one.shape is not None and one.shape.is_static() and one.shape == other.shape:
+                    value.shape = one.shape
+
+
+# -- folding ----------------------------------------------------------------------------------------------------
+
+
+class _Fold(folding.FoldConstantsPass):  # type: ignore[misc]
+    """onnxscript's folding, one walk in order: a node's shape is inferred, then it is folded if it can be."""
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        super().__init__(
+            shape_inference=True, input_size_limit=1 << 62, output_size_limit=1 << 62, should_fold=self._wanted
+        )
+        self._model = model
+
+    def _do_inference(self, node: onnx_ir.Node) -> None:
+        infer_node(node, self._model.opset_imports, self._model.ir_version)
+
+    def process_node(self, node: onnx_ir.Node, is_function: bool) -> Any:
+        """The replacement of a node, None where it stays."""
+        opset = self._model.opset_imports.get(node.domain, 1)
+        if node.op_type in ("SplitToSequence", "ConcatFromSequence") and opset < 13:
+            return None  # the ops it would be rewritten to have another form in these opsets
+        try:
+            found = super().process_node(node, is_function)
+        except RuntimeError:
+            return None  # a malformed node; whoever translates or runs it says so
+        return found if found is not None else self._spread(node) or self._several(node, opset)
+
+    def replace_node(self, node: onnx_ir.Node, replacement: Any, root: Any) -> None:
+        """As the base does, with the name kept where one node becomes one node."""
+        super().replace_node(node, replacement, root)
+        if len(replacement.new_nodes) == 1 and replacement.new_nodes[0].op_type not in ("Identity", "Constant"):
+            replacement.new_nodes[0].name = node.name
+
+    def visit_attribute(self, attr: onnx_ir.Attr) -> None:
+        """Bodies stay as they are: one that is never run need not fit these shapes, and would become malformed."""
+
+    def _wanted(self, node: onnx_ir.Node) -> bool:
+        if node.domain or node.op_type in KEPT | RANDOM or len(node.outputs) != 1:
+            return False
+        return self._is_cheap(node)
+
+    def _is_cheap(self, node: onnx_ir.Node) -> bool:
+        held = 0
+        for value in node.inputs:
+            tensor = None if value is None else value.const_value
+            if tensor is None:
+                continue
+            stored = stored_bytes(tensor)
+            if tensor.nbytes > max(stored, SMALL_BYTES):
+                return False  # a view that repeats a few elements; computing on it would spread it out
+            held += stored
+        written = 0
+        for value in node.outputs:
+            if value.shape is None or value.dtype is None or not value.shape.is_static():
+                return node.op_type in DATA_DEPENDENT and held <= SMALL_BYTES // 64
+            written += math.ceil(math.prod(value.shape.numpy()) * value.dtype.bitwidth / 8)
+        return held <= LARGE_BYTES and (written <= SMALL_BYTES or written <= held)
+
+    def _prepare_folded_tensor(self, node: onnx_ir.Node, name: str, result: Any) -> onnx_ir.TensorProtocol | None:
+        value = next((v for v in node.outputs if v.name == name), node.outputs[0])
+        if not isinstance(result, (np.ndarray, np.generic)):
+            return None
+        array = np.asarray(result)
+        dtype = value.dtype
+        if dtype is not None and dtype is not onnx_ir.DataType.STRING and dtype.numpy() != array.dtype:
+            return None  # an evaluator that answers in another type is not to be trusted
+        if value.shape is not None and value.shape.is_static() and value.shape.numpy() != array.shape:
+            return None
+        return onnx_ir.tensor(array, name=name)
+
+    def _replaced(self, node: onnx_ir.Node, tensors: list[onnx_ir.TensorProtocol]) -> Any:
+        values = []
+        for value, tensor in zip(node.outputs, tensors, strict=True):
+            type, shape = onnx_ir.TensorType(tensor.dtype), onnx_ir.Shape(tensor.shape.numpy())
+            new = onnx_ir.Value(name=value.name, type=type, shape=shape, const_value=tensor)
+            assert node.graph is not None
+            node.graph.register_initializer(new)
+            values.append(new)
+        return folding.Replacement(values, [])
+
+    def _spread(self, node: onnx_ir.Node) -> Any:
+        """ConstantOfShape, and Expand of a constant: a view that repeats its elements, of any size."""
+        if node.domain or node.op_type not in ("ConstantOfShape", "Expand") or not _constant_inputs(node):
+            return None
+        *data, dims = (v.const_value.numpy() for v in node.inputs if v is not None and v.const_value is not None)
+        if dims.ndim != 1 or dims.size > 64 or np.any(dims < 0) or math.prod(dims.tolist()) >= 1 << 60:
+            return None
+        shape = tuple(int(d) for d in dims)
+        if node.op_type == "ConstantOfShape":
+            given = node.attributes.get("value")
+            element = np.zeros(1, np.float32) if given is None else given.as_tensor().numpy()
+            if element.size != 1:
+                return None
+            element = element.reshape(())
+        else:
+            element = data[0]
+            try:
+                shape = np.broadcast_shapes(element.shape, shape)
+            except ValueError:
+                return None
+        return self._replaced(node, [spread(element, shape, node.outputs[0].name)])
+
+    def _several(self, node: onnx_ir.Node, opset: int) -> Any:
+        """A node with several outputs (Split, TopK…), which the base leaves."""
+        if len(node.outputs) < 2 or node.domain or node.op_type in KEPT | RANDOM or not _constant_inputs(node):
+            return None
+        if any(a.type in _BODIES for a in node.attributes.values()) or not self._is_cheap(node):
+            return None
+        arrays = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
+        attributes = {
+            name: onnx_ir.serde.serialize_tensor(a.as_tensor()) if a.type == onnx_ir.AttributeType.TENSOR else a.value
+            for name, a in node.attributes.items()
+        }
+        if node.op_type == "Split" and len(arrays) < 2 and "split" not in attributes:
+            attributes["num_outputs"] = len(node.outputs)  # older opsets say it by the number of outputs
+        found = folding._reference_evaluator.evaluate(node.domain, node.op_type, opset, *arrays, **attributes)
+        if not isinstance(found, (tuple, list)) or len(found) != len(node.outputs):
+            return None
+        tensors = [
+            self._prepare_folded_tensor(node, v.name or "", array) for v, array in zip(node.outputs, found, strict=True)
+        ]
+        ready = [t for t in tensors if t is not None]
+        return self._replaced(node, ready) if len(ready) == len(tensors) else None
+
+
+_BODIES = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
+
+
+def _constant_inputs(node: onnx_ir.Node) -> bool:
+    given = [v for v in node.inputs if v is not None]
+    return bool(given) and all(v.const_value is not None and not v.is_graph_input() for v in given)
+
+
+# -- identities, outputs, names ---------------------------------------------------------------------------------
+
+
+def _is_identity(node: onnx_ir.Node, opset: int) -> bool:
+    if node.domain or not node.inputs or node.inputs[0] is None:
+        return False
+    if node.op_type == "Dropout" and opset < 12:  # always inference; newer ones are folded by their training_mode
+        return not any(v.uses() or v.is_graph_output() for v in node.outputs[1:])
+    return node.op_type == "Identity"
+
+
+def _remove_identities(model: onnx_ir.Model) -> bool:
+    opset, changed = model.opset_imports.get("", 1), False
+    for node in list(_all_nodes(model)):
+        if not _is_identity(node, opset):
+            continue
+        source, result, graph = node.inputs[0], node.outputs[0], node.graph
+        assert source is not None
+        assert graph is not None
+        if result.is_graph_output():
+            producer = source.producer()
+            if producer is None or producer.graph is not graph or source.is_graph_output():
+                continue  # an output must be written in its own graph, and under its own name
+        if source.shape is None or (result.shape is not None and not source.shape.is_static()):
+            source.shape = result.shape if source.shape is None else better_shape(source.shape, result.shape)
+        if source.type is None:
+            source.type = result.type
+        name = result.name if result.is_graph_output() else None
+        onnx_ir.convenience.replace_all_uses_with(result, source, replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        if name is not None:
+            result.name = None
+            source.name = name
+        changed = True
+    return changed
+
+
+def _write_outputs(model: onnx_ir.Model, names: list[str]) -> None:
+    """Every output of the model is written by a node under its own name: constants go through an Identity."""
+    graph = model.graph
+    seen: set[onnx_ir.Value] = set()
+    for index, name in enumerate(names):
+        value = graph.outputs[index]
+        if value.producer() is None or value in seen:
+            result = onnx_ir.Value(name=name, type=value.type, shape=value.shape)
+            graph.append(onnx_ir.Node("", "Identity", [value], outputs=[result]))
+            graph.outputs[index] = result
+            if value.name == name:
+                value.name = f"{name}_constant"
+        elif value.name != name:
+            value.name = name
+        seen.add(graph.outputs[index])
+
+
+def _name(model: onnx_ir.Model, missing: set[onnx_ir.Value]) -> None:
+    """Unique names for nodes and values; outputs a node leaves out keep the empty one."""
+    name_nodes(model)
+    unused = {v for n in _all_nodes(model) for v in n.outputs if not v.name or (v in missing and not v.uses())}
+    common.NameFixPass()(model)
+    for value in unused:
+        value.name = ""
+
+
+def name_nodes(model: onnx_ir.Model) -> None:
+    """Name unnamed nodes `<OpType>_<n>` and make every name the only one, over all graphs."""
+    nodes = list(_all_nodes(model))
+    used = {n.name for n in nodes if n.name}
+    seen: set[str] = set()
+    for index, node in enumerate(nodes):
+        if not node.name or node.name in seen:
+            stem, number = (node.name, 1) if node.name else (node.op_type, index)
+            while f"{stem}_{number}" in used:
+                number += 1
+            node.name = f"{stem}_{number}"
+            used.add(node.name)
+        seen.add(node.name)
