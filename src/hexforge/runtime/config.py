@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from hexforge.errors import CallError
 from hexforge.options import OptionTable, choice, did_you_mean, flag, integer, text
 
 PROVIDER_PREFIX = "ep.qnnexecutionprovider."
@@ -224,14 +223,3 @@ def sort_run_entries(entries: Mapping[str, str]) -> tuple[RunConfig, dict[str, s
     """The provider's run config, and the entries that are onnxruntime's own."""
     core = {k: v for k, v in entries.items() if k in ORT_RUN_KEYS}
     return RunConfig.parse({k: v for k, v in entries.items() if k not in core}), core
-
-
-def check_providers(names: list[str], known: tuple[str, ...]) -> None:
-    """CallError naming every provider that is not known."""
-    faults = [
-        f"unknown execution provider {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}"
-        for name in names
-        if name not in known
-    ]
-    if faults:
-        raise CallError("\n".join(faults))

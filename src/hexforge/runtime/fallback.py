@@ -5,9 +5,8 @@ This is the only file of the runtime that imports onnxruntime.
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,13 +14,17 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from hexforge.errors import CallError, HexforgeError, ModelError
+from hexforge.errors import CallError, ModelError
+from hexforge.frontends.onnx.extract import Extract
+from hexforge.ir import Array
 from hexforge.options import did_you_mean
 
 CPU = "CPUExecutionProvider"
 QNN = "QNNExecutionProvider"
 PROVIDERS = (QNN, *onnxruntime.get_available_providers())
 """Execution providers a session can be made with."""
+KNOWN_PROVIDERS = (QNN, *onnxruntime.get_all_providers())
+"""Those, and the ones onnxruntime knows by name; it warns of those that this build lacks."""
 
 PlainSession = onnxruntime.InferenceSession
 OrtValue = onnxruntime.OrtValue
@@ -40,6 +43,7 @@ class SessionOptions(onnxruntime.SessionOptions):  # type: ignore[misc]
         super().__init__()
         self._entries: dict[str, str] = {}
         self._providers: list[tuple[str, dict[str, str]]] = []
+        self._dims: dict[str, int] = {}
         self._libraries: list[str] = []
         self._replaced: list[str] = []
 
@@ -52,6 +56,11 @@ class SessionOptions(onnxruntime.SessionOptions):  # type: ignore[misc]
         """Set one session config entry; a session checks the key and the value when it is made."""
         super().add_session_config_entry(key, value)
         self._entries[key] = value
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Give a symbolic dimension of the inputs a size."""
+        super().add_free_dimension_override_by_name(name, size)
+        self._dims[name] = int(size)
 
     def register_custom_ops_library(self, path: str) -> None:
         """Load a library of custom ops for the nodes left to the CPU."""
@@ -134,6 +143,11 @@ def requested_providers(options: Any) -> list[tuple[str, dict[str, str]]]:
     return list(options._providers) if isinstance(options, SessionOptions) else []
 
 
+def named_dims(options: Any) -> dict[str, int]:
+    """Symbolic dimensions given a size by name; onnxruntime's own class does not tell."""
+    return dict(options._dims) if isinstance(options, SessionOptions) else {}
+
+
 def replaced_initializers(options: Any) -> list[str]:
     """Names of initializers whose data the session options replace."""
     return list(options._replaced) if isinstance(options, SessionOptions) else []
@@ -144,11 +158,19 @@ def is_session_options(options: Any) -> bool:
     return isinstance(options, onnxruntime.SessionOptions)
 
 
-def overridden_shapes(inputs: Sequence[onnx.ValueInfoProto], options: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes that free-dimension overrides make static, by input name.
+def overridden_shapes(
+    source: str | bytes | os.PathLike[str], names: Iterable[str], options: Any
+) -> dict[str, tuple[int, ...]]:
+    """Shapes that free-dimension overrides make static, of the inputs named.
 
-    onnxruntime has no getter for the overrides, so it is asked for the inputs of a model that only has those inputs.
+    onnxruntime has no getter for the overrides, so it is asked for the inputs of a model that has nothing else.
     """
+    if isinstance(source, bytes):
+        whole = onnx.load_model_from_string(source)
+    else:
+        whole = onnx.load_model(source, load_external_data=False)
+    wanted = set(names)
+    inputs = [v for v in whole.graph.input if v.name in wanted and v.type.HasField("tensor_type")]
     nodes = [onnx.helper.make_node("Identity", [v.name], [f"{v.name}_out"]) for v in inputs]
     outputs = [onnx.helper.make_empty_tensor_value_info(f"{v.name}_out") for v in inputs]
     graph = onnx.helper.make_graph(nodes, "inputs", inputs, outputs)
@@ -186,17 +208,16 @@ class CpuPart:
 
     def __init__(
         self,
-        model: onnx.ModelProto,
+        cut: Extract,
         nodes: Sequence[str],
         options: Any = None,
         entries: Mapping[str, str] | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
-        self._narrow = _widen(model)
+        self._narrow = _widen(cut.proto)
         try:
-            self._session = _open(model, _cpu_options(options, entries or {}))
-        except HexforgeError:
-            raise
+            made = _cpu_options(options, entries or {}, cut.constants)
+            self._session = PlainSession(cut.proto.SerializeToString(), made, providers=[CPU])
         except Exception as error:  # onnxruntime's errors have no class in common
             raise ModelError(f"{self._where()}: {_explain(str(error))}") from error
 
@@ -256,9 +277,10 @@ def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _cpu_options(options: Any, entries: Mapping[str, str]) -> Any:
+def _cpu_options(options: Any, entries: Mapping[str, str], constants: Mapping[str, Array] | None = None) -> Any:
     """Options for the session of a CPU part: the user's own, less those that write files named for the whole model."""
-    if options is not None and not options.optimized_model_filepath and not options.enable_profiling:
+    writes = options is not None and (options.optimized_model_filepath or options.enable_profiling)
+    if options is not None and not writes and not constants:
         return options
     made = onnxruntime.SessionOptions()
     if options is not None:
@@ -268,16 +290,10 @@ def _cpu_options(options: Any, entries: Mapping[str, str]) -> Any:
             made.register_custom_ops_library(path)
     for key, value in entries.items():
         made.add_session_config_entry(key, value)
+    if constants:
+        values = [OrtValue.ortvalue_from_numpy(array) for array in constants.values()]
+        made.add_external_initializers(list(constants), values)
     return made
-
-
-def _open(model: onnx.ModelProto, options: Any) -> Any:
-    if model.ByteSize() < 1 << 31:
-        return PlainSession(model.SerializeToString(), options, providers=[CPU])
-    with tempfile.TemporaryDirectory() as folder:  # a protobuf message ends at 2 GB, so the weights go beside it
-        path = Path(folder) / "part.onnx"
-        onnx.save_model(model, path, save_as_external_data=True, location="part.data")
-        return PlainSession(str(path), options, providers=[CPU])
 
 
 def _explain(message: str) -> str:

@@ -1,0 +1,291 @@
+"""Plan: a model read, placed, partitioned and compiled; then run part by part."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hexforge.backend import Backend, Program
+from hexforge.errors import ModelError, UnsupportedError
+from hexforge.frontends.onnx.extract import Extract, extract_parts
+from hexforge.frontends.onnx.node_units import units
+from hexforge.frontends.onnx.place import Placement, build, place
+from hexforge.frontends.onnx.reader import Model
+from hexforge.frontends.onnx.unit import Unit
+from hexforge.ir import Array, Graph
+from hexforge.passes import NEUTRAL, run
+from hexforge.runtime.fallback import CPU, QNN, CpuPart
+from hexforge.runtime.partition import Part, Step, partition
+
+_CONVERTS = ("QuantizeLinear", "DequantizeLinear")
+_ALONE = "a graph of one single {} is not worth making; it runs on the CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One node of the model: where it runs, why not on the backend, and what QNN ops its unit became."""
+
+    node: str
+    op_type: str
+    domain: str
+    where: str
+    """QNNExecutionProvider or CPUExecutionProvider."""
+    reason: str | None
+    qnn_ops: tuple[str, ...]
+    unit: int
+    """Number of the unit; nodes of one unit become QNN ops together."""
+
+    def __str__(self) -> str:
+        domain = "" if self.domain in ("", "ai.onnx") else f"{self.domain}:"
+        return f"{self.node!r} ({domain}{self.op_type})"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part, ready to run."""
+
+    name: str
+    part: Part
+    rows: tuple[Row, ...]
+    runner: Program | CpuPart
+
+
+class Plan:
+    """What a session does with a model on a backend."""
+
+    def __init__(
+        self,
+        model: Model,
+        backend: Backend,
+        *,
+        strict: bool = False,
+        offload_io: bool = True,
+        make_cpu_part: Callable[[Extract, Sequence[str]], CpuPart] = CpuPart,
+    ) -> None:
+        self.outputs = tuple(value.name for value in model.outputs)
+        _check(model)
+        found = units(model.ir, offload_io_quantization=offload_io and not strict)
+        placements = _unread(place(found, backend.unsupported), self.outputs)
+        steps = [_step(p) for p in placements]
+        parts = partition(steps, self.outputs, keep_converts=strict)
+        for part in parts:
+            for i in part.steps:
+                if placements[i].taken and not part.taken:
+                    reason = _ALONE.format(placements[i].unit.target.op_type)
+                    placements[i] = replace(placements[i], reason=reason)
+        self.rows = tuple(row for i, p in enumerate(placements) for row in _rows(i, p))
+        """Every node of the model, in order."""
+        if strict:
+            _refuse(self.rows, backend.name)
+        self._stages: list[Stage] = []
+        stem = _stem(model)
+        for number, part in enumerate(parts):
+            chosen = [placements[i] for i in part.steps]
+            rows = tuple(row for row in self.rows if row.unit in set(part.steps))
+            name = f"{stem}_{sum(s.part.taken for s in self._stages)}_0" if part.taken else f"cpu_{number}"
+            runner: Program | CpuPart
+            if part.taken:
+                runner = _compile(backend, [p.unit for p in chosen], name, part.outputs)
+            else:
+                nodes = [node for p in chosen for node in p.unit.nodes]
+                cut = extract_parts(model, nodes, part.inputs, part.outputs)
+                runner = make_cpu_part(cut, [str(row) for row in rows])
+            self._stages.append(Stage(name, part, rows, runner))
+        self._constants = _constant_outputs(model, steps)
+        self._last = {name: i for i, stage in enumerate(self._stages) for name in stage.part.inputs}
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The parts, in the order they run."""
+        return tuple(self._stages)
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The QNN graphs, in the order they run."""
+        return tuple(s.runner.graph for s in self._stages if not isinstance(s.runner, CpuPart))
+
+    def run(
+        self,
+        feeds: Mapping[str, Any],
+        outputs: Sequence[str],
+        *,
+        only_needed: bool = False,
+        around: Callable[[Stage], AbstractContextManager[None]] = lambda stage: nullcontext(),
+    ) -> dict[str, Any]:
+        """Outputs by name. May be called from several threads at once: nothing here is written to."""
+        known: dict[str, Any] = {**self._constants, **feeds}
+        kept = set(outputs)
+        needed = self._needed(outputs) if only_needed else set(range(len(self._stages)))
+        for index, stage in enumerate(self._stages):
+            if index not in needed:
+                continue
+            with around(stage):
+                known.update(_run(stage, known))
+            for name in stage.part.inputs:
+                if self._last[name] == index and name not in kept:
+                    known.pop(name, None)
+        return {name: known[name] for name in outputs}
+
+    def _needed(self, outputs: Iterable[str]) -> set[int]:
+        wanted, needed = set(outputs), set()
+        for index in reversed(range(len(self._stages))):
+            part = self._stages[index].part
+            if wanted & set(part.outputs):
+                needed.add(index)
+                wanted.update(part.inputs)
+        return needed
+
+
+def _run(stage: Stage, known: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(stage.runner, CpuPart):
+        return stage.runner.run({name: known[name] for name in stage.part.inputs if name in known})
+    return stage.runner.run({value.name: known[value.name] for value in stage.runner.graph.inputs})
+
+
+def _compile(backend: Backend, chosen: list[Unit], name: str, outputs: Sequence[str]) -> Program:
+    graph = build(chosen, name, outputs)
+    run(graph, NEUTRAL)
+    return backend.compile(graph)
+
+
+def _stem(model: Model) -> str:
+    names = "\n".join(f"{n.op_type} {n.name} {[v.name for v in n.outputs]}" for n in model.ir.graph)
+    digest = hashlib.blake2b(names.encode(), digest_size=8).digest()
+    return f"{QNN}_{QNN}_{int.from_bytes(digest)}"
+
+
+def label(node: Any) -> str:
+    """A node's name, or what it writes where it has none."""
+    return str(node.name or next((v.name for v in node.outputs if v.name), "") or node.op_type)
+
+
+def _rows(index: int, placement: Placement) -> list[Row]:
+    where = QNN if placement.taken else CPU
+    return [
+        Row(label(n), n.op_type, n.domain, where, placement.reason, placement.ops, index) for n in placement.unit.nodes
+    ]
+
+
+def _refuse(rows: Sequence[Row], backend: str) -> None:
+    """UnsupportedError naming every node that is not taken."""
+    refused: dict[int, list[Row]] = {}
+    for row in rows:
+        if row.reason is not None:
+            refused.setdefault(row.unit, []).append(row)
+    if not refused:
+        return
+    lines = [f"  {', '.join(map(str, group))}: {group[0].reason}" for group in refused.values()]
+    count = sum(map(len, refused.values()))
+    raise UnsupportedError(
+        f"session.disable_cpu_ep_fallback=1, and the {backend} backend refuses {count} of {len(rows)} nodes:\n"
+        + "\n".join(lines)
+        + "\nset session.disable_cpu_ep_fallback=0 to run them on the CPU, or change the model as said"
+    )
+
+
+# -- what a unit reads and writes ---------------------------------------------------------------------------------
+
+
+def _is_constant(value: Any) -> bool:
+    return value.const_value is not None and value.producer() is None
+
+
+def _reads(node: Any) -> Iterable[Any]:
+    """Values a node reads, those that its subgraphs capture included."""
+    yield from (v for v in node.inputs if v is not None)
+    for attribute in node.attributes.values():
+        kind = attribute.type.name
+        bodies = [attribute.value] if kind == "GRAPH" else attribute.value if kind == "GRAPHS" else []
+        for body in bodies:
+            inner = list(body)
+            yield from (v for n in inner for v in _reads(n))
+            yield from body.outputs
+
+
+def _step(placement: Placement) -> Step:
+    unit = placement.unit
+    convert = len(unit.nodes) == 1 and unit.target.op_type in _CONVERTS
+    if placement.taken:
+        reads = [o.value for o in unit.inputs if o is not None]
+        writes = [o.value for o in unit.outputs if o is not None]
+        own: set[Any] = set()
+    else:
+        writes = [v for node in unit.nodes for v in node.outputs if v.name]
+        own = {id(v) for v in writes}
+        reads = [v for node in unit.nodes for v in _reads(node)]
+        own |= {id(v) for v in reads if v.graph is not unit.target.graph and not v.is_graph_input()}
+    names = dict.fromkeys(str(v.name) for v in reads if id(v) not in own and not _is_constant(v))
+    return Step(tuple(names), tuple(str(v.name) for v in writes), placement.taken, convert)
+
+
+def _unread(placements: list[Placement], outputs: Iterable[str]) -> list[Placement]:
+    """Refuse units whose inner tensors someone else reads: only what a unit writes at its border leaves a graph."""
+    while True:
+        wanted = set(outputs).union(*(_step(p).reads for p in placements))
+        changed = False
+        for i, p in enumerate(placements):
+            if not p.taken:
+                continue
+            border = {o.value.name for o in p.unit.outputs if o is not None}
+            inner = {v.name for node in p.unit.nodes for v in node.outputs if v.name} - border
+            if lost := sorted(inner & wanted):
+                reason = f"tensor {lost[0]!r} inside the group is read by another node; let only the group read it"
+                placements[i] = replace(p, reason=reason)
+                changed = True
+        if not changed:
+            return placements
+
+
+def _constant_outputs(model: Model, steps: Sequence[Step]) -> dict[str, Array]:
+    """Outputs of the model that are constants, which no part writes."""
+    written = {name for step in steps for name in step.writes}
+    return {
+        str(value.name): np.asarray(value.const_value.numpy())
+        for value in model.ir.graph.outputs
+        if value.name not in written and value.const_value is not None
+    }
+
+
+# -- faults no provider could run ----------------------------------------------------------------------------------
+
+
+def _check(model: Model) -> None:
+    """ModelError for quantization parameters that are no numbers; UnsupportedError for context models."""
+    faults = []
+    for node in model.ir.graph:
+        if node.op_type == "EPContext":
+            raise UnsupportedError(f"node {label(node)!r} is an EPContext: context models are not built yet")
+        if node.op_type in _CONVERTS:
+            faults.extend(_bad_encoding(node))
+    if faults:
+        raise ModelError("\n".join(faults))
+
+
+def _bad_encoding(node: Any) -> list[str]:
+    where = f"node {label(node)!r} ({node.op_type})"
+    scale = node.inputs[1] if len(node.inputs) > 1 else None
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    faults = []
+    if scale is not None and scale.const_value is not None:
+        numbers = np.asarray(scale.const_value.numpy()).astype(np.float64)
+        if not np.all(np.isfinite(numbers)) or np.any(numbers == 0):
+            found = numbers[~np.isfinite(numbers) | (numbers == 0)].ravel()[0]
+            faults.append(f"{where}: scale {scale.name!r} is {found}; a scale is a finite number other than 0")
+    data = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+    if zero is None or zero.const_value is None or data is None or data.dtype is None or zero.dtype == data.dtype:
+        return faults
+    integers = np.asarray(zero.const_value.numpy()).astype(np.int64)
+    try:
+        low, high = int(data.dtype.min), int(data.dtype.max)
+    except (TypeError, ValueError):
+        return faults
+    if integers.size and (integers.min() < low or integers.max() > high):
+        worst = integers.min() if integers.min() < low else integers.max()
+        faults.append(f"{where}: zero point {zero.name!r} is {worst}, outside {low} to {high} of {data.dtype.name}")
+    return faults
+
