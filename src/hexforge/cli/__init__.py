@@ -1,1 +1,55 @@
-"""Command line."""
+"""The command line: one thin file per command, gathered here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.check import check
+from hexforge.cli.demo import demo
+from hexforge.cli.fix_shapes import fix_shapes
+from hexforge.cli.ops import ops
+from hexforge.cli.options import options
+from hexforge.cli.run import run
+from hexforge.cli.show import show
+from hexforge.errors import HexforgeError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="The Snapdragon NPU stack on any computer: where a model's nodes run, and the numbers they compute.",
+)
+for _command in (check, ops, show, run, fix_shapes, options, demo):
+    app.command()(_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"hexforge {version('hexforge')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Options before the command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; an error of the model, the call or a file is one message and exit code 2."""
+    try:
+        app(None if arguments is None else list(arguments), prog_name="hexforge")
+    except HexforgeError as error:
+        typer.secho(f"hexforge: {error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        typer.secho(f"hexforge: {where}{error.strerror or error}", fg=typer.colors.RED, err=True)
+        sys.exit(2)

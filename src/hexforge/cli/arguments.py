@@ -1,0 +1,63 @@
+"""Arguments several commands share, and how key=value texts are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.errors import CallError
+
+Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX file.", show_default=False)]
+BackendName = Annotated[str, typer.Option("--backend", help="QNN backend: cpu, htp, gpu, saver or ir.")]
+Soc = Annotated[str, typer.Option("--soc", help="Chip name or number, as in the option soc_model.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help="A provider option (see `hexforge options`)."),
+]
+Dims = Annotated[
+    list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dynamic dimension.")
+]
+Shapes = Annotated[
+    list[str] | None, typer.Option("--shape", metavar="INPUT=N,N,…", help="Shape of an input, e.g. x=1,3,224,224.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def pairs(texts: Iterable[str] | None, flag: str) -> dict[str, str]:
+    """KEY=VALUE texts as a dictionary."""
+    found = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise CallError(f"{flag} {text!r}: expected KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def dims(texts: Iterable[str] | None) -> dict[str, int]:
+    """--dim texts as sizes."""
+    return {key: _size(value, f"--dim {key}={value}") for key, value in pairs(texts, "--dim").items()}
+
+
+def shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
+    """--shape texts as shapes; `x=` is a scalar."""
+    return {
+        key: tuple(_size(size, f"--shape {key}={value}") for size in value.split(",") if value)
+        for key, value in pairs(texts, "--shape").items()
+    }
+
+
+def provider_options(backend: str, soc: str, texts: Iterable[str] | None) -> dict[str, str]:
+    """Provider options of --backend, --soc and --option together."""
+    given = pairs(texts, "--option")
+    chosen = {} if "backend_path" in given else {"backend_type": backend}
+    return {**chosen, **({"soc_model": soc} if soc else {}), **given}
+
+
+def _size(text: str, where: str) -> int:
+    if not text.strip().isdigit():
+        raise CallError(f"{where}: {text!r} is not a size; sizes are whole numbers")
+    return int(text)

@@ -1,0 +1,27 @@
+"""`hexforge fix-shapes`: a copy of a model without dynamic dimensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import Dims, Model, Shapes, dims, shapes
+
+
+def fix_shapes(
+    model: Model,
+    out: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False, show_default=False)],
+    dim: Dims = None,
+    shape: Shapes = None,
+) -> None:
+    """Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes."""
+    from hexforge.frontends.onnx import fix_shapes as write
+    from hexforge.frontends.onnx import read
+
+    write(model, out, shapes(shape), dims(dim))
+    fixed = read(out, fold=False)
+    for value in fixed.inputs:
+        typer.echo(f"{value.name}: {value.type} [{', '.join(str(d or '?') for d in value.shape or ())}]")
+    fixed.require_static()

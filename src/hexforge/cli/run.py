@@ -1,0 +1,70 @@
+"""`hexforge run`: one inference from .npy files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from hexforge.cli.arguments import BackendName, Dims, Model, Options, Shapes, Soc, dims, pairs, provider_options, shapes
+from hexforge.cli.loading import loaded
+from hexforge.cli.screen import console, table, waiting
+from hexforge.errors import FormatError
+from hexforge.ir import Array
+
+
+def run(
+    model: Model,
+    input: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Data of an input.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for the outputs, one .npy each.", file_okay=False)] = None,
+    backend: BackendName = "cpu",
+    soc: Soc = "",
+    option: Options = None,
+    dim: Dims = None,
+    shape: Shapes = None,
+) -> None:
+    """Run a model once and print what came out; inputs not given are random, from a fixed seed."""
+    from hexforge.runtime.signature import argument, check_feed
+
+    options = provider_options(backend, soc, option)
+    read, plan = loaded(model, options, dims=dims(dim), shapes=shapes(shape), prepare=True)
+    inputs = [argument(value) for value in read.ir.graph.inputs]
+    given = {name: _load(Path(file)) for name, file in pairs(input, "--input").items()}
+    generator = np.random.default_rng(0)
+    for value in inputs:
+        if value.name not in given and value.dtype is not None:
+            given[value.name] = _random(generator, value.dtype, tuple(int(d or 0) for d in value.shape))
+    feeds = check_feed(given, inputs)
+    with waiting(f"running {model.name}"):
+        outputs = plan.run(feeds, plan.outputs)
+    rows = []
+    for name, array in outputs.items():
+        real = np.asarray(array, np.float64) if array.size else np.zeros(1)
+        rows.append(
+            (name, str(array.dtype), str(list(array.shape)), f"{real.min():g}", f"{real.mean():g}", f"{real.max():g}")
+        )
+        if output is not None:
+            output.mkdir(parents=True, exist_ok=True)
+            np.save(output / f"{name.replace('/', '_')}.npy", array)
+    console().print(table("", ("output", "type", "shape", "min", "mean", "max"), rows))
+
+
+def _load(file: Path) -> Array:
+    try:
+        loaded = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"{file}: not a .npy file of numbers: {error}") from error
+    if not isinstance(loaded, np.ndarray):
+        raise FormatError(f"{file}: holds several arrays; give one .npy file for each input")
+    return loaded
+
+
+def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Normal numbers for floats, zeros and ones for the rest."""
+    kind = np.issubdtype(dtype, np.integer) or dtype.kind in "bui"
+    numbers = generator.integers(0, 2, shape) if kind else generator.standard_normal(shape)
+    return np.asarray(numbers).astype(dtype)

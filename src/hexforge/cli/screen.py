@@ -1,0 +1,45 @@
+"""What commands print with: a console that does not cut columns in a pipe, tables, a spinner."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PIPE_COLUMNS = 200
+
+
+def console() -> Console:
+    """Standard output, wide where it is not a terminal."""
+    found = Console(highlight=False)
+    if not found.is_terminal:
+        found.width = PIPE_COLUMNS
+    return found
+
+
+def waiting(message: str) -> AbstractContextManager[Any]:
+    """A spinner on standard error while something long goes on; nothing where that is not a terminal."""
+    return Console(stderr=True).status(message)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A table whose cells are plain text (no markup is read out of model names)."""
+    made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return made
+
+
+def print_json(data: Any) -> None:
+    """`data` as JSON, plain, for other programs."""
+    json.dump(data, sys.stdout, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
