@@ -28,11 +28,11 @@ def run(
     shape: Shapes = None,
 ) -> None:
     """Run a model once and print what came out; inputs not given are random, from a fixed seed."""
-    from hexforge.runtime.signature import argument, check_feed
+    from hexforge.runtime.signature import arguments, check_feed
 
     options = provider_options(backend, soc, option)
     read, plan = loaded(model, options, dims=dims(dim), shapes=shapes(shape), prepare=True)
-    inputs = [argument(value) for value in read.ir.graph.inputs]
+    inputs = arguments(read.inputs, read.ir.graph.inputs)
     given = {name: _load(Path(file)) for name, file in pairs(input, "--input").items()}
     generator = np.random.default_rng(0)
     for value in inputs:
