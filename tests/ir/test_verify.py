@@ -87,7 +87,7 @@ def test_per_axis_only_on_statics() -> None:
     per_axis = TensorType(DType.UINT8, (2, 3), AxisScaleOffset(0, (1.0, 2.0), (0, 0)))
     graph = small(Q8)
     graph.values["t"].type = per_axis
-    with pytest.raises(ModelError, match="'t': has .*AXIS_SCALE_OFFSET, which only STATIC weights may have"):
+    with pytest.raises(ModelError, match=r"'t': has .*AXIS_SCALE_OFFSET, which only STATIC weights may have"):
         verify(graph)
     graph = small(Q8)
     graph.values["c"].type = per_axis
@@ -106,7 +106,7 @@ def test_all_faults_at_once() -> None:
     graph = small()
     graph.values["c"].data = None
     graph.values["y"].type = TensorType(DType.INT32, (7,))
-    with pytest.raises(ModelError, match="'c': .*; .*'abs'"):
+    with pytest.raises(ModelError, match=r"'c': .*; .*'abs'"):
         verify(graph)
 
 

@@ -208,6 +208,20 @@ class Graph:
         node.inputs = tuple(inputs)
         self._link(node)
 
+    def rewrite(
+        self, node: Node, op: str | Op, inputs: Sequence[Value | None], params: Mapping[str, ParamValue] | None = None
+    ) -> None:
+        """Make a node another op with other inputs and parameters; its place, name and outputs stay."""
+        node.op = lookup(op) if isinstance(op, str) else op
+        node.params = node.op.complete(params or {})
+        self.set_inputs(node, inputs)
+
+    def freeze(self, value: Value, data: Array) -> None:
+        """Make a NATIVE value that nothing writes STATIC."""
+        if value.role is not Role.NATIVE or value.producer is not None:
+            raise ModelError(f"graph {self.name}: tensor {value.name!r} is not free to become STATIC")
+        value.role, value.data = Role.STATIC, data
+
     def set_outputs(self, node: Node, outputs: Sequence[Value]) -> None:
         """Give a node other outputs; the old ones lose their producer."""
         for value in node.outputs:

@@ -1,12 +1,35 @@
-"""Clean: remove nodes whose outputs nobody reads, and values nobody writes or reads."""
+"""Clean: remove what does nothing, join what is done in two steps, do once what is done twice."""
 
 from __future__ import annotations
 
-from hexforge.ir import Graph, Role
+from hexforge.ir import Graph, Node, Role, ScaleOffset, Value
+from hexforge.passes.permutation import compose, moves_nothing
+
+RESHAPES = ("Reshape", "Squeeze", "ExpandDims")
+_SHARED = ("Transpose", *RESHAPES, "Quantize", "Dequantize", "Convert", "Cast")
+
+
+def clean(graph: Graph) -> int:
+    """Remove no-ops and dead nodes, join chains of Transposes and of Reshapes, merge equal movements of one value."""
+    graph.sort()
+    changes = 0
+    seen: dict[object, Node] = {}
+    for node in graph.nodes:
+        changes += compose_transposes(graph, node) + _join_reshapes(graph, node)
+        if _does_nothing(node) and bypass(graph, node):
+            changes += 1
+            continue
+        if node.op.name in _SHARED:
+            params = tuple(node.params.items())
+            first = seen.setdefault((node.op.name, node.inputs, params, node.outputs[0].type), node)
+            if first is not node and node.outputs[0].role is Role.NATIVE:
+                graph.replace_uses(node.outputs[0], first.outputs[0])
+                changes += 1
+    return changes + dead(graph)
 
 
 def dead(graph: Graph) -> int:
-    """Remove dead nodes, then dead NATIVE and STATIC values."""
+    """Remove nodes whose outputs nobody reads, then NATIVE and STATIC values nobody writes or reads."""
     changes = 0
     for node in reversed(graph.nodes):
         if all(v.role is Role.NATIVE and not v.users for v in node.outputs):
@@ -19,6 +42,79 @@ def dead(graph: Graph) -> int:
     return changes
 
 
-def clean(graph: Graph) -> int:
-    """Remove what does nothing."""
-    return dead(graph)
+def bypass(graph: Graph, node: Node) -> bool:
+    """Let the input of a one-in, one-out node stand for its output; False where both are fixed from outside."""
+    x, y = node.inputs[0], node.outputs[0]
+    assert x is not None
+    if y.role is Role.NATIVE:
+        graph.replace_uses(y, x)
+        graph.remove(node)
+        graph.remove_value(y)
+        return True
+    if x.role is not Role.NATIVE or x.producer is None:
+        return False
+    writer = x.producer
+    graph.remove(node)
+    graph.set_outputs(writer, [y if v is x else v for v in writer.outputs])
+    graph.replace_uses(x, y)
+    graph.remove_value(x)
+    return True
+
+
+def compose_transposes(graph: Graph, node: Node) -> int:
+    """A Transpose of a Transpose reads the first one's input; one that moves no element becomes a Reshape."""
+    if node.op.name != "Transpose":
+        return 0
+    changes = 0
+    x, perm = node.inputs[0], node.params["perm"]
+    assert x is not None
+    if x.producer is not None and x.producer.op.name == "Transpose" and _follows_rule(x.producer):
+        perm = compose(x.producer.params["perm"], perm)
+        x = x.producer.inputs[0]
+        graph.rewrite(node, "Transpose", [x], {"perm": perm})
+        changes = 1
+    assert x is not None
+    if moves_nothing(perm, x.shape) and _one_scale(x) and x.encoding == node.outputs[0].encoding:
+        graph.rewrite(node, "Reshape", [x])
+        changes = 1
+    return changes
+
+
+def _join_reshapes(graph: Graph, node: Node) -> int:
+    x = node.inputs[0] if node.op.name in RESHAPES else None
+    if x is None or x.producer is None or x.producer.op.name not in RESHAPES or not _one_scale(x):
+        return 0
+    source = x.producer.inputs[0]
+    assert source is not None
+    if not source.encoding == x.encoding == node.outputs[0].encoding:
+        return 0  # the step between requantizes
+    graph.rewrite(node, "Reshape", [source])
+    return 1
+
+
+def _follows_rule(node: Node) -> bool:
+    """True where a movement keeps the encoding: then it moves integers and nothing is rounded."""
+    x = node.inputs[0]
+    return x is not None and _one_scale(x) and x.encoding == node.outputs[0].encoding
+
+
+def _one_scale(value: Value) -> bool:
+    return value.encoding is None or isinstance(value.encoding, ScaleOffset)
+
+
+def _does_nothing(node: Node) -> bool:
+    """True where the one output is the one input."""
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
+        return False
+    if node.inputs[0].type != node.outputs[0].type:
+        return False
+    match node.op.name:
+        case "Reshape" | "Squeeze" | "ExpandDims" | "Cast" | "Convert" | "Concat" | "Split" | "Pad" | "Tile":
+            return True
+        case "Transpose":
+            return bool(moves_nothing(node.params["perm"], node.inputs[0].shape))
+        case "StridedSlice":  # as many elements, forwards, without new or lost axes: all of them in order
+            kept = not (node.params["shrink_axes"] or node.params["new_axes_mask"])
+            return kept and all(step > 0 for _, _, step in node.params["ranges"])
+        case _:
+            return False

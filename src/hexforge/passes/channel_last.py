@@ -1,0 +1,293 @@
+"""Channel last: choose the layout of everything between layout-bound ops so that the fewest Transposes remain.
+
+Transposes are looked through: every tensor is its source (the nearest value that no Transpose writes) in some layout.
+Flexible nodes that share tensors form regions, and a region is stored in one layout. Each region takes the layout
+that costs the fewest Transposes given its neighbours, until none can do better; then Transposes are written only where
+a tensor is needed in another layout than it is made in. Starting from the layouts as they are, and accepting only
+improvements, the number of Transposes never grows. Numbers never change: elements are moved, not computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from hexforge.ir import Graph, Node, Role, ScaleOffset, Value
+from hexforge.ir.fixed_point import permuted_type
+from hexforge.passes.clean import clean
+from hexforge.passes.flexible import Flexible, flexible
+from hexforge.passes.permutation import Permutation, compose, expanded_type, identity, inverse, moves_nothing
+
+_ROUNDS = 8
+_CANDIDATES = 6
+
+
+def channel_last(graph: Graph) -> int:
+    """Remove the Transposes that a choice of layouts makes unnecessary."""
+    changes = clean(graph)
+    for _ in range(_ROUNDS):
+        layouts = _Layouts(graph)
+        if not layouts.choose():
+            break
+        layouts.write()
+        changes += clean(graph) + 1
+    return changes
+
+
+class _Layouts:
+    """The regions of a graph and the layout of each."""
+
+    def __init__(self, graph: Graph) -> None:
+        graph.sort()
+        self.graph = graph
+        self.flexible: dict[Node, Flexible] = {}
+        self._parent: dict[Value, Value] = {}
+        for node in graph.nodes:
+            found = None if _is_transpose(node) else flexible(node)
+            if found is None:
+                continue
+            shared = [v for i in found.linked if (v := node.inputs[i]) is not None]
+            if found.lost is None:
+                shared += node.outputs
+            if not all(_movable(v) and len(v.shape) == found.rank for v in shared):
+                continue
+            self.flexible[node] = found
+            for value in shared:
+                self._parent[self._find(shared[0])] = self._find(value)
+        self.members: dict[Value, list[Value]] = {}
+        self.nodes: dict[Value, list[Node]] = {}
+        for value in tuple(self._parent):
+            self.members.setdefault(self._find(value), []).append(value)
+        for node in self.flexible:
+            self.nodes.setdefault(self._region(node), []).append(node)
+        self.layout: dict[Value, Permutation] = {r: identity(len(r.shape)) for r in self.members}
+        self._sources = {v: _source(v) for v in graph.values.values()}
+        self._written: dict[tuple[Value, Permutation], Value] = {}
+        self._at: dict[Value, Permutation] = {}  # the layout each source is made in, while writing
+        self._made: dict[Value, Value] = {}  # a source -> the value that holds it in the layout it is made in
+
+    def _find(self, value: Value) -> Value:
+        self._parent.setdefault(value, value)
+        while self._parent[value] is not value:
+            self._parent[value] = self._parent[self._parent[value]]
+            value = self._parent[value]
+        return value
+
+    def _region(self, node: Node) -> Value:
+        found = self.flexible[node]
+        value = node.outputs[0] if found.lost is None else node.inputs[found.linked[0]]
+        assert value is not None
+        return self._find(value)
+
+    # -- what is made and needed, in which layout -----------------------------------------------------------------
+
+    def _made_in(self, value: Value) -> Permutation:
+        node = value.producer
+        if node is None or node not in self.flexible:
+            return identity(len(value.shape))
+        layout = self.layout[self._region(node)]
+        return layout if self.flexible[node].lost is None else self.flexible[node].out_layout(layout)
+
+    def _needed(self, value: Value) -> Iterator[Permutation]:
+        """The layouts in which `value` is read, Transposes looked through."""
+        if value.role is Role.APP_READ:
+            yield identity(len(value.shape))
+        for node in value.users:
+            if _is_transpose(node):
+                for layout in self._needed(node.outputs[0]):
+                    yield compose(node.params["perm"], layout)
+            elif node in self.flexible and any(node.inputs[i] is value for i in self.flexible[node].linked):
+                yield self.layout[self._region(node)]
+            else:
+                yield identity(len(value.shape))
+
+    def _cost(self, sources: list[Value], nodes: list[Node]) -> tuple[int, int]:
+        """Transposes of `sources` and of the loose inputs of `nodes`: how many, and of how many bytes."""
+        count, moved_bytes = 0, 0
+        for value in sources:
+            undo = inverse(self._made_in(value))
+            for layout in set(self._needed(value)):
+                if not value.is_static and not moves_nothing(compose(undo, layout), _stored(value, undo)):
+                    count, moved_bytes = count + 1, moved_bytes + value.type.nbytes
+        for node in nodes:
+            layout = self.layout[self._region(node)]
+            for i in self.flexible[node].loose:
+                loose = node.inputs[i]
+                assert loose is not None
+                if not loose.is_static and not moves_nothing(layout, expanded_type(loose.type, len(layout)).shape):
+                    count, moved_bytes = count + 1, moved_bytes + loose.type.nbytes
+        return count, moved_bytes
+
+    # -- choosing -------------------------------------------------------------------------------------------------
+
+    def choose(self) -> bool:
+        """Improve the regions' layouts until none improves by itself; True if one changed."""
+        changed = False
+        around = {r: self._sources_around(r) for r in self.members}
+        for _ in range(_ROUNDS):
+            improved = False
+            for region in (*self.members, *reversed(self.members)):
+                improved |= self._improve(region, around[region])
+            changed |= improved
+            if not improved:
+                break
+        return changed
+
+    def _sources_around(self, region: Value) -> list[Value]:
+        """Values whose Transposes depend on the region's layout."""
+        found = {self._sources[v][0]: None for v in self.members[region]}
+        for node in self.nodes.get(region, ()):
+            found |= dict.fromkeys(node.outputs)
+        return list(found)
+
+    def _improve(self, region: Value, sources: list[Value]) -> bool:
+        present = self.layout[region]
+        votes: Counter[Permutation] = Counter()
+        for value in self.members[region]:
+            source, perm = self._sources[value]
+            if source is not value:
+                votes[compose(inverse(perm), self._made_in(source))] += 1
+            for node in value.users:
+                if _is_transpose(node):
+                    for layout in set(self._needed(node.outputs[0])):
+                        votes[compose(node.params["perm"], layout)] += 1
+        nodes = self.nodes.get(region, [])
+        best, best_cost = present, self._cost(sources, nodes)
+        for candidate, _ in votes.most_common(_CANDIDATES):
+            if best_cost == (0, 0):
+                break
+            self.layout[region] = candidate
+            cost = self._cost(sources, nodes)
+            if cost < best_cost:
+                best, best_cost = candidate, cost
+        self.layout[region] = best
+        return best != present
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Rewrite the graph to the chosen layouts."""
+        made_in = self._at = {v: self._made_in(v) for v in self.graph.values.values()}
+        regions = {n: self._region(n) for n in self.flexible}
+        nodes = [n for n in self.graph.nodes if not _is_transpose(n)]
+        for value in self.graph.outputs:  # whoever needs what is an output anyway reads that
+            source, perm = self._sources[value]
+            if compose(inverse(made_in[source]), perm) != identity(len(perm)):
+                self._written[source, perm] = value
+        for node in nodes:
+            found = self.flexible.get(node)
+            layout = None if found is None else self.layout[regions[node]]
+            ins = [None if v is None else self._input(v, i, found, layout) for i, v in enumerate(node.inputs)]
+            self.graph.set_inputs(node, ins)
+            if found is not None and layout is not None and layout != identity(found.rank):
+                self.graph.rewrite(node, node.op, ins, found.params(layout))
+                self._relay_outputs(node)
+        for value in self.graph.outputs:
+            self._output(value)
+        self.graph.sort()
+
+    def _input(self, value: Value, index: int, found: Flexible | None, layout: Permutation | None) -> Value:
+        if found is not None and layout is not None:
+            if index in found.linked:
+                return self._in_layout(value, layout)
+            if index in found.loose and layout != identity(found.rank):
+                return self._loose(value, layout)
+        return self._in_layout(value, identity(len(value.shape)))
+
+    def _relay_outputs(self, node: Node) -> None:
+        outs = []
+        for value in node.outputs:
+            perm = self._at[value]
+            if perm == identity(len(perm)):
+                outs.append(value)
+                continue
+            suffix = "channel_last" if perm == (0, *range(2, len(perm)), 1) else "moved"
+            stored = self.graph.value(self.graph.unique(f"{value.name}_{suffix}"), permuted_type(value.type, perm))
+            self._made[value] = stored
+            outs.append(stored)
+        self.graph.set_outputs(node, outs)
+
+    def _in_layout(self, value: Value, layout: Permutation) -> Value:
+        """`value` in `layout`, through a Transpose where it is not made so."""
+        source, perm = self._sources[value]
+        wanted = compose(perm, layout)
+        if source.is_static and wanted != identity(len(wanted)):
+            return self._moved_static(source, wanted)
+        step = compose(inverse(self._at[source]), wanted)
+        stored = self._made.get(source, source)
+        if step == identity(len(step)):
+            return stored
+        if (source, wanted) not in self._written:
+            writer = value.producer
+            if layout == identity(len(layout)) and writer is not None and value is not source:
+                self.graph.rewrite(writer, "Transpose", [stored], {"perm": step})  # it is the model's own tensor
+                self._written[source, wanted] = value
+            elif layout == identity(len(layout)) and value is source:
+                self._written[source, wanted] = self.graph.node("Transpose", [stored], [value], perm=step).outputs[0]
+            else:
+                made = self.graph.node("Transpose", [stored], out=f"{source.name}_t", perm=step)
+                self._written[source, wanted] = made.outputs[0]
+        return self._written[source, wanted]
+
+    def _moved_static(self, value: Value, perm: Permutation) -> Value:
+        key = (value, perm)
+        if key not in self._written:
+            assert value.data is not None
+            expanded = expanded_type(value.type, len(perm))
+            data = value.data.reshape(expanded.shape).transpose(perm)
+            encoding = permuted_type(expanded, perm).encoding
+            self._written[key] = self.graph.static(data, encoding, f"{value.name}_t")
+        return self._written[key]
+
+    def _loose(self, value: Value, layout: Permutation) -> Value:
+        """A broadcast input in a layout: expanded to full rank, its axes moved."""
+        if value.is_static:
+            return value if value.type.size == 1 else self._moved_static(value, layout)
+        plain = self._in_layout(value, identity(len(value.shape)))
+        if value.type.size == 1:
+            return plain
+        key = (value, layout)
+        if key not in self._written:
+            type = expanded_type(value.type, len(layout))
+            full = self.graph.value(self.graph.unique(f"{value.name}_r"), type)
+            self.graph.node("Reshape", [plain], [full])
+            self._written[key] = self.graph.node("Transpose", [full], out=f"{value.name}_t", perm=layout).outputs[0]
+        return self._written[key]
+
+    def _output(self, value: Value) -> None:
+        """Write a graph output from wherever its source is stored now."""
+        source, perm = self._sources[value]
+        if source is value and value not in self._made:
+            return
+        stored = self._made.get(source, source)
+        step = compose(inverse(self._at[source]), perm)
+        writer = value.producer
+        if writer is not None:
+            self.graph.rewrite(writer, "Transpose", [stored], {"perm": step})
+        else:
+            self.graph.node("Transpose", [stored], [value], perm=step)
+
+
+def _source(value: Value) -> tuple[Value, Permutation]:
+    """The value no Transpose writes that `value` is a transposition of, and by what."""
+    perm = identity(len(value.shape))
+    while value.producer is not None and _is_transpose(value.producer):
+        perm = compose(value.producer.params["perm"], perm)
+        before = value.producer.inputs[0]
+        assert before is not None
+        value = before
+    return value, perm
+
+
+def _is_transpose(node: Node) -> bool:
+    """True for a Transpose that only moves elements."""
+    x = node.inputs[0] if node.op.name == "Transpose" else None
+    return x is not None and permuted_type(x.type, node.params["perm"]) == node.outputs[0].type
+
+
+def _movable(value: Value) -> bool:
+    return value.encoding is None or isinstance(value.encoding, ScaleOffset)
+
+
+def _stored(value: Value, undo: Permutation) -> tuple[int, ...]:
+    return tuple(value.shape[a] for a in inverse(undo))
