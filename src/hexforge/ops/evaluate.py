@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hexforge._native import requantize as _native_requantize
-from hexforge.ir import Array, AxisScaleOffset, Call, DType, ScaleOffset, TensorType
+from hexforge.ir import Array, AxisScaleOffset, Call, DType, ScaleOffset, TensorType, moves
 from hexforge.ir.fixed_point import centered, dequantize, quantize, quantized_range
 
 _WIDER: dict[Any, np.dtype[Any]] = {
@@ -82,7 +82,9 @@ class Evaluation:
                 return dequantize(array, type)
             wide = _widen(array)
             return wide.astype(np.float64) if wide.dtype == np.float32 and _any_encoded_input(self.call) else wide
-        return _widen(array)
+        # what is only moved needs no wider type: an embedding table is not to be converted by every look-up
+        op = self.call.op
+        return array if op.work is moves and op.quant.output == "input" else _widen(array)
 
 
 def requantize(accumulators: Array, multipliers: Array, type: TensorType) -> Array:

@@ -200,7 +200,7 @@ def _infer_pad(call: Call) -> tuple[TensorType, ...]:
 
 def pad(x: Array, pads: Sequence[tuple[int, int]], value: float, type: TensorType) -> Array:
     """`x` with a real constant around it; `type` says what its integers mean."""
-    if type.encoding is not None and np.issubdtype(x.dtype, np.integer):  # the integers of a fixed-point tensor
+    if type.encoding is not None and not np.issubdtype(x.dtype, np.floating):  # its integers, to be moved
         fill = quantize(np.asarray(value, np.float64), TensorType(type.dtype, (), type.encoding)).astype(x.dtype)
     else:
         fill = np.asarray(value).astype(x.dtype)

@@ -24,7 +24,8 @@ def _indices(b: Builder, u: Unit, sizes: tuple[int, ...], index: int = 1) -> Val
     wide = data.astype(np.int64)
     if ((wide >= limit) | (wide < -limit)).any():
         raise Refusal(f"an index is outside the axes of size {list(sizes)}; ONNX does not define what it reads")
-    return b.static(np.where(wide < 0, wide + limit, wide).astype(np.int32), name=b.operand(u, index).value.name)
+    positive = np.where(wide < 0, wide + limit, wide).reshape(data.shape).astype(np.int32)  # a scalar stays one
+    return b.static(positive, name=b.operand(u, index).value.name)
 
 
 @translates("Gather")
@@ -154,7 +155,8 @@ def gather_block_quantized(b: Builder, u: Unit) -> None:
     axis, blocked = normal_axis(b.attr(u, "gather_axis", 0), rank), normal_axis(b.attr(u, "quantize_axis", 1), rank)
     if axis == blocked or block < 1 or bits not in (2, 4, 8) or (packed and blocked != rank - 1):
         raise Refusal(f"gather_axis {axis}, quantize_axis {blocked}, block_size {block}, bits {bits} do not fit")
-    integers = _unpacked(data, bits) if packed else data
+    bytes_of = np.uint8 if data.dtype in (np.uint8, DType.UINT4.numpy) else np.int8
+    integers = (_unpacked(data, bits) if packed else data).astype(bytes_of, copy=False)
     size = integers.shape[blocked]
     indices = _indices(b, u, (integers.shape[axis],))
     # the block of each element along the quantized axis, which the gather moves if it lies behind the gathered one
@@ -173,7 +175,7 @@ def gather_block_quantized(b: Builder, u: Unit) -> None:
     value = picked(integers, False)
     zeros = b.constant(u, 3, "zero_points")
     if zeros is not None:
-        zeros = _unpacked(zeros, bits)[..., : scales.shape[-1]] if packed else zeros
+        zeros = _unpacked(zeros, bits)[..., : scales.shape[-1]] if packed else zeros.astype(bytes_of)
         value = b.emit("ElementWiseSubtract", [value, picked(zeros, True)])
     elif packed:
         value = b.emit("ElementWiseSubtract", [value, b.static(np.asarray(1 << bits - 1, np.float32))])
