@@ -28,7 +28,7 @@ KEPT = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear",
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression", "StringSplit"})
+DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression"})
 
 for _library in ("onnxscript", "onnx_ir"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # what they warn of is found out and said here
@@ -152,6 +152,9 @@ class _Fold(folding.FoldConstantsPass):  # type: ignore[misc]
         opset = self._model.opset_imports.get(node.domain, 1)
         if node.op_type in ("SplitToSequence", "ConcatFromSequence") and opset < 13:
             return None  # the ops it would be rewritten to have another form in these opsets
+        if node.op_type == "CastLike" and "saturate" in node.attributes:
+            infer_node(node, self._model.opset_imports, self._model.ir_version)
+            return None  # the Cast it would be rewritten to loses the attribute
         try:
             found = super().process_node(node, is_function)
         except RuntimeError:
@@ -178,13 +181,15 @@ class _Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             tensor = None if value is None else value.const_value
             if tensor is None:
                 continue
+            if tensor.dtype is onnx_ir.DataType.STRING:
+                return False
             stored = stored_bytes(tensor)
             if tensor.nbytes > max(stored, SMALL_BYTES):
                 return False  # a view that repeats a few elements; computing on it would spread it out
             held += stored
         written = 0
         for value in node.outputs:
-            if value.shape is None or value.dtype is None or not value.shape.is_static():
+            if value.dtype in (None, onnx_ir.DataType.STRING) or value.shape is None or not value.shape.is_static():
                 return node.op_type in DATA_DEPENDENT and held <= SMALL_BYTES // 64
             written += math.ceil(math.prod(value.shape.numpy()) * value.dtype.bitwidth / 8)
         return held <= LARGE_BYTES and (written <= SMALL_BYTES or written <= held)
@@ -236,6 +241,8 @@ class _Fold(folding.FoldConstantsPass):  # type: ignore[misc]
     def _several(self, node: onnx_ir.Node, opset: int) -> Any:
         """A node with several outputs (Split, TopK…), which the base leaves."""
         if len(node.outputs) < 2 or node.domain or node.op_type in KEPT | RANDOM or not _constant_inputs(node):
+            return None
+        if not all(v.name for v in node.outputs):
             return None
         if any(a.type in _BODIES for a in node.attributes.values()) or not self._is_cheap(node):
             return None

@@ -141,7 +141,7 @@ def _check_opsets(proto: onnx.ModelProto, where: str) -> None:
         if any(node.domain == "" for node in nodes_of(proto.graph)):
             raise ModelError(f"{where}: imports no opset of ai.onnx, whose ops it uses; export it again")
         return
-    if versions[""] < OLDEST_OPSET:
+    if versions[""] < OLDEST_OPSET and not _raise_opset(proto, versions[""]):
         raise ModelError(
             f"{where}: opset {versions['']} is older than {OLDEST_OPSET}, the oldest that is read; "
             "convert it (onnx.version_converter) or export it again"
@@ -151,6 +151,19 @@ def _check_opsets(proto: onnx.ModelProto, where: str) -> None:
             f"{where}: opset {versions['']} is newer than {NEWEST_OPSET}, the newest that onnx {onnx.__version__} "
             "knows; export it with an older opset"
         )
+
+
+def _raise_opset(proto: onnx.ModelProto, version: int) -> bool:
+    """Call a model of an older opset one of the oldest that is read, where none of its ops has changed in between."""
+    used = {n.op_type for graph in (proto.graph, *proto.functions) for n in nodes_of(graph) if n.domain == ""}
+    schemas = [schema_of("", op_type, OLDEST_OPSET) for op_type in used]
+    if not all(s is not None and s.since_version <= version for s in schemas):
+        return False
+    for imports in (proto.opset_import, *(f.opset_import for f in proto.functions)):
+        for entry in imports:
+            if entry.domain == "":
+                entry.version = OLDEST_OPSET
+    return True
 
 
 def _check_functions(proto: onnx.ModelProto, where: str) -> None:
