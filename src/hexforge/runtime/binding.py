@@ -11,7 +11,7 @@ import numpy as np
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
-from hexforge.runtime.fallback import numpy_dtype, to_array, to_ortvalue
+from hexforge.runtime.fallback import PlainSession, numpy_dtype, to_array, to_ortvalue
 
 if TYPE_CHECKING:
     from hexforge.runtime.session import InferenceSession
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 class IOBinding:
     """What onnxruntime's IOBinding offers, over memory of the CPU."""
+
+    def __new__(cls, session: InferenceSession) -> Any:
+        """An IOBinding of the session's own kind: onnxruntime's where the session is onnxruntime's."""
+        return super().__new__(cls) if getattr(session, "_plan", None) is not None else PlainSession.io_binding(session)
 
     def __init__(self, session: InferenceSession) -> None:
         self._session = session

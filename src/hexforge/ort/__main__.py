@@ -1,0 +1,63 @@
+"""`python -m hexforge.ort SCRIPT [ARG…]` or `-m MODULE [ARG…]`: run it with hexforge standing in for onnxruntime."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import types
+from pathlib import Path
+
+from hexforge.ort.stand_in import install
+
+_USAGE = "usage: python -m hexforge.ort SCRIPT [ARG...]\n       python -m hexforge.ort -m MODULE [ARG...]"
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the arguments name; the exit status is the one Python itself would give."""
+    if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
+        print(_USAGE, file=sys.stdout if arguments and arguments[0] != "-m" else sys.stderr)
+        return 0 if arguments and arguments[0] != "-m" else 2
+    install()
+    try:
+        if arguments[0] == "-m":
+            sys.argv = arguments[1:]
+            sys.path[0] = ""
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            return _run_script(arguments)
+    except Exception as error:
+        _show(error, "runpy.py", "<frozen runpy>")
+        return 1
+    return 0
+
+
+def _run_script(arguments: list[str]) -> int:
+    script = Path(arguments[0])
+    try:
+        source = script.read_bytes()
+    except OSError as error:
+        print(f"python: can't open file {str(script)!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
+        return 2
+    sys.argv = list(arguments)
+    sys.path[0] = str(script.resolve().parent)
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=str(script), __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(source, str(script), "exec", dont_inherit=True), module.__dict__)
+    except Exception as error:
+        _show(error)
+        return 1
+    return 0
+
+
+def _show(error: Exception, *hidden: str) -> None:
+    """Print the error as Python would, without the frames of this file and of `hidden`."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.endswith((__file__, *hidden)):
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,158 @@
+"""Published scripts for QNNExecutionProvider run with `python -m hexforge.ort`; only the backend's library is changed.
+
+`scripts/` holds them as published; fragments that use names they do not define get those from a line put before them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+SCRIPTS = Path(__file__).parent / "scripts"
+LIBRARIES = ("QnnCpu.dll", "libQnnCpu.so")
+
+
+def save_model(path: Path) -> None:
+    """A small convolutional classifier with the input the scripts expect."""
+    generator = np.random.default_rng(0)
+
+    def weights(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(generator.standard_normal(shape).astype(np.float32) * 0.1, name)
+
+    nodes = [
+        helper.make_node("Conv", ["input", "w1", "b1"], ["c1"], name="conv1", strides=[8, 8], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"], name="relu1"),
+        helper.make_node("MaxPool", ["r1"], ["p1"], name="pool1", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["p1"], ["g"], name="gap"),
+        helper.make_node("Flatten", ["g"], ["f"], name="flatten"),
+        helper.make_node("Gemm", ["f", "w2", "b2"], ["output"], name="fc", transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, 224, 224])],
+        [helper.make_tensor_value_info("output", TensorProto.FLOAT, [1, 5])],
+        [weights("w1", 4, 3, 3, 3), weights("b1", 4), weights("w2", 5, 4), weights("b2", 5)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with the stand-in, as a user would."""
+    command = [sys.executable, "-m", "hexforge.ort", script, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+def published(name: str, folder: Path, library: str, before: str = "", after: str = "") -> str:
+    """Put a published script into a folder, with the backend's library exchanged."""
+    text = (SCRIPTS / name).read_text(encoding="utf-8")
+    text = text.replace("QnnHtp.dll", library).replace("QnnGpu.dll", library)
+    (folder / name).write_text(f"{before}{text}{after}", encoding="utf-8")
+    return name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the model, quantized by the published script."""
+    made = tmp_path_factory.mktemp("scripts")
+    save_model(made / "model.onnx")
+    published("data_reader.py", made, LIBRARIES[0])
+    done = run(made, published("quantize_model.py", made, LIBRARIES[0]))
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def test_quantize(folder: Path) -> None:
+    types = {node.op_type for node in onnx.load(folder / "model.qdq.onnx").graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear", "Conv"} <= types
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_run_in_strict_mode(folder: Path, library: str) -> None:
+    done = run(folder, published("run_qdq_model.py", folder, library))
+    assert done.returncode == 0, done.stderr
+    assert "array([[" in done.stdout
+
+
+def test_strict_mode_computes_what_onnxruntime_does(folder: Path) -> None:
+    compare = (
+        "\nreal = onnxruntime.InferenceSession('model.qdq.onnx', providers=['CPUExecutionProvider'])"
+        "\nexpected = real.run(None, {'input': input0})"
+        "\nassert type(session) is type(real) and session.get_providers()[0] == 'QNNExecutionProvider'"
+        "\nassert all(row.where == 'QNNExecutionProvider' for row in session.placements)"
+        "\nnp.testing.assert_allclose(result[0], expected[0], atol=2e-3 * abs(expected[0]).max())"
+    )
+    done = run(folder, published("run_qdq_model.py", folder, LIBRARIES[0], after=compare))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("model", ["model.onnx", "model.qdq.onnx"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_create_session(folder: Path, library: str, model: str) -> None:
+    before = f"model_path = {model!r}\n"
+    after = "print(sess.get_providers(), sess.run(None, {'input': __import__('numpy').zeros((1,3,224,224), 'f4')}))"
+    done = run(folder, published("create_session.py", folder, library, before, after))
+    assert done.returncode == 0, done.stderr
+    assert "['QNNExecutionProvider', 'CPUExecutionProvider']" in done.stdout
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_strict_session_by_library(folder: Path, library: str) -> None:
+    before = "import onnxruntime as ort\nmodel_path = 'model.onnx'\noptions = ort.SessionOptions()\n"
+    done = run(folder, published("gpu_session.py", folder, library, before))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("name", "backend"), [("create_session.py", "htp"), ("gpu_session.py", "gpu")])
+def test_backends_to_come_say_so(folder: Path, name: str, backend: str) -> None:
+    before = "import onnxruntime as ort\nmodel_path = 'model.onnx'\noptions = ort.SessionOptions()\n"
+    done = run(folder, published(name, folder, f"Qnn{backend.capitalize()}.dll", before))
+    assert done.returncode == 1
+    assert f"UnsupportedError: backend '{backend}'" in done.stderr
+    assert "use backend_type=cpu" in done.stderr
+    assert done.stderr.startswith(f'Traceback (most recent call last):\n  File "{name}", line ')
+
+
+def test_context_models_say_so(folder: Path) -> None:
+    after = (
+        "\nonnxruntime.InferenceSession('model.qdq.onnx', options, providers=['QNNExecutionProvider'],"
+        " provider_options=[{'backend_path': 'QnnCpu.dll'}])"
+    )
+    done = run(folder, published("context.py", folder, LIBRARIES[0], after=after))
+    assert done.returncode == 1
+    assert "UnsupportedError: ep.context_enable=1: context models are not built yet" in done.stderr
+
+
+def test_arguments_and_exit_status(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("WORD = 'beside'\n", encoding="utf-8")
+    (tmp_path / "script.py").write_text(
+        "import sys, other\nprint(sys.argv[1:], __name__, other.WORD)\nsys.exit(int(sys.argv[1]))\n", encoding="utf-8"
+    )
+    done = run(tmp_path, "script.py", "7", "x y")
+    assert (done.returncode, done.stdout.strip()) == (7, "['7', 'x y'] __main__ beside")
+    assert run(tmp_path, "missing.py").returncode == 2
+
+
+def test_a_module(tmp_path: Path) -> None:
+    text = "import onnxruntime as o, sys\nprint(o.get_available_providers()[0], sys.argv[1:])\n"
+    (tmp_path / "tool.py").write_text(text, encoding="utf-8")
+    done = run(tmp_path, "-m", "tool", "a")
+    assert done.stdout.strip() == "QNNExecutionProvider ['a']", done.stderr
+
+
+def test_a_script_error_shows_its_own_lines(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import onnxruntime\n\ndef f():\n    return 1 / 0\n\nf()\n", encoding="utf-8")
+    done = run(tmp_path, "script.py")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if line.startswith("  File")] == [
+        '  File "script.py", line 6, in <module>',
+        '  File "script.py", line 4, in f',
+    ]
+    assert lines[-1] == "ZeroDivisionError: division by zero"
