@@ -53,12 +53,19 @@ def gather_elements(b: Builder, u: Unit) -> None:
     b.emit("GatherElements", [x, _indices(b, u, (x.shape[axis],))], b.output(u), axis=axis)
 
 
+def _named_axes(b: Builder, u: Unit, x: Value, batch: int = 0) -> tuple[int, ...]:
+    """Sizes of the axes that the index tuples of GatherND and ScatterND name."""
+    shape = b.input(u, 1).shape
+    if batch < 0 or not shape or not 1 <= shape[-1] <= len(x.shape) - batch:
+        raise Refusal(f"indices of shape {list(shape)} do not name axes of {list(x.shape)} after {batch} common ones")
+    return x.shape[batch : batch + shape[-1]]
+
+
 @translates("GatherND")
 def gather_nd(b: Builder, u: Unit) -> None:
     """GatherND."""
     x, batch = carried(b, u), int(b.attr(u, "batch_dims", 0))
-    depth = b.input(u, 1).shape[-1]
-    b.emit("GatherNd", [x, _indices(b, u, x.shape[batch : batch + depth])], b.output(u), batch_dims=batch)
+    b.emit("GatherNd", [x, _indices(b, u, _named_axes(b, u, x, batch))], b.output(u), batch_dims=batch)
 
 
 _REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -84,8 +91,7 @@ def scatter_elements(b: Builder, u: Unit) -> None:
 def scatter_nd(b: Builder, u: Unit) -> None:
     """ScatterND."""
     x = carried(b, u)
-    depth = b.input(u, 1).shape[-1]
-    inputs = [x, _indices(b, u, x.shape[:depth]), carried(b, u, 2)]
+    inputs = [x, _indices(b, u, _named_axes(b, u, x)), carried(b, u, 2)]
     b.emit("ScatterNd", inputs, b.output(u), reduction=_reduction(b, u))
 
 
@@ -170,12 +176,15 @@ def gather_block_quantized(b: Builder, u: Unit) -> None:
         return b.emit("Gather", [found, of_element], axis=moved) if spread else found
 
     scales = b.constant(u, 2, "scales")
-    if scales is None or scales.shape[blocked] != -(-size // block):
+    blocks = tuple(-(-n // block) if i == blocked else n for i, n in enumerate(integers.shape))
+    if scales is None or scales.shape != blocks:
         raise Refusal(f"scales must be given, one per block of {block} along axis {blocked}")
     value = picked(integers, False)
     zeros = b.constant(u, 3, "zero_points")
     if zeros is not None:
         zeros = _unpacked(zeros, bits)[..., : scales.shape[-1]] if packed else zeros.astype(bytes_of)
+        if zeros.shape != blocks:
+            raise Refusal(f"zero points of shape {list(zeros.shape)} for blocks {list(blocks)}")
         value = b.emit("ElementWiseSubtract", [value, picked(zeros, True)])
     elif packed:
         value = b.emit("ElementWiseSubtract", [value, b.static(np.asarray(1 << bits - 1, np.float32))])

@@ -117,9 +117,9 @@ def split(b: Builder, u: Unit) -> None:
     size, sizes = x.shape[axis], ints(b, u, 1, "split")
     if sizes is None:
         count = int(b.attr(u, "num_outputs", len(u.outputs)))
-        each = -(-size // count)
+        each = -(-size // max(count, 1))
         sizes = tuple(max(0, min(each, size - i * each)) for i in range(count))
-    if sum(sizes) != size or len(sizes) != len(u.outputs) or min(sizes) < 0:
+    if sum(sizes) != size or len(sizes) != len(u.outputs) or any(n < 0 for n in sizes):
         raise Refusal(f"parts {list(sizes)} do not make up an axis of {size} in {len(u.outputs)} outputs")
     shapes = [(*x.shape[:axis], n, *x.shape[axis + 1 :]) for n in sizes]
     outputs = [b.output(u, i) if b.wants(u, i) else b.temp(x.type.with_shape(s)) for i, s in enumerate(shapes)]
@@ -210,12 +210,19 @@ def tile(b: Builder, u: Unit) -> None:
     b.emit("Tile", [carried(b, u)], b.output(u), multiples=repeats)
 
 
+def _expands(old: tuple[int, ...], shape: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(old, shape) == new
+    except ValueError:
+        return False
+
+
 @translates("Expand")
 def expand(b: Builder, u: Unit) -> None:
     """Expand: axes of size 1 repeated."""
     shape = ints(b, u, 1, "shape")
     x, out = carried(b, u), b.output(u)
-    if shape is None or out.shape != np.broadcast_shapes(x.shape, shape):
+    if shape is None or len(x.shape) > len(out.shape) or not _expands(x.shape, shape, out.shape):
         raise Refusal(f"shape {shape} does not expand {list(x.shape)} to {list(out.shape)}")
     x = b.reshape(x, (1,) * (len(out.shape) - len(x.shape)) + x.shape)
     multiples = tuple(1 if n == m else m for n, m in zip(x.shape, out.shape, strict=True))
@@ -229,7 +236,10 @@ def depth_space(b: Builder, u: Unit) -> None:
     mode = b.attr(u, "mode", "DCR")
     if mode not in ("DCR", "CRD"):
         raise Refusal(f"mode {mode!r} is unknown; there are DCR and CRD")
-    x, out = b.to_channel_last(carried(b, u)), b.output(u)
+    out = b.output(u)
+    if len(out.shape) != 4 or len(b.input(u, 0).shape) != 4:
+        raise Refusal(f"{op} of {len(out.shape)} dimensions; give [batch, channels, height, width]")
+    x = b.to_channel_last(carried(b, u))
     n, c, h, w = out.shape
     y = TensorType(out.dtype, (n, h, w, c), out.encoding)
     y_value = b.emit(op, [x], y, block_size=(block, block), mode=("DCR", "CRD").index(mode))
@@ -255,3 +265,13 @@ def range_(b: Builder, u: Unit) -> None:
     dtype = DType.of(start.dtype)
     steps: Array = np.arange(count, dtype=np.float64 if dtype.is_float else np.int64)
     b.finish(u, b.static((first + steps * step).astype(dtype.numpy)))
+
+
+@translates("Constant")
+def constant_(b: Builder, u: Unit) -> None:
+    """Constant: what the reader leaves of a model's output that it could compute."""
+    given = [a.value for name, a in u.target.attributes.items() if name.startswith("value")]
+    if len(given) != 1:
+        raise Refusal("a Constant must have one value; write it as a dense tensor")
+    data = given[0].numpy() if hasattr(given[0], "numpy") else np.asarray(given[0])
+    b.finish(u, b.static(data.astype(b.output(u).dtype.numpy, copy=False)))
