@@ -1,0 +1,81 @@
+"""GridSample: the input read at coordinates that come with the data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hexforge.ir import Array, Call, Param, TensorType, Work, define
+from hexforge.ops import rules
+
+BILINEAR, NEAREST = range(2)
+ZEROS, BORDER, REFLECTION = range(3)
+
+
+def _infer(call: Call) -> tuple[TensorType, ...]:
+    x, grid = call.input(0), call.input(1)
+    if len(x.shape) != 4 or len(grid.shape) != 4 or grid.shape[-1] != 2 or grid.shape[0] != x.shape[0]:
+        raise call.fail(f"input {list(x.shape)} needs a grid [{x.shape[0]}, height, width, 2], not {list(grid.shape)}")
+    if grid.encoding is None and not grid.dtype.is_float:
+        raise call.fail(f"the grid is {grid.qnn_dtype}, not real numbers")
+    if min(x.shape) < 1:
+        raise call.fail(f"input {list(x.shape)} is empty")
+    return (TensorType(x.dtype, (*grid.shape[:3], x.shape[3])),)
+
+
+def _reflect(at: Array, low: float, high: float) -> Array:
+    """Coordinates folded back at both borders until they lie between them."""
+    span = high - low
+    if span <= 0:
+        return np.full_like(at, low)
+    return low + span - np.abs(np.mod(at - low, 2 * span) - span)
+
+
+def _coordinate(call: Call, normal: Array, size: int) -> Array:
+    """-1..1 to element positions, with padding modes that move the position applied."""
+    corners = bool(call["align_corners"])
+    at = (normal + 1) / 2 * (size - 1) if corners else ((normal + 1) * size - 1) / 2
+    if call["padding_mode"] == REFLECTION:
+        at = _reflect(at, 0, size - 1) if corners else _reflect(at, -0.5, size - 0.5)
+    if call["padding_mode"] != ZEROS:
+        at = np.clip(at, 0, size - 1)
+    # beyond this far every tap is outside; NaN lies nowhere
+    return np.clip(np.nan_to_num(at, nan=-2.0), -2.0, size + 1.0)
+
+
+def _taps(call: Call, at: Array, size: int) -> list[tuple[Array, Array]]:
+    """Indices and weights of the elements that a coordinate blends; weight 0 outside."""
+    if call["mode"] == NEAREST:
+        found = [(np.rint(at), np.ones_like(at))]
+    else:
+        floor = np.floor(at)
+        found = [(floor, 1 - (at - floor)), (floor + 1, at - floor)]
+    return [
+        (np.clip(i, 0, size - 1).astype(np.intp), np.where((i >= 0) & (i <= size - 1), w, 0)) for i, w in found
+    ]
+
+
+def _grid_sample(call: Call, x: Array, grid: Array) -> Array:
+    columns = _taps(call, _coordinate(call, grid[..., 0], x.shape[2]), x.shape[2])
+    rows = _taps(call, _coordinate(call, grid[..., 1], x.shape[1]), x.shape[1])
+    batch = np.arange(x.shape[0])[:, None, None]
+    out = np.zeros(call.out().shape, x.dtype if x.dtype.kind == "f" else np.float64)
+    for row, row_weight in rows:
+        for column, column_weight in columns:
+            out += x[batch, row, column] * (row_weight * column_weight)[..., None].astype(out.dtype)
+    return out
+
+
+define(
+    "GridSample",
+    "in grid",
+    params=(
+        Param("align_corners", "bool", default=False),
+        Param("mode", "uint32", default=0, choices={"BILINEAR": 0, "NEAREST": 1}),
+        Param("padding_mode", "uint32", default=0, choices={"ZEROS": 0, "BORDER": 1, "REFLECTION": 2}),
+    ),
+    infer=_infer,
+    reference=_grid_sample,
+    work=lambda call: Work(lanes=4 * call.out().size, lookups=call.out().size),
+    quant=rules.OWN,
+    doc="The input at grid[..., (x, y)], which run from -1 to 1 over the image: between elements or at the nearest.",
+)
