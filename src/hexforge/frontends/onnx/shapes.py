@@ -225,6 +225,7 @@ _SAME = (
 )  # fmt: skip
 _RULES: dict[tuple[str, str], Rule] = {
     **{(_MS, op): _same for op in _SAME},
+    ("", "GroupNormalization"): _same,  # its schema infers nothing
     ("", "SimplifiedLayerNormalization"): _normalized,
     (_MS, "SimplifiedLayerNormalization"): _normalized,
     (_MS, "LayerNormalization"): _normalized,

@@ -25,7 +25,7 @@ def non_max_suppression(b: Builder, u: Unit) -> None:
         thresholds["score_threshold"] = _number(b.constant(u, 4, "score_threshold"), 0.0)
     shape = None if u.outputs[0] is None else u.outputs[0].value.shape
     if shape is None or not shape.is_static():
-        raise Refusal("the number of selected boxes is known only at run time; declare the output's shape if it is fixed")
+        raise Refusal("the number of selected boxes is known only at run time; declare the output's shape where fixed")
     if most < 1:
         raise Refusal("max_output_boxes_per_class is 0, which selects nothing; give a positive number")
     boxes, scores, out = b.real(u, 0), b.real(u, 1), b.output(u)
