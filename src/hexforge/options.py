@@ -151,7 +151,8 @@ class OptionTable:
         faults: list[str] = []
         for key, given in pairs.items():
             if key not in known:
-                faults.append(f"unknown {cls.title()} {key!r}{did_you_mean(key, known) or cls._elsewhere(key)}")
+                hint = cls._hint(key) or did_you_mean(key, (*known, *cls._neighbours()))
+                faults.append(f"unknown {cls.title()} {key!r}{hint or '; `hexforge options` lists them'}")
                 continue
             field = known[key]
             try:
@@ -183,8 +184,14 @@ class OptionTable:
         )
 
     @classmethod
-    def _elsewhere(cls, key: str) -> str:
+    def _hint(cls, key: str) -> str:
+        """What to do with a key that belongs somewhere else."""
         return ""
+
+    @classmethod
+    def _neighbours(cls) -> Iterable[str]:
+        """Keys beside the table's own that may have been meant."""
+        return ()
 
     def _conflicts(self) -> list[str]:
         return []
@@ -312,14 +319,14 @@ class ProviderOptions(OptionTable):
         return backend_of_library(self.backend_path) if self.backend_path else self.backend_type
 
     @classmethod
-    def _elsewhere(cls, key: str) -> str:
+    def _hint(cls, key: str) -> str:
         if key.startswith(("session.", "ep.")):
             return "; it is a session config key: SessionOptions.add_session_config_entry"
         if key.startswith("qnn."):
             return "; it is a run option: RunOptions.add_run_config_entry"
         if key.startswith("log_"):
             return "; it is an attribute of SessionOptions"
-        return "; `hexforge options` lists them"
+        return ""
 
     def _conflicts(self) -> list[str]:
         faults = []

@@ -6,11 +6,11 @@ CPU parts as they are. Any other key is an error: onnxruntime would take it in s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from hexforge.options import OptionTable, choice, did_you_mean, flag, integer, text
+from hexforge.options import OptionTable, choice, flag, integer, text
 
 PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 """Session config keys under this prefix are provider options, as in the plugin execution provider."""
@@ -153,8 +153,8 @@ class SessionConfig(OptionTable):
         return "session config key"
 
     @classmethod
-    def _elsewhere(cls, key: str) -> str:
-        return did_you_mean(key, ORT_SESSION_KEYS) or "; `hexforge options` lists them"
+    def _neighbours(cls) -> Iterable[str]:
+        return ORT_SESSION_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +174,13 @@ class RunConfig(OptionTable):
         return "run config key"
 
     @classmethod
-    def _elsewhere(cls, key: str) -> str:
-        if key == "qnn.perf_mode":
-            return "; did you mean 'qnn.htp_perf_mode'?"
-        return did_you_mean(key, ORT_RUN_KEYS) or "; `hexforge options` lists them"
+    def _hint(cls, key: str) -> str:
+        # some documents call it so, and by its letters another key is nearer
+        return "; did you mean 'qnn.htp_perf_mode'?" if key == "qnn.perf_mode" else ""
+
+    @classmethod
+    def _neighbours(cls) -> Iterable[str]:
+        return ORT_RUN_KEYS
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class Plan:
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """The QNN graphs, in the order they run."""
-        return tuple(s.runner.graph for s in self._stages if not isinstance(s.runner, CpuPart))
+        return tuple(s.runner.graph for s in self._stages if s.part.taken and not isinstance(s.runner, CpuPart))
 
     def run(
         self,
