@@ -31,7 +31,7 @@ def test_runs() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     out = program(TWO_OUTPUTS).run({"x": x})
     assert list(out) == ["y", "t", "r"]
-    np.testing.assert_array_equal(out["y"], x + [1, 2, 3])
+    np.testing.assert_array_equal(out["y"], x + np.float32([1, 2, 3]))
     np.testing.assert_array_equal(out["t"], out["y"].T)
 
 

@@ -110,7 +110,8 @@ def requantize_numpy(accumulators: Array, multipliers: Array, type: TensorType) 
     """`requantize` in numpy, bit for bit the same."""
     assert isinstance(type.encoding, ScaleOffset)
     low, high = quantized_range(type.dtype, type.encoding)
-    steps = np.rint(accumulators.astype(np.float64, copy=False) * multipliers) - type.encoding.offset
+    with np.errstate(over="ignore"):
+        steps = np.rint(accumulators.astype(np.float64, copy=False) * multipliers) - type.encoding.offset
     saturated: Array = np.clip(steps, low, high).astype(np.int64).astype(type.dtype.numpy)
     return saturated
 
