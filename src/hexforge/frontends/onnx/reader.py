@@ -14,7 +14,7 @@ import onnx_ir
 from onnx_ir import passes, serde
 from onnx_ir.passes import common
 
-from hexforge.errors import CallError, FormatError, ModelError
+from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.frontends.onnx.simplify import name_nodes, simplify
 from hexforge.frontends.onnx.source import Source, open_source
 from hexforge.frontends.onnx.tensors import make_dense, own_tensors
@@ -156,13 +156,13 @@ def _deserialize(source: Source) -> onnx_ir.Model:
     try:
         model = serde.deserialize_model(source.proto)
         own_tensors(model, source)
+    except HexforgeError:
+        raise
     except (serde.SerdeError, NotImplementedError, ValueError, TypeError, UnicodeDecodeError) as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        raise cause if isinstance(cause, (ModelError, FormatError)) else ModelError(
-            f"{source.where}: cannot be read: {cause}"
-        ) from None
+        raise ModelError(f"{source.where}: cannot be read: {cause}") from None
     return model
 
 

@@ -14,6 +14,10 @@ Type = tuple[onnx_ir.DataType | None, onnx_ir.Shape | None]
 Rule = Callable[[onnx_ir.Node], list[Type]]
 Dim = int | onnx_ir.SymbolicDim
 
+_FAILURES = (
+    onnx.shape_inference.InferenceError, onnx.checker.ValidationError, serde.SerdeError,
+    RuntimeError, ValueError, LookupError, TypeError,
+)  # fmt: skip
 MOST_DATA = 4096
 """Elements of a constant shown to onnx's inference: shapes, axes and sizes are all shorter."""
 
@@ -23,7 +27,7 @@ def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
     rule = _RULES.get((node.domain, node.op_type))
     try:
         types = rule(node) if rule is not None else _by_schema(node, opsets, ir_version)
-    except (onnx.shape_inference.InferenceError, serde.SerdeError, RuntimeError, ValueError, IndexError, TypeError):
+    except _FAILURES:
         return  # a node that does not fit its own op keeps unknown outputs, and is refused with that reason
     for value, (dtype, shape) in zip(node.outputs, types, strict=False):
         if dtype is not None and dtype is not onnx_ir.DataType.UNDEFINED:

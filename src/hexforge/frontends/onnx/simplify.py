@@ -60,7 +60,7 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
                 declared = {}
         _give_shapes(declared)
         _remove_identities(model)
-        common.RemoveUnusedNodesPass()(model)
+        _remove_unused(model)
         _write_outputs(model, names)
         common.TopologicalSortPass()(model)
     except (passes.PassError, passes.PreconditionError, ValueError, RuntimeError, KeyError, AssertionError) as error:
@@ -91,7 +91,15 @@ def _tidy(model: onnx_ir.Model) -> bool:
         for node in _all_nodes(model):
             if node.op_type == "Split" and node.domain == "":
                 node.attributes.pop("num_outputs", None)  # folding writes it whatever the opset
-    return bool(common.RemoveUnusedNodesPass()(model).modified) or changed
+    return _remove_unused(model) or changed
+
+
+def _remove_unused(model: onnx_ir.Model) -> bool:
+    changed = bool(common.RemoveUnusedNodesPass()(model).modified)
+    for node in _all_nodes(model):
+        if node.op_type == "Loop" and len(node.inputs) < 2:
+            node.resize_inputs(2)  # the pass cuts off absent inputs, which Loop must name
+    return changed
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------
@@ -246,13 +254,13 @@ class _Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             return None
         if any(a.type in _BODIES for a in node.attributes.values()) or not self._is_cheap(node):
             return None
+        if node.op_type == "Split":
+            return self._split(node)
         arrays = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
         attributes = {
             name: onnx_ir.serde.serialize_tensor(a.as_tensor()) if a.type == onnx_ir.AttributeType.TENSOR else a.value
             for name, a in node.attributes.items()
         }
-        if node.op_type == "Split" and len(arrays) < 2 and "split" not in attributes:
-            attributes["num_outputs"] = len(node.outputs)  # older opsets say it by the number of outputs
         found = folding._reference_evaluator.evaluate(node.domain, node.op_type, opset, *arrays, **attributes)
         if not isinstance(found, (tuple, list)) or len(found) != len(node.outputs):
             return None
@@ -261,6 +269,19 @@ class _Fold(folding.FoldConstantsPass):  # type: ignore[misc]
         ]
         ready = [t for t in tensors if t is not None]
         return self._replaced(node, ready) if len(ready) == len(tensors) else None
+
+
+    def _split(self, node: onnx_ir.Node) -> Any:
+        """A Split in the sizes that were inferred: four opsets say them in four ways."""
+        source, axis = node.inputs[0], node.attributes.get("axis")
+        assert source is not None
+        assert source.const_value is not None
+        array, along = source.const_value.numpy(), 0 if axis is None else axis.as_int()
+        sizes = [v.shape.numpy()[along] for v in node.outputs if v.shape is not None]
+        if sum(sizes) != array.shape[along]:
+            return None
+        parts = np.split(array, np.cumsum(sizes)[:-1], along)
+        return self._replaced(node, [onnx_ir.tensor(p, name=v.name) for v, p in zip(node.outputs, parts, strict=True)])
 
 
 _BODIES = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
@@ -311,9 +332,18 @@ def _remove_identities(model: onnx_ir.Model) -> bool:
 def _write_outputs(model: onnx_ir.Model, names: list[str]) -> None:
     """Every output of the model is written by a node under its own name: constants go through an Identity."""
     graph = model.graph
+    folding.basic_constant_propagation(graph)
     seen: set[onnx_ir.Value] = set()
     for index, name in enumerate(names):
         value = graph.outputs[index]
+        producer = value.producer()
+        if producer is not None and producer.op_type == "Constant" and value.const_value is not None:
+            tensor = value.const_value
+            lifted = onnx_ir.Value(name=f"{name}_constant", type=value.type, shape=value.shape, const_value=tensor)
+            graph.register_initializer(lifted)
+            onnx_ir.convenience.replace_all_uses_with(value, lifted, replace_graph_outputs=True)
+            graph.remove(producer, safe=True)
+            value = lifted
         if value.producer() is None or value in seen:
             result = onnx_ir.Value(name=name, type=value.type, shape=value.shape)
             graph.append(onnx_ir.Node("", "Identity", [value], outputs=[result]))

@@ -47,6 +47,7 @@ def open_source(source: str | os.PathLike[str] | bytes | onnx.ModelProto, folder
         raise CallError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
     if not proto.HasField("graph"):
         raise FormatError(f"{where}: has no graph, so it is not an ONNX model; export it again")
+    _check_text(proto, where)
     _one_name_per_domain(proto)
     _check_opsets(proto, where)
     _check_functions(proto, where)
@@ -118,6 +119,22 @@ def _looks_like_text(data: bytes) -> bool:
 
 
 # -- structure --------------------------------------------------------------------------------------------------
+
+
+def _check_text(proto: Any, where: str) -> None:
+    """Every text is one: protobuf hands out bytes where a file has no valid UTF-8. Tensors' data is not looked at."""
+    for descriptor, value in proto.ListFields():
+        if descriptor.type == descriptor.TYPE_STRING:
+            texts = [value] if isinstance(value, (str, bytes)) else value
+            if any(isinstance(text, bytes) for text in texts):
+                raise FormatError(f"{where}: a {descriptor.name} is not valid text; the file is damaged")
+        elif descriptor.type == descriptor.TYPE_MESSAGE:
+            for message in [value] if hasattr(value, "ListFields") else value:
+                if isinstance(message, onnx.TensorProto):
+                    if isinstance(message.name, bytes):
+                        raise FormatError(f"{where}: the name of a tensor is not valid text; the file is damaged")
+                else:
+                    _check_text(message, where)
 
 
 def _one_name_per_domain(proto: onnx.ModelProto) -> None:
@@ -253,7 +270,7 @@ def schema_of(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | N
     """The schema an op has at an opset, None where onnx knows no such op."""
     try:
         return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: a version beyond any
         return None
 
 
@@ -284,6 +301,8 @@ def _check_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) ->
             raise ModelError(f"{where}: node {label(node)} lacks its attribute {name!r}")
     for attribute in node.attribute:
         declared = schema.attributes.get(attribute.name)
+        if declared is None and not attribute.name.startswith("__"):
+            raise ModelError(f"{where}: node {label(node)} has an attribute {attribute.name!r}, which the op has not")
         if declared is None or attribute.ref_attr_name:
             continue
         wanted_type: Any = declared.type  # an enum, though onnx's stubs do not say so
