@@ -8,6 +8,10 @@
 
 namespace nb = nanobind;
 
+namespace hexforge {
+void bind_program(nb::module_& module);
+}
+
 namespace {
 
 using Accumulators = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -40,4 +44,5 @@ NB_MODULE(_native, module) {
              nb::arg("out"), nb::arg("zero_point"), nb::arg("low"), nb::arg("high"), doc);
   module.def("requantize", &requantize_into<std::int16_t>, nb::arg("accumulators"), nb::arg("multipliers"),
              nb::arg("out"), nb::arg("zero_point"), nb::arg("low"), nb::arg("high"), doc);
+  hexforge::bind_program(module);
 }

@@ -1,0 +1,74 @@
+// Convolution, fully-connected and matrix product with stationary weights: one indirect GEMM.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "level.h"
+
+namespace hexforge {
+
+constexpr int kLane = 16;                // output channels of one vector
+constexpr int kBlock = 4 * kLane;        // output channels of one packed weight block
+
+// Geometry and constants of one group-free convolution over NHWC, up to three spatial axes (unused ones are 1).
+// 8-bit: activations are uint8, weights int8; 16-bit: activations are int16 (offset folded), weights int16 pairs;
+// 32-bit: float activations and weights. A k-step reads four bytes of x in every case.
+struct ConvArgs {
+  const void* x = nullptr;       // [n][d][h][w][x_stride elements per pixel]
+  void* y = nullptr;             // [n][od][oh][ow][y_stride]
+  const void* weights = nullptr; // packed, see pack_weights
+  const std::int64_t* bias = nullptr;   // per output channel: bias plus every zero-point term that is constant
+  const double* multiplier = nullptr;   // input scale * weight scale / output scale
+  const float* multiplier32 = nullptr;
+  const std::int32_t* bias32 = nullptr;
+  const void* pad_row = nullptr;        // one pixel of the input's zero point
+  const std::uint8_t* table = nullptr;  // 256 entries applied to an 8-bit output, or null
+  std::int64_t batch = 1;
+  std::int64_t in[3] = {1, 1, 1};
+  std::int64_t out[3] = {1, 1, 1};
+  std::int64_t kernel[3] = {1, 1, 1};
+  std::int64_t stride[3] = {1, 1, 1};
+  std::int64_t pad[3] = {0, 0, 0};
+  std::int64_t dilation[3] = {1, 1, 1};
+  std::int64_t channels = 0;      // input channels, without padding
+  std::int64_t x_stride = 0;      // elements from one pixel to the next
+  std::int64_t y_stride = 0;
+  std::int64_t out_channels = 0;
+  std::int64_t taps = 0;          // runs of contiguous input values a pixel reads
+  std::int64_t run = 0;           // values of a run
+  std::int64_t steps = 0;         // k-steps of a run: four (8-bit) or two (16-bit) values each, the last zero-weighted
+  std::int64_t weight_stride = 0; // depthwise: channels padded to a vector
+  bool row_taps = false;          // a run is a kernel row, else one kernel position
+  std::int64_t flush = 0;         // 16-bit: k-steps after which int32 accumulators are emptied into float64; 0: never
+  std::int32_t weight_offset = 0; // (weight zero point - 128 for uint8): needs the sum of inputs where not zero
+  std::int32_t zero_point = 0, low = 0, high = 255;
+  // Float: 32-bit values, products fused, rounded to float16 at the end where `half`.
+  const float* bias_f32 = nullptr;
+  float low_f32 = 0, high_f32 = 0;
+  bool half = false;
+};
+
+// Memory a kernel call works in, given by the caller: files built for one instruction set must not instantiate
+// library templates that the linker could then share with the others.
+struct Scratch {
+  const char** rows;  // kMostRows * taps
+  char* copies;       // kMostRows * taps * steps * 4
+};
+constexpr int kMostRows = 14;  // pixels of the tallest tile
+
+// Output pixels [begin, end) of the convolution, all output channels of blocks [block_begin, block_end).
+using ConvKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
+                            std::int64_t block_end, const Scratch&);
+
+// One multiplication per channel and tap: weights are int16 (or float) [taps][channels].
+using DepthwiseKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
+
+struct ConvKernels {
+  ConvKernel u8, s16, f32;
+  DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;
+};
+
+extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx512;
+const ConvKernels& conv_kernels(Level level);
+
+}  // namespace hexforge

@@ -1,0 +1,6 @@
+#include "conv_tile.h"
+#include "vector_avx2.h"
+
+namespace hexforge {
+const ConvKernels kConvAvx2 = kernels_of<Avx2>();
+}  // namespace hexforge

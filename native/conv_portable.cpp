@@ -1,0 +1,6 @@
+#include "conv_tile.h"
+#include "vector_portable.h"
+
+namespace hexforge {
+const ConvKernels kConvPortable = kernels_of<Portable>();
+}  // namespace hexforge

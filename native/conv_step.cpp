@@ -1,0 +1,145 @@
+// Steps "conv_u8", "conv_s16", "conv_f32" and "depthwise_…": geometry checked once, then the kernel of the level.
+#include <algorithm>
+#include <limits>
+
+#include "conv.h"
+#include "parallel.h"
+#include "program.h"
+#include "steps.h"
+
+namespace hexforge {
+
+const ConvKernels& conv_kernels(Level level) {
+#if defined(__x86_64__)
+  if (level == Level::avx512) return kConvAvx512;
+  if (level == Level::avx2) return kConvAvx2;
+#endif
+  (void)level;
+  return kConvPortable;
+}
+
+namespace {
+
+// Attributes: batch, in[3], out[3], kernel[3], stride[3], pad[3], dilation[3], channels (per group), out_channels (per
+// group), groups, x_stride, y_stride, x_offset, y_offset, row_taps, flush, weight_offset, zero_point, low, high.
+// Constants: weights (packed, group after group) and, per output channel padded to whole blocks per group, bias32 and
+// multiplier32 (8-bit), bias (int64) and multiplier (float64) (16-bit), bias_f32 (float); pad_row.
+ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
+  ConvArgs a;
+  a.batch = at.integer("batch");
+  const auto copy = [&](const char* name, std::int64_t* to, std::int64_t least) {
+    const auto& values = at.list(name, 3);
+    std::copy(values.begin(), values.end(), to);
+    if (*std::min_element(values.begin(), values.end()) < least) throw std::invalid_argument(std::string("conv: bad ") + name);
+  };
+  copy("in", a.in, 1);
+  copy("out", a.out, 0);
+  copy("kernel", a.kernel, 1);
+  copy("stride", a.stride, 1);
+  copy("pad", a.pad, std::numeric_limits<std::int64_t>::min());
+  copy("dilation", a.dilation, 1);
+  a.channels = at.integer("channels");
+  a.out_channels = at.integer("out_channels");
+  a.x_stride = at.integer("x_stride");
+  a.y_stride = at.integer("y_stride");
+  a.row_taps = at.integer("row_taps", 0) != 0 && !depthwise;
+  const std::int64_t positions = a.kernel[0] * a.kernel[1] * a.kernel[2];
+  a.taps = a.row_taps ? a.kernel[0] * a.kernel[1] : positions;
+  a.run = a.row_taps ? a.kernel[2] * a.channels : a.channels;
+  const std::int64_t values = 32 / bits;
+  a.steps = (a.run + values - 1) / values;
+  a.flush = at.integer("flush", 0);
+  a.weight_offset = static_cast<std::int32_t>(at.integer("weight_offset", 0));
+  if (bits == 32) {
+    a.low_f32 = static_cast<float>(at.real("low"));
+    a.high_f32 = static_cast<float>(at.real("high"));
+    a.half = at.integer("half", 0) != 0;
+  } else {
+    a.zero_point = static_cast<std::int32_t>(at.integer("zero_point"));
+    a.low = static_cast<std::int32_t>(at.integer("low"));
+    a.high = static_cast<std::int32_t>(at.integer("high"));
+    const std::int64_t least = bits == 8 ? 0 : -32768, most = bits == 8 ? 255 : 32767;
+    if (a.low < least || a.high > most || a.low > a.high) throw std::invalid_argument("conv: bad output range");
+  }
+  if (a.batch < 0 || a.channels < 1 || a.out_channels < 1 || a.flush < 0) throw std::invalid_argument("conv: bad sizes");
+  if (a.row_taps && (a.dilation[2] != 1 || a.x_stride != a.channels)) {
+    throw std::invalid_argument("conv: a kernel row is not contiguous");
+  }
+  return a;
+}
+
+template <int Bits, bool Depthwise>
+Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  constexpr std::int64_t kElement = Bits / 8;
+  ConvArgs a = geometry(at, Bits, Depthwise);
+  const std::int64_t groups = at.integer("groups", 1);
+  const std::int64_t x_offset = at.integer("x_offset", 0), y_offset = at.integer("y_offset", 0);
+  const std::int64_t in_pixels = a.batch * a.in[0] * a.in[1] * a.in[2];
+  const std::int64_t pixels = a.batch * a.out[0] * a.out[1] * a.out[2];
+  if (groups < 1 || x_offset < 0 || y_offset < 0 || x_offset + groups * a.channels > a.x_stride ||
+      y_offset + groups * a.out_channels > a.y_stride) {
+    throw std::invalid_argument("conv: groups do not fit the tensors' channels");
+  }
+  if (ins.size() != 1 || outs.size() != 1) throw std::invalid_argument("conv: one input and one output are needed");
+  require_bytes(ins[0], in_pixels * a.x_stride * kElement, "conv input");
+  require_bytes(outs[0], pixels * a.y_stride * kElement, "conv output");
+  const std::int64_t blocks = (a.out_channels + kBlock - 1) / kBlock;
+  const std::int64_t padded = blocks * kBlock;
+  std::int64_t weight_bytes = 0;
+  if (Depthwise) {
+    a.weight_stride = padded;
+    weight_bytes = a.taps * padded * (Bits == 32 ? 4 : 2);
+  } else {
+    weight_bytes = a.taps * a.steps * padded * 4;
+  }
+  const char* weights = at.constant<char>("weights", groups * weight_bytes);
+  const double* multiplier = Bits == 16 ? at.constant<double>("multiplier", groups * padded) : nullptr;
+  const std::int64_t* bias = Bits == 16 ? at.constant<std::int64_t>("bias", groups * padded) : nullptr;
+  const float* bias_f32 = Bits == 32 ? at.constant<float>("bias_f32", groups * padded) : nullptr;
+  const float* multiplier32 = Bits == 8 ? at.constant<float>("multiplier32", groups * padded) : nullptr;
+  const std::int32_t* bias32 = Bits == 8 ? at.constant<std::int32_t>("bias32", groups * padded) : nullptr;
+  a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : a.steps * 4));
+  return [=](const Operands& operands) {
+    const ConvKernels& kernels = conv_kernels(current_level());
+    constexpr std::int64_t kChunk = 168;  // pixels: a multiple of every tile height
+    const std::int64_t chunks = (pixels + kChunk - 1) / kChunk;
+    const std::int64_t per_group = Depthwise ? chunks : chunks * blocks;
+    parallel_for(operands.threads(), groups * per_group, 1, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<const char*> rows(static_cast<std::size_t>(kMostRows * a.taps));
+      std::vector<char> copies(a.row_taps ? static_cast<std::size_t>(kMostRows * a.taps * a.steps * 4) : 0);
+      const Scratch scratch{rows.data(), copies.data()};
+      for (std::int64_t task = begin; task < end; ++task) {
+        const std::int64_t group = task / per_group, rest = task % per_group;
+        ConvArgs own = a;
+        own.x = operands.in<char>() + (x_offset + group * a.channels) * kElement;
+        own.y = operands.out<char>() + (y_offset + group * a.out_channels) * kElement;
+        own.weights = weights + group * weight_bytes;
+        own.multiplier = Bits == 16 ? multiplier + group * padded : nullptr;
+        own.bias = Bits == 16 ? bias + group * padded : nullptr;
+        own.bias_f32 = Bits == 32 ? bias_f32 + group * padded : nullptr;
+        own.multiplier32 = Bits == 8 ? multiplier32 + group * padded : nullptr;
+        own.bias32 = Bits == 8 ? bias32 + group * padded : nullptr;
+        const std::int64_t chunk = rest % chunks, block = rest / chunks;
+        const std::int64_t first = chunk * kChunk, last = std::min(pixels, first + kChunk);
+        if constexpr (Depthwise) {
+          (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);
+        } else {
+          (Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32)(own, first, last, block, block + 1, scratch);
+        }
+      }
+    });
+  };
+}
+
+}  // namespace
+
+void register_conv_steps() {
+  register_step("conv_u8", make_conv<8, false>);
+  register_step("conv_s16", make_conv<16, false>);
+  register_step("conv_f32", make_conv<32, false>);
+  register_step("depthwise_f32", make_conv<32, true>);
+  register_step("depthwise_u8", make_conv<8, true>);
+  register_step("depthwise_s16", make_conv<16, true>);
+}
+
+}  // namespace hexforge

@@ -1,0 +1,245 @@
+// The indirect GEMM, written once over a vector type V of 16 int32 lanes. Included by one file per instruction set.
+//
+// V gives: type Acc, zero(), dot<8>(acc, four bytes of x, 64 weight bytes) and dot<16>(acc, two s16 of x, 32 weights),
+// and the stores. Every set computes the same integers, and the same float operations in the same order.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "conv.h"
+#include "half.h"
+
+namespace hexforge {
+namespace {
+
+// Where output pixels find their inputs. A tap is a run of contiguous input values: a whole kernel row where its
+// pixels lie side by side, else one kernel position. Runs that leave the image sideways are copied to `scratch`.
+template <int Bits>
+class Locator {
+ public:
+  Locator(const ConvArgs& a, std::int64_t pixel, char* scratch) : a_(a), scratch_(scratch) {
+    n_ = pixel / (a.out[0] * a.out[1] * a.out[2]);
+    od_ = pixel / (a.out[1] * a.out[2]) % a.out[0];
+    oh_ = pixel / a.out[2] % a.out[1];
+    ow_ = pixel % a.out[2];
+  }
+
+  // Pointers of the next pixel's taps; `slot` is its place in the tile (and in the scratch).
+  void next(const char** row, int slot) {
+    constexpr std::int64_t kElement = Bits / 8;
+    const std::int64_t pixel_bytes = a_.x_stride * kElement;
+    const std::int64_t d0 = od_ * a_.stride[0] - a_.pad[0], h0 = oh_ * a_.stride[1] - a_.pad[1],
+                       w0 = ow_ * a_.stride[2] - a_.pad[2];
+    const bool whole_rows = a_.row_taps;
+    const bool inside = w0 >= 0 && w0 + (a_.kernel[2] - 1) * a_.dilation[2] < a_.in[2];
+    const char* base = static_cast<const char*>(a_.x);
+    char* copy = scratch_ + slot * a_.taps * a_.steps * 4;
+    for (std::int64_t kd = 0; kd < a_.kernel[0]; ++kd) {
+      const std::int64_t d = d0 + kd * a_.dilation[0];
+      for (std::int64_t kh = 0; kh < a_.kernel[1]; ++kh) {
+        const std::int64_t h = h0 + kh * a_.dilation[1];
+        const bool outside = d < 0 || d >= a_.in[0] || h < 0 || h >= a_.in[1];
+        const char* line = base + (((n_ * a_.in[0] + d) * a_.in[1] + h) * a_.in[2] + w0) * pixel_bytes;
+        if (whole_rows) {
+          if (outside) {
+            *row++ = static_cast<const char*>(a_.pad_row);
+          } else if (inside) {
+            *row++ = line;
+          } else {
+            for (std::int64_t kw = 0; kw < a_.kernel[2]; ++kw) {
+              const bool out = w0 + kw < 0 || w0 + kw >= a_.in[2];
+              std::memcpy(copy + kw * pixel_bytes, out ? static_cast<const char*>(a_.pad_row) : line + kw * pixel_bytes,
+                          static_cast<std::size_t>(pixel_bytes));
+            }
+            *row++ = copy;
+            copy += a_.steps * 4;
+          }
+        } else {
+          for (std::int64_t kw = 0; kw < a_.kernel[2]; ++kw) {
+            const std::int64_t w = w0 + kw * a_.dilation[2];
+            *row++ = outside || w < 0 || w >= a_.in[2] ? static_cast<const char*>(a_.pad_row)
+                                                       : line + kw * a_.dilation[2] * pixel_bytes;
+          }
+        }
+      }
+    }
+    if (++ow_ == a_.out[2]) {
+      ow_ = 0;
+      if (++oh_ == a_.out[1]) {
+        oh_ = 0;
+        if (++od_ == a_.out[0]) {
+          od_ = 0;
+          ++n_;
+        }
+      }
+    }
+  }
+
+ private:
+  const ConvArgs& a_;
+  char* scratch_;
+  std::int64_t n_, od_, oh_, ow_;
+};
+
+// Add int32 sums to float64 ones, or start those: exact, both are integers below 2^53.
+inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
+  for (int i = 0; i < n; ++i) wide[i] = sums[i] + (add ? wide[i] : 0.0);
+}
+
+// MR pixels times NR vectors of output channels. The accumulators live in registers between two spills to `sums`:
+// loops over them have constant bounds and no branches, or GCC keeps them in memory.
+template <class V, int Bits, int MR, int NR>
+inline void run_tile(const ConvArgs& a, const char* const* rows, std::int64_t taps, const char* weights,
+                     std::int64_t block, std::int64_t pixel, const std::int32_t* corrections, int count) {
+  alignas(64) std::int32_t sums[MR][NR * kLane];
+  alignas(64) double wide[Bits == 16 ? MR : 1][Bits == 16 ? NR * kLane : 1];
+  bool flushed = false;
+  typename V::Acc acc[MR][NR];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < NR; ++j) acc[i][j] = V::zero();
+  std::int64_t left = a.flush;
+  for (std::int64_t t = 0; t < taps; ++t) {
+    const char* x[MR];
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i) x[i] = rows[i * taps + t];
+    std::int64_t c = 0;
+    do {
+      const std::int64_t until = Bits == 16 && a.flush ? std::min(a.steps, c + left) : a.steps;
+      if (Bits == 16) left -= until - c;
+      for (; c < until; ++c) {
+        typename V::Weights w[NR];
+#pragma GCC unroll 4
+        for (int j = 0; j < NR; ++j) w[j] = V::load(weights + j * kLane * 4);
+        weights += NR * kLane * 4;
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; ++i) {
+          const auto xv = V::broadcast(x[i] + 4 * c);
+#pragma GCC unroll 4
+          for (int j = 0; j < NR; ++j) V::template dot<Bits>(acc[i][j], xv, w[j]);
+        }
+      }
+      if (Bits == 16 && a.flush && left == 0) {
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 4
+          for (int j = 0; j < NR; ++j) {
+            V::spill(&sums[i][j * kLane], acc[i][j]);
+            acc[i][j] = V::zero();
+          }
+        if constexpr (Bits == 16) widen(&sums[0][0], &wide[0][0], MR * NR * kLane, flushed);
+        flushed = true;
+        left = a.flush;
+      }
+    } while (c < a.steps);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < NR; ++j) V::spill(&sums[i][j * kLane], acc[i][j]);
+  const std::int64_t channel = block * kBlock;
+  const std::int64_t lanes = std::min<std::int64_t>(NR * kLane, a.out_channels - channel);
+  for (int i = 0; i < count; ++i) {
+    if constexpr (Bits == 8) {
+      V::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0,
+                  static_cast<std::uint8_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+    } else if constexpr (Bits == 32) {
+      V::store_f32(reinterpret_cast<const float*>(sums[i]), a, channel,
+                   static_cast<float*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+    } else {
+      widen(sums[i], wide[i], NR * kLane, flushed);
+      V::store_s16(wide[i], a, channel, static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+    }
+  }
+}
+}  // namespace
+}  // namespace hexforge
+
+namespace hexforge {
+namespace {
+
+template <class V, int Bits, int MR, int NR>
+void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block, const char* weights,
+                const Scratch& scratch) {
+  const char** rows = scratch.rows;
+  Locator<Bits> locator(a, begin, scratch.copies);
+  std::int32_t corrections[MR] = {};
+  for (std::int64_t pixel = begin; pixel < end; pixel += MR) {
+    const int count = static_cast<int>(std::min<std::int64_t>(MR, end - pixel));
+    for (int i = 0; i < count; ++i) locator.next(rows + i * a.taps, i);
+    for (std::int64_t i = count * a.taps; i < MR * a.taps; ++i) rows[i] = rows[i % a.taps];  // not stored
+    if (Bits == 8 && a.weight_offset) {
+      for (int i = 0; i < count; ++i) {
+        std::int32_t sum = 0;
+        for (std::int64_t t = 0; t < a.taps; ++t) sum += V::sum_u8(rows[i * a.taps + t], a.run);
+        corrections[i] = sum;
+      }
+    }
+    run_tile<V, Bits, MR, NR>(a, rows, a.taps, weights, block, pixel, a.weight_offset ? corrections : nullptr, count);
+  }
+}
+
+template <class V, int Bits>
+void run_conv(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
+              std::int64_t block_end, const Scratch& scratch) {
+  for (std::int64_t block = block_begin; block < block_end; ++block) {
+    const char* weights = static_cast<const char*>(a.weights) + block * a.taps * a.steps * kBlock * 4;
+    const auto run = [&]<int MR, int NR>() {
+      run_pixels<V, Bits, MR, NR>(a, begin, end, block, weights, scratch);
+    };
+    switch ((a.out_channels - block * kBlock + kLane - 1) / kLane) {
+      case 1: run.template operator()<V::kRows1, 1>(); break;
+      case 2: run.template operator()<V::kRows2, 2>(); break;
+      case 3: run.template operator()<V::kRows3, 3>(); break;
+      default: run.template operator()<V::kRows4, 4>(); break;
+    }
+  }
+}
+
+// Depthwise: every channel by itself, kBlock channels at a time.
+template <class V, int Bits>
+void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, const Scratch& scratch) {
+  constexpr std::int64_t kElement = Bits / 8;
+  const char** rows = scratch.rows;
+  alignas(64) std::int32_t sums[kBlock];
+  alignas(64) double wide[kBlock];
+  Locator<Bits> locator(a, begin, nullptr);
+  const char* weights = static_cast<const char*>(a.weights);
+  constexpr std::int64_t kWeight = Bits == 32 ? 4 : 2;
+  for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+    locator.next(rows, 0);
+    for (std::int64_t channel = 0; channel < a.out_channels; channel += kBlock) {
+      const std::int64_t lanes = std::min<std::int64_t>(kBlock, a.out_channels - channel);
+      const std::int64_t vectors = (lanes + kLane - 1) / kLane;
+      for (std::int64_t j = 0; j < vectors; ++j) {
+        const std::int64_t at = channel + j * kLane;
+        const int rest = static_cast<int>(std::min<std::int64_t>(kLane, a.out_channels - at));
+        auto acc = V::zero();
+        for (std::int64_t t = 0; t < a.taps; ++t) {
+          V::template multiply_add<Bits>(acc, rows[t] + at * kElement, weights + (t * a.weight_stride + at) * kWeight, rest);
+        }
+        V::spill(sums + j * kLane, acc);
+      }
+      if constexpr (Bits == 8) {
+        V::store_u8(sums, a, channel, 0, static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel, lanes);
+      } else if constexpr (Bits == 32) {
+        V::store_f32(reinterpret_cast<const float*>(sums), a, channel,
+                     static_cast<float*>(a.y) + pixel * a.y_stride + channel, lanes);
+      } else {
+        widen(sums, wide, static_cast<int>(vectors * kLane), false);
+        V::store_s16(wide, a, channel, static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel, lanes);
+      }
+    }
+  }
+}
+
+template <class V>
+constexpr ConvKernels kernels_of() {
+  return {run_conv<V, 8>,      run_conv<V, 16>,      run_conv<V, 32>,
+          run_depthwise<V, 8>, run_depthwise<V, 16>, run_depthwise<V, 32>};
+}
+}  // namespace
+}  // namespace hexforge

@@ -1,0 +1,44 @@
+// float32 rounded to the nearest float16 (ties to even) and back, in place of float16 storage.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+namespace hexforge {
+namespace {
+
+inline float to_half(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  const std::uint32_t sign = bits & 0x80000000u, magnitude = bits & 0x7fffffffu;
+  if (magnitude >= 0x7f800000u) return value;              // infinity and NaN stay
+  std::uint32_t rounded;
+  if (magnitude >= 0x477ff000u) {
+    rounded = 0x7f800000u;                                 // 65520 and above: infinity
+  } else if (magnitude < 0x38800000u) {                    // below 2^-14: subnormal halves, steps of 2^-24
+    float scaled;
+    std::memcpy(&scaled, &magnitude, 4);
+    scaled = (scaled + 0.5f) - 0.5f;                       // ulp of [0.5, 1) is 2^-24
+    std::memcpy(&rounded, &scaled, 4);
+  } else {
+    rounded = (magnitude + 0xfffu + (magnitude >> 13 & 1)) & ~0x1fffu;
+  }
+  rounded |= sign;
+  std::memcpy(&value, &rounded, 4);
+  return value;
+}
+
+inline void round_to_half(const float* x, float* y, std::int64_t n) {
+  std::int64_t i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT)));
+  }
+#endif
+  for (; i < n; ++i) y[i] = to_half(x[i]);
+}
+
+}  // namespace
+}  // namespace hexforge

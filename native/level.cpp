@@ -1,0 +1,50 @@
+#include "level.h"
+
+#include <atomic>
+#include <stdexcept>
+
+namespace hexforge {
+
+Level best_level() {
+#if defined(__x86_64__)
+  static const Level best = [] {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
+        __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("fma")) {
+      return Level::avx512;
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+      return Level::avx2;
+    }
+    return Level::portable;
+  }();
+  return best;
+#else
+  return Level::portable;
+#endif
+}
+
+namespace {
+std::atomic<Level>& level() {
+  static std::atomic<Level> value{best_level()};
+  return value;
+}
+}  // namespace
+
+Level current_level() { return level().load(std::memory_order_relaxed); }
+
+void set_level(Level wanted) {
+  if (wanted > best_level()) throw std::invalid_argument("this CPU does not have " + name(wanted));
+  level().store(wanted, std::memory_order_relaxed);
+}
+
+std::string name(Level value) {
+  switch (value) {
+    case Level::avx512: return "avx512";
+    case Level::avx2: return "avx2";
+    default: return "portable";
+  }
+}
+
+}  // namespace hexforge

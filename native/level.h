@@ -1,0 +1,14 @@
+// Which instruction set the kernels use: the best this CPU has, or a lower one asked for by tests.
+#pragma once
+#include <string>
+
+namespace hexforge {
+
+enum class Level { portable = 0, avx2 = 1, avx512 = 2 };
+
+Level best_level();            // of this CPU
+Level current_level();         // in force
+void set_level(Level level);   // throws std::invalid_argument above best_level()
+std::string name(Level level);
+
+}  // namespace hexforge

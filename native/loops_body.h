@@ -1,0 +1,192 @@
+// The loops of loops.h. Included by one file per instruction set, inside its own namespace.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "half.h"
+#include "loops.h"
+
+namespace hexforge {
+namespace {
+
+// Nearest integer, ties to even, of |x| < 2^22 (float) or 2^51 (double): two additions that vectorise everywhere.
+inline float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
+inline double nearest(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
+
+template <class Real, class Q>
+inline Q settle(Real steps, Real low, Real high, std::int32_t zero) {
+  steps = steps < low ? low : steps;
+  steps = steps > high ? high : steps;
+  return static_cast<Q>(static_cast<std::int32_t>(nearest(steps)) + zero);
+}
+
+template <class Real, class Q, class Operation>
+void binary_rows(const Affine& k, const Q* a, int step_a, const Q* b, int step_b, Q* y, std::int64_t n,
+                 Operation operation) {
+  const Real ka = static_cast<Real>(k.a), kb = static_cast<Real>(k.b);
+  const Real low = static_cast<Real>(k.low - k.zero), high = static_cast<Real>(k.high - k.zero);
+  const auto one = [&](Q qa, Q qb) {
+    const Real ra = static_cast<Real>(qa - k.zero_a), rb = static_cast<Real>(qb - k.zero_b);
+    return settle<Real, Q>(operation(ra, rb, ka, kb), low, high, k.zero);
+  };
+  if (step_a && step_b) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = one(a[i], b[i]);
+  } else if (step_a) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = one(a[i], b[0]);
+  } else if (step_b) {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = one(a[0], b[i]);
+  } else {
+    std::fill(y, y + n, one(a[0], b[0]));
+  }
+}
+
+template <class Real, class Q>
+void binary(Binary op, const Affine& k, const Q* a, int step_a, const Q* b, int step_b, Q* y, std::int64_t n) {
+  const auto run = [&](auto operation) { binary_rows<Real>(k, a, step_a, b, step_b, y, n, operation); };
+  switch (op) {
+    case Binary::add: run([](Real a, Real b, Real ka, Real kb) { return a * ka + b * kb; }); break;
+    case Binary::subtract: run([](Real a, Real b, Real ka, Real kb) { return a * ka - b * kb; }); break;
+    case Binary::multiply: run([](Real a, Real b, Real ka, Real) { return (a * b) * ka; }); break;
+    case Binary::divide: run([](Real a, Real b, Real ka, Real) { return b == 0 ? (a == 0 ? Real(0) : a * Real(1e30)) : (a / b) * ka; }); break;
+    case Binary::maximum: run([](Real a, Real b, Real ka, Real kb) { return std::max(a * ka, b * kb); }); break;
+    default: run([](Real a, Real b, Real ka, Real kb) { return std::min(a * ka, b * kb); }); break;
+  }
+}
+
+template <class Operation>
+void binary_rows_f32(bool half, const float* a, int step_a, const float* b, int step_b, float* y, std::int64_t n,
+                     Operation operation) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = operation(a[step_a ? i : 0], b[step_b ? i : 0]);
+  if (half) round_to_half(y, y, n);
+}
+
+void binary_f32(Binary op, bool half, const float* a, int step_a, const float* b, int step_b, float* y,
+                std::int64_t n) {
+  const auto run = [&](auto operation) { binary_rows_f32(half, a, step_a, b, step_b, y, n, operation); };
+  switch (op) {
+    case Binary::add: run([](float a, float b) { return a + b; }); break;
+    case Binary::subtract: run([](float a, float b) { return a - b; }); break;
+    case Binary::multiply: run([](float a, float b) { return a * b; }); break;
+    case Binary::divide: run([](float a, float b) { return a / b; }); break;
+    case Binary::maximum: run([](float a, float b) { return a != a || a > b ? a : b; }); break;
+    default: run([](float a, float b) { return a != a || a < b ? a : b; }); break;
+  }
+}
+
+template <class In, class Out>
+void table(const In* x, const Out* entries, Out* y, std::int64_t n) {
+  // 16-bit inputs are signed: their table starts at -32768.
+  const Out* zero = std::is_signed_v<In> ? entries + 32768 : entries;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = zero[x[i]];
+}
+
+template <class Q>
+void quantize(const float* x, float scale, std::int32_t zero, std::int32_t low, std::int32_t high, Q* y,
+              std::int64_t n) {
+  const float least = static_cast<float>(low - zero), most = static_cast<float>(high - zero);
+  for (std::int64_t i = 0; i < n; ++i) {
+    float steps = x[i] / scale;
+    steps = steps == steps ? steps : 0.0f;
+    y[i] = settle<float, Q>(steps, least, most, zero);
+  }
+}
+
+template <class Q>
+void dequantize(const Q* x, float scale, std::int32_t zero, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i] - zero) * scale;
+}
+
+template <class T>
+void max_rows(const T* const* rows, std::int64_t count, std::int64_t channels, T* y) {
+  for (std::int64_t c = 0; c < channels; ++c) y[c] = rows[0][c];
+  for (std::int64_t r = 1; r < count; ++r) {
+    const T* row = rows[r];
+    for (std::int64_t c = 0; c < channels; ++c) y[c] = row[c] > y[c] || row[c] != row[c] ? row[c] : y[c];
+  }
+}
+
+template <class Real, class Q>
+void mean_rows(const Q* const* rows, std::int64_t count, std::int64_t channels, const Affine& k, Q* y) {
+  constexpr std::int64_t kChunk = 256;
+  const Real factor = static_cast<Real>(k.a);
+  const Real low = static_cast<Real>(k.low - k.zero), high = static_cast<Real>(k.high - k.zero);
+  const std::int32_t offset = static_cast<std::int32_t>(count) * k.zero_a;
+  for (std::int64_t c0 = 0; c0 < channels; c0 += kChunk) {
+    const std::int64_t n = channels - c0 < kChunk ? channels - c0 : kChunk;
+    std::int32_t sums[kChunk];
+    for (std::int64_t c = 0; c < n; ++c) sums[c] = -offset;
+    for (std::int64_t r = 0; r < count; ++r) {
+      const Q* row = rows[r] + c0;
+      for (std::int64_t c = 0; c < n; ++c) sums[c] += row[c];
+    }
+    for (std::int64_t c = 0; c < n; ++c) {
+      y[c0 + c] = settle<Real, Q>(static_cast<Real>(sums[c]) * factor, low, high, k.zero);
+    }
+  }
+}
+
+template <class Q>
+void softmax(const Q* x, std::int64_t n, const std::uint32_t* table, double scale, std::int32_t zero, std::int32_t low,
+             std::int32_t high, Q* y) {
+  Q most = x[0];
+  for (std::int64_t i = 1; i < n; ++i) most = x[i] > most ? x[i] : most;
+  std::uint64_t sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += table[most - x[i]];
+  const double factor = scale / static_cast<double>(sum);
+  const double least = low - zero, greatest = high - zero;
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = settle<double, Q>(static_cast<double>(table[most - x[i]]) * factor, least, greatest, zero);
+  }
+}
+
+template <class Q>
+void moments(const Q* x, std::int64_t n, std::int64_t* sum, std::int64_t* squares) {
+  std::int64_t s = 0, q = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t v = x[i];
+    s += v;
+    q += v * v;
+  }
+  *sum += s;
+  *squares += q;
+}
+
+template <class Q>
+void channel_moments(const Q* x, std::int64_t n, std::int64_t* sum, std::int64_t* squares) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t v = x[i];
+    sum[i] += v;
+    squares[i] += v * v;
+  }
+}
+
+template <class Q>
+void normalize(const Q* x, std::int64_t n, const double* mean, const double* factor, int step, const double* gamma,
+               const double* beta, const Affine& k, Q* y) {
+  const double low = k.low - k.zero, high = k.high - k.zero;
+  if (step) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      y[i] = settle<double, Q>((x[i] - mean[i]) * factor[i] * gamma[i] + beta[i], low, high, k.zero);
+    }
+  } else {
+    const double m = mean[0], f = factor[0];
+    for (std::int64_t i = 0; i < n; ++i) {
+      y[i] = settle<double, Q>((x[i] - m) * f * gamma[i] + beta[i], low, high, k.zero);
+    }
+  }
+}
+
+void round_half(const float* x, float* y, std::int64_t n) { round_to_half(x, y, n); }
+
+constexpr Loops loops_here(decltype(Loops::table_u8) table_u8 = table<std::uint8_t, std::uint8_t>) {
+  return {binary<float, std::uint8_t>, binary<double, std::int16_t>, binary_f32, table_u8,
+          table<std::uint8_t, std::int16_t>, table<std::int16_t, std::int16_t>, table<std::int16_t, std::uint8_t>,
+          quantize<std::uint8_t>, quantize<std::int16_t>, dequantize<std::uint8_t>, dequantize<std::int16_t>,
+          max_rows<std::uint8_t>, max_rows<std::int16_t>, max_rows<float>, mean_rows<float, std::uint8_t>,
+          mean_rows<double, std::int16_t>, softmax<std::uint8_t>, softmax<std::int16_t>, moments<std::uint8_t>,
+          moments<std::int16_t>, channel_moments<std::uint8_t>, channel_moments<std::int16_t>,
+          normalize<std::uint8_t>, normalize<std::int16_t>, round_half};
+}
+
+}  // namespace
+}  // namespace hexforge

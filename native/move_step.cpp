@@ -1,0 +1,160 @@
+// Steps that move bytes: "copy" (any strided box), "fill", "gather".
+#include <algorithm>
+#include <cstring>
+
+#include "parallel.h"
+#include "program.h"
+#include "steps.h"
+
+namespace hexforge {
+namespace {
+
+// Elements [0, n) of one row, with strides in elements.
+template <class T>
+void copy_row(const T* x, std::int64_t step_x, T* y, std::int64_t step_y, std::int64_t n) {
+  if (step_x == 1 && step_y == 1) {
+    std::memcpy(y, x, static_cast<std::size_t>(n) * sizeof(T));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i * step_y] = x[i * step_x];
+  }
+}
+
+// The two innermost axes, in squares that stay in the cache whichever of them is contiguous.
+template <class T>
+void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, std::int64_t outer_y, std::int64_t inner_y,
+                std::int64_t rows, std::int64_t columns) {
+  if (inner_x == 1 && inner_y == 1) {
+    for (std::int64_t r = 0; r < rows; ++r) copy_row(x + r * outer_x, 1, y + r * outer_y, 1, columns);
+    return;
+  }
+  constexpr std::int64_t kSquare = 32;
+  for (std::int64_t r0 = 0; r0 < rows; r0 += kSquare) {
+    for (std::int64_t c0 = 0; c0 < columns; c0 += kSquare) {
+      const std::int64_t r1 = std::min(rows, r0 + kSquare), c1 = std::min(columns, c0 + kSquare);
+      for (std::int64_t r = r0; r < r1; ++r) {
+        copy_row(x + r * outer_x + c0 * inner_x, inner_x, y + r * outer_y + c0 * inner_y, inner_y, c1 - c0);
+      }
+    }
+  }
+}
+
+// Smallest and largest element a strided box touches.
+std::pair<std::int64_t, std::int64_t> extent(const std::vector<std::int64_t>& dims,
+                                             const std::vector<std::int64_t>& strides, std::int64_t offset) {
+  std::int64_t low = offset, high = offset;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    (strides[i] < 0 ? low : high) += (dims[i] - 1) * strides[i];
+  }
+  return {low, high};
+}
+
+struct Box {
+  std::vector<std::int64_t> dims, x, y;  // at least two axes; strides in elements
+  std::int64_t offset_x = 0, offset_y = 0, planes = 1;
+};
+
+template <class T>
+Run copy_run(const Box& box) {
+  return [=](const Operands& o) {
+    const std::size_t rank = box.dims.size();
+    const std::int64_t rows = box.dims[rank - 2], columns = box.dims[rank - 1];
+    const std::int64_t grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, rows * columns));
+    parallel_for(o.threads(), box.planes, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t plane = begin; plane < end; ++plane) {
+        std::int64_t rest = plane, at_x = box.offset_x, at_y = box.offset_y;
+        for (std::size_t i = rank - 2; i-- > 0;) {
+          const std::int64_t index = rest % box.dims[i];
+          rest /= box.dims[i];
+          at_x += index * box.x[i];
+          at_y += index * box.y[i];
+        }
+        copy_plane(o.in<T>() + at_x, box.x[rank - 2], box.x[rank - 1], o.out<T>() + at_y, box.y[rank - 2],
+                   box.y[rank - 1], rows, columns);
+      }
+    });
+  };
+}
+
+// Attributes: element_bytes, dims, strides_x, strides_y, offset_x, offset_y (elements).
+Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  Box box;
+  box.dims = at.list("dims");
+  box.x = at.list("strides_x", box.dims.size());
+  box.y = at.list("strides_y", box.dims.size());
+  box.offset_x = at.integer("offset_x", 0);
+  box.offset_y = at.integer("offset_y", 0);
+  if (ins.size() != 1 || outs.size() != 1) throw std::invalid_argument("copy: one input and one output are needed");
+  for (std::int64_t dim : box.dims) {
+    if (dim < 0) throw std::invalid_argument("copy: bad shape");
+    if (dim == 0) return [](const Operands&) {};
+  }
+  while (box.dims.size() < 2) {
+    box.dims.insert(box.dims.begin(), 1);
+    box.x.insert(box.x.begin(), 0);
+    box.y.insert(box.y.begin(), 0);
+  }
+  const std::int64_t bytes = at.integer("element_bytes");
+  const auto [low_x, high_x] = extent(box.dims, box.x, box.offset_x);
+  const auto [low_y, high_y] = extent(box.dims, box.y, box.offset_y);
+  if (low_x < 0 || low_y < 0) throw std::invalid_argument("copy: the box starts before the tensor");
+  require_bytes(ins[0], (high_x + 1) * bytes, "copy input");
+  require_bytes(outs[0], (high_y + 1) * bytes, "copy output");
+  for (std::size_t i = 0; i + 2 < box.dims.size(); ++i) box.planes *= box.dims[i];
+  switch (bytes) {
+    case 1: return copy_run<std::uint8_t>(box);
+    case 2: return copy_run<std::uint16_t>(box);
+    case 4: return copy_run<std::uint32_t>(box);
+    case 8: return copy_run<std::uint64_t>(box);
+    default: throw std::invalid_argument("copy: elements of 1, 2, 4 or 8 bytes");
+  }
+}
+
+// Attributes: element_bytes, count. Constant: value.
+Run fill_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  const std::int64_t bytes = at.integer("element_bytes"), n = at.integer("count");
+  if (!ins.empty() || outs.size() != 1 || n < 0 || bytes < 1 || bytes > 8) throw std::invalid_argument("fill: bad operands");
+  require_bytes(outs[0], n * bytes, "fill output");
+  std::vector<char> value(at.constant<char>("value", bytes), at.constant<char>("value", bytes) + bytes);
+  return [=](const Operands& o) {
+    char* y = o.out<char>();
+    if (bytes == 1) {
+      std::memset(y, value[0], static_cast<std::size_t>(n));
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) std::memcpy(y + i * bytes, value.data(), static_cast<std::size_t>(bytes));
+    }
+  };
+}
+
+// Attributes: outer, axis (size), inner_bytes, indices (count). Inputs: data, indices (int32, clamped to the axis).
+Run gather_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  const std::int64_t outer = at.integer("outer"), axis = at.integer("axis"), inner = at.integer("inner_bytes"),
+                     n = at.integer("indices");
+  if (ins.size() != 2 || outs.size() != 1 || outer < 0 || axis < 1 || inner < 0 || n < 0) {
+    throw std::invalid_argument("gather: bad operands");
+  }
+  require_bytes(ins[0], outer * axis * inner, "gather input");
+  require_bytes(ins[1], n * 4, "gather indices");
+  require_bytes(outs[0], outer * n * inner, "gather output");
+  return [=](const Operands& o) {
+    const std::int32_t* indices = o.in<std::int32_t>(1);
+    parallel_for(o.threads(), outer * n, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, inner)),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t i = begin; i < end; ++i) {
+                     std::int64_t index = indices[i % n];
+                     index = std::clamp<std::int64_t>(index < 0 ? index + axis : index, 0, axis - 1);
+                     std::memcpy(o.out<char>() + i * inner, o.in<char>() + (i / n * axis + index) * inner,
+                                 static_cast<std::size_t>(inner));
+                   }
+                 });
+  };
+}
+
+}  // namespace
+
+void register_move_steps() {
+  register_step("copy", copy_step);
+  register_step("fill", fill_step);
+  register_step("gather", gather_step);
+}
+
+}  // namespace hexforge

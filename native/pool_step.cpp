@@ -1,0 +1,236 @@
+// Steps "pool_max_*", "pool_mean_*" over NHWC windows, and "softmax_*", "normalize_*" over rows.
+#include <algorithm>
+#include <cmath>
+
+#include "loops.h"
+#include "parallel.h"
+#include "program.h"
+#include "steps.h"
+
+namespace hexforge {
+namespace {
+
+struct Window {
+  std::int64_t batch, in[3], out[3], kernel[3], stride[3], pad[3], pad_after[3], dilation[3], channels;
+  bool count_pad;
+};
+
+void copy3(const Attributes& at, const char* name, std::int64_t* to) {
+  const auto& values = at.list(name, 3);
+  std::copy(values.begin(), values.end(), to);
+}
+
+// Attributes: batch, in, out, kernel, stride, pad, pad_after, dilation (three each), channels, count_pad.
+Window window(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs, std::int64_t bytes) {
+  Window w;
+  w.batch = at.integer("batch");
+  copy3(at, "in", w.in);
+  copy3(at, "out", w.out);
+  copy3(at, "kernel", w.kernel);
+  copy3(at, "stride", w.stride);
+  copy3(at, "pad", w.pad);
+  copy3(at, "pad_after", w.pad_after);
+  copy3(at, "dilation", w.dilation);
+  w.channels = at.integer("channels");
+  w.count_pad = at.integer("count_pad", 0) != 0;
+  if (ins.size() != 1 || outs.size() != 1 || w.batch < 0 || w.channels < 1) throw std::invalid_argument("pool: bad operands");
+  for (int i = 0; i < 3; ++i) {
+    if (w.in[i] < 1 || w.out[i] < 0 || w.kernel[i] < 1 || w.stride[i] < 1 || w.dilation[i] < 1) {
+      throw std::invalid_argument("pool: bad geometry");
+    }
+  }
+  require_bytes(ins[0], w.batch * w.in[0] * w.in[1] * w.in[2] * w.channels * bytes, "pool input");
+  require_bytes(outs[0], w.batch * w.out[0] * w.out[1] * w.out[2] * w.channels * bytes, "pool output");
+  return w;
+}
+
+// Calls pixel(rows, count, covered, y) for every output pixel: rows inside the image, and positions that count.
+template <class T, class Pixel>
+void each_pixel(const Window& w, const Operands& o, Pixel pixel) {
+  const std::int64_t plane = w.out[0] * w.out[1] * w.out[2];
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (w.channels * w.kernel[0] * w.kernel[1] * w.kernel[2]));
+  parallel_for(o.threads(), w.batch * plane, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<const T*> rows(static_cast<std::size_t>(w.kernel[0] * w.kernel[1] * w.kernel[2]));
+    for (std::int64_t p = begin; p < end; ++p) {
+      const std::int64_t n = p / plane;
+      const std::int64_t at[3] = {p / (w.out[1] * w.out[2]) % w.out[0], p / w.out[2] % w.out[1], p % w.out[2]};
+      std::int64_t count = 0, covered = 0;
+      for (std::int64_t kd = 0; kd < w.kernel[0]; ++kd) {
+        const std::int64_t d = at[0] * w.stride[0] - w.pad[0] + kd * w.dilation[0];
+        for (std::int64_t kh = 0; kh < w.kernel[1]; ++kh) {
+          const std::int64_t h = at[1] * w.stride[1] - w.pad[1] + kh * w.dilation[1];
+          for (std::int64_t kw = 0; kw < w.kernel[2]; ++kw) {
+            const std::int64_t x = at[2] * w.stride[2] - w.pad[2] + kw * w.dilation[2];
+            covered += d < w.in[0] + w.pad_after[0] && h < w.in[1] + w.pad_after[1] && x < w.in[2] + w.pad_after[2];
+            if (d < 0 || d >= w.in[0] || h < 0 || h >= w.in[1] || x < 0 || x >= w.in[2]) continue;
+            rows[static_cast<std::size_t>(count++)] =
+                o.in<T>() + (((n * w.in[0] + d) * w.in[1] + h) * w.in[2] + x) * w.channels;
+          }
+        }
+      }
+      pixel(rows.data(), count, covered, o.out<T>() + p * w.channels);
+    }
+  });
+}
+
+template <class T>
+Factory max_step(void (*Loops::*loop)(const T* const*, std::int64_t, std::int64_t, T*)) {
+  return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
+    const Window w = window(at, ins, outs, sizeof(T));
+    const T lowest = static_cast<T>(at.integer("lowest", 0));  // of a window that lies wholly in the padding
+    return [=](const Operands& o) {
+      each_pixel<T>(w, o, [&](const T* const* rows, std::int64_t count, std::int64_t, T* y) {
+        if (count == 0) {
+          std::fill(y, y + w.channels, lowest);
+        } else {
+          (loops(current_level()).*loop)(rows, count, w.channels, y);
+        }
+      });
+    };
+  };
+}
+
+Affine output_of(const Attributes& at) {
+  Affine k;
+  k.zero = static_cast<std::int32_t>(at.integer("zero_point"));
+  k.low = static_cast<std::int32_t>(at.integer("low"));
+  k.high = static_cast<std::int32_t>(at.integer("high"));
+  k.zero_a = static_cast<std::int32_t>(at.integer("zero_a", 0));
+  return k;
+}
+
+template <class Q>
+Factory mean_step(void (*Loops::*loop)(const Q* const*, std::int64_t, std::int64_t, const Affine&, Q*)) {
+  return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
+    const Window w = window(at, ins, outs, sizeof(Q));
+    const Affine base = output_of(at);
+    const double scale = at.real("scale");  // input scale / output scale
+    return [=](const Operands& o) {
+      each_pixel<Q>(w, o, [&](const Q* const* rows, std::int64_t count, std::int64_t covered, Q* y) {
+        Affine k = base;
+        const std::int64_t divisor = w.count_pad ? covered : count;
+        k.a = divisor ? scale / static_cast<double>(divisor) : 0.0;
+        (loops(current_level()).*loop)(rows, count, w.channels, k, y);
+      });
+    };
+  };
+}
+
+// Attributes: rows, n, zero_point, low, high; real scale (1 / output scale); constant table (uint32 per distance).
+template <class Q>
+Factory softmax_step(void (*Loops::*loop)(const Q*, std::int64_t, const std::uint32_t*, double, std::int32_t,
+                                          std::int32_t, std::int32_t, Q*)) {
+  return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
+    const std::int64_t rows = at.integer("rows"), n = at.integer("n");
+    if (ins.size() != 1 || outs.size() != 1 || rows < 0 || n < 1) throw std::invalid_argument("softmax: bad operands");
+    require_bytes(ins[0], rows * n * static_cast<std::int64_t>(sizeof(Q)), "softmax input");
+    require_bytes(outs[0], rows * n * static_cast<std::int64_t>(sizeof(Q)), "softmax output");
+    const Affine k = output_of(at);
+    const double scale = at.real("scale");
+    const std::uint32_t* table = at.constant<std::uint32_t>("table", std::int64_t{1} << (8 * sizeof(Q)));
+    return [=](const Operands& o) {
+      parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t r = begin; r < end; ++r) {
+          (loops(current_level()).*loop)(o.in<Q>() + r * n, n, table, scale, k.zero, k.low, k.high, o.out<Q>() + r * n);
+        }
+      });
+    };
+  };
+}
+
+template <class Q>
+struct NormLoops {
+  void (*Loops::*moments)(const Q*, std::int64_t, std::int64_t*, std::int64_t*);
+  void (*Loops::*channel_moments)(const Q*, std::int64_t, std::int64_t*, std::int64_t*);
+  void (*Loops::*normalize)(const Q*, std::int64_t, const double*, const double*, int, const double*, const double*,
+                            const Affine&, Q*);
+};
+
+// The tensor is [outer][spatial][groups][channels]; statistics are taken per (outer, group).
+// Attributes: outer, spatial, groups, channels, kind (0: subtract the mean, divide by the deviation; 1: divide by the
+// root mean square; 2: divide by the root of the sum of squares, at least epsilon), zero_a, zero_point, low, high.
+// Reals: scale_x, epsilon. Constants gamma, beta: float64 per channel of all groups, already over the output scale.
+template <class Q>
+Factory normalize_step(NormLoops<Q> own) {
+  return [own](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
+    const std::int64_t outer = at.integer("outer"), spatial = at.integer("spatial"), groups = at.integer("groups"),
+                       channels = at.integer("channels"), kind = at.integer("kind");
+    const std::int64_t width = groups * channels;
+    if (ins.size() != 1 || outs.size() != 1 || outer < 0 || spatial < 1 || groups < 1 || channels < 1 || kind < 0 || kind > 2) {
+      throw std::invalid_argument("normalize: bad operands");
+    }
+    require_bytes(ins[0], outer * spatial * width * static_cast<std::int64_t>(sizeof(Q)), "normalize input");
+    require_bytes(outs[0], outer * spatial * width * static_cast<std::int64_t>(sizeof(Q)), "normalize output");
+    const Affine k = output_of(at);
+    const double scale = at.real("scale_x"), epsilon = at.real("epsilon");
+    const double* gamma = at.constant<double>("gamma", width);
+    const double* beta = at.constant<double>("beta", width);
+    return [=](const Operands& o) {
+      const Loops& l = loops(current_level());
+      parallel_for(o.threads(), outer, std::max<std::int64_t>(1, 8192 / (spatial * width)), [&](std::int64_t begin, std::int64_t end) {
+        std::vector<std::int64_t> sum(static_cast<std::size_t>(width)), squares(sum.size());
+        std::vector<double> mean(sum.size()), factor(sum.size());
+        for (std::int64_t r = begin; r < end; ++r) {
+          const Q* x = o.in<Q>() + r * spatial * width;
+          Q* y = o.out<Q>() + r * spatial * width;
+          std::fill(sum.begin(), sum.end(), 0);
+          std::fill(squares.begin(), squares.end(), 0);
+          if (groups == 1) {
+            (l.*own.moments)(x, spatial * width, sum.data(), squares.data());
+          } else {
+            for (std::int64_t s = 0; s < spatial; ++s) (l.*own.channel_moments)(x + s * width, width, sum.data(), squares.data());
+          }
+          const std::int64_t step = groups == 1 ? width : channels;
+          for (std::int64_t g = 0; g < groups; ++g) {
+            std::int64_t s = 0, q = 0;
+            for (std::int64_t c = g * step; c < (groups == 1 ? 1 : (g + 1) * step); ++c) {
+              s += sum[static_cast<std::size_t>(c)];
+              q += squares[static_cast<std::size_t>(c)];
+            }
+            const double n = static_cast<double>(spatial * channels), zero = k.zero_a;
+            double center = zero, spread;
+            if (kind == 0) {
+              center = static_cast<double>(s) / n;
+              // n * sum of squares minus the squared sum is an exact integer difference in 128 bits.
+              const __int128 exact = static_cast<__int128>(q) * (spatial * channels) - static_cast<__int128>(s) * s;
+              spread = static_cast<double>(exact) / (n * n);
+            } else {
+              const __int128 exact = static_cast<__int128>(q) - 2 * static_cast<__int128>(s) * k.zero_a +
+                                     static_cast<__int128>(spatial * channels) * k.zero_a * k.zero_a;
+              spread = static_cast<double>(exact) / (kind == 1 ? n : 1.0);
+            }
+            const double power = spread * scale * scale;
+            const double divisor = kind == 2 ? std::max(std::sqrt(power), epsilon) : std::sqrt(power + epsilon);
+            const double f = scale / divisor;
+            for (std::int64_t c = g * channels; c < (g + 1) * channels; ++c) {
+              mean[static_cast<std::size_t>(c)] = center;
+              factor[static_cast<std::size_t>(c)] = f;
+            }
+          }
+          for (std::int64_t s = 0; s < spatial; ++s) {
+            (l.*own.normalize)(x + s * width, width, mean.data(), factor.data(), groups == 1 ? 0 : 1, gamma, beta, k, y + s * width);
+          }
+        }
+      });
+    };
+  };
+}
+
+}  // namespace
+
+void register_pool_steps() {
+  register_step("pool_max_u8", max_step<std::uint8_t>(&Loops::max_u8));
+  register_step("pool_max_s16", max_step<std::int16_t>(&Loops::max_s16));
+  register_step("pool_max_f32", max_step<float>(&Loops::max_f32));
+  register_step("pool_mean_u8", mean_step<std::uint8_t>(&Loops::mean_u8));
+  register_step("pool_mean_s16", mean_step<std::int16_t>(&Loops::mean_s16));
+}
+
+void register_norm_steps() {
+  register_step("softmax_u8", softmax_step<std::uint8_t>(&Loops::softmax_u8));
+  register_step("softmax_s16", softmax_step<std::int16_t>(&Loops::softmax_s16));
+  register_step("normalize_u8", normalize_step<std::uint8_t>({&Loops::moments_u8, &Loops::channel_moments_u8, &Loops::normalize_u8}));
+  register_step("normalize_s16", normalize_step<std::int16_t>({&Loops::moments_s16, &Loops::channel_moments_s16, &Loops::normalize_s16}));
+}
+
+}  // namespace hexforge

@@ -1,0 +1,88 @@
+#include "program.h"
+
+#include <cstdlib>
+
+namespace hexforge {
+namespace {
+constexpr std::int64_t kSlack = 256;  // kernels may read, never write, a vector past a tensor's end
+
+std::map<std::string, Factory>& factories() {
+  static std::map<std::string, Factory> table;
+  return table;
+}
+}  // namespace
+
+const std::vector<std::int64_t>& Attributes::list(const std::string& name) const {
+  const auto found = integers.find(name);
+  if (found == integers.end()) throw std::invalid_argument("step lacks " + name);
+  return found->second;
+}
+
+const std::vector<std::int64_t>& Attributes::list(const std::string& name, std::size_t size) const {
+  const auto& found = list(name);
+  if (found.size() != size) throw std::invalid_argument(name + " has the wrong number of values");
+  return found;
+}
+
+double Attributes::real(const std::string& name) const {
+  const auto found = reals.find(name);
+  if (found == reals.end() || found->second.empty()) throw std::invalid_argument("step lacks " + name);
+  return found->second[0];
+}
+
+const void* Operands::locate(int index) const {
+  const Tensor& tensor = program_.at(index);
+  switch (tensor.place) {
+    case Tensor::Place::arena: return context_.arena + tensor.offset;
+    case Tensor::Place::constant: return tensor.constant;
+    case Tensor::Place::input: return context_.inputs[static_cast<std::size_t>(tensor.offset)];
+    default: return context_.outputs[static_cast<std::size_t>(tensor.offset)];
+  }
+}
+
+void register_step(const std::string& kind, Factory factory) { factories()[kind] = std::move(factory); }
+
+int Program::tensor(Tensor tensor) {
+  if (tensor.place == Tensor::Place::arena &&
+      (tensor.offset < 0 || tensor.bytes < 0 || tensor.offset + tensor.bytes > arena_bytes_)) {
+    throw std::invalid_argument("tensor lies outside the arena");
+  }
+  tensors_.push_back(tensor);
+  return static_cast<int>(tensors_.size()) - 1;
+}
+
+void Program::step(const std::string& kind, std::vector<int> ins, std::vector<int> outs, const Attributes& attributes) {
+  const auto found = factories().find(kind);
+  if (found == factories().end()) throw std::invalid_argument("no kernel is named " + kind);
+  std::vector<Tensor> in_tensors, out_tensors;
+  for (int index : ins) in_tensors.push_back(at(index));
+  for (int index : outs) out_tensors.push_back(at(index));
+  Run run = found->second(attributes, in_tensors, out_tensors);
+  steps_.push_back({std::move(ins), std::move(outs), std::move(run)});
+}
+
+void Program::run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads) const {
+  std::unique_ptr<char[]> arena;
+  {
+    std::lock_guard lock(mutex_);
+    if (!arenas_.empty()) {
+      arena = std::move(arenas_.back());
+      arenas_.pop_back();
+    }
+  }
+  if (!arena) arena = std::make_unique<char[]>(static_cast<std::size_t>(arena_bytes_ + kSlack + 64));
+  char* aligned = arena.get() + (64 - reinterpret_cast<std::uintptr_t>(arena.get()) % 64) % 64;
+  const Context context{aligned, inputs, outputs, threads};
+  for (const Step& step : steps_) step.run(Operands(*this, context, step.ins, step.outs));
+  std::lock_guard lock(mutex_);
+  arenas_.push_back(std::move(arena));
+}
+
+void require_bytes(const Tensor& tensor, std::int64_t bytes, const char* what) {
+  if (tensor.bytes < bytes) {
+    throw std::invalid_argument(std::string(what) + ": the tensor has " + std::to_string(tensor.bytes) + " bytes, " +
+                                std::to_string(bytes) + " are needed");
+  }
+}
+
+}  // namespace hexforge

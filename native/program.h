@@ -1,0 +1,114 @@
+// A compiled graph: tensors, and steps run one after the other over them.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace hexforge {
+
+// Where a tensor's bytes are.
+struct Tensor {
+  enum class Place { arena, constant, input, output } place = Place::arena;
+  std::int64_t offset = 0;   // in the arena, or the index of the input or output
+  std::int64_t bytes = 0;
+  const void* constant = nullptr;
+};
+
+// What one run of a program works with.
+struct Context {
+  char* arena;
+  std::span<const void* const> inputs;
+  std::span<void* const> outputs;
+  int threads;
+};
+
+// A step's description, from Python: integers, reals and constant arrays by name.
+class Attributes {
+ public:
+  std::map<std::string, std::vector<std::int64_t>> integers;
+  std::map<std::string, std::vector<double>> reals;
+  struct Constant {
+    const void* data;
+    std::int64_t bytes;
+  };
+  std::map<std::string, Constant> constants;
+
+  std::int64_t integer(const std::string& name) const { return list(name, 1)[0]; }
+  std::int64_t integer(const std::string& name, std::int64_t otherwise) const {
+    return integers.contains(name) ? integer(name) : otherwise;
+  }
+  const std::vector<std::int64_t>& list(const std::string& name, std::size_t size) const;
+  const std::vector<std::int64_t>& list(const std::string& name) const;
+  double real(const std::string& name) const;
+  double real(const std::string& name, double otherwise) const { return reals.contains(name) ? real(name) : otherwise; }
+  bool has(const std::string& name) const { return constants.contains(name); }
+  // The array, checked to hold at least `count` elements of T.
+  template <class T>
+  const T* constant(const std::string& name, std::int64_t count) const {
+    const auto found = constants.find(name);
+    if (found == constants.end()) throw std::invalid_argument("step lacks constant " + name);
+    if (found->second.bytes < count * static_cast<std::int64_t>(sizeof(T))) {
+      throw std::invalid_argument("constant " + name + " is too short");
+    }
+    return static_cast<const T*>(found->second.data);
+  }
+};
+
+class Program;
+
+// Pointers to a step's tensors for one run.
+class Operands {
+ public:
+  Operands(const Program& program, const Context& context, const std::vector<int>& ins, const std::vector<int>& outs)
+      : program_(program), context_(context), ins_(ins), outs_(outs) {}
+  template <class T>
+  const T* in(std::size_t index = 0) const { return static_cast<const T*>(locate(ins_.at(index))); }
+  template <class T>
+  T* out(std::size_t index = 0) const { return static_cast<T*>(const_cast<void*>(locate(outs_.at(index)))); }
+  int threads() const { return context_.threads; }
+
+ private:
+  const void* locate(int tensor) const;
+  const Program& program_;
+  const Context& context_;
+  const std::vector<int>& ins_;
+  const std::vector<int>& outs_;
+};
+
+using Run = std::function<void(const Operands&)>;
+// Makes the function of a step; checks that the tensors are large enough for what the attributes say.
+using Factory = std::function<Run(const Attributes&, std::span<const Tensor> ins, std::span<const Tensor> outs)>;
+
+void register_step(const std::string& kind, Factory factory);
+
+class Program {
+ public:
+  explicit Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes) {}
+  int tensor(Tensor tensor);
+  void step(const std::string& kind, std::vector<int> ins, std::vector<int> outs, const Attributes& attributes);
+  void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads) const;
+  const Tensor& at(int index) const { return tensors_.at(static_cast<std::size_t>(index)); }
+  std::size_t steps() const { return steps_.size(); }
+
+ private:
+  struct Step {
+    std::vector<int> ins, outs;
+    Run run;
+  };
+  std::int64_t arena_bytes_;
+  std::vector<Tensor> tensors_;
+  std::vector<Step> steps_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<char[]>> arenas_;  // kept between runs, one per concurrent run
+};
+
+// Throws where a tensor holds fewer bytes than a step will touch.
+void require_bytes(const Tensor& tensor, std::int64_t bytes, const char* what);
+
+}  // namespace hexforge

@@ -1,0 +1,121 @@
+// Python bindings of Program: arrays given as constants are kept alive as long as the program.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "level.h"
+#include "program.h"
+#include "steps.h"
+
+namespace nb = nanobind;
+
+namespace hexforge {
+namespace {
+
+using Constant = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using Writable = nb::ndarray<nb::c_contig, nb::device::cpu>;
+
+std::int64_t bytes_of(const auto& array) { return static_cast<std::int64_t>(array.nbytes()); }
+
+class PyProgram {
+ public:
+  explicit PyProgram(std::int64_t arena_bytes) : program_(arena_bytes) {}
+
+  int arena_tensor(std::int64_t offset, std::int64_t bytes) {
+    return program_.tensor({Tensor::Place::arena, offset, bytes, nullptr});
+  }
+  int constant_tensor(Constant array) {
+    kept_.push_back(array);
+    return program_.tensor({Tensor::Place::constant, 0, bytes_of(array), array.data()});
+  }
+  int input_tensor(std::int64_t bytes) {
+    input_bytes_.push_back(bytes);
+    return program_.tensor({Tensor::Place::input, static_cast<std::int64_t>(input_bytes_.size()) - 1, bytes, nullptr});
+  }
+  int output_tensor(std::int64_t bytes) {
+    output_bytes_.push_back(bytes);
+    return program_.tensor({Tensor::Place::output, static_cast<std::int64_t>(output_bytes_.size()) - 1, bytes, nullptr});
+  }
+
+  void step(const std::string& kind, std::vector<int> ins, std::vector<int> outs, nb::dict attributes) {
+    Attributes at;
+    for (auto [key, value] : attributes) {
+      const auto name = nb::cast<std::string>(key);
+      if (nb::isinstance<nb::bool_>(value) || nb::isinstance<nb::int_>(value)) {
+        at.integers[name] = {nb::cast<std::int64_t>(nb::int_(value))};
+      } else if (nb::isinstance<nb::float_>(value)) {
+        at.reals[name] = {nb::cast<double>(value)};
+      } else if (nb::isinstance<nb::tuple>(value) || nb::isinstance<nb::list>(value)) {
+        at.integers[name] = nb::cast<std::vector<std::int64_t>>(value);
+      } else {
+        const auto array = nb::cast<Constant>(value);
+        kept_.push_back(array);
+        at.constants[name] = {array.data(), bytes_of(array)};
+      }
+    }
+    program_.step(kind, std::move(ins), std::move(outs), at);
+  }
+
+  void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads) const {
+    if (inputs.size() != input_bytes_.size() || outputs.size() != output_bytes_.size()) {
+      throw std::invalid_argument("run: wrong number of inputs or outputs");
+    }
+    std::vector<const void*> in(inputs.size());
+    std::vector<void*> out(outputs.size());
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (bytes_of(inputs[i]) != input_bytes_[i]) throw std::invalid_argument("run: an input has the wrong size");
+      in[i] = inputs[i].data();
+    }
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (bytes_of(outputs[i]) != output_bytes_[i]) throw std::invalid_argument("run: an output has the wrong size");
+      out[i] = outputs[i].data();
+    }
+    nb::gil_scoped_release release;
+    program_.run(in, out, threads);
+  }
+
+ private:
+  Program program_;
+  std::vector<Constant> kept_;
+  std::vector<std::int64_t> input_bytes_, output_bytes_;
+};
+
+}  // namespace
+
+void bind_program(nb::module_& module) {
+  register_conv_steps();
+  register_elementwise_steps();
+  register_move_steps();
+  register_pool_steps();
+  register_norm_steps();
+  register_matmul_steps();
+  nb::class_<PyProgram>(module, "Program", "Steps over an arena, run in one call with the GIL released.")
+      .def(nb::init<std::int64_t>(), nb::arg("arena_bytes"))
+      .def("arena_tensor", &PyProgram::arena_tensor, nb::arg("offset"), nb::arg("bytes"))
+      .def("constant_tensor", &PyProgram::constant_tensor, nb::arg("array"))
+      .def("input_tensor", &PyProgram::input_tensor, nb::arg("bytes"))
+      .def("output_tensor", &PyProgram::output_tensor, nb::arg("bytes"))
+      .def("step", &PyProgram::step, nb::arg("kind"), nb::arg("ins"), nb::arg("outs"), nb::arg("attributes"))
+      .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"));
+  module.def("level", [] { return name(current_level()); }, "The instruction set in use.");
+  module.def(
+      "levels",
+      [] {
+        std::vector<std::string> all;
+        for (int i = 0; i <= static_cast<int>(best_level()); ++i) all.push_back(name(static_cast<Level>(i)));
+        return all;
+      },
+      "The instruction sets this CPU has, slowest first.");
+  module.def(
+      "set_level",
+      [](const std::string& wanted) {
+        for (Level level : {Level::portable, Level::avx2, Level::avx512}) {
+          if (name(level) == wanted) return set_level(level);
+        }
+        throw std::invalid_argument("no instruction set is named " + wanted);
+      },
+      nb::arg("level"), "Use a lower instruction set than the CPU has: for tests.");
+}
+
+}  // namespace hexforge

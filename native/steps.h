@@ -1,0 +1,14 @@
+// Registration of every family of steps.
+#pragma once
+
+namespace hexforge {
+
+void register_conv_steps();
+void register_elementwise_steps();
+void register_move_steps();
+void register_pool_steps();
+void register_norm_steps();
+void register_matmul_steps();
+void register_float_steps();
+
+}  // namespace hexforge

@@ -1,0 +1,109 @@
+// 16 int32 lanes in one zmm: AVX-512 F/BW/VL/DQ, VNNI, VBMI.
+#pragma once
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "conv.h"
+
+namespace hexforge {
+namespace {
+
+struct Avx512 {
+  using Acc = __m512i;
+  using Weights = __m512i;
+  static constexpr int kRows1 = 14, kRows2 = 12, kRows3 = 8, kRows4 = 6;  // pixels of a tile, by vectors of channels
+
+  static std::int32_t sum_u8(const char* p, std::int64_t n) {
+    __m512i sum = zero();
+    std::int64_t i = 0;
+    for (; i + 64 <= n; i += 64) sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_loadu_si512(p + i), zero()));
+    if (i < n) {
+      const __mmask64 mask = (~0ull) >> (64 - (n - i));
+      sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_maskz_loadu_epi8(mask, p + i), zero()));
+    }
+    return static_cast<std::int32_t>(_mm512_reduce_add_epi64(sum));
+  }
+
+  static Acc zero() { return _mm512_setzero_si512(); }
+  static Weights load(const char* p) { return _mm512_loadu_si512(p); }
+  static __m512i broadcast(const char* p) {
+    std::int32_t v;
+    std::memcpy(&v, p, 4);
+    return _mm512_set1_epi32(v);
+  }
+  template <int Bits>
+  static void dot(Acc& acc, __m512i x, Weights w) {
+    // Inline assembly: GCC 12 spills the accumulators with the intrinsics.
+    if constexpr (Bits == 8) {
+      __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
+    } else if constexpr (Bits == 16) {
+      __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
+    } else {
+      __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
+    }
+  }
+  // acc += x * w, lane by lane, for one tap of a depthwise convolution.
+  template <int Bits>
+  static void multiply_add(Acc& acc, const char* x, const char* w, int lanes) {
+    const __mmask16 mask = static_cast<__mmask16>((1u << lanes) - 1);
+    if constexpr (Bits == 32) {
+      acc = _mm512_castps_si512(_mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, x), _mm512_loadu_ps(w), _mm512_castsi512_ps(acc)));
+      return;
+    }
+    const __m512i wide_w = _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w)));
+    __m512i wide_x;
+    if constexpr (Bits == 8) {
+      wide_x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, x));
+    } else {
+      wide_x = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, x));
+    }
+    // The products fit 16 x 16 bits; the upper halves hold sign bits whose product must not count.
+    acc = _mm512_add_epi32(acc, _mm512_madd_epi16(wide_x, _mm512_and_si512(wide_w, _mm512_set1_epi32(0xffff))));
+  }
+  static void spill(std::int32_t* p, Acc acc) { _mm512_store_si512(p, acc); }
+
+  static void store_u8(const std::int32_t* sums, const ConvArgs& a, std::int64_t channel, std::int32_t correction,
+                       std::uint8_t* row, std::int64_t lanes) {
+    const __m512 low = _mm512_set1_ps(static_cast<float>(a.low - a.zero_point));
+    const __m512 high = _mm512_set1_ps(static_cast<float>(a.high - a.zero_point));
+    for (std::int64_t j = 0; j < lanes; j += kLane) {
+      const __m512i sum = _mm512_add_epi32(
+          _mm512_add_epi32(_mm512_load_si512(sums + j), _mm512_loadu_si512(a.bias32 + channel + j)),
+          _mm512_set1_epi32(correction));
+      __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(a.multiplier32 + channel + j));
+      f = _mm512_min_ps(_mm512_max_ps(f, low), high);
+      const __m512i q = _mm512_add_epi32(_mm512_cvtps_epi32(f), _mm512_set1_epi32(a.zero_point));
+      const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
+      _mm512_mask_cvtepi32_storeu_epi8(row + j, mask, q);
+    }
+  }
+
+  static void store_s16(const double* sums, const ConvArgs& a, std::int64_t channel, std::int16_t* row,
+                        std::int64_t lanes) {
+    const __m512d low = _mm512_set1_pd(a.low - a.zero_point), high = _mm512_set1_pd(a.high - a.zero_point);
+    for (std::int64_t j = 0; j < lanes; j += 8) {
+      const __m512d bias = _mm512_cvtepi64_pd(_mm512_loadu_si512(a.bias + channel + j));
+      __m512d f = _mm512_mul_pd(_mm512_add_pd(_mm512_load_pd(sums + j), bias),
+                                _mm512_loadu_pd(a.multiplier + channel + j));
+      f = _mm512_min_pd(_mm512_max_pd(f, low), high);
+      const __m256i q = _mm256_add_epi32(_mm512_cvtpd_epi32(f), _mm256_set1_epi32(a.zero_point));
+      const __mmask8 mask = static_cast<__mmask8>(lanes - j >= 8 ? 0xff : (1u << (lanes - j)) - 1);
+      _mm256_mask_cvtepi32_storeu_epi16(row + j, mask, q);
+    }
+  }
+
+  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes) {
+    const __m512 low = _mm512_set1_ps(a.low_f32), high = _mm512_set1_ps(a.high_f32);
+    for (std::int64_t j = 0; j < lanes; j += kLane) {
+      // Operand order keeps NaN: min and max return their second operand when either is NaN.
+      __m512 f = _mm512_add_ps(_mm512_load_ps(sums + j), _mm512_loadu_ps(a.bias_f32 + channel + j));
+      f = _mm512_min_ps(high, _mm512_max_ps(low, f));
+      if (a.half) f = _mm512_cvtph_ps(_mm512_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT));
+      const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
+      _mm512_mask_storeu_ps(row + j, mask, f);
+    }
+  }
+};
+}  // namespace
+}  // namespace hexforge

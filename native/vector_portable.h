@@ -1,0 +1,99 @@
+// 16 int32 lanes as plain C++: the definition the vector versions are compared with.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "conv.h"
+#include "half.h"
+
+namespace hexforge {
+namespace {
+
+struct Portable {
+  struct Acc {
+    std::int32_t lane[kLane];
+  };
+  using Weights = const char*;
+  static constexpr int kRows1 = 4, kRows2 = 2, kRows3 = 1, kRows4 = 1;
+
+  static Acc zero() { return {}; }
+  static Weights load(const char* p) { return p; }
+  static const char* broadcast(const char* p) { return p; }
+  static std::int32_t sum_u8(const char* p, std::int64_t n) {
+    std::int32_t sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += static_cast<std::uint8_t>(p[i]);
+    return sum;
+  }
+  template <int Bits>
+  static void dot(Acc& acc, const char* x, Weights w) {
+    if constexpr (Bits == 8) {
+      for (int lane = 0; lane < kLane; ++lane)
+        for (int k = 0; k < 4; ++k)
+          acc.lane[lane] += static_cast<std::uint8_t>(x[k]) * static_cast<std::int8_t>(w[lane * 4 + k]);
+    } else if constexpr (Bits == 32) {
+      float xs, ws[kLane], sums[kLane];
+      std::memcpy(&xs, x, 4);
+      std::memcpy(ws, w, sizeof ws);
+      std::memcpy(sums, acc.lane, sizeof sums);
+      for (int lane = 0; lane < kLane; ++lane) sums[lane] = __builtin_fmaf(xs, ws[lane], sums[lane]);
+      std::memcpy(acc.lane, sums, sizeof sums);
+    } else {
+      std::int16_t xs[2], ws[2 * kLane];
+      std::memcpy(xs, x, sizeof xs);
+      std::memcpy(ws, w, sizeof ws);
+      for (int lane = 0; lane < kLane; ++lane) acc.lane[lane] += xs[0] * ws[2 * lane] + xs[1] * ws[2 * lane + 1];
+    }
+  }
+  template <int Bits>
+  static void multiply_add(Acc& acc, const char* x, const char* w, int lanes) {
+    for (int lane = 0; lane < lanes; ++lane) {
+      if constexpr (Bits == 32) {
+        float xs, ws, sum;
+        std::memcpy(&xs, x + 4 * lane, 4);
+        std::memcpy(&ws, w + 4 * lane, 4);
+        std::memcpy(&sum, &acc.lane[lane], 4);
+        sum = __builtin_fmaf(xs, ws, sum);
+        std::memcpy(&acc.lane[lane], &sum, 4);
+      } else {
+        std::int16_t value, weight;
+        std::memcpy(&weight, w + 2 * lane, 2);
+        if constexpr (Bits == 8) {
+          value = static_cast<std::uint8_t>(x[lane]);
+        } else {
+          std::memcpy(&value, x + 2 * lane, 2);
+        }
+        acc.lane[lane] += value * weight;
+      }
+    }
+  }
+  static void spill(std::int32_t* p, const Acc& acc) { std::memcpy(p, acc.lane, sizeof acc.lane); }
+
+  static void store_u8(const std::int32_t* sums, const ConvArgs& a, std::int64_t channel, std::int32_t correction,
+                       std::uint8_t* row, std::int64_t lanes) {
+    const float low = static_cast<float>(a.low - a.zero_point), high = static_cast<float>(a.high - a.zero_point);
+    for (std::int64_t j = 0; j < lanes; ++j) {
+      const float f = static_cast<float>(sums[j] + a.bias32[channel + j] + correction) * a.multiplier32[channel + j];
+      row[j] = static_cast<std::uint8_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.zero_point);
+    }
+  }
+  static void store_s16(const double* sums, const ConvArgs& a, std::int64_t channel, std::int16_t* row,
+                        std::int64_t lanes) {
+    const double low = a.low - a.zero_point, high = a.high - a.zero_point;
+    for (std::int64_t j = 0; j < lanes; ++j) {
+      const double f = (sums[j] + static_cast<double>(a.bias[channel + j])) * a.multiplier[channel + j];
+      row[j] = static_cast<std::int16_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.zero_point);
+    }
+  }
+  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes) {
+    for (std::int64_t j = 0; j < lanes; ++j) {
+      float f = sums[j] + a.bias_f32[channel + j];
+      f = f < a.low_f32 ? a.low_f32 : f;
+      f = f > a.high_f32 ? a.high_f32 : f;
+      row[j] = f;
+    }
+    if (a.half) round_to_half(row, row, lanes);
+  }
+};
+}  // namespace
+}  // namespace hexforge
