@@ -39,6 +39,9 @@ Declared = dict[onnx_ir.Value, onnx_ir.Shape]
 def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
     """Bring a model to its simplest form in place; its inputs and outputs keep names and order."""
     names = [value.name or "" for value in model.graph.outputs]
+    for node in _all_nodes(model):
+        if node.op_type == "STFT":  # onnx's shape inference takes the default for 0; it is 1
+            node.attributes.setdefault("onesided", onnx_ir.AttrInt64("onesided", 1))
     missing = {v for node in _all_nodes(model) for v in node.outputs if not v.name}
     try:
         _tidy(model)
