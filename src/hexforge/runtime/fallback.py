@@ -5,8 +5,12 @@ This is the only file of the runtime that imports onnxruntime.
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes
@@ -175,14 +179,20 @@ def overridden_shapes(
     outputs = [onnx.helper.make_empty_tensor_value_info(f"{v.name}_out") for v in inputs]
     graph = onnx.helper.make_graph(nodes, "inputs", inputs, outputs)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
-    session = PlainSession(model.SerializeToString(), _cpu_options(options, {}), providers=[CPU])
+    with _for_a_part(options) as chosen:
+        session = PlainSession(model.SerializeToString(), chosen, providers=[CPU])
     shapes = {v.name: v.shape for v in session.get_inputs()}
     return {name: tuple(shape) for name, shape in shapes.items() if all(isinstance(d, int) for d in shape)}
 
 
 def to_array(value: Any) -> Any:
     """The numpy array of an OrtValue on the CPU; anything else as it is."""
-    return value.numpy() if isinstance(value, OrtValue) else value
+    if not isinstance(value, OrtValue):
+        return value
+    if value.is_tensor() and value.element_type() == onnx.TensorProto.BFLOAT16:  # onnxruntime gives no array of it
+        memory = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
+        return np.frombuffer(memory, ml_dtypes.bfloat16).reshape(value.shape()).copy()
+    return value.numpy()
 
 
 def to_ortvalue(value: Any) -> Any:
@@ -206,18 +216,12 @@ def numpy_dtype(element_type: Any) -> np.dtype[Any]:
 class CpuPart:
     """Nodes of a model, run in an onnxruntime session with the CPU provider."""
 
-    def __init__(
-        self,
-        cut: Extract,
-        nodes: Sequence[str],
-        options: Any = None,
-        entries: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, cut: Extract, nodes: Sequence[str], options: Any = None) -> None:
         self.nodes = tuple(nodes)
         self._narrow = _widen(cut.proto)
         try:
-            made = _cpu_options(options, entries or {}, cut.constants)
-            self._session = PlainSession(cut.proto.SerializeToString(), made, providers=[CPU])
+            with _for_a_part(_copied(options, cut.constants) if cut.constants else options) as chosen:
+                self._session = PlainSession(cut.proto.SerializeToString(), chosen, providers=[CPU])
         except Exception as error:  # onnxruntime's errors have no class in common
             raise ModelError(f"{self._where()}: {_explain(str(error))}") from error
 
@@ -277,22 +281,48 @@ def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _cpu_options(options: Any, entries: Mapping[str, str], constants: Mapping[str, Array] | None = None) -> Any:
-    """Options for the session of a CPU part: the user's own, less those that write files named for the whole model."""
-    writes = options is not None and (options.optimized_model_filepath or options.enable_profiling)
-    if options is not None and not writes and not constants:
-        return options
+_CHANGING = threading.Lock()
+_STRICT = "session.disable_cpu_ep_fallback"
+
+
+@contextmanager
+def _for_a_part(options: Any) -> Iterator[Any]:
+    """The user's own options (they may hold what cannot be copied, such as custom-op libraries) fit for a part.
+
+    What names files or providers of the whole model is set aside for as long as the part's session is being made.
+    """
+    if options is None:
+        yield onnxruntime.SessionOptions()
+        return
+    strict = _entries(options, "get_session_config_entry", [_STRICT]).get(_STRICT, "0")
+    set_aside = {"optimized_model_filepath": "", "enable_profiling": False}
+    kept = {name: getattr(options, name) for name in set_aside}
+    if kept == set_aside and strict == "0" and not options.has_providers():
+        yield options
+        return
+    with _CHANGING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, value in set_aside.items():
+            setattr(options, name, value)
+        onnxruntime.SessionOptions.add_session_config_entry(options, _STRICT, "0")
+        try:
+            yield options
+        finally:
+            for name, value in kept.items():
+                setattr(options, name, value)
+            onnxruntime.SessionOptions.add_session_config_entry(options, _STRICT, strict)
+
+
+def _copied(options: Any, constants: Mapping[str, Array]) -> Any:
+    """A copy of options with constants added, which the user's own are not to keep."""
     made = onnxruntime.SessionOptions()
     if options is not None:
         for name in _COPIED:
             setattr(made, name, getattr(options, name))
         for path in options._libraries if isinstance(options, SessionOptions) else ():
             made.register_custom_ops_library(path)
-    for key, value in entries.items():
-        made.add_session_config_entry(key, value)
-    if constants:
-        values = [OrtValue.ortvalue_from_numpy(array) for array in constants.values()]
-        made.add_external_initializers(list(constants), values)
+    values = [OrtValue.ortvalue_from_numpy(array) for array in constants.values()]
+    made.add_external_initializers(list(constants), values)
     return made
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from hexforge.backend import Backend, Program
 from hexforge.errors import ModelError, UnsupportedError
+from hexforge.frontends.onnx.build import Refusal
 from hexforge.frontends.onnx.extract import Extract, extract_parts
 from hexforge.frontends.onnx.node_units import units
 from hexforge.frontends.onnx.place import Placement, build, place
@@ -148,7 +149,10 @@ def _run(stage: Stage, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compile(backend: Backend, chosen: list[Unit], name: str, outputs: Sequence[str]) -> Program:
-    graph = build(chosen, name, outputs)
+    try:
+        graph = build(chosen, name, outputs)
+    except Refusal as refusal:  # each unit was tried by itself, so only units together can bring this about
+        raise ModelError(f"graph {name}: {refusal}") from None
     run(graph, NEUTRAL)
     return backend.compile(graph)
 
@@ -195,16 +199,14 @@ def _is_constant(value: Any) -> bool:
     return value.const_value is not None and value.producer() is None
 
 
-def _reads(node: Any) -> Iterable[Any]:
-    """Values a node reads, those that its subgraphs capture included."""
-    yield from (v for v in node.inputs if v is not None)
+def _captured(node: Any) -> Iterable[Any]:
+    """Values that the subgraphs of a node read from the graph around them."""
     for attribute in node.attributes.values():
         kind = attribute.type.name
-        bodies = [attribute.value] if kind == "GRAPH" else attribute.value if kind == "GRAPHS" else []
-        for body in bodies:
-            inner = list(body)
-            yield from (v for n in inner for v in _reads(n))
-            yield from body.outputs
+        for body in [attribute.value] if kind == "GRAPH" else attribute.value if kind == "GRAPHS" else ():
+            own = {*body.inputs, *body.initializers.values(), *(v for n in body for v in n.outputs)}
+            read = [v for n in body for v in (*n.inputs, *_captured(n)) if v is not None]
+            yield from (v for v in (*read, *body.outputs) if v not in own)
 
 
 def _step(placement: Placement) -> Step:
@@ -213,13 +215,11 @@ def _step(placement: Placement) -> Step:
     if placement.taken:
         reads = [o.value for o in unit.inputs if o is not None]
         writes = [o.value for o in unit.outputs if o is not None]
-        own: set[Any] = set()
     else:
+        reads = [v for node in unit.nodes for v in node.inputs if v is not None]
         writes = [v for node in unit.nodes for v in node.outputs if v.name]
-        own = {id(v) for v in writes}
-        reads = [v for node in unit.nodes for v in _reads(node)]
-        own |= {id(v) for v in reads if v.graph is not unit.target.graph and not v.is_graph_input()}
-    names = dict.fromkeys(str(v.name) for v in reads if id(v) not in own and not _is_constant(v))
+    reads += [v for node in unit.nodes for v in _captured(node)]
+    names = dict.fromkeys(str(v.name) for v in reads if v not in writes and not _is_constant(v))
     return Step(tuple(names), tuple(str(v.name) for v in writes), placement.taken, convert)
 
 

@@ -105,6 +105,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         if uses_qnn(asked):
             self._load(path_or_bytes, sess_options, asked)
             return
+        if QNN in asked:  # after the CPU, which takes every node
+            providers, provider_options = [(name, o) for name, o in asked.items() if name != QNN], None
         super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
 
     def _load(self, source: str | bytes | os.PathLike[str], sess_options: Any, asked: Requested) -> None:
@@ -114,6 +116,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._sess_options = sess_options if sess_options is not None else SessionOptions()
         self._sess_options_initial = sess_options
         self._source = source
+        self._lock = threading.Lock()
         entries, options = _parse(self._sess_options, asked)
         self._config = entries.config
         backend = registry.backend(options)
@@ -123,7 +126,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             model = _read(source, self._sess_options)
 
             def cpu_part(cut: Extract, nodes: Sequence[str]) -> CpuPart:
-                return CpuPart(cut, nodes, self._sess_options, entries.onnxruntime)
+                return CpuPart(cut, nodes, self._sess_options)
 
             self._plan = Plan(
                 model,
@@ -140,7 +143,6 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._providers = [QNN, CPU]
         self._provider_options = {QNN: {**entries.provider, **asked[QNN]}, CPU: asked.get(CPU, {})}
         self._dynamic = DynamicOptions()
-        self._lock = threading.Lock()
         self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options))
 
     # -- what the session is ----------------------------------------------------------------------------------------
@@ -323,8 +325,9 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
 
     def _note(self, *notes: str) -> None:
         """Keep and log what has no effect, once."""
-        new = [note for note in notes if note not in self.notes]
-        self.notes += tuple(new)
+        with self._lock:
+            new = [note for note in notes if note not in self.notes]
+            self.notes += tuple(new)
         for note in new:
             _LOG.info(note)
 
