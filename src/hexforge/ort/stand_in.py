@@ -9,6 +9,9 @@ import importlib.util
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
+
+_OWN = Path(__file__).parent
 
 
 class _Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -23,7 +26,7 @@ class _Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """A spec for names under the stand-in that the real package has."""
-        if not fullname.startswith(self._prefix):
+        if not fullname.startswith(self._prefix) or (_OWN / f"{fullname.removeprefix(self._prefix)}.py").exists():
             return None
         name = self._real + fullname.removeprefix(self._prefix)
         try:
@@ -47,7 +50,7 @@ class _Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def alias_submodules(stand_in: str, real: str) -> None:
     """Make `import stand_in.x` give the real package's `x` wherever the stand-in has no such module itself."""
-    sys.meta_path.append(_Aliases(stand_in, real))
+    sys.meta_path.insert(0, _Aliases(stand_in, real))  # first, as real packages have paths that others would search
 
 
 def install() -> types.ModuleType:
