@@ -79,7 +79,8 @@ class Plan:
                 if placements[i].taken and not part.taken:
                     reason = _ALONE.format(placements[i].unit.target.op_type)
                     placements[i] = replace(placements[i], reason=reason)
-        self.rows = tuple(row for i, p in enumerate(placements) for row in _rows(i, p))
+        by_unit = [_rows(i, p) for i, p in enumerate(placements)]
+        self.rows = tuple(row for rows in by_unit for row in rows)
         """Every node of the model, in order."""
         if strict:
             _refuse(self.rows, backend.name)
@@ -87,7 +88,7 @@ class Plan:
         stem = _stem(model)
         for number, part in enumerate(parts):
             chosen = [placements[i] for i in part.steps]
-            rows = tuple(row for row in self.rows if row.unit in set(part.steps))
+            rows = tuple(row for i in part.steps for row in by_unit[i])
             name = f"{stem}_{sum(s.part.taken for s in self._stages)}_0" if part.taken else f"cpu_{number}"
             runner: Program | CpuPart
             if part.taken:

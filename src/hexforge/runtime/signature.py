@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.frontends.onnx.reader import Declared
+from hexforge.frontends.onnx.declared import Declared
 from hexforge.options import did_you_mean
 from hexforge.runtime.fallback import to_array
 
