@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from hexforge.errors import CallError
-from hexforge.frontends.onnx.reader import fix_shapes, read
+from hexforge.frontends.onnx.declared import fix_shapes
+from hexforge.frontends.onnx.reader import read
 
 
 def text(body: str, opset: int = 17, extra: str = "") -> onnx.ModelProto:
@@ -324,6 +325,19 @@ def test_external_data_is_mapped_not_loaded(tmp_path: Path):
         read((tmp_path / "m.onnx").read_bytes())
     data = (tmp_path / "m.onnx").read_bytes()
     assert read(data, folder=tmp_path).node_count == 1
+
+
+def test_external_data_beyond_memory_is_only_mapped(tmp_path: Path):
+    size = 1 << 35  # 32 GB, a file without blocks
+    proto = text("agraph (int64[1] x) => (int8[1] y) { y = Gather(w, x) }")
+    tensor = proto.graph.initializer.add(name="w", data_type=TensorProto.INT8, dims=[size])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(size)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    (gather,) = read(tmp_path / "m.onnx").ir.graph
+    assert gather.inputs[0].const_value.numpy().nbytes == size
 
 
 def test_a_linked_model_may_have_its_data_beside_what_it_links_to(tmp_path: Path):
