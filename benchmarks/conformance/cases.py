@@ -41,6 +41,8 @@ PARAMETERS = {
     "CumSum": (1,),
     "DequantizeLinear": (1, 2),
     "Expand": (1,),
+    "GRU": (4,),
+    "LSTM": (4,),
     "NonMaxSuppression": (2, 3, 4),
     "OneHot": (1, 2),
     "Pad": (1, 2, 3),

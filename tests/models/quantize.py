@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir
-from onnx_ir.passes import common
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
+
+from hexforge.frontends.onnx import read
 
 TYPES = {
     "a8w8": (QuantType.QUInt8, QuantType.QInt8),
@@ -27,14 +29,33 @@ class _Samples(CalibrationDataReader):
 
 def quantized(source: Path, dest: Path, types: str, samples: Sequence[Mapping[str, Any]]) -> None:
     """Write `source`, which has static shapes, as a QDQ model."""
-    model = onnx_ir.load(source)
-    # the quantizer takes Constant nodes for activations, and the preprocessor fails on metadata
-    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    # folded first: the quantizer takes Constant and Range nodes for activations, and the preprocessor fails on metadata
+    model = read(source).ir
     model.metadata_props.clear()
-    prepared = dest.with_suffix(".lifted.onnx")
+    model.graph.metadata_props.clear()
+    prepared = dest.with_suffix(".folded.onnx")
     onnx_ir.save(model, prepared)
     preprocessed = dest.with_suffix(".preprocessed.onnx")
     ready = preprocessed if qnn_preprocess_model(prepared, preprocessed) else prepared
     activation, weight = TYPES[types]
-    config = get_qnn_qdq_config(ready, _Samples(samples), activation_type=activation, weight_type=weight)
+    config = get_qnn_qdq_config(
+        ready,
+        _Samples(samples),
+        activation_type=activation,
+        weight_type=weight,
+        nodes_to_exclude=_unquantizable(onnx_ir.load(ready)),
+    )
     quantize(ready, dest, config)
+
+
+def _unquantizable(model: onnx_ir.Model) -> list[str]:
+    """Nodes that read an infinite constant, for which the quantizer would write an infinite scale."""
+    return [
+        node.name or ""
+        for node in model.graph
+        for value in node.inputs
+        if value is not None
+        and value.const_value is not None
+        and value.dtype == onnx_ir.DataType.FLOAT
+        and not np.isfinite(value.const_value.numpy()).all()
+    ]

