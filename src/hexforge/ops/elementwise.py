@@ -73,7 +73,8 @@ def power(a: Array, b: Array) -> Array:
         if np.issubdtype(b.dtype, np.integer) and (b >= 0).all():
             return np.asarray(np.power(a, b.astype(a.dtype)))
         return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
-    return np.asarray(np.power(a, b.astype(a.dtype)))
+    # an exponent of 2 in fixed point is 2 only as a float32, which is what DequantizeLinear gives
+    return np.asarray(np.power(a, b.astype(np.float32).astype(a.dtype)))
 
 
 def _infer_power(call: Call) -> tuple[TensorType, ...]:
