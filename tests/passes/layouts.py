@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ ORDERED_SUMS = ("ReduceMean", "ReduceSum", "Softmax", "LogSoftmax")
 
 
 KINDS = (
-    "transpose " * 6 + "unary binary constant concat split pad slice reduce softmax argmax reshape conv gather tile"
+    "transpose " * 6 + "reshape " * 2
+    + "unary binary constant concat split pad slice reduce softmax argmax conv gather tile"
 ).split()
 
 
@@ -115,9 +117,12 @@ class Maker:
                 index = self.graph.value(self.graph.unique("i"), TensorType(DType.INT32, out), Role.APP_READ)
                 self.graph.node("Argmax", [x], [index], axis=axis, keep_dims=keep)
             case "reshape":
-                flat = draw(st.sampled_from([(x.type.size,), (1, x.type.size, 1, 1), (*shape, 1), shape]))
-                if len(flat) <= 4:
-                    self.add("Reshape", [x], flat, True)
+                merged = (*shape[:axis], math.prod(shape[axis : axis + 2]), *shape[axis + 2 :])
+                squeezed = tuple(n for n in shape if n != 1)
+                flat = (1, x.type.size, 1, 1)
+                out = draw(st.sampled_from([merged, merged, squeezed, flat, (*shape, 1), (1, *shape), shape]))
+                if len(out) <= 4:
+                    self.add("Reshape", [x], out, True)
             case "conv" if rank == 4:
                 type = self.type((1, 1, shape[3], draw(st.integers(1, 4))))
                 filters = self.graph.value(self.graph.unique("w"), type, Role.STATIC, self.array(type))

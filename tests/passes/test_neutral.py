@@ -17,7 +17,7 @@ def transposes(graph: Graph) -> int:
     return sum(node.op.name == "Transpose" for node in graph)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(layout_graphs())
 def test_numbers_stay(case: tuple[Graph, dict[str, np.ndarray]]) -> None:
     graph, feeds = case

@@ -4,7 +4,9 @@ Transposes are looked through: every tensor is its source (the nearest value tha
 Flexible nodes that share tensors form regions, and a region is stored in one layout. Each region takes the layout
 that costs the fewest Transposes given its neighbours, until none can do better; then Transposes are written only where
 a tensor is needed in another layout than it is made in. Starting from the layouts as they are, and accepting only
-improvements, the number of Transposes never grows. Numbers never change: elements are moved, not computed.
+improvements, the number of Transposes never grows. Elements
+are moved, not computed, so numbers stay; only where a float sum (ReduceMean, Softmax) then runs over memory in another
+order may its last bit round differently.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from hexforge.passes.permutation import Permutation, compose, expanded_type, ide
 
 _ROUNDS = 8
 _CANDIDATES = 6
+_REACH = 12  # regions that change together at most
 
 
 def channel_last(graph: Graph) -> int:
@@ -47,7 +50,7 @@ class _Layouts:
             if found is None:
                 continue
             shared = [v for i in found.linked if (v := node.inputs[i]) is not None]
-            if found.lost is None:
+            if found.groups is None:
                 shared += node.outputs
             if not all(_movable(v) and len(v.shape) == found.rank for v in shared):
                 continue
@@ -62,6 +65,7 @@ class _Layouts:
             self.nodes.setdefault(self._region(node), []).append(node)
         self.layout: dict[Value, Permutation] = {r: identity(len(r.shape)) for r in self.members}
         self._sources = {v: _source(v) for v in graph.values.values()}
+        self._around = {r: self._sources_around(r) for r in self.members}
         self._written: dict[tuple[Value, Permutation], Value] = {}
         self._at: dict[Value, Permutation] = {}  # the layout each source is made in, while writing
         self._made: dict[Value, Value] = {}  # a source -> the value that holds it in the layout it is made in
@@ -75,7 +79,7 @@ class _Layouts:
 
     def _region(self, node: Node) -> Value:
         found = self.flexible[node]
-        value = node.outputs[0] if found.lost is None else node.inputs[found.linked[0]]
+        value = node.outputs[0] if found.groups is None else node.inputs[found.linked[0]]
         assert value is not None
         return self._find(value)
 
@@ -86,7 +90,7 @@ class _Layouts:
         if node is None or node not in self.flexible:
             return identity(len(value.shape))
         layout = self.layout[self._region(node)]
-        return layout if self.flexible[node].lost is None else self.flexible[node].out_layout(layout)
+        return layout if self.flexible[node].groups is None else self.flexible[node].out_layout(layout)
 
     def _needed(self, value: Value) -> Iterator[Permutation]:
         """The layouts in which `value` is read, Transposes looked through."""
@@ -123,11 +127,10 @@ class _Layouts:
     def choose(self) -> bool:
         """Improve the regions' layouts until none improves by itself; True if one changed."""
         changed = False
-        around = {r: self._sources_around(r) for r in self.members}
         for _ in range(_ROUNDS):
             improved = False
             for region in (*self.members, *reversed(self.members)):
-                improved |= self._improve(region, around[region])
+                improved |= self._improve(region)
             changed |= improved
             if not improved:
                 break
@@ -140,28 +143,62 @@ class _Layouts:
             found |= dict.fromkeys(node.outputs)
         return list(found)
 
-    def _improve(self, region: Value, sources: list[Value]) -> bool:
+    def _improve(self, region: Value) -> bool:
+        """Try the layouts that a Transpose at the region's border asks for."""
         present = self.layout[region]
         votes: Counter[Permutation] = Counter()
+        nodes = self.nodes.get(region, [])
+        inside = {v for n in nodes if self.flexible[n].groups is None for v in n.outputs}
         for value in self.members[region]:
             source, perm = self._sources[value]
-            if source is not value:
+            if source not in inside:
                 votes[compose(inverse(perm), self._made_in(source))] += 1
             for node in value.users:
                 if _is_transpose(node):
                     for layout in set(self._needed(node.outputs[0])):
                         votes[compose(node.params["perm"], layout)] += 1
-        nodes = self.nodes.get(region, [])
-        best, best_cost = present, self._cost(sources, nodes)
+        tried: list[dict[Value, Permutation]] = []
         for candidate, _ in votes.most_common(_CANDIDATES):
-            if best_cost == (0, 0):
-                break
-            self.layout[region] = candidate
-            cost = self._cost(sources, nodes)
-            if cost < best_cost:
-                best, best_cost = candidate, cost
-        self.layout[region] = best
-        return best != present
+            if candidate != present:
+                tried += [{region: candidate}, self._implied(region, candidate)]
+        taken = [self._try(change) for change in tried if change]
+        return any(taken)
+
+    def _implied(self, region: Value, layout: Permutation) -> dict[Value, Permutation]:
+        """The layout, and what it means for the regions on the other side of nodes that merge or lose axes."""
+        found = {region: layout}
+        queue = [region]
+        while queue and len(found) <= _REACH:
+            here = queue.pop(0)
+            around = {
+                self._find(node.outputs[0]): self.flexible[node].out_layout(found[here])
+                for node in self.nodes.get(here, ())
+                if self.flexible[node].groups is not None and node.outputs[0] in self._parent
+            }
+            for value in self.members[here]:
+                node = value.producer
+                if node in self.flexible and self.flexible[node].groups is not None:
+                    around.setdefault(self._region(node), self.flexible[node].in_layout(found[here]))
+            fresh = {r: p for r, p in around.items() if r not in found}
+            found |= fresh
+            queue += fresh
+        return found if len(found) > 1 else {}
+
+    def _try(self, change: dict[Value, Permutation]) -> bool:
+        """Take the layouts of some regions if they cost less than the present ones."""
+        nodes = [n for r in change for n in self.nodes.get(r, ())]
+        if not all(self.flexible[n].allows(change[self._region(n)]) for n in nodes):
+            return False
+        sources = list({v: None for r in change for v in self._around[r]})
+        before = self._cost(sources, nodes)
+        if before == (0, 0):
+            return False
+        present = {r: self.layout[r] for r in change}
+        self.layout.update(change)
+        if self._cost(sources, nodes) < before:
+            return True
+        self.layout.update(present)
+        return False
 
     # -- writing --------------------------------------------------------------------------------------------------
 
