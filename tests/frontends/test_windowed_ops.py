@@ -111,15 +111,44 @@ def test_conv_transpose(data: st.DataObject) -> None:
     dims = data.draw(st.sampled_from([1, 2, 2, 3]))
     attributes = _window(data.draw, dims)
     strides, kernel = attributes["strides"], attributes["kernel_shape"]
-    if "auto_pad" in attributes:  # onnxruntime and the specification part where strides exceed the kernel
-        attributes["strides"] = strides = [min(s, k) for s, k in zip(strides, kernel, strict=True)]
-    else:
+    if "auto_pad" not in attributes:
         attributes["output_padding"] = [data.draw(st.integers(0, s - 1)) for s in strides]
         attributes["dilations"] = [data.draw(st.integers(1, 2)) for _ in range(dims)]
     group, cin, cout = (data.draw(st.integers(1, 2)) for _ in range(3))
-    sizes = [data.draw(st.integers(2, 4)) for _ in range(dims)]
+    sizes = [data.draw(st.integers(3, 5)) for _ in range(dims)]
     constants = {"w": f32(cin * group, cout, *kernel), "b": f32(cout * group)}
     compare("ConvTranspose", {"x": f32(2, cin * group, *sizes)}, constants, group=group, **attributes)
+
+
+@pytest.mark.parametrize("auto", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(("shape", "extra"), [([8, 10], [0, 0]), ([5, 6], [1, 1]), ([4, 5], [0, 0])])
+def test_conv_transpose_to_a_shape(auto: str, shape: list[int], extra: list[int]) -> None:
+    compare(
+        "ConvTranspose", {"x": f32(1, 2, 3, 4)}, {"w": f32(2, 1, 3, 3)}, auto_pad=auto, strides=[2, 2],
+        output_shape=shape, output_padding=extra,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_conv_transpose_of_groups_with_channel_scales(dilation: int) -> None:
+    rng = np.random.default_rng(5)
+    constants = {
+        "xs": np.float32(0.02), "xz": np.uint8(90), "w": rng.integers(-127, 128, (4, 3, 2, 2), dtype=np.int8),
+        "ws": rng.uniform(0.01, 0.05, 3).astype(np.float32), "wz": np.zeros(3, np.int8),
+        "ys": np.float32(0.03), "yz": np.uint8(120),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xr"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wr"], axis=1),
+        helper.make_node("ConvTranspose", ["xr", "wr"], ["yr"], group=2, strides=[2, 2], dilations=[dilation] * 2),
+        helper.make_node("QuantizeLinear", ["yr", "ys", "yz"], ["y"]),
+    ]
+    x = {"x": rng.integers(0, 256, (1, 4, 3, 3), dtype=np.uint8)}
+    proto = model(nodes, x, {k: np.asarray(v) for k, v in constants.items()}, {"y": np.uint8}, 21)
+    got, ops = placed(proto, x)
+    assert ops == ["Transpose", "TransposeConv2d", "Transpose"]
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert np.abs(got[0].astype(int) - session.run(None, x)[0].astype(int)).max() <= 1
 
 
 @pytest.mark.parametrize("run_time", [False, True])
