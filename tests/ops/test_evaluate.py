@@ -193,3 +193,19 @@ def test_movement_moves_integers_or_requantizes() -> None:
     other = TensorType(DType.UINT8, (1, 2), ScaleOffset(1.0, 0))
     (moved,) = evaluate(Call(op, (x,), (other,), {}), [q])
     np.testing.assert_array_equal(moved, [[0, 126]])  # 0.5 and 125.5, ties to even
+
+
+@pytest.mark.parametrize("dtype", ACTIVATIONS, ids=lambda d: d.value)
+@pytest.mark.parametrize("op", ["Sigmoid", "Relu", "HardSwish", "Dequantize"])
+def test_a_table_is_the_same_function(op: str, dtype: DType) -> None:
+    low, high = dtype.range
+    x = TensorType(dtype, (2, (high - low) // 2 + 3), ScaleOffset(0.0625, -(low + high) // 2))
+    out = TensorType(DType.FLOAT32, x.shape) if op == "Dequantize" else x
+    call = Call(lookup(op), (x,), (out,), {})
+    array = random_integers(np.random.default_rng(0), x)
+    prepared = Evaluation(call, [None])
+    assert prepared.prepared_bytes > 0
+    (got,), (want,) = prepared([array]), evaluate(call, [array])
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(prepared([array.T])[0], want.T)  # whatever the strides

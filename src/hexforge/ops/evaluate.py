@@ -23,6 +23,13 @@ _WIDER: dict[Any, np.dtype[Any]] = {
     DType.INT4.numpy: np.dtype(np.int8),
     DType.UINT4.numpy: np.dtype(np.uint8),
 }
+_POINTWISE = frozenset(
+    "Elu Gelu HardSwish Relu Relu1 Relu6 ReluMinMax Sigmoid Tanh Dequantize Convert ElementWiseNeuron ElementWiseAbs "
+    "ElementWiseAsin ElementWiseAtan ElementWiseCeil ElementWiseCos ElementWiseExp ElementWiseFloor ElementWiseLog "
+    "ElementWiseNeg ElementWiseRound ElementWiseRsqrt ElementWiseSign ElementWiseSin ElementWiseSoftplus "
+    "ElementWiseSquareRoot".split()
+)
+"""Ops of one input whose output depends on one element each: for 8 and 16 bits, a table."""
 _NATIVE_OUTPUTS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
 _FLOAT32_INTEGERS = 1 << 24
 """Up to here every integer is a float32, so sums of integers that stay below it are exact in any order."""
@@ -41,7 +48,8 @@ class Evaluation:
         self._path = _path(call)
         self._working: Any = np.float64
         self._prepared: dict[int, Array] = {}
-        self.prepared_bytes = 0
+        self._table = _table(call) if constants else None
+        self.prepared_bytes = 0 if self._table is None else self._table.nbytes
         for index, array in enumerate(constants):
             if array is not None:
                 ready = self._convert(index, array)
@@ -56,6 +64,8 @@ class Evaluation:
     def __call__(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """The outputs; constants that were prepared are taken from there."""
         call = self.call
+        if self._table is not None and arrays[0] is not None:
+            return (self._table[arrays[0].view(f"u{arrays[0].itemsize}")],)
         ready = [
             None if array is None else self._prepared[i] if i in self._prepared else self._convert(i, array)
             for i, array in enumerate(arrays)
@@ -124,6 +134,20 @@ def _path(call: Call) -> Literal["plain", "move", "bilinear", "real"]:
     if call.op.quant.bilinear and _integer_accumulators(call):
         return "bilinear"
     return "real"
+
+
+def _table(call: Call) -> Array | None:
+    """The output for every integer the input can be, by its bits; None where that is not all there is to it."""
+    if call.op.name not in _POINTWISE or call.ins[0] is None:
+        return None
+    x, y = call.ins[0], call.out()
+    entries = 1 << x.dtype.bits
+    if not isinstance(x.encoding, ScaleOffset) or not isinstance(y.encoding, ScaleOffset | None):
+        return None
+    if x.dtype.bits not in (8, 16) or x.size < entries:
+        return None
+    every = np.arange(entries, dtype=f"u{x.dtype.bits // 8}").view(x.dtype.numpy)
+    return Evaluation(Call(call.op, (x.with_shape((entries,)),), (y.with_shape((entries,)),), call.params))([every])[0]
 
 
 def _any_encoded_input(call: Call) -> bool:
