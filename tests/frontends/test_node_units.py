@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
@@ -19,7 +20,7 @@ from hexforge.frontends.onnx.reader import read
 from hexforge.frontends.onnx.selectors import SELECTORS
 from hexforge.frontends.onnx.unit import Unit
 from hexforge.ir import AxisScaleOffset, Block, BlockwiseExpansion, ScaleOffset
-from tests.frontends.qdq import CONTRIB, Made, Quant, placed, run
+from tests.frontends.qdq import CONTRIB, Made, Quant, numpy_type, placed, run
 
 U8 = Quant("uint8", 0.1, 3)
 I8 = Quant("int8", 0.1, -3)
@@ -199,17 +200,11 @@ def _weights(quant: Quant, shape: tuple[int, int] = (8, 3)) -> Unit:
     made = Made()
     x = made.dequantize(made.input("uint8", (2, shape[0])), U8)
     integers = np.arange(shape[0] * shape[1]).reshape(shape) % 7
-    w = made.dequantize(made.constant(integers.astype(np.int8).astype(_np(quant.dtype))), quant)
+    w = made.dequantize(made.constant(integers.astype(np.int8).astype(numpy_type(quant.dtype))), quant)
     made.output(made.quantize(made.node("MatMul", [x, w]), U8), "uint8", (2, shape[1]))
     (unit,), (placement,) = placed(made.proto())
     assert placement.taken, placement.reason
     return unit
-
-
-def _np(dtype: str) -> Any:
-    import ml_dtypes
-
-    return getattr(ml_dtypes, dtype) if "4" in dtype else np.dtype(dtype)
 
 
 def test_weights_per_axis_blocked_and_of_four_bits() -> None:
@@ -223,27 +218,62 @@ def test_weights_per_axis_blocked_and_of_four_bits() -> None:
     assert _weights(Quant("int16", 0.01)).kind == "qdq"
 
 
-def test_scales_that_are_quantized_themselves_are_blockwise_expansion() -> None:
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+@pytest.mark.parametrize("folded", [False, True])
+def test_scales_that_are_quantized_themselves_are_blockwise_expansion(op: str, folded: bool) -> None:
     made = Made(21)
     x = made.dequantize(made.input("uint16", (2, 8)), Quant("uint16", 0.01, 100))
-    steps = np.array([[1, 2, 3], [4, 5, 16]], np.uint8)
-    scales = made.dequantize(made.constant(steps), Quant("uint8", np.float32([0.1, 0.2, 0.3]), np.zeros(3), axis=1))
-    integers = made.constant((np.arange(24).reshape(8, 3) % 15 - 7).astype(_np("int4")))
-    w = made.node("DequantizeLinear", [integers, scales], axis=0, block_size=4)
-    made.output(made.quantize(made.node("MatMul", [x, w]), Quant("uint16", 0.02, 30000)), "uint16", (2, 3))
+    steps, per_channel = np.array([[1, 2, 3], [4, 5, 16]], np.uint8), np.float32([0.1, 0.2, 0.3])
+    weight = np.arange(24).reshape(8, 3) % 15 - 7
+    real = weight * np.repeat(steps * per_channel, 4, axis=0)
+    flip = op == "Gemm"
+    scale = Quant("uint8", per_channel, np.zeros(3), axis=0 if flip else 1)
+    scales = made.dequantize(made.constant(steps.T if flip else steps), scale)
+    blocks = {"axis": 1 if flip else 0, "block_size": 4}
+    stored = real.astype(np.float32) if folded else weight.astype(numpy_type("int4"))
+    w = made.constant(stored.T if flip else stored)
+    if folded:
+        zero = np.zeros((3, 2) if flip else (2, 3), np.int8).astype(numpy_type("int4"))
+        w = made.node("QuantizeLinear", [w, scales, made.constant(zero)], **blocks)
+    w = made.node("DequantizeLinear", [w, scales], **blocks)
+    y = made.node(op, [x, w], **({"transB": 1} if flip else {}))
+    made.output(made.quantize(y, Quant("uint16", 0.02, 30000)), "uint16", (2, 3))
     (unit,), (placement,) = placed(made.proto())
     assert placement.taken, placement.reason
-    weight = unit.inputs[1]
-    assert weight is not None
-    assert isinstance(weight.encoding, BlockwiseExpansion)
-    assert weight.encoding.axis == 1
-    assert weight.encoding.block_scales == (1, 4, 2, 5, 3, 16)
+    operand = unit.inputs[1]
+    assert operand is not None
+    assert isinstance(operand.encoding, BlockwiseExpansion)
+    assert operand.encoding.axis == (0 if flip else 1)
+    assert operand.encoding.block_scales == (1, 4, 2, 5, 3, 16)
     assert len(unit.nodes) == 5
     data = np.random.default_rng(0).integers(0, 65536, (2, 8)).astype(np.uint16)
     (got,) = run(made.proto(), {made.inputs[0].name: data})
-    real = (np.arange(24).reshape(8, 3) % 15 - 7) * np.repeat(steps * np.float32([0.1, 0.2, 0.3]), 4, axis=0)
     exact = (data.astype(np.float64) - 100) * np.float32(0.01) @ real / np.float32(0.02) + 30000
     assert np.abs(got - np.clip(exact, 0, 65535)).max() <= 0.51
+
+
+def test_the_tensors_of_qlinear_ops_carry_their_encodings() -> None:
+    made = Made()
+    x = made.input("uint8", (1, 2, 4, 4))
+
+    def linear(scale: Any, zero: Any) -> list[str]:
+        return [made.constant(np.float32(scale)), made.constant(zero)]
+
+    w = made.constant(np.arange(54).reshape(3, 2, 3, 3).astype(np.int8))
+    y = made.node(
+        "QLinearConv",
+        [x, *linear(0.1, np.uint8(3)), w, *linear([0.1, 0.2, 0.3], np.zeros(3, np.int8)), *linear(3, np.uint8(7))],
+    )
+    made.output(made.dequantize(y, Quant("uint8", 3.0, 7)), "float32", (1, 3, 2, 2))
+    found, placements = placed(made.proto())
+    assert all(p.taken for p in placements), [p.reason for p in placements]
+    conv = found[0]
+    encodings = [None if o is None else o.encoding for o in (conv.inputs[0], conv.inputs[3], conv.outputs[0])]
+    assert encodings[0] == ScaleOffset(float(np.float32(0.1)), -3)
+    assert isinstance(encodings[1], AxisScaleOffset)
+    assert encodings[1].axis == 0
+    assert encodings[2] == ScaleOffset(3.0, -7)
+    run(made.proto(), {x: np.zeros((1, 2, 4, 4), np.uint8)})
 
 
 def test_quantize_of_a_constant_is_a_constant() -> None:
@@ -391,8 +421,6 @@ def test_a_net_from_onnxruntimes_quantizer(
     again = units(graph)
     nodes = [n for u in again for n in u.nodes]
     assert len(nodes) == len(set(nodes)) == len(list(graph))
-
-    import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

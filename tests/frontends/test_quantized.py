@@ -19,7 +19,7 @@ from hexforge.frontends.onnx.selectors import SELECTORS
 from tests.frontends.qdq import CONTRIB, Case, Operand, Quant, check, covering, limits, numpy_type, placed
 
 ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
-EXAMPLES = 12
+EXAMPLES = 20
 
 
 class Draws:
@@ -125,6 +125,11 @@ def _unary(op: str, low: float, high: float, positive: bool, attributes: dict[st
     return lambda d: d.case(op, [d.activation(d.any_shape(), low, high, positive=positive)], **attributes)
 
 
+def _maybe(d: Draws, case: Case) -> Case:
+    """The case, or the same without a QuantizeLinear after it."""
+    return replace(case, outs=(d.pick(case.outs[0], None),))
+
+
 for _op, _low, _high, _positive, _attributes in (
     ("LeakyRelu", -4, 4, False, {"alpha": 0.1}), ("Relu", -4, 4, False, {}), ("Gelu", -4, 4, False, {}),
     ("Elu", -4, 4, False, {"alpha": 1.5}), ("HardSigmoid", -4, 4, False, {"alpha": 0.3, "beta": 0.4}),
@@ -132,7 +137,7 @@ for _op, _low, _high, _positive, _attributes in (
     ("Sqrt", 0, 9, False, {}), ("Atan", -4, 4, False, {}), ("Asin", -1, 1, False, {}), ("Sin", -4, 4, False, {}),
     ("Cos", -4, 4, False, {}), ("Sign", -4, 4, False, {}), ("Tanh", -3, 3, False, {}), ("Exp", -4, 2, False, {}),
     ("Log", 0, 8, True, {}), ("Ceil", -9, 9, False, {}), ("Floor", -9, 9, False, {}), ("Round", -9, 9, False, {}),
-    ("Abs", -4, 4, False, {}), ("Neg", -4, 4, False, {}), ("Reciprocal", 0, 8, True, {}),
+    ("Abs", -4, 4, False, {}), ("Neg", -4, 4, False, {}),
 ):  # fmt: skip
     MAKERS[_op] = _unary(_op, _low, _high, _positive, _attributes)
 
@@ -146,6 +151,11 @@ def makes(*ops: str) -> Callable[[Callable[[Draws, str], Case]], Callable[[Draws
         return function
 
     return register
+
+
+@makes("Reciprocal")
+def _reciprocal(d: Draws, op: str) -> Case:
+    return _maybe(d, d.case(op, [d.activation(d.any_shape(), 0, 8, positive=True)]))
 
 
 @makes("Softmax", "LogSoftmax")
@@ -352,14 +362,13 @@ def _gemm(d: Draws, op: str) -> Case:
     transposed = d.int(0, 1)
     x = d.activation((m, k))
     w = d.weight((n, k) if transposed else (k, n), 0 if transposed else 1)
-    case = d.case(op, [x, w, d.bias(x, w, n, 0)], transB=transposed)
-    return replace(case, outs=(d.pick(case.outs[0], None),))
+    return _maybe(d, d.case(op, [x, w, d.bias(x, w, n, 0)], transB=transposed))
 
 
 @makes("Einsum")
 def _einsum(d: Draws, op: str) -> Case:
     a, b, c, e = d.shape(4, 4)
-    return d.case(op, [d.activation((a, b, c)), d.activation((a, c, e))], equation="bij,bjk->bik")
+    return _maybe(d, d.case(op, [d.activation((a, b, c)), d.activation((a, c, e))], equation="bij,bjk->bik"))
 
 
 @makes("GridSample")

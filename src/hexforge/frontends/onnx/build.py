@@ -53,7 +53,7 @@ def onnx_shape(value: onnx_ir.Value) -> tuple[int, ...]:
         raise Refusal(f"the shape of {value.name!r} is unknown; QNN needs static shapes")
     if not value.shape.is_static():
         raise Refusal(f"the shape {value.shape} of {value.name!r} is dynamic; fix it (hexforge fix-shapes)")
-    return tuple(int(d) for d in value.shape)
+    return tuple(d for d in value.shape if isinstance(d, int))
 
 
 def constant(value: onnx_ir.Value | None) -> Array | None:
@@ -72,6 +72,7 @@ class Builder:
         self._stem = ""
         self._values: dict[tuple[str, Encoding | None], Value] = {}  # statics may appear under several encodings
         self._pending: dict[int, Value] = {}
+        self._after: tuple[Value, Value, tuple[float, float]] | None = None
 
     # -- reading the unit ---------------------------------------------------------------------------------------
 
@@ -87,8 +88,9 @@ class Builder:
         return found
 
     def input(self, unit: Unit, index: int) -> Value:
-        """The graph's value of an input, fixed point where the unit says so."""
-        return self.bind(self.operand(unit, index))
+        """The graph's value of an input, fixed point where the unit says so (dequantized where its output is not)."""
+        value = self.bind(self.operand(unit, index))
+        return self.dequantize(value) if "real" in unit.extra else value
 
     def optional(self, unit: Unit, index: int) -> Value | None:
         """The graph's value of an input, None where it is not given."""
@@ -266,7 +268,7 @@ class Builder:
         self._source = tuple(n.name or n.op_type for n in unit.nodes)
         self._stem = unit.target.name or unit.target.op_type
         self._pending = {}
-        self._after: tuple[Value, Value, tuple[float, float]] | None = None
+        self._after = None
         translator(self, unit)
         if self._after is not None:
             before, final, (low, high) = self._after

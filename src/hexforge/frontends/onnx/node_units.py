@@ -291,7 +291,9 @@ class _Grouping:
         )
         nodes = (*scales, *own.values(), target, *((clip,) if clip else ()), *q.values())
         self.taken.update(nodes)
-        self.found.append(Unit("qdq", target, inputs, outputs, nodes, clip))
+        # a float result of fixed-point inputs is no QNN op: the target computes on real numbers
+        extra = {"real": True} if not q and BY_OP[target.op_type].quantized == "maybe" else {}
+        self.found.append(Unit("qdq", target, inputs, outputs, nodes, clip, extra))
 
     def _scale_producers(self, node: onnx_ir.Node) -> list[onnx_ir.Node]:
         """The DQ that makes a blockwise weight's scales, where only this node reads it."""

@@ -73,8 +73,8 @@ def _reshape_gemm(net: Net, reshape: Unit) -> Unit | None:
     bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
     if rows[-1] != k or (bias is not None and (bias.value.const_value is None or shape(bias) != (n,))):
         return None
-    transposed = bool(attribute(gemm, "transB", 0))
-    whole = net.join("ReshapeGemm", [reshape, gemm], [source, weight, bias], gemm.outputs, transposed=transposed)
+    extra = {**gemm.extra, "transposed": bool(attribute(gemm, "transB", 0))}
+    whole = net.join("ReshapeGemm", [reshape, gemm], [source, weight, bias], gemm.outputs, **extra)
     return None if whole is None else replace(whole, clip=gemm.clip)
 
 
