@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from tests.ops.sample import Sample, f32
 
 _X = f32([[-8, -3, -1.5, -0.5], [0, 0.5, 2, 8]])
