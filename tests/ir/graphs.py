@@ -58,7 +58,7 @@ def encodings(draw: Any, dtype: DType, shape: tuple[int, ...], static: bool) -> 
             blocks = draw(st.sampled_from([b for b in range(1, shape[block_axis] + 1) if shape[block_axis] % b == 0]))
             return BlockwiseExpansion(
                 axis, block_axis, many(SCALES, n), many(offsets, n), many(st.integers(1, 16), n * blocks),
-                draw(st.sampled_from([0, 4])) if dtype.bits == 8 else 0, 4,
+                width, draw(st.sampled_from([4, 8])),
             )  # fmt: skip
     return ScaleOffset(draw(SCALES), draw(offsets), width)
 
