@@ -54,6 +54,17 @@ def _positions(shape: Window, sizes: tuple[int, ...], out: tuple[int, ...]) -> I
         yield i + 2, np.arange(o)[:, None] * shape.stride[i] + taps
 
 
+def _shape(b: Builder, u: Unit, x: Value) -> tuple[Window, tuple[int, ...]]:
+    """The window and the output's spatial sizes; no window of ceil_mode may start beyond the input."""
+    _check(x)
+    shape, out = window(b, u, x.shape[2:]), b.output(u).shape[2:]
+    axes = zip(x.shape[2:], out, shape.stride, shape.pads, strict=True)
+    if b.attr(u, "ceil_mode", 0) and any((o - 1) * s >= n + before for n, o, s, (before, _) in axes):
+        # opset 22 drops it; before, shape inference and kernels disagree
+        raise Refusal("ceil_mode with a last window beyond the input; use opset 22, or ceil_mode 0")
+    return shape, out
+
+
 def _check(x: Value) -> None:
     if len(x.shape) not in (3, 4, 5):
         raise Refusal(f"input {list(x.shape)}; QNN pools 1 to 3 spatial axes")
@@ -65,8 +76,7 @@ def _check(x: Value) -> None:
 def max_pool(b: Builder, u: Unit) -> None:
     """MaxPool; dilated ones and indices are composed."""
     x = carried(b, u)
-    _check(x)
-    shape, out = window(b, u, x.shape[2:]), b.output(u).shape[2:]
+    shape, out = _shape(b, u, x)
     if b.wants(u, 1):
         _max_with_indices(b, u, shape)
         return
@@ -127,8 +137,7 @@ def _max_with_indices(b: Builder, u: Unit, shape: Window) -> None:
 def average_pool(b: Builder, u: Unit) -> None:
     """AveragePool; dilated ones, and pads that count beside ceil_mode, are products with averaging matrices."""
     x = carried(b, u)
-    _check(x)
-    shape, out = window(b, u, x.shape[2:]), b.output(u).shape[2:]
+    shape, out = _shape(b, u, x)
     count_pads = bool(b.attr(u, "count_include_pad", 0))
     pads = _exact_pads(shape, x.shape[2:], out)
     grown = pads is not None and any(new[1] > old[1] for new, old in zip(pads, shape.pads, strict=True))
@@ -158,10 +167,9 @@ def _taps_matrix(at: Array, size: int) -> Array:
 def lp_pool(b: Builder, u: Unit) -> None:
     """LpPool; three spatial axes and dilated ones are composed."""
     x, p = carried(b, u), int(b.attr(u, "p", 2))
-    _check(x)
     if p < 1:
         raise Refusal(f"p {p} must be at least 1")
-    shape, out = window(b, u, x.shape[2:]), b.output(u).shape[2:]
+    shape, out = _shape(b, u, x)
     pads = _exact_pads(shape, x.shape[2:], out)
     if pads is not None and not shape.dilated and len(out) < 3:
         _emit(b, u, "L2Pool2d", x, shape, pads, p=p)
