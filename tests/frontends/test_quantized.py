@@ -134,7 +134,7 @@ for _op, _low, _high, _positive, _attributes in (
     ("LeakyRelu", -4, 4, False, {"alpha": 0.1}), ("Relu", -4, 4, False, {}), ("Gelu", -4, 4, False, {}),
     ("Elu", -4, 4, False, {"alpha": 1.5}), ("HardSigmoid", -4, 4, False, {"alpha": 0.3, "beta": 0.4}),
     ("HardSwish", -4, 4, False, {}), ("Sigmoid", -6, 6, False, {}), ("Softplus", -4, 4, False, {}),
-    ("Sqrt", 0, 9, False, {}), ("Atan", -4, 4, False, {}), ("Asin", -1, 1, False, {}), ("Sin", -4, 4, False, {}),
+    ("Sqrt", 0, 9, False, {}), ("Atan", -4, 4, False, {}), ("Asin", -0.98, 0.98, False, {}), ("Sin", -4, 4, False, {}),
     ("Cos", -4, 4, False, {}), ("Sign", -4, 4, False, {}), ("Tanh", -3, 3, False, {}), ("Exp", -4, 2, False, {}),
     ("Log", 0, 8, True, {}), ("Ceil", -9, 9, False, {}), ("Floor", -9, 9, False, {}), ("Round", -9, 9, False, {}),
     ("Abs", -4, 4, False, {}), ("Neg", -4, 4, False, {}),
