@@ -5,32 +5,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 import onnx_ir
 
 from hexforge.errors import HexforgeError, ModelError
 from hexforge.frontends.onnx.build import Refusal, constant, onnx_dtype, onnx_shape
-from hexforge.frontends.onnx.encodings import encoding_of
 from hexforge.frontends.onnx.fuse import fused
+from hexforge.frontends.onnx.scales import (
+    DOMAINS,
+    QUANTIZED_OPS,
+    encodings_of,
+    first_input,
+    input_at,
+    is_dequantize,
+    is_quantize,
+)
 from hexforge.frontends.onnx.selectors import BY_OP, Group, Selector
 from hexforge.frontends.onnx.unit import Operand, Unit, single
-from hexforge.ir import Array, BlockwiseExpansion, DType, Encoding, TensorType
-from hexforge.ir.fixed_point import dequantize, fault, quantize
-
-_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.internal.nhwc")
-
-# Ops that name scales and zero points among their inputs: (tensor, scale, zero point, axis without an axis attribute).
-# The tensor is an input index, or -1 for output 0.
-_QUANTIZED_OPS: Mapping[str, tuple[tuple[int, int, int, int], ...]] = MappingProxyType(
-    {
-        "QuantizeLinear": ((-1, 1, 2, 1),),
-        "DequantizeLinear": ((0, 1, 2, 1),),
-        "QLinearConv": ((0, 1, 2, 1), (3, 4, 5, 0), (-1, 6, 7, 1)),
-        "QLinearMatMul": ((0, 1, 2, -2), (3, 4, 5, -1), (-1, 6, 7, -2)),
-    }
-)
+from hexforge.ir import DType, Encoding, TensorType
+from hexforge.ir.fixed_point import quantize
 
 
 def units(
@@ -56,106 +50,6 @@ def units(
     return fused(found) if fuse else found
 
 
-def is_quantize(node: onnx_ir.Node | None) -> bool:
-    """True for QuantizeLinear of either domain."""
-    return node is not None and node.op_type == "QuantizeLinear" and node.domain in _DOMAINS
-
-
-def is_dequantize(node: onnx_ir.Node | None) -> bool:
-    """True for DequantizeLinear of either domain."""
-    return node is not None and node.op_type == "DequantizeLinear" and node.domain in _DOMAINS
-
-
-def _get(node: onnx_ir.Node, index: int) -> onnx_ir.Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
-def _int_attr(node: onnx_ir.Node, name: str, default: int) -> int:
-    found = node.attributes.get(name)
-    return default if found is None else int(found.as_int())
-
-
-def _known(value: onnx_ir.Value | None, what: str) -> Array | None:
-    """A constant, or the real numbers of a constant's DequantizeLinear (scales that are themselves quantized)."""
-    if value is None:
-        return None
-    data = constant(value)
-    if data is not None:
-        return data
-    node = value.producer()
-    if node is not None and is_dequantize(node):
-        integers = constant(node.inputs[0])
-        if integers is not None:
-            type = TensorType(DType.of(integers.dtype), integers.shape, _encodings(node)[0])
-            return dequantize(integers, type, np.float32)
-    raise Refusal(f"{what} {value.name!r} is computed at run time; make it constant")
-
-
-def _encodings(node: onnx_ir.Node) -> dict[int, Encoding]:
-    """Encodings of the tensors a quantized op names scales for; Refusal if one is not constant or wrong."""
-    out: dict[int, Encoding] = {}
-    for tensor, scale_index, zero_index, axis in _QUANTIZED_OPS[node.op_type]:
-        value = node.outputs[0] if tensor < 0 else _get(node, tensor)
-        if value is None:
-            continue
-        scale = _known(_get(node, scale_index), "the scale")
-        if scale is None:
-            raise Refusal("the scale is missing")
-        zero_point = _known(_get(node, zero_index), "the zero point")
-        shape, dtype = onnx_shape(value), onnx_dtype(value)
-        axis = _int_attr(node, "axis", axis)
-        block_size = _int_attr(node, "block_size", 0)
-        expansion = _blockwise(node, scale_index, zero_point, axis, block_size, shape, dtype)
-        try:
-            out[tensor] = expansion or encoding_of(scale, zero_point, axis, block_size, shape, dtype)
-        except Refusal as error:
-            raise Refusal(f"tensor {value.name!r}: {error}") from None
-    return out
-
-
-def _blockwise(
-    node: onnx_ir.Node,
-    scale_index: int,
-    zero_point: Array | None,
-    axis: int,
-    block_size: int,
-    shape: tuple[int, ...],
-    dtype: DType,
-) -> BlockwiseExpansion | None:
-    """LPBQ: the block scales of a matrix are themselves integers with one float scale per channel."""
-    scales = _get(node, scale_index)
-    inner = None if scales is None else scales.producer()
-    if not block_size or len(shape) != 2 or inner is None or not is_dequantize(inner):
-        return None
-    if dtype not in (DType.INT4, DType.INT8) or (zero_point is not None and np.any(zero_point.astype(np.int64))):
-        return None
-    steps, per_channel = constant(inner.inputs[0]), constant(_get(inner, 1))
-    inner_zero = constant(_get(inner, 2))
-    if steps is None or per_channel is None or steps.ndim != 2 or _int_attr(inner, "block_size", 0):
-        return None
-    block_axis = axis % 2
-    channel = 1 - block_axis
-    if inner_zero is not None and np.any(inner_zero.astype(np.int64)):
-        return None
-    if per_channel.size != 1 and _int_attr(inner, "axis", 1) % 2 != channel:
-        return None
-    integers = steps.astype(np.int64)
-    if integers.min() < 1 or integers.max() > 256 or integers.shape[block_axis] * block_size != shape[block_axis]:
-        return None
-    by_channel = integers if channel == 0 else integers.T
-    count = shape[channel]
-    encoding = BlockwiseExpansion(
-        axis=channel,
-        block_axis=block_axis,
-        scales=tuple(map(float, np.broadcast_to(per_channel.astype(np.float64).ravel(), (count,)))),
-        offsets=(0,) * count,
-        block_scales=tuple(map(int, by_channel.ravel())),
-        bitwidth=dtype.bits,
-        block_scale_bitwidth=4 if integers.max() <= 16 else 8,
-    )
-    return None if fault(TensorType(dtype, shape, encoding)) else encoding
-
-
 def _fold_quantized_constants(graph: onnx_ir.Graph) -> None:
     """Replace QuantizeLinear of a float constant by the integers, so that it reads like a stored weight."""
     for node in tuple(graph):
@@ -166,7 +60,7 @@ def _fold_quantized_constants(graph: onnx_ir.Graph) -> None:
             continue
         old = node.outputs[0]
         try:
-            type = TensorType(onnx_dtype(old), onnx_shape(old), _encodings(node)[-1])
+            type = TensorType(onnx_dtype(old), onnx_shape(old), encodings_of(node)[-1])
         except (Refusal, HexforgeError):
             continue
         real = data if data.dtype == np.float32 else data.astype(np.float64)
@@ -192,14 +86,14 @@ class _Grouping:
         """Encoding of a Q or DQ node, None where it has no good one."""
         if node not in self._encodings:
             try:
-                (self._encodings[node],) = _encodings(node).values()
+                (self._encodings[node],) = encodings_of(node).values()
             except (Refusal, HexforgeError):
                 self._encodings[node] = None
         return self._encodings[node]
 
     def group(self, target: onnx_ir.Node) -> None:
         """Make `target` a QDQ unit if its selector allows it."""
-        selector = BY_OP.get(target.op_type) if target.domain in _DOMAINS else None
+        selector = BY_OP.get(target.op_type) if target.domain in DOMAINS else None
         if selector is None or target in self.taken:
             return
         dq = self._dequantized(target, selector)
@@ -214,7 +108,7 @@ class _Grouping:
             encoding = self.encoding(node)
             if encoding is None:
                 return
-            ins[i] = (onnx_dtype(_input(node)), encoding)
+            ins[i] = (onnx_dtype(first_input(node)), encoding)
         for i, node in q.items():
             encoding = self.encoding(node)
             if encoding is None:
@@ -282,7 +176,7 @@ class _Grouping:
         own = {node: self._own(node, target) for node in dict.fromkeys(dq.values())}
         scales = [p for node in own.values() for p in self._scale_producers(node)]
         inputs = tuple(
-            Operand(_input(own[dq[i]]), ins[i][1]) if i in dq else None if v is None else Operand(v)
+            Operand(first_input(own[dq[i]]), ins[i][1]) if i in dq else None if v is None else Operand(v)
             for i, v in enumerate(target.inputs)
         )
         outputs = tuple(
@@ -297,7 +191,7 @@ class _Grouping:
 
     def _scale_producers(self, node: onnx_ir.Node) -> list[onnx_ir.Node]:
         """The DQ that makes a blockwise weight's scales, where only this node reads it."""
-        scale = _get(node, 1)
+        scale = input_at(node, 1)
         producer = None if scale is None else scale.producer()
         if scale is None or producer is None or producer in self.taken or len(scale.consumers()) != 1:
             return []
@@ -335,20 +229,13 @@ class _Grouping:
         return sorted(self.found + alone, key=lambda unit: position[unit.target])
 
 
-def _input(node: onnx_ir.Node) -> onnx_ir.Value:
-    value = node.inputs[0]
-    if value is None:
-        raise ModelError(f"{node.op_type} {node.name!r} has no input")
-    return value
-
-
 def _alone(node: onnx_ir.Node) -> Unit:
     """A single-node unit, with the encodings its scale inputs give the tensors at its border."""
     unit = single(node)
-    if node.op_type not in _QUANTIZED_OPS or node.domain not in _DOMAINS:
+    if node.op_type not in QUANTIZED_OPS or node.domain not in DOMAINS:
         return unit
     try:
-        encodings = _encodings(node)
+        encodings = encodings_of(node)
     except (Refusal, HexforgeError) as error:
         return replace(unit, extra={"refuse": str(error)})
     inputs = tuple(
@@ -364,7 +251,7 @@ def _alone(node: onnx_ir.Node) -> Unit:
 def _offloaded(unit: Unit) -> Unit:
     """Refuse the Q of a graph input and the DQ of a graph output, as offload_graph_io_quantization asks."""
     node = unit.target
-    at_input = is_quantize(node) and _input(node).is_graph_input()
+    at_input = is_quantize(node) and first_input(node).is_graph_input()
     at_output = is_dequantize(node) and node.outputs[0].is_graph_output()
     if unit.kind != "node" or not (at_input or at_output):
         return unit
