@@ -98,6 +98,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   const float* bias_f32 = Bits == 32 ? at.constant<float>("bias_f32", groups * padded) : nullptr;
   const float* multiplier32 = Bits == 8 ? at.constant<float>("multiplier32", groups * padded) : nullptr;
   const std::int32_t* bias32 = Bits == 8 ? at.constant<std::int32_t>("bias32", groups * padded) : nullptr;
+  if (Bits == 8 && at.has("table")) a.table = at.constant<std::uint8_t>("table", 256);
   a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : a.steps * 4));
   return [=](const Operands& operands) {
     const ConvKernels& kernels = conv_kernels(current_level());

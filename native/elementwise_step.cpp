@@ -161,9 +161,20 @@ Run round_half_step(const Attributes& at, std::span<const Tensor> ins, std::span
   };
 }
 
+Run table_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  const std::int64_t n = count(at, ins, outs, 4, 4);
+  const float* table = at.constant<float>("table", 65536);
+  return [=](const Operands& o) {
+    parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      loops(current_level()).table_f32(o.in<float>() + begin, table, o.out<float>() + begin, end - begin);
+    });
+  };
+}
+
 }  // namespace
 
 void register_elementwise_steps() {
+  register_step("table_f32", table_f32_step);
   register_step("binary_u8", binary_step<std::uint8_t>(&Loops::binary_u8));
   register_step("binary_s16", binary_step<std::int16_t>(&Loops::binary_s16));
   register_step("binary_f32", binary_f32_step);

@@ -30,6 +30,34 @@ inline float to_half(float value) {
   return value;
 }
 
+// The float16 pattern of a float32, rounded to nearest even.
+inline std::uint16_t half_bits(float value) {
+  const float rounded = to_half(value);
+  std::uint32_t bits;
+  std::memcpy(&bits, &rounded, 4);
+  const std::uint16_t sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (magnitude == 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x38800000u) {
+    float scaled;
+    std::memcpy(&scaled, &magnitude, 4);
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>(scaled * 16777216.0f));
+  }
+  return static_cast<std::uint16_t>(sign | static_cast<std::uint16_t>((magnitude - 0x38000000u) >> 13));
+}
+
+inline void to_half_bits(const float* x, std::uint16_t* bits, std::int64_t n) {
+  std::int64_t i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= n; i += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(bits + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+  }
+#endif
+  for (; i < n; ++i) bits[i] = half_bits(x[i]);
+}
+
 inline void round_to_half(const float* x, float* y, std::int64_t n) {
   std::int64_t i = 0;
 #if defined(__F16C__)

@@ -50,6 +50,12 @@ struct Loops {
                        const double* gamma, const double* beta, const Affine&, std::uint8_t*);
   void (*normalize_s16)(const std::int16_t*, std::int64_t n, const double* mean, const double* factor, int step,
                         const double* gamma, const double* beta, const Affine&, std::int16_t*);
+  // Float: a function of float16 values is a table over their 65536 patterns; sums are taken in order.
+  void (*table_f32)(const float*, const float* table, float*, std::int64_t);
+  void (*mean_f32)(const float* const*, std::int64_t rows, std::int64_t channels, float divisor, float*);
+  void (*softmax_f32)(const float*, std::int64_t n, const float* exponentials, float*);
+  void (*normalize_f32)(const float*, std::int64_t n, double mean, double factor, const float* gamma, const float* beta,
+                        float*);
   void (*round_half)(const float*, float*, std::int64_t);  // to float16 and back
 };
 

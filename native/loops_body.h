@@ -21,13 +21,16 @@ inline Q settle(Real steps, Real low, Real high, std::int32_t zero) {
 }
 
 template <class Real, class Q, class Operation>
-void binary_rows(const Affine& k, const Q* a, int step_a, const Q* b, int step_b, Q* y, std::int64_t n,
+void binary_rows(const Affine& k, const Q* __restrict a, int step_a, const Q* __restrict b, int step_b,
+                 Q* __restrict y, std::int64_t n,
                  Operation operation) {
   const Real ka = static_cast<Real>(k.a), kb = static_cast<Real>(k.b);
   const Real low = static_cast<Real>(k.low - k.zero), high = static_cast<Real>(k.high - k.zero);
-  const auto one = [&](Q qa, Q qb) {
-    const Real ra = static_cast<Real>(qa - k.zero_a), rb = static_cast<Real>(qb - k.zero_b);
-    return settle<Real, Q>(operation(ra, rb, ka, kb), low, high, k.zero);
+  // By value: a store through Q* could otherwise be taken to change `k`.
+  const std::int32_t zero_a = k.zero_a, zero_b = k.zero_b, zero = k.zero;
+  const auto one = [=](Q qa, Q qb) {
+    const Real ra = static_cast<Real>(qa - zero_a), rb = static_cast<Real>(qb - zero_b);
+    return settle<Real, Q>(operation(ra, rb, ka, kb), low, high, zero);
   };
   if (step_a && step_b) {
     for (std::int64_t i = 0; i < n; ++i) y[i] = one(a[i], b[i]);
@@ -110,7 +113,7 @@ void mean_rows(const Q* const* rows, std::int64_t count, std::int64_t channels, 
   constexpr std::int64_t kChunk = 256;
   const Real factor = static_cast<Real>(k.a);
   const Real low = static_cast<Real>(k.low - k.zero), high = static_cast<Real>(k.high - k.zero);
-  const std::int32_t offset = static_cast<std::int32_t>(count) * k.zero_a;
+  const std::int32_t offset = static_cast<std::int32_t>(count) * k.zero_a, zero = k.zero;
   for (std::int64_t c0 = 0; c0 < channels; c0 += kChunk) {
     const std::int64_t n = channels - c0 < kChunk ? channels - c0 : kChunk;
     std::int32_t sums[kChunk];
@@ -120,7 +123,7 @@ void mean_rows(const Q* const* rows, std::int64_t count, std::int64_t channels, 
       for (std::int64_t c = 0; c < n; ++c) sums[c] += row[c];
     }
     for (std::int64_t c = 0; c < n; ++c) {
-      y[c0 + c] = settle<Real, Q>(static_cast<Real>(sums[c]) * factor, low, high, k.zero);
+      y[c0 + c] = settle<Real, Q>(static_cast<Real>(sums[c]) * factor, low, high, zero);
     }
   }
 }
@@ -164,16 +167,56 @@ template <class Q>
 void normalize(const Q* x, std::int64_t n, const double* mean, const double* factor, int step, const double* gamma,
                const double* beta, const Affine& k, Q* y) {
   const double low = k.low - k.zero, high = k.high - k.zero;
+  const std::int32_t zero = k.zero;
   if (step) {
     for (std::int64_t i = 0; i < n; ++i) {
-      y[i] = settle<double, Q>((x[i] - mean[i]) * factor[i] * gamma[i] + beta[i], low, high, k.zero);
+      y[i] = settle<double, Q>((x[i] - mean[i]) * factor[i] * gamma[i] + beta[i], low, high, zero);
     }
   } else {
     const double m = mean[0], f = factor[0];
     for (std::int64_t i = 0; i < n; ++i) {
-      y[i] = settle<double, Q>((x[i] - m) * f * gamma[i] + beta[i], low, high, k.zero);
+      y[i] = settle<double, Q>((x[i] - m) * f * gamma[i] + beta[i], low, high, zero);
     }
   }
+}
+
+void table_f32(const float* x, const float* entries, float* y, std::int64_t n) {
+  constexpr std::int64_t kChunk = 256;
+  std::uint16_t bits[kChunk];
+  for (std::int64_t i = 0; i < n; i += kChunk) {
+    const std::int64_t count = n - i < kChunk ? n - i : kChunk;
+    to_half_bits(x + i, bits, count);
+    for (std::int64_t j = 0; j < count; ++j) y[i + j] = entries[bits[j]];
+  }
+}
+
+void mean_f32(const float* const* rows, std::int64_t count, std::int64_t channels, float divisor, float* y) {
+  for (std::int64_t c = 0; c < channels; ++c) y[c] = 0.0f;
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* row = rows[r];
+    for (std::int64_t c = 0; c < channels; ++c) y[c] += row[c];
+  }
+  for (std::int64_t c = 0; c < channels; ++c) y[c] /= divisor;
+  round_to_half(y, y, channels);
+}
+
+void softmax_f32(const float* x, std::int64_t n, const float* exponentials, float* y) {
+  float most = x[0];
+  for (std::int64_t i = 1; i < n; ++i) most = x[i] > most ? x[i] : most;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] - most;
+  table_f32(y, exponentials, y, n);
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += y[i];
+  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(y[i] / sum);
+  round_to_half(y, y, n);
+}
+
+void normalize_f32(const float* x, std::int64_t n, double mean, double factor, const float* gamma, const float* beta,
+                   float* y) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = static_cast<float>((x[i] - mean) * factor * gamma[i] + beta[i]);
+  }
+  round_to_half(y, y, n);
 }
 
 void round_half(const float* x, float* y, std::int64_t n) { round_to_half(x, y, n); }
@@ -185,7 +228,8 @@ constexpr Loops loops_here(decltype(Loops::table_u8) table_u8 = table<std::uint8
           max_rows<std::uint8_t>, max_rows<std::int16_t>, max_rows<float>, mean_rows<float, std::uint8_t>,
           mean_rows<double, std::int16_t>, softmax<std::uint8_t>, softmax<std::int16_t>, moments<std::uint8_t>,
           moments<std::int16_t>, channel_moments<std::uint8_t>, channel_moments<std::int16_t>,
-          normalize<std::uint8_t>, normalize<std::int16_t>, round_half};
+          normalize<std::uint8_t>, normalize<std::int16_t>, table_f32, mean_f32,
+          softmax_f32, normalize_f32, round_half};
 }
 
 }  // namespace

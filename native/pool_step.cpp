@@ -1,6 +1,8 @@
 // Steps "pool_max_*", "pool_mean_*" over NHWC windows, and "softmax_*", "normalize_*" over rows.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include "loops.h"
 #include "parallel.h"
@@ -77,7 +79,8 @@ template <class T>
 Factory max_step(void (*Loops::*loop)(const T* const*, std::int64_t, std::int64_t, T*)) {
   return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
     const Window w = window(at, ins, outs, sizeof(T));
-    const T lowest = static_cast<T>(at.integer("lowest", 0));  // of a window that lies wholly in the padding
+    const T lowest = std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity()
+                                                 : static_cast<T>(at.integer("lowest", 0));  // of a window that lies wholly in the padding
     return [=](const Operands& o) {
       each_pixel<T>(w, o, [&](const T* const* rows, std::int64_t count, std::int64_t, T* y) {
         if (count == 0) {
@@ -216,9 +219,62 @@ Factory normalize_step(NormLoops<Q> own) {
   };
 }
 
+Run mean_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  const Window w = window(at, ins, outs, 4);
+  return [=](const Operands& o) {
+    each_pixel<float>(w, o, [&](const float* const* rows, std::int64_t count, std::int64_t covered, float* y) {
+      const std::int64_t divisor = w.count_pad ? covered : count;
+      loops(current_level()).mean_f32(rows, count, w.channels, divisor ? static_cast<float>(divisor) : 1.0f, y);
+    });
+  };
+}
+
+Run softmax_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  const std::int64_t rows = at.integer("rows"), n = at.integer("n");
+  if (ins.size() != 1 || outs.size() != 1 || rows < 0 || n < 1) throw std::invalid_argument("softmax: bad operands");
+  require_bytes(ins[0], rows * n * 4, "softmax input");
+  require_bytes(outs[0], rows * n * 4, "softmax output");
+  const float* table = at.constant<float>("table", 65536);
+  return [=](const Operands& o) {
+    parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        loops(current_level()).softmax_f32(o.in<float>() + r * n, n, table, o.out<float>() + r * n);
+      }
+    });
+  };
+}
+
+// Rows of n values; kind as in normalize_step. Constants gamma, beta: float32 per value of a row.
+Run normalize_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  const std::int64_t rows = at.integer("rows"), n = at.integer("n"), kind = at.integer("kind");
+  if (ins.size() != 1 || outs.size() != 1 || rows < 0 || n < 1) throw std::invalid_argument("normalize: bad operands");
+  require_bytes(ins[0], rows * n * 4, "normalize input");
+  require_bytes(outs[0], rows * n * 4, "normalize output");
+  const double epsilon = at.real("epsilon");
+  const float* gamma = at.constant<float>("gamma", n);
+  const float* beta = at.constant<float>("beta", n);
+  return [=](const Operands& o) {
+    parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const float* x = o.in<float>() + r * n;
+        double mean = 0, power = 0;
+        if (kind == 0) {
+          for (std::int64_t i = 0; i < n; ++i) mean += x[i];
+          mean /= static_cast<double>(n);
+        }
+        for (std::int64_t i = 0; i < n; ++i) power += (x[i] - mean) * (x[i] - mean);
+        if (kind != 2) power /= static_cast<double>(n);
+        const double divisor = kind == 2 ? std::max(std::sqrt(power), epsilon) : std::sqrt(power + epsilon);
+        loops(current_level()).normalize_f32(x, n, mean, 1.0 / divisor, gamma, beta, o.out<float>() + r * n);
+      }
+    });
+  };
+}
+
 }  // namespace
 
 void register_pool_steps() {
+  register_step("pool_mean_f32", mean_f32_step);
   register_step("pool_max_u8", max_step<std::uint8_t>(&Loops::max_u8));
   register_step("pool_max_s16", max_step<std::int16_t>(&Loops::max_s16));
   register_step("pool_max_f32", max_step<float>(&Loops::max_f32));
@@ -227,6 +283,8 @@ void register_pool_steps() {
 }
 
 void register_norm_steps() {
+  register_step("softmax_f32", softmax_f32_step);
+  register_step("normalize_f32", normalize_f32_step);
   register_step("softmax_u8", softmax_step<std::uint8_t>(&Loops::softmax_u8));
   register_step("softmax_s16", softmax_step<std::int16_t>(&Loops::softmax_s16));
   register_step("normalize_u8", normalize_step<std::uint8_t>({&Loops::moments_u8, &Loops::channel_moments_u8, &Loops::normalize_u8}));

@@ -77,6 +77,14 @@ struct Avx512 {
       const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
       _mm512_mask_cvtepi32_storeu_epi8(row + j, mask, q);
     }
+    if (a.table) {
+      const __mmask64 mask = lanes >= kBlock ? ~0ull : (1ull << lanes) - 1;
+      const __m512i q = _mm512_maskz_loadu_epi8(mask, row);
+      const __m512i lower = _mm512_permutex2var_epi8(_mm512_loadu_si512(a.table), q, _mm512_loadu_si512(a.table + 64));
+      const __m512i upper =
+          _mm512_permutex2var_epi8(_mm512_loadu_si512(a.table + 128), q, _mm512_loadu_si512(a.table + 192));
+      _mm512_mask_storeu_epi8(row, mask, _mm512_mask_blend_epi8(_mm512_movepi8_mask(q), lower, upper));
+    }
   }
 
   static void store_s16(const double* sums, const ConvArgs& a, std::int64_t channel, std::int16_t* row,

@@ -75,6 +75,7 @@ struct Portable {
     for (std::int64_t j = 0; j < lanes; ++j) {
       const float f = static_cast<float>(sums[j] + a.bias32[channel + j] + correction) * a.multiplier32[channel + j];
       row[j] = static_cast<std::uint8_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.zero_point);
+      if (a.table) row[j] = a.table[row[j]];
     }
   }
   static void store_s16(const double* sums, const ConvArgs& a, std::int64_t channel, std::int16_t* row,

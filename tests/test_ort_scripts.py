@@ -109,13 +109,13 @@ def test_strict_session_by_library(folder: Path, library: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("name", "backend"), [("create_session.py", "htp"), ("gpu_session.py", "gpu")])
-def test_backends_to_come_say_so(folder: Path, name: str, backend: str) -> None:
+def test_backends_to_come_say_so(folder: Path) -> None:
+    name, backend = "gpu_session.py", "gpu"
     before = "import onnxruntime as ort\nmodel_path = 'model.onnx'\noptions = ort.SessionOptions()\n"
     done = run(folder, published(name, folder, f"Qnn{backend.capitalize()}.dll", before))
     assert done.returncode == 1
     assert f"UnsupportedError: backend '{backend}'" in done.stderr
-    assert "use backend_type=cpu" in done.stderr
+    assert "use backend_type=htp or backend_type=cpu" in done.stderr
     assert done.stderr.startswith(f'Traceback (most recent call last):\n  File "{name}", line ')
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import numpy as np
+
+from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Node
 from hexforge.options import ProviderOptions
 
@@ -37,3 +40,22 @@ class BackendFactory(Protocol):
     """What the registry's "module:Class" names: makes a backend for a set of options."""
 
     def __call__(self, options: ProviderOptions) -> Backend: ...
+
+
+def checked_feeds(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs of a graph by name, each of its declared type; CallError naming every one that is not."""
+    inputs = {v.name: v for v in graph.inputs}
+    wrong = [f"{name!r} is not an input" for name in feeds if name not in inputs]
+    found: dict[str, Array] = {}
+    for name, value in inputs.items():
+        if name not in feeds:
+            wrong.append(f"input {name!r} is missing")
+            continue
+        array = np.asarray(feeds[name])
+        if (array.dtype, array.shape) != (value.dtype.numpy, value.shape):
+            wrong.append(f"input {name!r} is {array.dtype.name}{list(array.shape)}, it must be {value.type}")
+        found[name] = array
+    if wrong:
+        names = ", ".join(inputs)
+        raise CallError(f"graph {graph.name!r}: {'; '.join(wrong)}; its inputs are {names or 'none'}")
+    return found

@@ -17,7 +17,7 @@ from hexforge.demo import held_out
 from hexforge.frontends.onnx import fix_shapes
 from tests.models.fetch import FILES, stored
 from tests.models.quantize import TYPES, quantized
-from tests.models.unitwise import unit_agreements
+from tests.models.unitwise import plain_float32, unit_agreements
 
 pytestmark = pytest.mark.models
 
@@ -138,11 +138,6 @@ def test_float(name: str, fixed: Any) -> None:
     assert share == 1.0 or not MODELS[name].quantizable
 
 
-NOISE_FLOOR = {("nudenet", "a16w8"): 0.95, ("ocr_det", "a16w8"): 0.95}
-"""Deep models where 16-bit steps are so fine that float32 sums in another order already differ from onnxruntime's in
-about 3 % of the outputs: these end below 99 %, and are held to it unit by unit instead (test_qdq_units)."""
-
-
 @pytest.fixture(scope="session")
 def quantized_model(fixed: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Gives the path of a QDQ model, by name and types; calibrated on other samples than the tests run."""
@@ -158,24 +153,43 @@ def quantized_model(fixed: Any, tmp_path_factory: pytest.TempPathFactory) -> Any
     return path
 
 
+SAMPLES = (1, 5, 6, 7, 8, 9)
 QDQ = [(name, types) for name, model in MODELS.items() if model.quantizable for types in TYPES]
 
 
 @pytest.mark.parametrize(("name", "types"), QDQ)
 def test_qdq(name: str, types: str, fixed: Any, quantized_model: Any) -> None:
+    """End to end: 99 % of the outputs within 1 LSB, or as many as float32 arithmetic in another order gets.
+
+    One element that is off by 1 LSB grows through a deep model, and sums in another order make such elements. So where
+    fewer outputs agree, the control is the same nodes one by one in plain float32, which is how onnxruntime runs them.
+    """
     path = quantized_model(name, types)
     session = ours(path)
-    share = placed(session, f"{name} {types}")
-    feeds = sample(name, fixed(name), seed=1)
+    assert placed(session, f"{name} {types}") == 1.0
     steps = output_steps(path)
-    for value, got, expected in zip(session.get_outputs(), session.run(None, feeds), theirs(path, feeds), strict=True):
-        assert got.dtype == expected.dtype
-        assert got.shape == expected.shape
-        apart = np.abs(got.astype(np.float64) - expected) / steps[value.name]
-        near = float((apart <= 1.001).mean())
-        print(f"  {value.name}: {near:.3%} within 1 LSB, {float((apart <= 0.001).mean()):.3%} equal")
-        assert near >= NOISE_FLOOR.get((name, types), 0.99)
-    assert share == 1.0
+    samples = [sample(name, fixed(name), seed) for seed in SAMPLES]
+    expected = [dict(zip(steps, theirs(path, feeds), strict=True)) for feeds in samples]
+    got = [dict(zip(steps, session.run(None, feeds), strict=True)) for feeds in samples]
+    for output, step in steps.items():
+        near = agreement(output, step, got, expected)
+        print(f"  {output}: {near:.3%} within 1 LSB over {len(samples)} samples")
+        if near < 0.99:
+            control = agreement(output, step, [plain_float32(path, feeds) for feeds in samples], expected)
+            print(f"    control in plain float32: {control:.3%}")
+            few = 1 / np.sqrt(len(samples) * expected[0][output].size)  # two outputs are no percentage
+            assert near >= control - 0.02 - few
+
+
+def agreement(output: str, step: float, got: list[dict[str, Array]], expected: list[dict[str, Array]]) -> float:
+    """The share of an output's elements, over all samples, within 1 LSB."""
+    shares = []
+    for mine, other in zip(got, expected, strict=True):
+        assert mine[output].dtype == other[output].dtype
+        assert mine[output].shape == other[output].shape
+        apart = np.abs(mine[output].astype(np.float64) - other[output]) / step
+        shares.append(float((apart <= 1.001).mean()))
+    return sum(shares) / len(shares)
 
 
 @pytest.mark.parametrize(("name", "types"), QDQ)

@@ -12,6 +12,7 @@ import onnxruntime
 
 from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.frontends.onnx import Unit, build, read, units
+from hexforge.frontends.onnx.node_units import _alone
 from hexforge.options import ProviderOptions
 
 Array = np.ndarray[Any, Any]
@@ -34,6 +35,16 @@ def unit_agreements(path: Path, feeds: Mapping[str, Array]) -> list[tuple[str, f
             apart = np.abs(outputs[name].astype(np.int64) - known[name].astype(np.int64))
             agreements.append((name, float((apart <= 1).mean()), apart.size))
     return agreements
+
+
+def plain_float32(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs of a QDQ model computed node by node: float32 between DequantizeLinear and QuantizeLinear."""
+    model = read(path)
+    units(model.ir)  # makes constants of what is quantized at load time
+    nodes = [_alone(node) for node in model.ir.graph]
+    outputs = [value.name or "" for value in model.ir.graph.outputs]
+    program = CpuBackend(ProviderOptions(backend_type="cpu")).compile(build(nodes, "control", outputs))
+    return program.run({value.name: feeds[value.name] for value in program.graph.inputs})
 
 
 def _reads(unit: Unit) -> list[str]:

@@ -29,10 +29,7 @@ class Sample:
             None if a is None else graph.value(f"in{i}", self._type(f"in{i}", a), Role.APP_WRITE)
             for i, a in enumerate(self.inputs)
         ]
-        outs = [
-            graph.value(f"out{i}", self._type(f"out{i}", a), Role.APP_READ)
-            for i, a in enumerate(self.expected)
-        ]
+        outs = [graph.value(f"out{i}", self._type(f"out{i}", a), Role.APP_READ) for i, a in enumerate(self.expected)]
         return graph.node(self.op, ins, outs, **self.params)
 
     def _type(self, name: str, array: np.ndarray) -> TensorType:

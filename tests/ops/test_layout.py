@@ -20,9 +20,7 @@ quick = settings(max_examples=40, deadline=None)
 
 def node(op: str, *arrays: np.ndarray, **params: Any) -> Node:
     graph = Graph("test")
-    ins = [
-        graph.value(f"in{i}", TensorType(DType.of(a.dtype), a.shape), Role.APP_WRITE) for i, a in enumerate(arrays)
-    ]
+    ins = [graph.value(f"in{i}", TensorType(DType.of(a.dtype), a.shape), Role.APP_WRITE) for i, a in enumerate(arrays)]
     return graph.node(op, ins, **params)
 
 

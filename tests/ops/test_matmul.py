@@ -53,9 +53,7 @@ def test_quantized_fully_connected_rounds_the_exact_result_once(
     scale = 0.03 * np.asarray(scales if per_axis else [scales[0]] * out)
     c = TensorType(DType.INT32, (out,), AxisScaleOffset(0, tuple(float(s) for s in scale), (0,) * out))
     y = TensorType(activation, (*shape[:-1], out), ScaleOffset(0.5, 0 if activation.is_signed else -100))
-    arrays = [
-        rng.integers(t.dtype.range[0], t.dtype.range[1], t.shape).astype(t.dtype.numpy) for t in (x, w)
-    ]
+    arrays = [rng.integers(t.dtype.range[0], t.dtype.range[1], t.shape).astype(t.dtype.numpy) for t in (x, w)]
     arrays.append(rng.integers(-1000, 1000, (out,)).astype(np.int32))
     ins = [x, w, c] if bias else [x, w]
     real = [dequantize(a, t) for a, t in zip(arrays, ins, strict=False)]

@@ -26,9 +26,7 @@ _FOLDS: dict[str, tuple[float, Callable[[float, float], float]]] = {
 
 
 @quick
-@given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=3), st.sampled_from(sorted(_FOLDS)), st.booleans(), st.data()
-)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=3), st.sampled_from(sorted(_FOLDS)), st.booleans(), st.data())
 def test_reduce_folds_each_group(shape: list[int], name: str, keep: bool, data: st.DataObject) -> None:
     axes = tuple(sorted(data.draw(st.sets(st.integers(0, len(shape) - 1)))))
     x = np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32)

@@ -7,13 +7,13 @@ import pkgutil
 
 import numpy as np
 import pytest
-from tests.ops import samples
-from tests.ops.sample import Sample
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.ir import Call, DType, ScaleOffset, TensorType, lookup, table
 from hexforge.ir.fixed_point import dequantize, quantize
 from hexforge.ops.evaluate import evaluate
+from tests.ops import samples
+from tests.ops.sample import Sample
 
 SAMPLES: list[Sample] = [
     sample
@@ -78,9 +78,7 @@ def test_quantized_sample_is_dequantize_compute_quantize(sample: Sample, dtype: 
         TensorType(dtype, a.shape, shared if rule.output == "input" else _encoding(a, dtype)) for a in sample.expected
     )
     call = Call(node.op, tuple(types), outs, node.params)
-    real = [
-        a if t is None or t.encoding is None else dequantize(a, t) for a, t in zip(arrays, types, strict=True)
-    ]
+    real = [a if t is None or t.encoding is None else dequantize(a, t) for a, t in zip(arrays, types, strict=True)]
     with np.errstate(all="ignore"):
         exact = node.op.reference(call, *real)
     for got, want, type in zip(

@@ -16,7 +16,8 @@ ORDERED_SUMS = ("ReduceMean", "ReduceSum", "Softmax", "LogSoftmax")
 
 
 KINDS = (
-    "transpose " * 6 + "reshape " * 2
+    "transpose " * 6
+    + "reshape " * 2
     + "unary binary constant concat split pad slice reduce softmax argmax conv gather tile"
 ).split()
 

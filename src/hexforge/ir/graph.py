@@ -129,9 +129,7 @@ class Graph:
             name = f"{stem}_{self._counters[stem]}"
         return name
 
-    def value(
-        self, name: str, type: TensorType, role: Role = Role.NATIVE, data: Array | None = None
-    ) -> Value:
+    def value(self, name: str, type: TensorType, role: Role = Role.NATIVE, data: Array | None = None) -> Value:
         """Add a value; its name must be new."""
         if name in self.values:
             raise ModelError(f"graph {self.name}: two tensors are named {name!r}")

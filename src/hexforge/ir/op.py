@@ -142,7 +142,7 @@ class Op:
         known = {p.name: p for p in self.params}
         unknown = [name for name in params if name not in known]
         if unknown:
-            has = ', '.join(known) or 'none'
+            has = ", ".join(known) or "none"
             raise ModelError(f"{self.name}: no parameter named {', '.join(unknown)}; it has {has}")
         missing = [p.name for p in self.params if p.required and p.name not in params]
         if missing:

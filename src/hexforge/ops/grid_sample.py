@@ -49,9 +49,7 @@ def _taps(call: Call, at: Array, size: int) -> list[tuple[Array, Array]]:
     else:
         floor = np.floor(at)
         found = [(floor, 1 - (at - floor)), (floor + 1, at - floor)]
-    return [
-        (np.clip(i, 0, size - 1).astype(np.intp), np.where((i >= 0) & (i <= size - 1), w, 0)) for i, w in found
-    ]
+    return [(np.clip(i, 0, size - 1).astype(np.intp), np.where((i >= 0) & (i <= size - 1), w, 0)) for i, w in found]
 
 
 def _grid_sample(call: Call, x: Array, grid: Array) -> Array:

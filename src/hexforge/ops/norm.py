@@ -107,9 +107,7 @@ def _infer_instance_norm(call: Call) -> tuple[TensorType, ...]:
     return _infer_channels(call)
 
 
-def _instance_norm(
-    call: Call, x: Array, weight: Array | None = None, bias: Array | None = None
-) -> Array:
+def _instance_norm(call: Call, x: Array, weight: Array | None = None, bias: Array | None = None) -> Array:
     spatial, channel = tuple(range(1, x.ndim - 1)), (x.ndim - 1,)
     axes = (spatial, channel, spatial + channel)[call["region"]]
     if call["mode"] == 1:

@@ -289,4 +289,3 @@ def _bad_encoding(node: Any) -> list[str]:
         worst = integers.min() if integers.min() < low else integers.max()
         faults.append(f"{where}: zero point {zero.name!r} is {worst}, outside {low} to {high} of {data.dtype.name}")
     return faults
-

@@ -10,6 +10,7 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.options import BACKENDS, ProviderOptions, did_you_mean
 
 BUILT: dict[str, str] = {
+    "htp": "hexforge.backends.htp.backend:HtpBackend",
     "cpu": "hexforge.backends.cpu.backend:CpuBackend",
 }
 """name -> "module:Class" of every backend that is built; the class is called with the ProviderOptions."""

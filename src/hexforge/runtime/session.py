@@ -201,7 +201,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             return super().get_provider_graph_assignment_info()  # type: ignore[no-any-return]
         if not self._config.record_ep_graph_assignment_info:
             key = "session.record_ep_graph_assignment_info"
-            raise CallError(f"session config key {key!r} must be \"1\" to retrieve graph assignment information")
+            raise CallError(f'session config key {key!r} must be "1" to retrieve graph assignment information')
         found = []
         for stage in self._plan.stages:
             nodes = tuple(AssignedNode(row.node, row.domain, row.op_type) for row in stage.rows)

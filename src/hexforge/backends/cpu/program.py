@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hexforge.errors import CallError
+from hexforge.backend import checked_feeds
 from hexforge.ir import Array, Graph, Value
 from hexforge.ops.evaluate import Evaluation
 
@@ -32,7 +32,8 @@ class CpuProgram:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
-        given = self._checked(feeds)
+        checked = checked_feeds(self.graph, feeds)
+        given = {v: checked[v.name] for v in self._inputs}
         environment: dict[Value, Array] = {**self._statics, **given}
         for (evaluation, inputs, outputs), frees in zip(self._steps, self._frees, strict=True):
             arrays = [None if v is None else environment[v] for v in inputs]
@@ -41,24 +42,6 @@ class CpuProgram:
                 environment.pop(value, None)
         taken = {id(a) for a in (*given.values(), *self._statics.values())}
         return {v.name: _own(environment[v], taken) for v in self._outputs}
-
-    def _checked(self, feeds: Mapping[str, Array]) -> dict[Value, Array]:
-        wrong = [f"{name!r} is not an input" for name in feeds if name not in {v.name for v in self._inputs}]
-        found: dict[Value, Array] = {}
-        for value in self._inputs:
-            if value.name not in feeds:
-                wrong.append(f"input {value.name!r} is missing")
-                continue
-            array = np.asarray(feeds[value.name])
-            if (array.dtype, array.shape) != (value.dtype.numpy, value.shape):
-                wrong.append(
-                    f"input {value.name!r} is {array.dtype.name}{list(array.shape)}, it must be {value.type}"
-                )
-            found[value] = array
-        if wrong:
-            names = ", ".join(v.name for v in self._inputs)
-            raise CallError(f"graph {self.graph.name!r}: {'; '.join(wrong)}; its inputs are {names or 'none'}")
-        return found
 
 
 def _prepared(graph: Graph) -> list[_Step]:

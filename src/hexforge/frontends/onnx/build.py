@@ -107,7 +107,9 @@ class Builder:
         operand = self.operand(unit, index)
         data = constant(operand.value)
         if data is None:
-            raise Refusal(f"{what or f'input {index}'} ({operand.value.name!r}) is computed at run time; make it constant")
+            raise Refusal(
+                f"{what or f'input {index}'} ({operand.value.name!r}) is computed at run time; make it constant"
+            )
         if operand.encoding is not None:
             return dequantize(data, self.type_of(operand), np.float32)
         return data
@@ -195,9 +197,7 @@ class Builder:
         self, op: str, inputs: Sequence[Value | None], outputs: Sequence[Value] | None = None, **params: ParamValue
     ) -> tuple[Value, ...]:
         """Write a node with several outputs (inferred types where `outputs` is None)."""
-        node = self.graph.node(
-            op, inputs, outputs, name=f"{self._stem}_{op}", source=self._source, **params
-        )
+        node = self.graph.node(op, inputs, outputs, name=f"{self._stem}_{op}", source=self._source, **params)
         return node.outputs
 
     def transpose(self, value: Value, perm: Iterable[int], out: Value | None = None) -> Value:

@@ -155,7 +155,6 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
         ready = [t for t in tensors if t is not None]
         return self._replaced(node, ready) if len(ready) == len(tensors) else None
 
-
     def _split(self, node: onnx_ir.Node) -> Any:
         """A Split in the sizes that were inferred: four opsets say them in four ways."""
         source, axis = node.inputs[0], node.attributes.get("axis")

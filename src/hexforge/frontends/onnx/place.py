@@ -56,9 +56,7 @@ def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> l
     return placements
 
 
-def _place(
-    unit: Unit, unsupported: Callable[[Node], str | None], encodings: dict[str, Encoding | None]
-) -> Placement:
+def _place(unit: Unit, unsupported: Callable[[Node], str | None], encodings: dict[str, Encoding | None]) -> Placement:
     graph = Graph(unit.target.name or "unit")
     builder = Builder(graph)
     border = {

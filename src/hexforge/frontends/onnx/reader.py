@@ -173,9 +173,7 @@ def _metadata(proto: onnx.ModelProto) -> Metadata:
     )
 
 
-def _fix_inputs(
-    model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
-) -> None:
+def _fix_inputs(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str) -> None:
     inputs = {v.name or "": v for v in model.graph.inputs}
     declared = {
         name: None if v.shape is None else tuple(d if isinstance(d, int) else d.value for d in v.shape)

@@ -210,9 +210,11 @@ def _check_graph(graph: Any, outer: frozenset[str], where: str) -> None:
     is_function = isinstance(graph, onnx.FunctionProto)
     inputs = list(graph.input) if is_function else [v.name for v in graph.input]
     outputs = list(graph.output) if is_function else [v.name for v in graph.output]
-    constants = [] if is_function else [
-        *(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)
-    ]
+    constants = (
+        []
+        if is_function
+        else [*(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)]
+    )
     for names, what in ((inputs, "input"), (outputs, "output"), (constants, "initializer")):
         if "" in names:
             raise ModelError(f"{where}: an {what} has no name")

@@ -227,9 +227,7 @@ def _write_layer_norm(b: Builder, u: Unit) -> None:
     x, weight, bias = b.input(u, 0), b.optional(u, 1), b.optional(u, 2)
     if bias is not None and weight is None:
         weight = b.static(np.ones(bias.shape, np.float32))
-    b.emit(
-        "LayerNorm", [x, weight, bias], b.output(u), axes=u.extra["axes"], epsilon=float(u.extra["epsilon"])
-    )
+    b.emit("LayerNorm", [x, weight, bias], b.output(u), axes=u.extra["axes"], epsilon=float(u.extra["epsilon"]))
 
 
 def _l2_norm(net: Net, norm: Unit) -> Unit | None:

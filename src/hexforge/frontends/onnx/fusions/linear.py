@@ -40,9 +40,7 @@ def _matmul_add(net: Net, matmul: Unit) -> Unit | None:
     whole = net.quantized(
         net.join("MatMulAdd", [matmul, add], [matmul.inputs[0], matmul.inputs[1], add.inputs[index]], add.outputs)
     )
-    if whole is None or any(
-        o is None or o.value.const_value is None for o in (whole.inputs[1], whole.inputs[2])
-    ):
+    if whole is None or any(o is None or o.value.const_value is None for o in (whole.inputs[1], whole.inputs[2])):
         return None  # a DQ of the weight that cannot be taken in: the product stays a MatMul
     return whole
 

@@ -234,5 +234,3 @@ def rotary_embedding_contrib(b: Builder, u: Unit) -> None:
         row = binary(b, "Add", offset, ranged(b, (1, length), 1))
         positions = b.emit("Tile", [row], multiples=(shape[0], 1)) if shape[0] > 1 else row
     embed(b, u, b.real(u, 2), b.real(u, 3), positions)
-
-

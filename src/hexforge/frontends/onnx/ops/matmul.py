@@ -137,5 +137,3 @@ def softmax(b: Builder, u: Unit) -> None:
     rows = int(np.prod(x.shape[:axis]))
     flat = b.reshape(x, (rows, x.type.size // max(rows, 1)))
     b.finish(u, b.emit(op, [flat], out.type.with_shape(flat.shape), axis=1))
-
-

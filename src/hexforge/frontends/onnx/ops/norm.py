@@ -46,9 +46,7 @@ def _column(b: Builder, vector: Value, rank: int) -> Value:
     return b.reshape(vector, (1, vector.type.size, *[1] * (rank - 2)))
 
 
-def _normalized(
-    b: Builder, x: Value, mean: Value, variance: Value, epsilon: float, scale: Value, bias: Value
-) -> Value:
+def _normalized(b: Builder, x: Value, mean: Value, variance: Value, epsilon: float, scale: Value, bias: Value) -> Value:
     centered = binary(b, "Subtract", x, cast(b, mean, x.dtype))
     factor = unary(b, "Rsqrt", binary(b, "Add", cast(b, variance, x.dtype), epsilon))
     factor = binary(b, "Multiply", factor, cast(b, scale, x.dtype))

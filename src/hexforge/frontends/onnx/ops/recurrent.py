@@ -146,7 +146,5 @@ def gru(b: Builder, u: Unit) -> None:
             return [*gates, _row(b, h, row)]
 
         linear = bool(b.attr(u, "linear_before_reset", 0))
-        results.append(
-            _sweep(b, "Gru", x, inputs, lengths, 0 if layout else 1, direction, linear_before_reset=linear)
-        )
+        results.append(_sweep(b, "Gru", x, inputs, lengths, 0 if layout else 1, direction, linear_before_reset=linear))
     _write(b, u, results, (0, 1), layout)

@@ -1,0 +1,39 @@
+"""The htp backend: what the NPU computes, by native kernels."""
+
+from __future__ import annotations
+
+import os
+
+from hexforge.backends.htp.lower import lower
+from hexforge.backends.htp.program import HtpProgram
+from hexforge.backends.htp.soc import find
+from hexforge.backends.htp.support import unsupported
+from hexforge.ir import Graph, Node
+from hexforge.ir.verify import verify
+from hexforge.options import ProviderOptions
+
+DEFAULT_ARCH = 73
+"""The architecture assumed where neither soc_model nor htp_arch is given."""
+
+
+class HtpBackend:
+    """Places, compiles and runs graphs as the Hexagon Tensor Processor does."""
+
+    name = "htp"
+
+    def __init__(self, options: ProviderOptions | None = None) -> None:
+        self.options = options if options is not None else ProviderOptions()
+        self.soc = find(self.options.soc_model[0]) if self.options.soc_model else None
+        asked = self.options.htp_arch[0] if self.options.htp_arch else 0
+        self.arch = self.soc.htp_arch if self.soc is not None else asked or DEFAULT_ARCH
+
+    def unsupported(self, node: Node) -> str | None:
+        """Why HTP refuses the node on this architecture, or None."""
+        return unsupported(node, self.arch)
+
+    def compile(self, graph: Graph) -> HtpProgram:
+        """Lower the graph to native steps; htp_graph_finalization_optimization_mode chooses how far to fuse."""
+        graph.sort()
+        verify(graph)
+        mode = int(self.options.htp_graph_finalization_optimization_mode)
+        return HtpProgram(graph, lower(graph, level=mode or 3), threads=os.cpu_count() or 1)

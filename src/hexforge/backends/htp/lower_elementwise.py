@@ -1,0 +1,108 @@
+"""Elementwise nodes with two dynamic operands, and the converts between float and fixed point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexforge.backends.htp.lowering import Lowering, lowers
+from hexforge.ir import Node, Value
+
+_OPERATION = {
+    "ElementWiseAdd": 0, "ElementWiseSubtract": 1, "ElementWiseMultiply": 2, "ElementWiseDivide": 3,
+    "ElementWiseMaximum": 4, "ElementWiseMinimum": 5,
+}  # fmt: skip
+
+
+def nest(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any] | None:
+    """The broadcast loop nest of two operands, axes merged; None where the innermost strides are not 0 or 1."""
+    rows: list[list[int]] = []  # size, stride of a, stride of b; innermost last
+    steps = []
+    for operand in (a, b):
+        padded = (1,) * (len(shape) - len(operand)) + operand
+        stride, strides = 1, []
+        for size in reversed(padded):
+            strides.append(0 if size == 1 else stride)
+            stride *= size
+        steps.append(strides[::-1])
+    for size, x, y in zip(shape, *steps, strict=True):
+        if size == 1:
+            continue
+        if rows and rows[-1][1] == x * size and rows[-1][2] == y * size:
+            rows[-1] = [rows[-1][0] * size, x, y]
+        else:
+            rows.append([size, x, y])
+    if not rows:
+        rows = [[1, 0, 0]]
+    if rows[-1][1] > 1 or rows[-1][2] > 1:
+        return None
+    dims, strides_a, strides_b = zip(*rows, strict=True)
+    return {"dims": dims, "strides_a": strides_a, "strides_b": strides_b}
+
+
+@lowers(*_OPERATION)
+def binary(lowering: Lowering, node: Node) -> bool:
+    """Add, subtract, multiply, divide, maximum, minimum of two broadcast tensors of one kind."""
+    a, b = node.inputs
+    out = node.outputs[0]
+    assert a is not None
+    assert b is not None
+    own, other, y = lowering.storage(a), lowering.storage(b), lowering.storage(out)
+    if not own.kind == other.kind == y.kind or y.kind == "raw" or out.type.size == 0:
+        return False
+    loops = nest(out.shape, a.shape, b.shape)
+    if loops is None:
+        return False
+    operation = _OPERATION[node.op.name]
+    if y.kind == "f32":
+        lowering.emit("binary_f32", [a, b], [out], operation=operation, half=1, **loops)
+        return True
+    scale_a, scale_b = own.scale / y.scale, other.scale / y.scale
+    if operation == 2:
+        scale_a = own.scale * other.scale / y.scale
+    elif operation == 3:
+        scale_a = own.scale / (other.scale * y.scale)
+    lowering.emit(
+        f"binary_{y.kind}", [a, b], [out], operation=operation, scale_a=scale_a, scale_b=scale_b,
+        zero_a=own.zero_point, zero_b=other.zero_point, **y.output(), **loops,
+    )  # fmt: skip
+    return True
+
+
+@lowers("Quantize", "Dequantize", "Cast")
+def convert(lowering: Lowering, node: Node) -> bool:
+    """Between float and fixed point, and between float types."""
+    x, out = node.inputs[0], node.outputs[0]
+    assert x is not None
+    own, y = lowering.storage(x), lowering.storage(out)
+    if own.kind == "f32" and y.fixed:
+        lowering.emit(f"quantize_{y.kind}", [x], [out], count=y.size, scale=_single(y.scale), **y.output())
+    elif own.fixed and y.kind == "f32":
+        middle = lowering.temp(y, out.name)
+        lowering.emit(
+            f"dequantize_{own.kind}", [x], [middle], count=y.size, scale=_single(own.scale), zero_point=own.zero_point
+        )
+        lowering.emit("round_half", [middle], [out], count=y.size)
+    elif own.kind == y.kind == "f32":
+        lowering.emit("round_half", [x], [out], count=y.size)
+    else:
+        return False
+    return True
+
+
+def _single(scale: float) -> float:
+    return float(np.float32(scale))
+
+
+def table(lowering: Lowering, source: Value, out: Value, entries: Any) -> None:
+    """A look-up of every element of `source`."""
+    own, y = lowering.storage(source), lowering.storage(out)
+    kind = f"table_{own.kind}" if own.kind == y.kind else f"table_{own.kind}_{y.kind}"
+    lowering.emit(kind, [source], [out], count=y.size, table=np.ascontiguousarray(entries))
+
+
+def has_table(lowering: Lowering, source: Value, out: Value) -> bool:
+    """True where a look-up from one kind of storage to the other exists."""
+    own, y = lowering.storage(source).kind, lowering.storage(out).kind
+    return own == y or (own, y) in (("u8", "s16"), ("s16", "u8"))

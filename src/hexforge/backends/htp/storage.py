@@ -1,0 +1,93 @@
+"""How the emulator stores tensors: 8-bit as uint8, 16-bit as int16, floats as float32 holding float16 values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hexforge.ir import Array, DType, ScaleOffset, TensorType
+from hexforge.ir.fixed_point import quantized_range
+
+Kind = Literal["u8", "s16", "f32", "raw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A tensor as the kernels see it. `shift` is added to the model's integers to get the stored ones."""
+
+    kind: Kind
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    scale: float = 0.0
+    zero_point: int = 0
+    low: int = 0
+    high: int = 0
+    shift: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stored tensor."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def fixed(self) -> bool:
+        """True for the two fixed-point kinds."""
+        return self.kind in ("u8", "s16")
+
+    def output(self) -> dict[str, Any]:
+        """The attributes of a step that say how its result is quantized."""
+        return {"zero_point": self.zero_point, "low": self.low, "high": self.high}
+
+
+_FIXED: dict[DType, tuple[Kind, Any, int]] = {
+    DType.UINT8: ("u8", np.uint8, 0),
+    DType.INT8: ("u8", np.uint8, 128),
+    DType.INT16: ("s16", np.int16, 0),
+    DType.UINT16: ("s16", np.int16, -32768),
+}
+
+
+def storage(type: TensorType) -> Storage:
+    """How a tensor of this type is stored."""
+    encoding = type.encoding
+    if isinstance(encoding, ScaleOffset):
+        kind, dtype, shift = _FIXED.get(type.dtype, ("raw", None, 0))
+        if kind != "raw":
+            low, high = (q + shift for q in quantized_range(type.dtype, encoding))
+            zero = shift - encoding.offset
+            return Storage(kind, np.dtype(dtype), type.shape, encoding.scale, zero, low, high, shift)
+    if encoding is None and type.dtype.is_float:
+        return Storage("f32", np.dtype(np.float32), type.shape)
+    return Storage("raw", type.dtype.numpy, type.shape)
+
+
+def stored(array: Array, type: TensorType) -> Array:
+    """The model's array as it is stored."""
+    own = storage(type)
+    if own.kind == "f32":
+        return half(np.asarray(array))
+    if own.shift:
+        return (array.astype(np.int32) + own.shift).astype(own.dtype)
+    return np.ascontiguousarray(array)
+
+
+def natural(array: Array, type: TensorType) -> Array:
+    """A stored array as the model's type has it."""
+    own = storage(type)
+    if own.shift:
+        return (array.astype(np.int32) - own.shift).astype(type.dtype.numpy)
+    return array.astype(type.dtype.numpy, copy=False)
+
+
+def half(array: Array) -> Array:
+    """float32 values rounded to float16."""
+    with np.errstate(over="ignore"):
+        return np.asarray(array).astype(np.float16).astype(np.float32)
