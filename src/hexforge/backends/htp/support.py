@@ -66,5 +66,6 @@ def _weights(node: Node, arch: int) -> str | None:
     ):
         return f"int16 weights {weight.name!r} per channel need v73, this is v{arch}; use one scale"
     if weight.dtype is DType.INT16 and weight.data is not None and int(weight.data.max(initial=0)) > 0x7F7F:
-        return f"int16 weights {weight.name!r} go up to {int(weight.data.max())}, HTP takes -0x8000 to 0x7F7F; rescale them"
+        most = int(weight.data.max())
+        return f"int16 weights {weight.name!r} go up to {most}, HTP takes -0x8000 to 0x7F7F; rescale them"
     return None

@@ -14,7 +14,7 @@ from hexforge.ir import Array, DType, Encoding, Graph, ParamValue, Role, TensorT
 from hexforge.ir.fixed_point import dequantize, fault, permuted_type, quantized_range
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818 - an answer, not an error
     """A translator's word that the unit cannot become QNN ops: the reason, and what would work."""
 
 
