@@ -38,6 +38,7 @@ struct ConvArgs {
   std::int64_t run = 0;           // values of a run
   std::int64_t steps = 0;         // k-steps of a run: four (8-bit) or two (16-bit) values each, the last zero-weighted
   std::int64_t weight_stride = 0; // depthwise: channels padded to a vector
+  bool pointwise = false;         // output pixel i reads input pixel i alone
   bool row_taps = false;          // a run is a kernel row, else one kernel position
   std::int64_t flush = 0;         // 16-bit: k-steps after which int32 accumulators are emptied into float64; 0: never
   std::int32_t weight_offset = 0; // (weight zero point - 128 for uint8): needs the sum of inputs where not zero
@@ -60,7 +61,7 @@ constexpr int kMostRows = 14;  // pixels of the tallest tile
 using ConvKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
                             std::int64_t block_end, const Scratch&);
 
-// One multiplication per channel and tap: weights are int16 (or float) [taps][channels].
+// One multiplication per channel and tap: weights are int32 (or float) [taps][channels].
 using DepthwiseKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
 struct ConvKernels {

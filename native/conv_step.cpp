@@ -46,6 +46,8 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   const std::int64_t positions = a.kernel[0] * a.kernel[1] * a.kernel[2];
   a.taps = a.row_taps ? a.kernel[0] * a.kernel[1] : positions;
   a.run = a.row_taps ? a.kernel[2] * a.channels : a.channels;
+  a.pointwise = positions == 1 && std::equal(a.in, a.in + 3, a.out) && std::all_of(a.stride, a.stride + 3, [](auto s) { return s == 1; }) &&
+                std::all_of(a.pad, a.pad + 3, [](auto p) { return p == 0; });
   const std::int64_t values = 32 / bits;
   a.steps = (a.run + values - 1) / values;
   a.flush = at.integer("flush", 0);
@@ -88,7 +90,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   std::int64_t weight_bytes = 0;
   if (Depthwise) {
     a.weight_stride = padded;
-    weight_bytes = a.taps * padded * (Bits == 32 ? 4 : 2);
+    weight_bytes = a.taps * padded * 4;
   } else {
     weight_bytes = a.taps * a.steps * padded * 4;
   }

@@ -65,7 +65,13 @@ class Locator {
         }
       }
     }
-    if (++ow_ == a_.out[2]) {
+    skip(1);
+  }
+
+  // Past `count` pixels, at most to the end of the row.
+  void skip(std::int64_t count) {
+    ow_ += count;
+    if (ow_ == a_.out[2]) {
       ow_ = 0;
       if (++oh_ == a_.out[1]) {
         oh_ = 0;
@@ -90,8 +96,9 @@ inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
 
 // MR pixels times NR vectors of output channels. The accumulators live in registers between two spills to `sums`:
 // loops over them have constant bounds and no branches, or GCC keeps them in memory.
-template <class V, int Bits, int MR, int NR>
-inline void run_tile(const ConvArgs& a, const char* const* rows, std::int64_t taps, const char* weights,
+// Whole: every pixel and channel is stored, without correction, straight from the registers.
+template <class V, int Bits, int MR, int NR, bool Whole>
+[[gnu::noinline]] void run_tile(const ConvArgs& a, const char* const* rows, std::int64_t taps, const char* weights,
                      std::int64_t block, std::int64_t pixel, const std::int32_t* corrections, int count) {
   alignas(64) std::int32_t sums[MR][NR * kLane];
   alignas(64) double wide[Bits == 16 ? MR : 1][Bits == 16 ? NR * kLane : 1];
@@ -136,12 +143,23 @@ inline void run_tile(const ConvArgs& a, const char* const* rows, std::int64_t ta
       }
     } while (c < a.steps);
   }
+  const std::int64_t channel = block * kBlock;
+  const std::int64_t lanes = std::min<std::int64_t>(NR * kLane, a.out_channels - channel);
+  if constexpr (Whole) {
+    std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
+#pragma GCC unroll 4
+    for (int j = 0; j < NR; ++j) {
+      const typename V::Requantize requantize(a, channel + j * kLane);
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i) requantize(acc[i][j], row + i * a.y_stride + j * kLane);
+    }
+    if (a.table) V::look_up(row, MR, a.y_stride, NR * kLane, a.table);
+    return;
+  }
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < NR; ++j) V::spill(&sums[i][j * kLane], acc[i][j]);
-  const std::int64_t channel = block * kBlock;
-  const std::int64_t lanes = std::min<std::int64_t>(NR * kLane, a.out_channels - channel);
   for (int i = 0; i < count; ++i) {
     if constexpr (Bits == 8) {
       V::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0,
@@ -167,9 +185,15 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
   const char** rows = scratch.rows;
   Locator<Bits> locator(a, begin, scratch.copies);
   std::int32_t corrections[MR] = {};
+  const bool whole = !a.weight_offset && a.out_channels - block * kBlock >= NR * kLane;
   for (std::int64_t pixel = begin; pixel < end; pixel += MR) {
     const int count = static_cast<int>(std::min<std::int64_t>(MR, end - pixel));
-    for (int i = 0; i < count; ++i) locator.next(rows + i * a.taps, i);
+    if (a.pointwise) {
+      const char* x = static_cast<const char*>(a.x) + pixel * a.x_stride * (Bits / 8);
+      for (int i = 0; i < count; ++i) rows[i] = x + i * a.x_stride * (Bits / 8);
+    } else {
+      for (int i = 0; i < count; ++i) locator.next(rows + i * a.taps, i);
+    }
     for (std::int64_t i = count * a.taps; i < MR * a.taps; ++i) rows[i] = rows[i % a.taps];  // not stored
     if (Bits == 8 && a.weight_offset) {
       for (int i = 0; i < count; ++i) {
@@ -178,7 +202,12 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
         corrections[i] = sum;
       }
     }
-    run_tile<V, Bits, MR, NR>(a, rows, a.taps, weights, block, pixel, a.weight_offset ? corrections : nullptr, count);
+    if (Bits == 8 && V::kStoresRegisters && whole && count == MR) {
+      run_tile<V, Bits, MR, NR, Bits == 8 && V::kStoresRegisters>(a, rows, a.taps, weights, block, pixel, nullptr, MR);
+    } else {
+      run_tile<V, Bits, MR, NR, false>(a, rows, a.taps, weights, block, pixel, a.weight_offset ? corrections : nullptr,
+                                       count);
+    }
   }
 }
 
@@ -199,40 +228,83 @@ void run_conv(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int6
   }
 }
 
-// Depthwise: every channel by itself, kBlock channels at a time.
+// Depthwise: every channel by itself. Weights are int32 (float for float) [taps][channels padded to a block].
+template <class V, int Bits>
+inline void store_depthwise(const ConvArgs& a, typename V::Acc acc, std::int64_t pixel, std::int64_t channel, int lanes) {
+  alignas(64) std::int32_t sums[kLane];
+  V::spill(sums, acc);
+  if constexpr (Bits == 8) {
+    V::store_u8(sums, a, channel, 0, static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel, lanes);
+  } else if constexpr (Bits == 32) {
+    V::store_f32(reinterpret_cast<const float*>(sums), a, channel,
+                 static_cast<float*>(a.y) + pixel * a.y_stride + channel, lanes);
+  } else {
+    alignas(64) double wide[kLane];
+    widen(sums, wide, kLane, false);
+    V::store_s16(wide, a, channel, static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel, lanes);
+  }
+}
+
 template <class V, int Bits>
 void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, const Scratch& scratch) {
   constexpr std::int64_t kElement = Bits / 8;
+  constexpr int kPixels = 4;
   const char** rows = scratch.rows;
-  alignas(64) std::int32_t sums[kBlock];
-  alignas(64) double wide[kBlock];
-  Locator<Bits> locator(a, begin, nullptr);
   const char* weights = static_cast<const char*>(a.weights);
-  constexpr std::int64_t kWeight = Bits == 32 ? 4 : 2;
-  for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+  const std::int64_t vectors = (a.out_channels + kLane - 1) / kLane;
+  const std::int64_t advance = a.stride[2] * a.x_stride * kElement;  // of the taps, from one output pixel to the next
+  Locator<Bits> locator(a, begin, nullptr);
+  std::int64_t pixel = begin;
+  while (pixel < end) {
+    // A run of pixels of one output row whose taps are all inside sideways moves its taps by a constant step.
+    const std::int64_t column = pixel % a.out[2];
+    const std::int64_t left = column * a.stride[2] - a.pad[2];
+    const std::int64_t reach = (a.kernel[2] - 1) * a.dilation[2];
+    std::int64_t run = 1;
+    if (left >= 0 && left + reach < a.in[2]) {
+      run = std::min((a.in[2] - 1 - reach - left) / a.stride[2] + 1, a.out[2] - column);
+      run = std::min(run, end - pixel);
+    }
     locator.next(rows, 0);
-    for (std::int64_t channel = 0; channel < a.out_channels; channel += kBlock) {
-      const std::int64_t lanes = std::min<std::int64_t>(kBlock, a.out_channels - channel);
-      const std::int64_t vectors = (lanes + kLane - 1) / kLane;
-      for (std::int64_t j = 0; j < vectors; ++j) {
-        const std::int64_t at = channel + j * kLane;
-        const int rest = static_cast<int>(std::min<std::int64_t>(kLane, a.out_channels - at));
+    for (std::int64_t v = 0; v < vectors; ++v) {
+      const std::int64_t channel = v * kLane;
+      const int lanes = static_cast<int>(std::min<std::int64_t>(kLane, a.out_channels - channel));
+      const bool direct = Bits == 8 && V::kStoresRegisters && lanes == kLane;
+      const typename V::Requantize requantize(a, channel);
+      std::uint8_t* bytes = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
+      std::int64_t i = 0;
+      for (; i + kPixels <= run; i += kPixels) {
+        typename V::Acc acc[kPixels];
+#pragma GCC unroll 4
+        for (int p = 0; p < kPixels; ++p) acc[p] = V::zero();
+        for (std::int64_t t = 0; t < a.taps; ++t) {
+          const char* w = weights + (t * a.weight_stride + channel) * 4;
+          const bool padding = rows[t] == a.pad_row;
+          const char* x = rows[t] + channel * kElement + (padding ? 0 : i * advance);
+          const std::int64_t step = padding ? 0 : advance;
+#pragma GCC unroll 4
+          for (int p = 0; p < kPixels; ++p) V::template multiply_add<Bits>(acc[p], x + p * step, w, lanes);
+        }
+        if (direct) {
+#pragma GCC unroll 4
+          for (int p = 0; p < kPixels; ++p) requantize(acc[p], bytes + (i + p) * a.y_stride);
+          if (a.table) V::look_up(bytes + i * a.y_stride, kPixels, a.y_stride, kLane, a.table);
+        } else {
+#pragma GCC unroll 4
+          for (int p = 0; p < kPixels; ++p) store_depthwise<V, Bits>(a, acc[p], pixel + i + p, channel, lanes);
+        }
+      }
+      for (; i < run; ++i) {
         auto acc = V::zero();
         for (std::int64_t t = 0; t < a.taps; ++t) {
-          V::template multiply_add<Bits>(acc, rows[t] + at * kElement, weights + (t * a.weight_stride + at) * kWeight, rest);
+          const char* x = rows[t] + channel * kElement + (rows[t] == a.pad_row ? 0 : i * advance);
+          V::template multiply_add<Bits>(acc, x, weights + (t * a.weight_stride + channel) * 4, lanes);
         }
-        V::spill(sums + j * kLane, acc);
-      }
-      if constexpr (Bits == 8) {
-        V::store_u8(sums, a, channel, 0, static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel, lanes);
-      } else if constexpr (Bits == 32) {
-        V::store_f32(reinterpret_cast<const float*>(sums), a, channel,
-                     static_cast<float*>(a.y) + pixel * a.y_stride + channel, lanes);
-      } else {
-        widen(sums, wide, static_cast<int>(vectors * kLane), false);
-        V::store_s16(wide, a, channel, static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel, lanes);
+        store_depthwise<V, Bits>(a, acc, pixel + i, channel, lanes);
       }
     }
+    locator.skip(run - 1);
+    pixel += run;
   }
 }
 

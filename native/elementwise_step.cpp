@@ -1,4 +1,6 @@
 // Steps "binary_*", "table_*", "quantize_*", "dequantize_*", "round_half".
+#include <algorithm>
+
 #include "loops.h"
 #include "parallel.h"
 #include "program.h"
@@ -104,8 +106,38 @@ Binary operation(const Attributes& at) {
   return static_cast<Binary>(op);
 }
 
+// Rows of one short operand that every row reads again (a channel vector, say): it is repeated in a buffer, so that
+// many rows are one long one.
+template <class T, class Row>
+Run repeated_run(const Nest& n, bool swapped, Row row) {
+  const std::int64_t rows_at_once = std::max<std::int64_t>(1, 4096 / n.inner);
+  return [=](const Operands& o) {
+    const T* vector = o.in<T>(swapped ? 0 : 1);
+    const T* dense = o.in<T>(swapped ? 1 : 0);
+    std::vector<T> buffer(static_cast<std::size_t>(rows_at_once * n.inner));
+    for (std::int64_t r = 0; r < rows_at_once; ++r) std::copy(vector, vector + n.inner, buffer.begin() + r * n.inner);
+    const std::int64_t groups = (n.rows + rows_at_once - 1) / rows_at_once;
+    parallel_for(o.threads(), groups, 4, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t g = begin; g < end; ++g) {
+        const std::int64_t first = g * rows_at_once * n.inner;
+        const std::int64_t count = std::min(rows_at_once * n.inner, n.rows * n.inner - first);
+        if (swapped) {
+          row(buffer.data(), 1, dense + first, 1, o.out<T>() + first, count);
+        } else {
+          row(dense + first, 1, buffer.data(), 1, o.out<T>() + first, count);
+        }
+      }
+    });
+  };
+}
+
 template <class T, class Row>
 Run binary_run(const Nest& n, Row row) {
+  if (n.dims.size() == 2 && n.inner < 2048) {
+    const bool dense_a = n.a[0] == n.inner && n.a[1] == 1, dense_b = n.b[0] == n.inner && n.b[1] == 1;
+    if (dense_a && n.b[0] == 0 && n.b[1] == 1) return repeated_run<T>(n, false, row);
+    if (dense_b && n.a[0] == 0 && n.a[1] == 1) return repeated_run<T>(n, true, row);
+  }
   return [=](const Operands& o) {
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain / n.inner);
     parallel_for(o.threads(), n.rows, grain, [&](std::int64_t begin, std::int64_t end) {

@@ -1,10 +1,12 @@
 // Python bindings of hexforge._native.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <stdexcept>
 
 #include "kernels.h"
+#include "peak.h"
 
 namespace nb = nanobind;
 
@@ -44,5 +46,13 @@ NB_MODULE(_native, module) {
              nb::arg("out"), nb::arg("zero_point"), nb::arg("low"), nb::arg("high"), doc);
   module.def("requantize", &requantize_into<std::int16_t>, nb::arg("accumulators"), nb::arg("multipliers"),
              nb::arg("out"), nb::arg("zero_point"), nb::arg("low"), nb::arg("high"), doc);
+  module.def(
+      "peak_macs",
+      [](const std::string& kind) {
+        nb::gil_scoped_release release;
+        return hexforge::peak_macs(kind);
+      },
+      nb::arg("kind"),
+      "Multiply-accumulates per second of a loop that only touches registers, for u8, s16 or f32: the kernels' floor.");
   hexforge::bind_program(module);
 }

@@ -61,8 +61,8 @@ struct Avx2 : Portable {
       }
       const auto product = [&](int half) {
         const __m256i wide_x = _mm256_cvtepi16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(xs + half)));
-        const __m256i wide_w = _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w + 2 * half)));
-        return _mm256_mullo_epi32(wide_x, wide_w);
+        const __m256i wide_w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 4 * half));
+        return _mm256_madd_epi16(wide_x, wide_w);
       };
       acc.low = _mm256_add_epi32(acc.low, product(0));
       acc.high = _mm256_add_epi32(acc.high, product(8));

@@ -43,24 +43,44 @@ struct Avx512 {
       __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
     }
   }
-  // acc += x * w, lane by lane, for one tap of a depthwise convolution.
+  // acc += x * w, lane by lane, for one tap of a depthwise convolution; w holds 16-bit weights in 32-bit lanes.
   template <int Bits>
   static void multiply_add(Acc& acc, const char* x, const char* w, int lanes) {
     const __mmask16 mask = static_cast<__mmask16>((1u << lanes) - 1);
     if constexpr (Bits == 32) {
-      acc = _mm512_castps_si512(_mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, x), _mm512_loadu_ps(w), _mm512_castsi512_ps(acc)));
-      return;
-    }
-    const __m512i wide_w = _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w)));
-    __m512i wide_x;
-    if constexpr (Bits == 8) {
-      wide_x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, x));
+      acc = _mm512_castps_si512(
+          _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, x), _mm512_loadu_ps(w), _mm512_castsi512_ps(acc)));
     } else {
-      wide_x = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, x));
+      __m512i wide_x;
+      if constexpr (Bits == 8) {
+        wide_x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, x));
+      } else {
+        wide_x = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, x));
+      }
+      // Only the lower halves count: the weights' upper halves are zero.
+      const __m512i wide_w = _mm512_loadu_si512(w);
+      __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(wide_x), "v"(wide_w));
     }
-    // The products fit 16 x 16 bits; the upper halves hold sign bits whose product must not count.
-    acc = _mm512_add_epi32(acc, _mm512_madd_epi16(wide_x, _mm512_and_si512(wide_w, _mm512_set1_epi32(0xffff))));
   }
+  static constexpr bool kStoresRegisters = true;
+  // Sums of 16 channels to bytes, straight from the register.
+  struct Requantize {
+    __m512i bias, zero;
+    __m512 multiplier, low, high;
+    Requantize(const ConvArgs& a, std::int64_t channel)
+        : bias(a.bias32 ? _mm512_loadu_si512(a.bias32 + channel) : _mm512_setzero_si512()),
+          zero(_mm512_set1_epi32(a.zero_point)),
+          multiplier(a.multiplier32 ? _mm512_loadu_ps(a.multiplier32 + channel) : _mm512_setzero_ps()),
+          low(_mm512_set1_ps(static_cast<float>(a.low - a.zero_point))),
+          high(_mm512_set1_ps(static_cast<float>(a.high - a.zero_point))) {}
+    void operator()(Acc acc, std::uint8_t* out) const {
+      __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(acc, bias)), multiplier);
+      f = _mm512_min_ps(_mm512_max_ps(f, low), high);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                       _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(f), zero)));
+    }
+  };
+
   static void spill(std::int32_t* p, Acc acc) { _mm512_store_si512(p, acc); }
 
   static void store_u8(const std::int32_t* sums, const ConvArgs& a, std::int64_t channel, std::int32_t correction,
@@ -77,13 +97,19 @@ struct Avx512 {
       const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
       _mm512_mask_cvtepi32_storeu_epi8(row + j, mask, q);
     }
-    if (a.table) {
-      const __mmask64 mask = lanes >= kBlock ? ~0ull : (1ull << lanes) - 1;
+    if (a.table) look_up(row, 1, 0, lanes, a.table);
+  }
+
+  // 256-entry table applied to `rows` rows of at most 64 bytes: two permutes of 128 entries and a blend on the top bit.
+  static void look_up(std::uint8_t* row, int rows, std::int64_t stride, std::int64_t lanes, const std::uint8_t* table) {
+    const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64),
+                  t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+    const __mmask64 mask = lanes >= kBlock ? ~0ull : (1ull << lanes) - 1;
+    for (int i = 0; i < rows; ++i, row += stride) {
       const __m512i q = _mm512_maskz_loadu_epi8(mask, row);
-      const __m512i lower = _mm512_permutex2var_epi8(_mm512_loadu_si512(a.table), q, _mm512_loadu_si512(a.table + 64));
-      const __m512i upper =
-          _mm512_permutex2var_epi8(_mm512_loadu_si512(a.table + 128), q, _mm512_loadu_si512(a.table + 192));
-      _mm512_mask_storeu_epi8(row, mask, _mm512_mask_blend_epi8(_mm512_movepi8_mask(q), lower, upper));
+      _mm512_mask_storeu_epi8(row, mask,
+                              _mm512_mask_blend_epi8(_mm512_movepi8_mask(q), _mm512_permutex2var_epi8(t0, q, t1),
+                                                     _mm512_permutex2var_epi8(t2, q, t3)));
     }
   }
 

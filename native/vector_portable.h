@@ -16,6 +16,16 @@ struct Portable {
   };
   using Weights = const char*;
   static constexpr int kRows1 = 4, kRows2 = 2, kRows3 = 1, kRows4 = 1;
+  static constexpr bool kStoresRegisters = false;
+  struct Requantize {
+    Requantize(const ConvArgs&, std::int64_t) {}
+    template <class Sums>
+    void operator()(const Sums&, std::uint8_t*) const {}  // never called: kStoresRegisters is false
+  };
+  static void look_up(std::uint8_t* row, int rows, std::int64_t stride, std::int64_t lanes, const std::uint8_t* table) {
+    for (int i = 0; i < rows; ++i, row += stride)
+      for (std::int64_t j = 0; j < lanes; ++j) row[j] = table[row[j]];
+  }
 
   static Acc zero() { return {}; }
   static Weights load(const char* p) { return p; }
@@ -56,14 +66,15 @@ struct Portable {
         sum = __builtin_fmaf(xs, ws, sum);
         std::memcpy(&acc.lane[lane], &sum, 4);
       } else {
-        std::int16_t value, weight;
-        std::memcpy(&weight, w + 2 * lane, 2);
+        std::int16_t value;
+        std::int32_t weight;
+        std::memcpy(&weight, w + 4 * lane, 4);
         if constexpr (Bits == 8) {
           value = static_cast<std::uint8_t>(x[lane]);
         } else {
           std::memcpy(&value, x + 2 * lane, 2);
         }
-        acc.lane[lane] += value * weight;
+        acc.lane[lane] += value * static_cast<std::int16_t>(weight);
       }
     }
   }

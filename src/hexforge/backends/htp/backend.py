@@ -21,8 +21,9 @@ class HtpBackend:
 
     name = "htp"
 
-    def __init__(self, options: ProviderOptions | None = None) -> None:
+    def __init__(self, options: ProviderOptions | None = None, threads: int = 0) -> None:
         self.options = options if options is not None else ProviderOptions()
+        self.threads = threads or _processors()
         self.soc = find(self.options.soc_model[0]) if self.options.soc_model else None
         asked = self.options.htp_arch[0] if self.options.htp_arch else 0
         self.arch = self.soc.htp_arch if self.soc is not None else asked or DEFAULT_ARCH
@@ -36,4 +37,9 @@ class HtpBackend:
         graph.sort()
         verify(graph)
         mode = int(self.options.htp_graph_finalization_optimization_mode)
-        return HtpProgram(graph, lower(graph, level=mode or 3), threads=os.cpu_count() or 1)
+        return HtpProgram(graph, lower(graph, level=mode or 3), threads=self.threads)
+
+
+def _processors() -> int:
+    """Processors this process may use, which a container or taskset can make fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -170,8 +170,8 @@ def _conv(
     if depthwise:
         lanes = -(-whole // BLOCK) * BLOCK
         rows = weights.values.reshape(-1, whole)
-        packed = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int16)
-        packed[:, :whole] = rows
+        packed = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
+        packed[:, :whole] = rows if bits == 32 else rows & 0xFFFF
         attributes |= {"channels": whole, "out_channels": whole, "weights": packed, "pad_row": _row(own, bits, lanes)}
         if bits != 32 and np.abs(rows).sum(0).max(initial=0) * 65536 >= 2**31:
             return False

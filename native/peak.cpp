@@ -1,0 +1,112 @@
+#include "peak.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+
+#include "level.h"
+
+namespace hexforge {
+namespace {
+
+// Runs `turns` turns of a loop and returns how many multiply-accumulates that was.
+using Burst = double (*)(std::int64_t turns);
+
+#if defined(__x86_64__)
+
+// Twelve independent accumulators hide the latency of the instruction on every CPU that has it.
+#define HEXFORGE_TWELVE(op, r)                                                                                \
+  op(r, 0) op(r, 1) op(r, 2) op(r, 3) op(r, 4) op(r, 5) op(r, 6) op(r, 7) op(r, 8) op(r, 9) op(r, 10) op(r, 11)
+#define HEXFORGE_CLOBBERS                                                                                     \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", \
+      "xmm14", "cc"
+#define HEXFORGE_CLEAR(r, i) "vpxor %%xmm" #i ", %%xmm" #i ", %%xmm" #i "\n"
+#define HEXFORGE_BUSD(r, i) "vpdpbusd %%" r "12, %%" r "13, %%" r #i "\n"
+#define HEXFORGE_WSSD(r, i) "vpdpwssd %%" r "12, %%" r "13, %%" r #i "\n"
+#define HEXFORGE_FMA(r, i) "vfmadd231ps %%" r "12, %%" r "13, %%" r #i "\n"
+#define HEXFORGE_ADDD(r, i) "vpmaddwd %%" r "12, %%" r "13, %%" r "14\nvpaddd %%" r "14, %%" r #i ", %%" r #i "\n"
+// The data is 0.4 in every float and some value in every integer: zeros would draw less power than real work does.
+#define HEXFORGE_LOOP(op, r)                                                                                  \
+  const float value = 0.4f;                                                                                   \
+  asm volatile("vbroadcastss %1, %%" r "12\n"                                                                 \
+               "vbroadcastss %1, %%" r "13\n" HEXFORGE_TWELVE(HEXFORGE_CLEAR, r) ".p2align 5\n1:\n"           \
+               HEXFORGE_TWELVE(op, r) "dec %0\njnz 1b\nvzeroupper\n"                                          \
+               : "+r"(turns)                                                                                  \
+               : "m"(value)                                                                                   \
+               : HEXFORGE_CLOBBERS)
+
+__attribute__((target("avx512f,avx512vnni"))) double u8_avx512(std::int64_t turns) {
+  const double macs = 12.0 * 64 * static_cast<double>(turns);
+  HEXFORGE_LOOP(HEXFORGE_BUSD, "zmm");
+  return macs;
+}
+__attribute__((target("avx512f,avx512vnni"))) double s16_avx512(std::int64_t turns) {
+  const double macs = 12.0 * 32 * static_cast<double>(turns);
+  HEXFORGE_LOOP(HEXFORGE_WSSD, "zmm");
+  return macs;
+}
+__attribute__((target("avx512f"))) double f32_avx512(std::int64_t turns) {
+  const double macs = 12.0 * 16 * static_cast<double>(turns);
+  HEXFORGE_LOOP(HEXFORGE_FMA, "zmm");
+  return macs;
+}
+// Bytes are widened first: the byte multiply of AVX2 saturates.
+__attribute__((target("avx2"))) double s16_avx2(std::int64_t turns) {
+  const double macs = 12.0 * 16 * static_cast<double>(turns);
+  HEXFORGE_LOOP(HEXFORGE_ADDD, "ymm");
+  return macs;
+}
+__attribute__((target("avx2,fma"))) double f32_avx2(std::int64_t turns) {
+  const double macs = 12.0 * 8 * static_cast<double>(turns);
+  HEXFORGE_LOOP(HEXFORGE_FMA, "ymm");
+  return macs;
+}
+
+#endif
+
+// Portable code: what the compiler makes of sums the size of a few registers.
+template <class T>
+double portable(std::int64_t turns) {
+  constexpr int kLanes = 32;
+  T sums[kLanes] = {};
+  volatile T source = T(3);
+  const T x = source, y = source;
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    for (T& sum : sums) sum = sum + x * y;
+    asm volatile("" : : "r"(sums) : "memory");  // else the loop is a single multiplication
+  }
+  return static_cast<double>(kLanes) * static_cast<double>(turns);
+}
+
+Burst burst_for(const std::string& kind) {
+  const bool real = kind == "f32";
+  if (!real && kind != "u8" && kind != "s16") throw std::invalid_argument("no multiply-accumulate is named " + kind);
+#if defined(__x86_64__)
+  if (current_level() == Level::avx512) return real ? f32_avx512 : kind == "u8" ? u8_avx512 : s16_avx512;
+  if (current_level() == Level::avx2) return real ? f32_avx2 : s16_avx2;
+#endif
+  return real ? portable<float> : portable<std::uint32_t>;
+}
+
+double seconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+double peak_macs(const std::string& kind) {
+  const Burst burst = burst_for(kind);
+  double best = 0;
+  for (int i = 0; i < 8; ++i) {  // about 1 ms each: the best is the one that nothing disturbed
+    const double start = seconds();
+    const double macs = burst(200000);
+    best = std::max(best, macs / (seconds() - start));
+  }
+  return best;
+}
+
+}  // namespace hexforge
