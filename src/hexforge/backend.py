@@ -37,9 +37,13 @@ class Backend(Protocol):
 
 
 class BackendFactory(Protocol):
-    """What the registry's "module:Class" names: makes a backend for a set of options."""
+    """What the registry's "module:Class" names: makes a backend for a set of options.
 
-    def __call__(self, options: ProviderOptions) -> Backend: ...
+    `threads` is how many threads one run may use, 0 for as many as the process has processors; a backend that leaves
+    that to the libraries it calls may ignore it.
+    """
+
+    def __call__(self, options: ProviderOptions, threads: int = 0) -> Backend: ...
 
 
 def checked_feeds(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:

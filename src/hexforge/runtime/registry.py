@@ -16,9 +16,9 @@ BUILT: dict[str, str] = {
 """name -> "module:Class" of every backend that is built; the class is called with the ProviderOptions."""
 
 
-def backend(options: ProviderOptions) -> Backend:
-    """The backend that the options name."""
-    return factory(options.backend)(options)
+def backend(options: ProviderOptions, threads: int = 0) -> Backend:
+    """The backend that the options name; 0 threads: as many as the process has processors."""
+    return factory(options.backend)(options, threads)
 
 
 def factory(name: str) -> BackendFactory:

@@ -119,7 +119,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._lock = threading.Lock()
         entries, options = _parse(self._sess_options, asked)
         self._config = entries.config
-        backend = registry.backend(options)
+        backend = registry.backend(options, self._sess_options.intra_op_num_threads)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
         self._trace = Trace(prefix) if self._sess_options.enable_profiling else None
         with self._span("Session", "session_initialization"):

@@ -17,8 +17,8 @@ class CpuBackend:
 
     name = "cpu"
 
-    def __init__(self, options: ProviderOptions | None = None) -> None:
-        self.options = options
+    def __init__(self, options: ProviderOptions | None = None, threads: int = 0) -> None:
+        self.options = options  # the threads are numpy's and its BLAS's own
 
     def unsupported(self, node: Node) -> str | None:
         """None: what the op table defines, this backend runs."""
