@@ -1,4 +1,4 @@
-"""Print the conformance table: `python -m benchmarks.conformance [--op Conv] [--json] [--write-readme]`."""
+"""Print the conformance table: `python -m benchmarks.conformance [--backend htp] [--op Conv] [--json]`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def markdown(verdicts: list[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def write_readme(table: str) -> None:
-    """Put the table between the README's markers."""
+def write_readme(table: str, backend: str) -> None:
+    """Put the table between the README's markers for the backend."""
     text = README.read_text(encoding="utf-8")
-    pattern = r"(<!-- conformance -->\n).*?(<!-- /conformance -->)"
+    mark = "conformance" if backend == "cpu" else f"conformance {backend}"
+    pattern = rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)"
     README.write_text(re.sub(pattern, lambda m: f"{m[1]}{table}\n{m[2]}", text, flags=re.DOTALL), encoding="utf-8")
 
 
@@ -38,6 +39,7 @@ def main() -> int:
     """Run the cases asked for; exit code 1 where one is wrong or crashed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--soc", default="", help="chip name or number, as in the option soc_model")
     parser.add_argument("--op", action="append", help="only cases with this op type")
     parser.add_argument("--case", action="append", help="only the case of this name")
     parser.add_argument("--json", action="store_true", help="one object for each case")
@@ -49,7 +51,7 @@ def main() -> int:
         if (not arguments.op or c.ops & set(arguments.op)) and (not arguments.case or c.name in arguments.case)
     ]
     progress = track(wanted, "running cases", console=Console(stderr=True), disable=not sys.stderr.isatty())
-    verdicts = [judge(case, arguments.backend) for case in progress]
+    verdicts = [judge(case, arguments.backend, arguments.soc) for case in progress]
     if arguments.json:
         print(json.dumps([{"case": v.case.name, "outcome": v.outcome, "reason": v.reason} for v in verdicts], indent=1))
     else:
@@ -60,9 +62,12 @@ def main() -> int:
         foreign = sorted({v.case.foreign_types for v in verdicts if v.outcome == REFUSED and not v.case.qnn_types})
         if foreign:
             print(f"refused for tensor types QNN does not have: {', '.join(foreign)}")
+        rounded = [v.case.name for v in verdicts if v.rounded]
+        if rounded:
+            print(f"right for their inputs as float16 holds them ({len(rounded)}): {', '.join(rounded)}")
         print(f"\n{markdown(verdicts)}")
     if arguments.write_readme:
-        write_readme(markdown(verdicts))
+        write_readme(markdown(verdicts), arguments.backend)
     return int(any(v.outcome in (WRONG, CRASHED) for v in verdicts) or not any(v.outcome == RIGHT for v in verdicts))
 
 
