@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hexforge.backends.htp.lower import lower
+from hexforge.backends.htp.pipeline import compile_graph
 from hexforge.backends.htp.program import HtpProgram
 from hexforge.backends.htp.soc import find
 from hexforge.backends.htp.support import unsupported
@@ -37,7 +37,7 @@ class HtpBackend:
         graph.sort()
         verify(graph)
         mode = int(self.options.htp_graph_finalization_optimization_mode)
-        return HtpProgram(graph, lower(graph, level=mode or 3), threads=self.threads)
+        return HtpProgram(graph, compile_graph(graph, mode or 3), threads=self.threads)
 
 
 def _processors() -> int:

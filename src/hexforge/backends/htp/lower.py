@@ -15,6 +15,7 @@ from hexforge.ir import Graph, Node, Role
 def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowering:
     """The steps of a graph. Level 1 runs node by node, 2 fuses chains into tables, 3 puts tables into convolutions."""
     lowering = Lowering(graph)
+    lowering.round_inputs()
     found = chains(graph) if level >= 2 else []
     by_last: dict[Node, Chain] = {c.nodes[-1]: c for c in found if c.nodes and _worthwhile(lowering, c)}
     absorbed = {n for c in by_last.values() for n in c.nodes[:-1]}
@@ -31,8 +32,6 @@ def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowerin
 
 
 def _worthwhile(lowering: Lowering, chain: Chain) -> bool:
-    if not lower_elementwise.has_table(lowering, chain.source, chain.output):
-        return False
     # A table of 65536 entries costs as much as so many elements.
     return lowering.storage(chain.source).kind == "u8" or chain.output.type.size >= 1024
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.lowering import Lowering, lowers
-from hexforge.ir import Node, Value
+from hexforge.ir import Node, Role, Value
 
 _OPERATION = {
     "ElementWiseAdd": 0, "ElementWiseSubtract": 1, "ElementWiseMultiply": 2, "ElementWiseDivide": 3,
@@ -77,13 +77,18 @@ def convert(lowering: Lowering, node: Node) -> bool:
     assert x is not None
     own, y = lowering.storage(x), lowering.storage(out)
     if own.kind == "f32" and y.fixed:
-        lowering.emit(f"quantize_{y.kind}", [x], [out], count=y.size, scale=_single(y.scale), **y.output())
+        source = x.name if x.role is Role.APP_WRITE else x  # not rounded to float16
+        lowering.tensors.setdefault(x.name, own)
+        lowering.emit(f"quantize_{y.kind}", [source], [out], count=y.size, scale=_single(y.scale), **y.output())
     elif own.fixed and y.kind == "f32":
-        middle = lowering.temp(y, out.name)
+        # Read only by the application: float32 as it is. Read by other nodes: float16.
+        final = out.role is Role.APP_READ and not out.users
+        target = out if final else lowering.temp(y, out.name)
         lowering.emit(
-            f"dequantize_{own.kind}", [x], [middle], count=y.size, scale=_single(own.scale), zero_point=own.zero_point
+            f"dequantize_{own.kind}", [x], [target], count=y.size, scale=_single(own.scale), zero_point=own.zero_point
         )
-        lowering.emit("round_half", [middle], [out], count=y.size)
+        if not final:
+            lowering.emit("round_half", [target], [out], count=y.size)
     elif own.kind == y.kind == "f32":
         lowering.emit("round_half", [x], [out], count=y.size)
     else:
@@ -100,9 +105,3 @@ def table(lowering: Lowering, source: Value, out: Value, entries: Any) -> None:
     own, y = lowering.storage(source), lowering.storage(out)
     kind = f"table_{own.kind}" if own.kind == y.kind else f"table_{own.kind}_{y.kind}"
     lowering.emit(kind, [source], [out], count=y.size, table=np.ascontiguousarray(entries))
-
-
-def has_table(lowering: Lowering, source: Value, out: Value) -> bool:
-    """True where a look-up from one kind of storage to the other exists."""
-    own, y = lowering.storage(source).kind, lowering.storage(out).kind
-    return own == y or (own, y) in (("u8", "s16"), ("s16", "u8"))

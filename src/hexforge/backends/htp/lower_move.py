@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from hexforge.backends.htp.lowering import Lowering, lowers
-from hexforge.ir import Node, Value
+from hexforge.backends.htp.lowering import Lowering, Step, lowers
+from hexforge.ir import Node, Role, Value
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -92,10 +93,33 @@ def concat(lowering: Lowering, node: Node) -> bool:
     axis = int(node.params["axis"]) % len(y.shape)
     target, at = strides(y.shape), 0
     for x in inputs:
-        if x.type.size:
+        if x.type.size and not (axis == len(y.shape) - 1 and _written_in_place(lowering, node, x, y, at)):
             _copy(lowering, x, y, *merged(x.shape, strides(x.shape), target), offset_y=at * target[axis])
         at += x.shape[axis]
     return True
+
+
+_STRIDED = ("conv_", "depthwise_")
+
+
+def _written_in_place(lowering: Lowering, node: Node, x: Value, y: Value, channel: int) -> bool:
+    """Let the convolution that makes `x`, which only this Concat reads, write it straight into `y`."""
+    if x.data is not None or x.role is not Role.NATIVE or set(x.users) != {node} or x.users[node] != 1:
+        return False
+    name = lowering.name(x)
+    for i in range(len(lowering.steps) - 1, -1, -1):
+        step = lowering.steps[i]
+        names = (*step.ins, *step.outs) if isinstance(step, Step) else ()
+        if isinstance(step, Step) and step.outs == (name,):
+            whole = step.attributes.get("y_stride") == x.shape[-1] and not step.attributes.get("y_offset", 0)
+            if not step.kind.startswith(_STRIDED) or not whole:
+                return False
+            attributes = {**step.attributes, "y_stride": y.shape[-1], "y_offset": channel}
+            lowering.steps[i] = replace(step, outs=(lowering.name(y),), attributes=attributes)
+            return True
+        if name in names:
+            return False
+    return False
 
 
 @lowers("Split")

@@ -56,6 +56,15 @@ class Lowering:
                 self.constants[name] = np.ascontiguousarray(stored(value.data, value.type))
         return name
 
+    def round_inputs(self) -> None:
+        """Round the float inputs to float16 for every node but Quantize, which reads float32."""
+        for value in self.graph.inputs:
+            own = self.storage(value)
+            if own.kind == "f32" and own.size and any(user.op.name != "Quantize" for user in value.users):
+                rounded = self.temp(own, value.name)
+                self.emit("round_half", [value], [rounded], count=own.size)
+                self.alias[value.name] = rounded
+
     def temp(self, like: Storage, stem: str) -> str:
         """A new tensor."""
         name = f"{stem}~{len(self.tensors)}"

@@ -43,36 +43,15 @@ class HtpProgram:
 
 
 def _entering(array: Array, type: TensorType) -> Array:
-    """A graph input as it is stored; floats are rounded to float16 by the first native step."""
+    """A graph input as it is stored; floats stay float32, the steps that compute with them round first."""
     own = storage(type)
     if own.kind == "f32":
-        return half(array) if array.dtype != np.float32 else _rounded(array)
+        return np.ascontiguousarray(array, np.float32)
     if own.shift == 128:
         return np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(0x80)
     if own.shift == -32768:
         return (np.ascontiguousarray(array) ^ np.uint16(0x8000)).view(np.int16)
     return np.ascontiguousarray(array)
-
-
-def _rounded(array: Array) -> Array:
-    flat = np.ascontiguousarray(array, np.float32)
-    out = np.empty_like(flat)
-    _ROUND.run([flat.reshape(-1)], out.reshape(-1))
-    return out
-
-
-class _Round:
-    """float32 to float16 and back by the native kernel, for arrays of any size."""
-
-    def run(self, inputs: list[Array], out: Array) -> None:
-        program = _native.Program(0)
-        size = inputs[0].nbytes
-        ids = program.input_tensor(size), program.output_tensor(size)
-        program.step("round_half", [ids[0]], [ids[1]], {"count": out.size})
-        program.run(inputs, [out], 1)
-
-
-_ROUND = _Round()
 
 
 def _leaving(tensors: dict[str, Array], value: Value) -> Array:
@@ -90,7 +69,8 @@ class _Evaluated:
 
     def __init__(self, lowering: Lowering, node: Node) -> None:
         self.node = node
-        constants = [None if v is None or v.data is None else _constant(v) for v in node.inputs]
+        real = storage(node.outputs[0].type).kind == "f32"
+        constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
         self._evaluation = Evaluation(node.call, constants)
         self._names = [None if v is None or v.data is not None else lowering.name(v) for v in node.inputs]
@@ -105,9 +85,10 @@ class _Evaluated:
             tensors[name] = np.ascontiguousarray(stored(result, value.type))
 
 
-def _constant(value: Value) -> Array:
+def _constant(value: Value, real: bool) -> Array:
+    """A constant as a node computes with it: float16 in float math, as it is beside fixed point."""
     assert value.data is not None
-    if storage(value.type).kind == "f32":
+    if real and storage(value.type).kind == "f32":
         return half(value.data).astype(value.dtype.numpy)
     return value.data
 

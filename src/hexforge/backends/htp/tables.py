@@ -35,6 +35,12 @@ class Chain:
     output: Value
 
 
+def has_table(source: TensorType, output: TensorType) -> bool:
+    """True where a look-up from one kind of storage to the other exists."""
+    kinds = storage(source).kind, storage(output).kind
+    return kinds[0] == kinds[1] != "raw" or kinds in (("u8", "s16"), ("s16", "u8"))
+
+
 def _tabled(type: TensorType) -> bool:
     return storage(type).kind in ("u8", "s16", "f32")
 
@@ -53,6 +59,8 @@ def chains(graph: Graph) -> list[Chain]:
         if entry is None or node in taken:
             continue
         source, nodes = _private(entry, node)
+        if not has_table(source.type, node.outputs[0].type):
+            continue  # an earlier node may still end a chain
         if any(n in taken for n in nodes):
             continue
         taken.update(nodes)
@@ -127,7 +135,8 @@ def table(chain: Chain) -> Array:
                 types.append(None)
             elif value.data is not None:
                 data = value.data.reshape(())
-                arrays.append(half(data) if storage(value.type).kind == "f32" else data)
+                real = storage(value.type).kind == storage(node.outputs[0].type).kind == "f32"
+                arrays.append(half(data) if real else data)
                 types.append(TensorType(value.dtype, (), value.encoding))
             else:
                 arrays.append(values[value].astype(value.dtype.numpy, copy=False))
