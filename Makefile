@@ -20,7 +20,7 @@ demo: $(INSTALLED)
 
 test: lint types models
 	@echo "tests: pytest on $(JOBS) processes"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.dev
 	@echo "lint: ruff"

@@ -7,12 +7,10 @@ import pytest
 from benchmarks.conformance.cases import collect
 from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge
 
-# one process collects and runs the cases once; the tests only look at the verdicts
-pytestmark = pytest.mark.xdist_group("conformance")
-
 
 @pytest.fixture(scope="module")
 def verdicts() -> list[Verdict]:
+    """Every case, run once; `make test` keeps the tests of a file in one process (--dist loadfile)."""
     return [judge(case, "cpu") for case in collect()]
 
 
