@@ -6,14 +6,12 @@ import os
 
 from hexforge.backends.htp.pipeline import compile_graph
 from hexforge.backends.htp.program import HtpProgram
-from hexforge.backends.htp.soc import find
-from hexforge.backends.htp.support import unsupported
+from hexforge.backends.htp.soc import target
+from hexforge.backends.htp.support import require_fit, unsupported
+from hexforge.errors import CallError
 from hexforge.ir import Graph, Node
 from hexforge.ir.verify import verify
 from hexforge.options import ProviderOptions
-
-DEFAULT_ARCH = 73
-"""The architecture assumed where neither soc_model nor htp_arch is given."""
 
 
 class HtpBackend:
@@ -24,18 +22,20 @@ class HtpBackend:
     def __init__(self, options: ProviderOptions | None = None, threads: int = 0) -> None:
         self.options = options if options is not None else ProviderOptions()
         self.threads = threads or _processors()
-        self.soc = find(self.options.soc_model[0]) if self.options.soc_model else None
-        asked = self.options.htp_arch[0] if self.options.htp_arch else 0
-        self.arch = self.soc.htp_arch if self.soc is not None else asked or DEFAULT_ARCH
+        # of several SoCs (a context for each of them) the first is the one that runs
+        self.target = target(self.options.soc_model[0], self.options.htp_arch[0])
+        if self.options.htp_bf16_enable and not self.target.bfloat16:
+            raise CallError(f"htp_bf16_enable=1 needs soc_model 88 or newer, this is {self.target.name}")
 
     def unsupported(self, node: Node) -> str | None:
-        """Why HTP refuses the node on this architecture, or None."""
-        return unsupported(node, self.arch)
+        """Why HTP refuses the node on this chip, or None."""
+        return unsupported(node, self.target)
 
     def compile(self, graph: Graph) -> HtpProgram:
         """Lower the graph to native steps; htp_graph_finalization_optimization_mode chooses how far to fuse."""
         graph.sort()
         verify(graph)
+        require_fit(graph)
         mode = int(self.options.htp_graph_finalization_optimization_mode)
         return HtpProgram(graph, compile_graph(graph, mode or 3), threads=self.threads)
 

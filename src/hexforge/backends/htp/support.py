@@ -1,71 +1,308 @@
-"""What HTP takes: data types and limits per op and architecture, each refusal with what would work."""
+"""What HTP takes: limits and data types per op and architecture, each with who says so and what would work instead.
+
+Two tables: `RULES`, limits of ops and tensors, and `WEIGHTED`, which data types the two operands of products and
+normalizations may have. Where the sources are silent, HTP takes it. Sources, by the words used here:
+- EP: the QNN execution provider: its documentation, its op builders' checks and the targets its tests ask for
+- guide: the HTP chapter of the QNN SDK's documentation
+- ExecuTorch: its Qualcomm backend's documentation
+- measured: the latency measurements: which models ran on which chips
+"""
 
 from __future__ import annotations
 
-from hexforge.ir import AxisScaleOffset, DType, Node, ScaleOffset, Value
+from collections.abc import Callable
+from dataclasses import dataclass
 
-_ACTIVATION = {DType.UINT8, DType.INT8, DType.UINT16, DType.INT16}
-_MAC = {"Conv2d", "Conv3d", "DepthWiseConv2d", "TransposeConv2d", "TransposeConv3d", "FullyConnected", "MatMul"}
-_MAX_RANK = 5
-_NEVER = {
-    "ReduceProd": "HTP has no ReduceProd; use Log, ReduceSum and Exp, or leave it to the CPU",
-    "PoolMax3d": "HTP has no PoolMax3d; pool each depth slice, or leave it to the CPU",
-    "IsInf": "HTP has no IsInf; compare with a finite bound, or leave it to the CPU",
-    "Inverse": "HTP has no general Inverse; leave it to the CPU",
-    "Shape": "HTP needs static shapes; fold it to a constant",
-}
+from hexforge.backends.htp.soc import Target
+from hexforge.errors import CapacityError
+from hexforge.ir import (
+    AxisScaleOffset,
+    BlockwiseExpansion,
+    DType,
+    Graph,
+    Node,
+    ScaleOffset,
+    TensorType,
+    Value,
+)
+
+MAX_RANK = 5
+SESSION_BYTES = 3_840 << 20
+"""guide: 3.75 GB of a session's 32-bit address space can be used."""
+INT16_WEIGHTS = (-0x8000, 0x7F7F)
+"""guide: what the hardware takes of int16 weights."""
+
+Check = Callable[[Node, Target], str | None]
+"""What is refused and what would work, or None."""
 
 
-def unsupported(node: Node, arch: int) -> str | None:
-    """Why HTP of this architecture refuses the node, and what would work; None if it takes it."""
-    if node.op.name in _NEVER:
-        return _NEVER[node.op.name]
-    values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-    for value in values:
-        reason = _tensor(value, arch)
-        if reason is not None:
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A limit of some ops (of every op where none is named)."""
+
+    ops: str
+    limit: str
+    source: str
+    check: Check
+
+    def applies(self, node: Node) -> bool:
+        """True where the rule speaks of the node's op."""
+        return not self.ops or node.op.name in self.ops.split()
+
+
+def unsupported(node: Node, target: Target) -> str | None:
+    """Why HTP refuses the node, and what would work; None if it takes it."""
+    for rule in RULES:
+        if rule.applies(node) and (reason := rule.check(node, target)) is not None:
             return reason
-    if node.op.name in _MAC:
-        return _weights(node, arch)
-    return None
+    return _weighted(node, target)
 
 
-def _tensor(value: Value, arch: int) -> str | None:
-    if len(value.shape) > _MAX_RANK:
-        return (
-            f"tensor {value.name!r} has {len(value.shape)} dimensions, HTP takes at most {_MAX_RANK}; merge two of them"
+def require_fit(graph: Graph) -> None:
+    """CapacityError where the constants of a graph do not fit one session's address space."""
+    size = sum(v.type.nbytes for v in graph.values.values() if v.data is not None)
+    if size > SESSION_BYTES:
+        raise CapacityError(
+            f"graph {graph.name}: its constants have {size / 2**30:.2f} GB, an HTP session takes "
+            f"{SESSION_BYTES / 2**30:.2f} GB; split the model, or give its weights fewer bits"
         )
-    if value.dtype is DType.FLOAT16 or value.dtype is DType.FLOAT32:
-        if arch < 69 and value.encoding is None and value.data is None:
-            return f"v{arch} has no float16 math; quantize {value.name!r} to 8 or 16 bits"
-    elif value.dtype is DType.BFLOAT16 and arch < 81:
-        return f"tensor {value.name!r} is bfloat16, which needs v81, this is v{arch}; use float16"
-    elif value.dtype is DType.UINT64 or (value.dtype is DType.INT64 and value.encoding is not None):
-        return f"tensor {value.name!r} is {value.dtype.value}, which HTP has no ops for; use int32"
-    if value.data is None and value.encoding is not None:
-        if not isinstance(value.encoding, ScaleOffset):
-            return f"tensor {value.name!r}: HTP activations have one scale; only weights may have more"
-        if value.dtype not in _ACTIVATION and value.dtype is not DType.INT32:
-            return f"tensor {value.name!r} is fixed-point {value.dtype.value}; HTP activations have 8 or 16 bits"
-    return None
 
 
-def _weights(node: Node, arch: int) -> str | None:
-    x, weight, out = node.inputs[0], node.inputs[1], node.outputs[0]
-    if x is None or weight is None or x.encoding is None:
+# -- rules of tensors -----------------------------------------------------------------------------------------------
+
+
+def _tensors(check: Callable[[Value, Target], str | None]) -> Check:
+    """The first tensor of a node that is refused."""
+
+    def every(node: Node, target: Target) -> str | None:
+        found = (check(v, target) for v in (*node.inputs, *node.outputs) if v is not None)
+        return next((reason for reason in found if reason is not None), None)
+
+    return every
+
+
+def _rank(value: Value, target: Target) -> str | None:
+    if len(value.shape) <= MAX_RANK:
         return None
-    if out.encoding is None:
-        return f"its output {out.name!r} is float but its input is fixed point; quantize the output"
-    if weight.dtype is DType.INT16 and x.dtype in (DType.UINT8, DType.INT8):
-        return f"weights {weight.name!r} are int16 but activations have 8 bits; use 16-bit activations or int8 weights"
-    if (
-        weight.dtype is DType.INT16
-        and weight.data is not None
-        and arch < 73
-        and isinstance(weight.encoding, AxisScaleOffset)
-    ):
-        return f"int16 weights {weight.name!r} per channel need v73, this is v{arch}; use one scale"
-    if weight.dtype is DType.INT16 and weight.data is not None and int(weight.data.max(initial=0)) > 0x7F7F:
-        most = int(weight.data.max())
-        return f"int16 weights {weight.name!r} go up to {most}, HTP takes -0x8000 to 0x7F7F; rescale them"
+    return f"tensor {value.name!r} has {len(value.shape)} dimensions, HTP takes at most {MAX_RANK}; merge two of them"
+
+
+def _bytes(value: Value, target: Target) -> str | None:
+    if value.type.nbytes <= SESSION_BYTES:
+        return None
+    return f"tensor {value.name!r} has {value.type.nbytes} bytes, an HTP session takes {SESSION_BYTES}; split it"
+
+
+def _float16(node: Node, target: Target) -> str | None:
+    if target.float16:
+        return None
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and _kind(value.type) == "float" and value.data is None:
+            return f"{target.name} has no float math; quantize {value.name!r} to 8 or 16 bits"
     return None
+
+
+def _bfloat16(value: Value, target: Target) -> str | None:
+    if value.dtype is not DType.BFLOAT16 or target.bfloat16:
+        return None
+    return f"tensor {value.name!r} is bfloat16, which needs v81 and soc_model 88, this is {target.name}; use float16"
+
+
+def _integers(value: Value, target: Target) -> str | None:
+    if value.dtype is DType.UINT64:
+        return f"tensor {value.name!r} is uint64, which HTP has no ops for; use int32"
+    if value.dtype is DType.INT64 and value.data is not None and value.data.size:
+        low, high = DType.INT32.range
+        if value.data.min() < low or value.data.max() > high:
+            return f"constant {value.name!r} has numbers beyond int32, which HTP holds int64 in; use smaller ones"
+    return None
+
+
+def _activation(value: Value, target: Target) -> str | None:
+    if value.data is not None or value.encoding is None:
+        return None
+    if not isinstance(value.encoding, ScaleOffset):
+        return f"tensor {value.name!r}: HTP activations have one scale; only constant weights may have more"
+    if _bits(value.type) < 8 or value.dtype.bits > 32:
+        return f"tensor {value.name!r} is fixed-point {value.dtype.value}; HTP activations have 8 or 16 bits"
+    return None
+
+
+# -- rules of ops ---------------------------------------------------------------------------------------------------
+
+
+def _never(works: str) -> Check:
+    return lambda node, target: f"HTP has no {node.op.name}; {works}"
+
+
+def _ranks(most: int, works: str) -> Check:
+    def check(node: Node, target: Target) -> str | None:
+        rank = len(node.call.input(0).shape)
+        return f"{rank} dimensions, HTP takes {most}; {works}" if rank > most else None
+
+    return check
+
+
+def _inverse(node: Node, target: Target) -> str | None:
+    if node.call.input(0).shape[-2:] == (2, 2):
+        return None
+    return "HTP inverts matrices of 2 x 2; leave it to the CPU"
+
+
+def _last_axes(node: Node, target: Target) -> str | None:
+    rank = len(node.call.input(0).shape)
+    axes = sorted(a % rank for a in node.params["axes"])
+    if axes == list(range(rank - len(axes), rank)):
+        return None
+    return f"axes {axes} of {rank} dimensions, HTP normalizes the last ones; transpose them there"
+
+
+def _reductions(most: int) -> Check:
+    def check(node: Node, target: Target) -> str | None:
+        reduction = int(node.params["reduction"])
+        if reduction <= most:
+            return None
+        names = {number: name for name, number in node.op.params[-1].choices.items()}
+        taken = ", ".join(names[i].lower() for i in range(most + 1))
+        return f"reduction {names[reduction].lower()}, HTP has {taken}; leave it to the CPU"
+
+    return check
+
+
+def _bfloat16_resize(node: Node, target: Target) -> str | None:
+    if node.call.input(0).dtype is not DType.BFLOAT16 or node.params["interpolation_mode"] == 1:
+        return None
+    return "bfloat16 is resized linearly only; use float16, or interpolation mode linear"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("ReduceProd", "not on HTP", "EP", _never("use Log, ReduceSum and Exp, or leave it to the CPU")),
+    Rule("PoolMax3d", "not on HTP", "EP", _never("pool each depth slice, or leave it to the CPU")),
+    Rule("IsInf", "not on HTP", "EP", _never("compare with a finite bound, or leave it to the CPU")),
+    Rule("Inverse", "matrices of 2 x 2", "EP", _inverse),
+    Rule("", "tensors of at most 5 dimensions", "EP", _tensors(_rank)),
+    Rule("", "tensors of at most 3.75 GB", "guide", _tensors(_bytes)),
+    Rule("", "no uint64; int64 constants within int32", "EP: int64 is cast to int32", _tensors(_integers)),
+    Rule("", "run-time fixed point has one scale and 8, 16 or (a bias) 32 bits", "EP, guide", _tensors(_activation)),
+    Rule("", "bfloat16 on v81 with soc_model 88 and newer", "EP", _tensors(_bfloat16)),
+    Rule("Resize", "bfloat16 linear only", "EP", _bfloat16_resize),
+    Rule("Batchnorm", "at most 4 dimensions", "EP", _ranks(4, "reshape it, or fold it into a convolution")),
+    Rule("InstanceNorm Lrn RmsNorm", "at most 4 dimensions", "EP", _ranks(4, "merge two of them")),
+    Rule("LayerNorm RmsNorm", "the last axes", "EP", _last_axes),
+    Rule("ScatterElements", "reduction none, add, mul or max", "EP", _reductions(3)),
+    Rule("ScatterNd", "reduction none, add or mul", "EP", _reductions(2)),
+)
+"""Limits of tensors and ops; the first that is broken is the reason."""
+
+_CONVERTING = "Quantize Dequantize Convert Cast"
+_FLOAT = Rule("", "float tensors, in float16, on v69 and newer; SA8295P can, QCM6690, SM7750 and QCS6490 cannot",
+              "ExecuTorch, measured", _float16)  # fmt: skip
+
+
+# -- products and normalizations: data types of two operands --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """Data types that inputs 0 and 1 of some ops may have together, and from which architecture on."""
+
+    ops: str
+    data: str
+    weight: str
+    source: str
+    since: int = 68
+
+
+_CONV = "Conv2d Conv3d DepthWiseConv2d TransposeConv2d TransposeConv3d"
+_PRODUCT = f"{_CONV} FullyConnected MatMul"
+_NORM = "Batchnorm LayerNorm"
+
+WEIGHTED: tuple[Weighted, ...] = (
+    Weighted(f"{_PRODUCT} {_NORM}", "8-bit", "8-bit", "EP, guide"),
+    Weighted(f"{_PRODUCT} {_NORM}", "16-bit", "8-bit", "EP, guide"),
+    Weighted(_PRODUCT, "8-bit", "4-bit", "EP, ExecuTorch"),
+    Weighted(_PRODUCT, "16-bit", "4-bit", "EP, ExecuTorch"),
+    Weighted("MatMul", "8-bit", "16-bit", "EP"),
+    Weighted("Conv2d DepthWiseConv2d TransposeConv2d FullyConnected MatMul Batchnorm LayerNorm", "16-bit", "16-bit",
+             "guide: A16W16; EP: from v73", 73),
+    Weighted(f"{_PRODUCT} {_NORM}", "float", "float", "guide"),
+    Weighted(_PRODUCT, "float", "8-bit", "ExecuTorch: fp16a8w"),
+    Weighted(_PRODUCT, "float", "4-bit", "EP: MatMulNBits"),
+    Weighted(f"{_PRODUCT} {_NORM}", "bfloat16", "bfloat16", "EP", 81),
+    # the EP gives float constants beside fixed point an encoding itself
+    Weighted(_NORM, "8-bit", "float", "EP"),
+    Weighted(_NORM, "16-bit", "float", "EP"),
+)  # fmt: skip
+"""Pairs of operands, data first. What is not here is refused for the ops that are."""
+
+BLOCKWISE_SINCE = 69
+"""ExecuTorch: block-wise expansion (LPBQ) from v69 on."""
+
+
+def _weighted(node: Node, target: Target) -> str | None:
+    reason = None if node.op.name in _CONVERTING.split() else _FLOAT.check(node, target)
+    rows = [row for row in WEIGHTED if node.op.name in row.ops.split()]
+    if reason is not None or not rows or len(node.inputs) < 2:
+        return reason
+    data, weight, out = node.inputs[0], node.inputs[1], node.outputs[0]
+    if data is None or weight is None:
+        return None
+    pair = (_kind(data.type), _kind(weight.type))
+    if all(kind == "integer" for kind in pair):
+        return None
+    fitting = [row for row in rows if (row.data, row.weight) == pair]
+    if not fitting:
+        taken = ", ".join(f"{row.data} by {row.weight}" for row in rows if row.data == pair[0])
+        works = f"with {pair[0]} data it takes {taken}" if taken else f"quantize {data.name!r} to 8 or 16 bits"
+        return f"{data.name!r} is {pair[0]} and {weight.name!r} {pair[1]}; {works}"
+    if target.arch < (since := min(row.since for row in fitting)):
+        return (
+            f"{pair[0]} {data.name!r} by {pair[1]} {weight.name!r} needs v{since}, this is {target.name}; "
+            f"quantize {weight.name!r} to 8 bits"
+        )
+    if data.encoding is not None and out.encoding is None:
+        return f"its output {out.name!r} is float but its input is fixed point; quantize the output"
+    return _int16_weight(weight) or _blockwise(weight, target)
+
+
+def _int16_weight(weight: Value) -> str | None:
+    """What the guide says of A16W16 weights: symmetric, and not the whole range."""
+    if weight.data is None or weight.dtype is not DType.INT16:
+        return None
+    encoding = weight.encoding
+    offsets = (
+        (encoding.offset,) if isinstance(encoding, ScaleOffset)
+        else encoding.offsets if isinstance(encoding, AxisScaleOffset) else ()
+    )  # fmt: skip
+    if any(offsets):
+        return f"int16 weights {weight.name!r} have a zero point; quantize them symmetrically"
+    low, high = INT16_WEIGHTS
+    if weight.data.size and int(weight.data.max()) > high:
+        most = int(weight.data.max())
+        return (
+            f"int16 weights {weight.name!r} go up to {most}, HTP takes {low} to {high} (-0x8000 to 0x7F7F); "
+            "make their scale a little larger"
+        )
+    return None
+
+
+def _blockwise(weight: Value, target: Target) -> str | None:
+    if not isinstance(weight.encoding, BlockwiseExpansion) or target.arch >= BLOCKWISE_SINCE:
+        return None
+    return (
+        f"weights {weight.name!r} have a scale per block, which needs v{BLOCKWISE_SINCE}, this is {target.name}; "
+        "give them a scale per channel"
+    )
+
+
+def _bits(type: TensorType) -> int:
+    return getattr(type.encoding, "bitwidth", 0) or type.dtype.bits
+
+
+def _kind(type: TensorType) -> str:
+    """A tensor type in the words of the table."""
+    if type.encoding is not None:
+        return f"{_bits(type)}-bit"
+    if type.dtype is DType.BFLOAT16:
+        return "bfloat16"
+    return "float" if type.dtype.is_float else "integer"
