@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+import hexforge
 from benchmarks.conformance.cases import collect
 from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge
+from hexforge.cli.support import writes
+from hexforge.frontends.onnx.build import TRANSLATORS
+from hexforge.ir import table
+
+ANYWHERE = ("Cast", "Convert", "Dequantize", "Quantize", "Reshape", "Transpose")
+"""Ops that the builder itself writes around any translator's."""
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +66,17 @@ def test_foreign_types_are_named(verdicts: list[Verdict]) -> None:
     foreign = [v for v in verdicts if v.outcome == REFUSED and not v.case.qnn_types]
     unnamed = [v for v in foreign if not any(t in v.reason for t in v.case.foreign_types.split(", "))]
     assert [f"{v.case.name}: {v.reason}" for v in unnamed if v.case.foreign_types != "UNDEFINED"] == []
+
+
+def test_support_matrix_names_what_nodes_became(verdicts: list[Verdict]) -> None:
+    known = {op.name: op for op in table()}
+    backend = [("QNNExecutionProvider", {"backend_type": "cpu"})]
+    options = hexforge.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    silent = set()
+    for case in (v.case for v in verdicts if v.outcome == RIGHT and "expanded" not in v.case.name):
+        for row in hexforge.InferenceSession(case.model, options, providers=backend).placements:
+            op = row.op_type if row.domain in ("", "ai.onnx") else f"{row.domain}:{row.op_type}"
+            said = {*writes(TRANSLATORS[op], op, known), *ANYWHERE}
+            silent |= {f"{op}: {name}" for name in row.qnn_ops if name not in said}
+    assert sorted(silent) == []
