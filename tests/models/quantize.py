@@ -27,8 +27,8 @@ class _Samples(CalibrationDataReader):
         return next(self.rest, None)
 
 
-def quantized(source: Path, dest: Path, types: str, samples: Sequence[Mapping[str, Any]]) -> None:
-    """Write `source`, which has static shapes, as a QDQ model."""
+def quantized(source: Path, dest: Path, types: str | tuple[Any, Any], samples: Sequence[Mapping[str, Any]]) -> None:
+    """Write `source`, which has static shapes, as a QDQ model of a row of TYPES or of (activation, weight) types."""
     # folded first: the quantizer takes Constant and Range nodes for activations, and the preprocessor fails on metadata
     model = read(source).ir
     model.metadata_props.clear()
@@ -37,7 +37,7 @@ def quantized(source: Path, dest: Path, types: str, samples: Sequence[Mapping[st
     onnx_ir.save(model, prepared)
     preprocessed = dest.with_suffix(".preprocessed.onnx")
     ready = preprocessed if qnn_preprocess_model(prepared, preprocessed) else prepared
-    activation, weight = TYPES[types]
+    activation, weight = TYPES[types] if isinstance(types, str) else types
     config = get_qnn_qdq_config(
         ready,
         _Samples(samples),
