@@ -1,0 +1,105 @@
+"""matmul_u8, matmul_s16 and matmul_f32: both operands given at run time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, fma, half, run, settle
+
+SIZES: dict[str, Any] = {
+    "seed": st.integers(0, 2**32 - 1), "batch": st.integers(1, 3), "m": st.integers(1, 40), "n": st.integers(1, 150),
+    "k": st.integers(1, 70), "swap": st.booleans(), "shared": st.sampled_from(["", "a", "b"]),
+}  # fmt: skip
+
+
+def layout(batch: int, m: int, n: int, k: int, swap: bool, shared: str) -> dict[str, Any]:
+    """a is [batch, m, k]; b is [batch, k, n], or [batch, n, k] where swapped; a shared operand has one matrix."""
+    return {
+        "batch": batch, "m": m, "n": n, "k": k, "stride_a": 0 if shared == "a" else m * k,
+        "stride_b": 0 if shared == "b" else k * n, "row_a": k, "row_b": 1 if swap else n, "column_b": k if swap else 1,
+    }  # fmt: skip
+
+
+def stored(a: np.ndarray, b: np.ndarray, swap: bool, shared: str) -> tuple[np.ndarray, np.ndarray]:
+    b = b.swapaxes(1, 2) if swap else b
+    return (a[:1] if shared == "a" else a), (b[:1] if shared == "b" else b)
+
+
+def check_integer(
+    bits: int, rng: np.random.Generator, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str
+) -> None:
+    low, high = RANGE[bits]
+    a, b = fill(rng, (batch, m, k), low, high, how), fill(rng, (batch, k, n), low, high, how)
+    if shared == "a":
+        a[:] = a[0]
+    if shared == "b":
+        b[:] = b[0]
+    zero_a, zero_b = (int(fill(rng, (), low, high, h)) for h in ("random", rng.choice(HOW)))
+    acc = (a - zero_a) @ (b - zero_b)
+    zero = int(rng.integers(low, high + 1))
+    scale = float(rng.uniform(0.3, 1.5)) * (high - low) / max(1, int(np.abs(acc).max()))
+    if rng.integers(0, 4) == 0:
+        scale = 0.5
+    if bits == 8:
+        want = settle(acc.astype(np.float32) * np.float32(scale), zero, low, high, bits)
+    else:
+        want = settle(acc.astype(np.float64) * scale, zero, low, high, bits)
+    attributes = layout(batch, m, n, k, swap, shared) | {
+        "zero_a": zero_a, "zero_b": zero_b, "scale": scale, "zero_point": zero, "low": low, "high": high,
+    }  # fmt: skip
+    ins = [v.astype(FIXED[bits]) for v in stored(a, b, swap, shared)]
+    assert_bits(run(f"matmul_{KIND[bits]}", ins, np.zeros(want.shape, FIXED[bits]), attributes), want)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@settings(max_examples=30, deadline=None)
+@given(**SIZES, how=st.sampled_from(HOW))
+def test_integer(
+    bits: int, seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str
+) -> None:
+    check_integer(bits, np.random.default_rng(seed), batch, m, n, k, swap, shared, how)
+
+
+@pytest.mark.parametrize("how", ["low", "high", "ends"])
+def test_the_longest_8_bit_products(how: str) -> None:
+    """255 * 255 * 33,025 is the last sum below 2^31."""
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        check_integer(8, rng, 1, 2, 3, 33025, True, "", how)
+
+
+def test_products_too_long_for_32_bits_are_refused() -> None:
+    with pytest.raises(ValueError, match="33025"):
+        check_integer(8, np.random.default_rng(3), 1, 1, 1, 33026, True, "", "high")
+
+
+def test_many_rows_are_shared_by_the_threads() -> None:
+    rng = np.random.default_rng(4)
+    check_integer(8, rng, 1, 400, 130, 9, False, "", "random")
+    check_integer(16, rng, 1, 400, 30, 9, False, "", "random")
+
+
+@settings(max_examples=20, deadline=None)
+@given(**SIZES, rounded=st.booleans())
+def test_float(seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared: str, rounded: bool) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((batch, m, k), (batch, k, n)))
+    if rounded:
+        a, b = half(a), half(b)
+    if shared == "a":
+        a[:] = a[0]
+    if shared == "b":
+        b[:] = b[0]
+    want = np.zeros((batch, m, n), np.float32)
+    for i in range(k):
+        x, y = np.broadcast_arrays(a[:, :, i, None], b[:, None, i])
+        want = fma(x, y, want)
+    want = half(want) if rounded else want
+    attributes = layout(batch, m, n, k, swap, shared) | {"half": rounded}
+    got = run("matmul_f32", list(stored(a, b, swap, shared)), np.zeros(want.shape, np.float32), attributes)
+    assert_bits(got, want)
