@@ -90,6 +90,13 @@ void bind_program(nb::module_& module) {
   register_pool_steps();
   register_norm_steps();
   register_matmul_steps();
+  register_resize_steps();
+  register_reduce_steps();
+  register_rows_steps();
+  register_index_steps();
+  register_logic_steps();
+  register_sample_steps();
+  register_recurrent_steps();
   nb::class_<PyProgram>(module, "Program", "Steps over an arena, run in one call with the GIL released.")
       .def(nb::init<std::int64_t>(), nb::arg("arena_bytes"))
       .def("arena_tensor", &PyProgram::arena_tensor, nb::arg("offset"), nb::arg("bytes"))

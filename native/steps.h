@@ -10,5 +10,12 @@ void register_pool_steps();
 void register_norm_steps();
 void register_matmul_steps();
 void register_float_steps();
+void register_resize_steps();
+void register_reduce_steps();
+void register_rows_steps();
+void register_index_steps();
+void register_logic_steps();
+void register_sample_steps();
+void register_recurrent_steps();
 
 }  // namespace hexforge
