@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
+from hexforge.backends.htp.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.pipeline import compile_graph
 from hexforge.backends.htp.program import HtpProgram
 from hexforge.backends.htp.soc import target
@@ -23,7 +25,8 @@ class HtpBackend:
         self.options = options if options is not None else ProviderOptions()
         self.threads = threads or _processors()
         # of several SoCs (a context for each of them) the first is the one that runs
-        self.target = target(self.options.soc_model[0], self.options.htp_arch[0])
+        found = target(self.options.soc_model[0], self.options.htp_arch[0])
+        self.target = replace(found, bfloat16_math=self.options.htp_bf16_enable)
         if self.options.htp_bf16_enable and not self.target.bfloat16:
             raise CallError(f"htp_bf16_enable=1 needs soc_model 88 or newer, this is {self.target.name}")
 
@@ -31,13 +34,15 @@ class HtpBackend:
         """Why HTP refuses the node on this chip, or None."""
         return unsupported(node, self.target)
 
-    def compile(self, graph: Graph) -> HtpProgram:
+    def compile(self, graph: Graph) -> HtpProgram | BFloat16Program:
         """Lower the graph to native steps; htp_graph_finalization_optimization_mode chooses how far to fuse."""
         graph.sort()
+        cast = to_bfloat16(graph) if self.options.htp_bf16_enable else frozenset()
         verify(graph)
         require_fit(graph)
         mode = int(self.options.htp_graph_finalization_optimization_mode)
-        return HtpProgram(graph, compile_graph(graph, mode or 3), threads=self.threads)
+        program = HtpProgram(graph, compile_graph(graph, mode or 3), threads=self.threads)
+        return BFloat16Program(program, cast) if self.options.htp_bf16_enable else program
 
 
 def _processors() -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from hexforge.backends.htp import lower_elementwise, lower_mac, lower_move, lower_window  # noqa: F401 - registry
 from hexforge.backends.htp.lowering import LOWERINGS, Lowering, Reference, Step
 from hexforge.backends.htp.tables import Chain, chains, table
-from hexforge.ir import Graph, Node, Role
+from hexforge.ir import DType, Graph, Node, Role
 
 
 def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowering:
@@ -40,6 +40,8 @@ def _native(lowering: Lowering, node: Node) -> bool:
     function = LOWERINGS.get(node.op.name)
     if function is None or any(0 in v.shape for v in (*node.inputs, *node.outputs) if v is not None):
         return False
+    if any(v.dtype is DType.BFLOAT16 for v in (*node.inputs, *node.outputs) if v is not None):
+        return False  # the float kernels round to float16
     before = len(lowering.steps)
     if function(lowering, node):
         return True

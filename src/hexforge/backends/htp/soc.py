@@ -67,6 +67,8 @@ class Target:
 
     arch: int = DEFAULT_ARCH
     soc: Soc | None = None
+    bfloat16_math: bool = False
+    """True where float32 graphs are computed in bfloat16 (htp_bf16_enable)."""
 
     @property
     def name(self) -> str:

@@ -64,7 +64,7 @@ def storage(type: TensorType) -> Storage:
             low, high = (q + shift for q in quantized_range(type.dtype, encoding))
             zero = shift - encoding.offset
             return Storage(kind, np.dtype(dtype), type.shape, encoding.scale, zero, low, high, shift)
-    if encoding is None and type.dtype.is_float:
+    if encoding is None and type.dtype in (DType.FLOAT16, DType.FLOAT32):
         return Storage("f32", np.dtype(np.float32), type.shape)
     return Storage("raw", type.dtype.numpy, type.shape)
 

@@ -170,7 +170,8 @@ def _reductions(most: int) -> Check:
 
 
 def _bfloat16_resize(node: Node, target: Target) -> str | None:
-    if node.call.input(0).dtype is not DType.BFLOAT16 or node.params["interpolation_mode"] == 1:
+    narrow = (DType.BFLOAT16, DType.FLOAT32) if target.bfloat16_math else (DType.BFLOAT16,)
+    if node.call.input(0).dtype not in narrow or node.params["interpolation_mode"] == 1:
         return None
     return "bfloat16 is resized linearly only; use float16, or interpolation mode linear"
 
