@@ -81,7 +81,8 @@ def test_parse_inverts_pairs(data: st.DataObject, table: type[OptionTable]) -> N
         made = dataclasses.replace(made, backend_type="cpu")
     assert table.parse(made.pairs()) == made
     assert set(made.pairs()) <= options.keys()
-    assert len(made.notes()) == sum(options[key].effect is not None for key in made.pairs())
+    idle = [key for key in made.pairs() if options[key].effect is not None or options[key].backend not in ("", "cpu")]
+    assert len(made.notes()) == len(idle)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,22 @@ def test_parse_inverts_pairs(data: st.DataObject, table: type[OptionTable]) -> N
 )
 def test_backend_by_library(path: str, backend: str) -> None:
     assert ProviderOptions.parse({"backend_path": path}).backend == backend
+
+
+def test_notes_know_the_backend() -> None:
+    given = {"soc_model": "SM8650", "htp_performance_mode": "burst", "htp_graph_finalization_optimization_mode": "2"}
+    (only,) = ProviderOptions.parse(given).notes()
+    assert "htp_performance_mode=burst has no effect" in only
+    assert "timeline" in only
+    on_cpu = ProviderOptions.parse({**given, "backend_type": "cpu"}).notes()
+    assert len(on_cpu) == 3
+    assert any("soc_model=SM8650 has no effect: it configures the htp backend" in note for note in on_cpu)
+
+
+def test_nothing_says_that_htp_is_not_built() -> None:
+    for table in TABLES:
+        for option in table.table():
+            assert "htp backend, which is not built" not in (option.effect or "")
 
 
 def test_backend_by_type() -> None:

@@ -34,6 +34,8 @@ class Option:
     pattern: str = ""
     form: str = ""
     """What a text must look like, in words, where `pattern` checks it."""
+    backend: str = ""
+    """The one backend it configures, empty where that is all the same."""
 
     @property
     def expects(self) -> str:
@@ -89,9 +91,9 @@ def _make(kind: str, default: Any, doc: str, effect: str | None, key: str = "", 
     return dataclasses.field(default=default, metadata={"option": spec})
 
 
-def flag(default: bool, doc: str, effect: str | None = None, key: str = "") -> Any:
+def flag(default: bool, doc: str, effect: str | None = None, key: str = "", backend: str = "") -> Any:
     """A field for an option that is 0 or 1."""
-    return _make("flag", default, doc, effect, key)
+    return _make("flag", default, doc, effect, key, backend=backend)
 
 
 def choice(choices: str, doc: str, effect: str | None = None, key: str = "", default: str | None = None) -> Any:
@@ -101,15 +103,24 @@ def choice(choices: str, doc: str, effect: str | None = None, key: str = "", def
 
 
 def integer(
-    default: int | None, doc: str, effect: str | None = None, key: str = "", low: int = 0, high: int | None = None
+    default: int | None,
+    doc: str,
+    effect: str | None = None,
+    key: str = "",
+    low: int = 0,
+    high: int | None = None,
+    backend: str = "",
 ) -> Any:
     """A field for an integer."""
-    return _make("integer", default, doc, effect, key, low=low, high=high)
+    return _make("integer", default, doc, effect, key, low=low, high=high, backend=backend)
 
 
-def numbers(default: int, doc: str, effect: str | None = None, key: str = "", choices: str = "", low: int = 0) -> Any:
+def numbers(
+    default: int, doc: str, effect: str | None = None, key: str = "", choices: str = "", low: int = 0, backend: str = ""
+) -> Any:
     """A field for an integer or a comma list of them."""
-    return _make("numbers", (default,), doc, effect, key, choices=tuple(choices.split()), low=low)
+    words = tuple(choices.split())
+    return _make("numbers", (default,), doc, effect, key, choices=words, low=low, backend=backend)
 
 
 def text(doc: str, effect: str | None = None, key: str = "", default: str = "") -> Any:
@@ -117,9 +128,17 @@ def text(doc: str, effect: str | None = None, key: str = "", default: str = "") 
     return _make("text", default, doc, effect, key)
 
 
-def texts(default: tuple[str, ...], pattern: str, form: str, doc: str, effect: str | None = None, key: str = "") -> Any:
+def texts(
+    default: tuple[str, ...],
+    pattern: str,
+    form: str,
+    doc: str,
+    effect: str | None = None,
+    key: str = "",
+    backend: str = "",
+) -> Any:
     """A field for a comma list of texts of one form."""
-    return _make("texts", default, doc, effect, key, pattern=pattern, form=form)
+    return _make("texts", default, doc, effect, key, pattern=pattern, form=form, backend=backend)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -176,12 +195,16 @@ class OptionTable:
 
     def notes(self) -> tuple[str, ...]:
         """One line for each option that was set and changes nothing here: which, and why."""
-        effects = {o.key: o.effect for o in self.table()}
+        effects = {o.key: self._effect(o) for o in self.table()}
         return tuple(
             f"{self.title()} {key}={value} has no effect: {effects[key]}"
             for key, value in self.pairs().items()
             if effects[key] is not None
         )
+
+    def _effect(self, option: Option) -> str | None:
+        """Why an option changes nothing beside these others, or None."""
+        return option.effect
 
     @classmethod
     def _hint(cls, key: str) -> str:
@@ -205,7 +228,7 @@ def _option(field: dataclasses.Field[Any]) -> Option:
 BACKENDS = ("htp", "cpu", "gpu", "saver", "ir", "genie")
 _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
 
-_HTP = "it configures the htp backend, which is not built yet; the cpu backend has nothing it could change"
+_TIME = "it changes when things happen on the chip and no number; the htp backend's timeline is not built yet"
 _CONTEXT = "it concerns context binaries, which are not built yet"
 _DUMP = "this dump is not written yet; `hexforge show` prints the graph"
 _PROFILE = "profiling is not built yet"
@@ -222,8 +245,8 @@ class ProviderOptions(OptionTable):
     backend_path: str = text("the backend by its library, e.g. libQnnCpu.so or QnnHtp.dll; excludes backend_type")
     profiling_level: str = choice("off basic detailed optrace", "how much is profiled", _PROFILE)
     profiling_file_path: str = text("csv file the profile is written to", _PROFILE)
-    rpc_control_latency: int = integer(0, "RPC control latency in µs", _HTP)
-    vtcm_mb: tuple[int, ...] = numbers(0, "VTCM size in MB, one per SoC; 0 leaves it to the backend", _HTP)
+    rpc_control_latency: int = integer(0, "RPC control latency in µs", _TIME)
+    vtcm_mb: tuple[int, ...] = numbers(0, "VTCM size in MB, one per SoC; 0 leaves it to the backend", _TIME)
     enable_vtcm_backup_buffer_sharing: bool = flag(False, "share the VTCM backup buffer between contexts", _CONTEXT)
     htp_share_resource_optimization: str = choice(
         "1", "share resources between contexts; only 1 can be given", _CONTEXT, default=""
@@ -232,34 +255,63 @@ class ProviderOptions(OptionTable):
         "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
         "extreme_power_saver sustained_high_performance",
         "clocks and sleep of the HTP",
-        _HTP,
+        _TIME,
     )
     qnn_saver_path: str = text("library of the Saver backend, which records calls instead", "saver is not built yet")
     qnn_context_priority: str = choice(
-        "normal low normal_high high normal_low high_plus critical critical_plus", "priority of the context", _HTP
+        "normal low normal_high high normal_low high_plus critical critical_plus", "priority of the context", _TIME
     )
-    htp_graph_finalization_optimization_mode: int = integer(0, "effort spent on preparing graphs", _HTP, high=3)
+    htp_graph_finalization_optimization_mode: int = integer(
+        0,
+        "effort spent on preparing graphs: 1 keeps nodes apart, 2 turns chains into tables, 3 puts those into "
+        "convolutions; 0 is 3; numbers are the same",
+        high=3,
+        backend="htp",
+    )
     soc_model: tuple[str, ...] = texts(
         ("0",),
         r"[0-9]+|[A-Za-z]+[0-9][A-Za-z0-9_-]*",
         "a model number, a chip name such as SM8750, or a comma list of them",
-        "the chip, or chips, to prepare for; 0 is unknown",
-        _HTP,
+        "the chip to prepare for, which says what ops and data types it takes; 0 is unknown; of several the first runs",
+        backend="htp",
     )
-    htp_arch: tuple[int, ...] = numbers(0, "HTP architecture, one per SoC", _HTP, choices="0 68 69 73 75 79 81")
-    device_id: int = integer(0, "device that htp_arch speaks of", _HTP)
-    enable_htp_fp16_precision: bool = flag(False, "compute float32 models in float16", _HTP)
-    enable_htp_monolithic_lstm: bool = flag(False, "one LSTM op instead of one cell for each time step", _HTP)
-    enable_htp_fp16_clamp_overflow: bool = flag(False, "saturate float16 Conv overflow instead of NaN", _HTP)
-    enable_htp_matmul_lut: bool = flag(True, "allow the look-up-table MatMul kernel", _HTP)
+    htp_arch: tuple[int, ...] = numbers(
+        0,
+        "HTP architecture, one per SoC; a known soc_model wins; 0 is that of soc_model, or 73",
+        choices="0 68 69 73 75 79 81",
+        backend="htp",
+    )
+    device_id: int = integer(
+        0, "device that htp_arch speaks of", "there is one emulated device, and its numbers do not depend on its id"
+    )
+    enable_htp_fp16_precision: bool = flag(
+        False,
+        "compute float32 models in float16",
+        "HTP has no float32 math: the htp backend always computes them in float16, as QNN SDK 2.35 and newer do",
+    )
+    enable_htp_monolithic_lstm: bool = flag(
+        False, "one LSTM op instead of one cell for each time step", "an LSTM is always one op here"
+    )
+    enable_htp_fp16_clamp_overflow: bool = flag(
+        False,
+        "saturate float16 Conv overflow instead of NaN",
+        "float16 overflow is infinite here, never NaN; saturating it is not built yet",
+    )
+    enable_htp_matmul_lut: bool = flag(
+        True, "allow the look-up-table MatMul kernel", "a MatMul has the same result here by whatever kernel"
+    )
     enable_htp_spill_fill_buffer: bool = flag(False, "share the spill-fill buffer of several contexts", _CONTEXT)
     offload_graph_io_quantization: bool = flag(
         True, "leave Quantize of graph inputs and Dequantize of graph outputs to the CPU; 0 where fallback is disabled"
     )
-    enable_block_quant_weight_optimization: bool = flag(False, "int4 block-quantized weights as LPBQ", _HTP)
+    enable_block_quant_weight_optimization: bool = flag(
+        False,
+        "int4 block-quantized weights as LPBQ",
+        "block-quantized weights keep the scales of the model here; making LPBQ of them is not built yet",
+    )
     enable_htp_shared_memory_allocator: bool = flag(False, "buffers shared with the HTP (rpcmem)", _DEVICE)
     enable_dx12_shared_memory_allocator: bool = flag(False, "buffers shared with Direct3D 12", _DEVICE)
-    extended_udma: bool = flag(False, "64-bit uDMA, v81 and newer", _HTP)
+    extended_udma: bool = flag(False, "64-bit uDMA, v81 and newer", _TIME)
     op_packages: tuple[str, ...] = texts(
         (),
         r"[^:,]+:(?:[A-Za-z]:[\\/])?[^:,]+:[^:,]+(?::[^:,]+)?",
@@ -278,7 +330,9 @@ class ProviderOptions(OptionTable):
     dump_qnn_ep_input_graph: bool = flag(False, "write the graph the provider is asked about", _DUMP)
     dump_qnn_ep_input_graph_dir: str = text("folder for dump_qnn_ep_input_graph", _DUMP)
     skip_qnn_version_check: bool = flag(False, "accept other QNN API versions", "no QNN library is loaded here")
-    htp_bf16_enable: bool = flag(False, "compute in bfloat16; needs soc_model 88 or newer", _HTP)
+    htp_bf16_enable: bool = flag(
+        False, "compute float32 models in bfloat16; needs soc_model 88 or newer", backend="htp"
+    )
     num_graph_prepare_threads: int | None = integer(
         None, "threads preparing graphs; unset: at most 8", "only used on Windows on Snapdragon", low=1
     )
@@ -312,6 +366,11 @@ class ProviderOptions(OptionTable):
                 faults.append(str(error))
             raise CallError("\n".join(faults))
         return super(ProviderOptions, cls).parse(pairs)
+
+    def _effect(self, option: Option) -> str | None:
+        if option.effect is None and option.backend and option.backend != self.backend:
+            return f"it configures the {option.backend} backend; the {self.backend} backend has nothing it could change"
+        return option.effect
 
     @property
     def backend(self) -> str:

@@ -29,6 +29,7 @@ def options(as_json: Json = False) -> None:
                     "expects": o.expects,
                     "default": "" if o.default is None else o.write(o.default),
                     "does": o.doc,
+                    "backend": o.backend,
                     "no_effect_because": o.effect,
                 }
                 for title, o in rows
@@ -43,7 +44,9 @@ def options(as_json: Json = False) -> None:
                 "" if o.default is None else o.write(o.default),
                 o.expects,
                 o.doc,
-                Text("used", "green") if o.effect is None else Text(o.effect, "yellow"),
+                Text(f"used by {o.backend}" if o.backend else "used", "green")
+                if o.effect is None
+                else Text(o.effect, "yellow"),
             )
             for found, o in rows
             if found == title

@@ -17,7 +17,7 @@ PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 
 _CONTEXT = "context models are not built yet"
 _OURS = "hexforge groups Quantize and Dequantize itself and runs no onnxruntime rewrite before placing nodes"
-_HTP = "it configures the htp backend, which is not built yet; the cpu backend has nothing it could change"
+_TIME = "it changes when things happen on the chip and no number; the htp backend's timeline is not built yet"
 _MODES = (
     "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
     "extreme_power_saver sustained_high_performance"
@@ -161,9 +161,9 @@ class SessionConfig(OptionTable):
 class RunConfig(OptionTable):
     """The run config keys of QNNExecutionProvider."""
 
-    htp_perf_mode: str = choice(_MODES, "performance mode during the run", _HTP, "qnn.htp_perf_mode")
-    htp_perf_mode_post_run: str = choice(_MODES, "performance mode after the run", _HTP, "qnn.htp_perf_mode_post_run")
-    rpc_control_latency: int = integer(0, "RPC control latency in µs", _HTP, "qnn.rpc_control_latency")
+    htp_perf_mode: str = choice(_MODES, "performance mode during the run", _TIME, "qnn.htp_perf_mode")
+    htp_perf_mode_post_run: str = choice(_MODES, "performance mode after the run", _TIME, "qnn.htp_perf_mode_post_run")
+    rpc_control_latency: int = integer(0, "RPC control latency in µs", _TIME, "qnn.rpc_control_latency")
     lora_config: str = text(
         "file naming the LoRA adapter to apply", "it applies to context models, not built yet", "qnn.lora_config"
     )
@@ -187,9 +187,9 @@ class RunConfig(OptionTable):
 class DynamicOptions(OptionTable):
     """What set_ep_dynamic_options takes."""
 
-    workload_type: str = choice("Default Efficient", "priority of the work", _HTP, "ep.dynamic.workload_type")
+    workload_type: str = choice("Default Efficient", "priority of the work", _TIME, "ep.dynamic.workload_type")
     qnn_htp_performance_mode: str = choice(
-        _MODES, "performance mode from now on", _HTP, "ep.dynamic.qnn_htp_performance_mode"
+        _MODES, "performance mode from now on", _TIME, "ep.dynamic.qnn_htp_performance_mode"
     )
     kvcache_rewind: int | None = integer(
         None, "tokens to rewind the KV cache by", "Genie exists only on Windows on Snapdragon", "kvcache_rewind"
