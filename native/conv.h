@@ -54,7 +54,10 @@ struct ConvArgs {
 struct Scratch {
   const char** rows;  // kMostRows * taps
   char* copies;       // kMostRows * taps * steps * 4
+  char* panel;        // AMX: kPanelPixels * taps * (steps rounded up to 16) * 4, aligned to 64 bytes
 };
+constexpr std::int64_t kPanelPixels = 192;  // at most these pixels per kernel call
+constexpr std::int64_t kWeightSlack = 4096;  // bytes that may be read, and count for nothing, behind packed weights
 constexpr int kMostRows = 14;  // pixels of the tallest tile
 
 // Output pixels [begin, end) of the convolution, all output channels of blocks [block_begin, block_end).
@@ -67,9 +70,10 @@ using DepthwiseKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64
 struct ConvKernels {
   ConvKernel u8, s16, f32;
   DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;
+  bool all_blocks_u8 = false;  // u8 gains from many blocks in one call
 };
 
-extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx512;
+extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx512, kConvAmx;
 const ConvKernels& conv_kernels(Level level);
 
 }  // namespace hexforge

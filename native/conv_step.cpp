@@ -11,6 +11,7 @@ namespace hexforge {
 
 const ConvKernels& conv_kernels(Level level) {
 #if defined(__x86_64__)
+  if (level == Level::amx) return kConvAmx;
   if (level == Level::avx512) return kConvAvx512;
   if (level == Level::avx2) return kConvAvx2;
 #endif
@@ -70,6 +71,20 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   return a;
 }
 
+// Each thread keeps its working memory: fresh pages for every call would cost more than the smaller convolutions.
+Scratch working_memory(const ConvArgs& a, bool panel) {
+  thread_local std::vector<const char*> rows;
+  thread_local std::vector<char> bytes;
+  const auto grow = [](auto& memory, std::int64_t count) {
+    if (static_cast<std::int64_t>(memory.size()) < count) memory.resize(static_cast<std::size_t>(count));
+  };
+  grow(rows, kMostRows * a.taps);
+  const std::int64_t copies = (kMostRows * a.taps * a.steps * 4 + 63) / 64 * 64;
+  grow(bytes, copies + (panel ? kPanelPixels * a.taps * ((a.steps + 15) / 16) * 64 : 0) + 64);
+  char* start = bytes.data() + (64 - reinterpret_cast<std::uintptr_t>(bytes.data()) % 64) % 64;
+  return {rows.data(), start, start + copies};
+}
+
 template <int Bits, bool Depthwise>
 Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   constexpr std::int64_t kElement = Bits / 8;
@@ -94,7 +109,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   } else {
     weight_bytes = a.taps * a.steps * padded * 4;
   }
-  const char* weights = at.constant<char>("weights", groups * weight_bytes);
+  const char* weights = at.constant<char>("weights", groups * weight_bytes + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
   const double* multiplier = Bits == 16 ? at.constant<double>("multiplier", groups * padded) : nullptr;
   const std::int64_t* bias = Bits == 16 ? at.constant<std::int64_t>("bias", groups * padded) : nullptr;
   const float* bias_f32 = Bits == 32 ? at.constant<float>("bias_f32", groups * padded) : nullptr;
@@ -106,11 +121,16 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     const ConvKernels& kernels = conv_kernels(current_level());
     constexpr std::int64_t kChunk = 168;  // pixels: a multiple of every tile height
     const std::int64_t chunks = (pixels + kChunk - 1) / kChunk;
-    const std::int64_t per_group = Depthwise ? chunks : chunks * blocks;
+    // One task is a chunk of pixels and one block of channels, or a share of the blocks that gives every thread work.
+    const bool all_blocks = Bits == 8 && !Depthwise && kernels.all_blocks_u8;
+    const std::int64_t shares = Depthwise ? 1
+                                : all_blocks ? std::clamp<std::int64_t>((2 * operands.threads() + chunks - 1) / chunks, 1,
+                                                                        operands.threads() > 1 ? blocks : 1)
+                                             : blocks;
+    const std::int64_t share = (blocks + shares - 1) / shares;
+    const std::int64_t per_group = chunks * shares;
     parallel_for(operands.threads(), groups * per_group, 1, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<const char*> rows(static_cast<std::size_t>(kMostRows * a.taps));
-      std::vector<char> copies(a.row_taps ? static_cast<std::size_t>(kMostRows * a.taps * a.steps * 4) : 0);
-      const Scratch scratch{rows.data(), copies.data()};
+      const Scratch scratch = working_memory(a, all_blocks);
       for (std::int64_t task = begin; task < end; ++task) {
         const std::int64_t group = task / per_group, rest = task % per_group;
         ConvArgs own = a;
@@ -122,12 +142,13 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
         own.bias_f32 = Bits == 32 ? bias_f32 + group * padded : nullptr;
         own.multiplier32 = Bits == 8 ? multiplier32 + group * padded : nullptr;
         own.bias32 = Bits == 8 ? bias32 + group * padded : nullptr;
-        const std::int64_t chunk = rest % chunks, block = rest / chunks;
+        const std::int64_t chunk = rest % chunks, block = rest / chunks * share;
         const std::int64_t first = chunk * kChunk, last = std::min(pixels, first + kChunk);
         if constexpr (Depthwise) {
           (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);
         } else {
-          (Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32)(own, first, last, block, block + 1, scratch);
+          (Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32)(
+              own, first, last, block, std::min(blocks, block + share), scratch);
         }
       }
     });

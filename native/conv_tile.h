@@ -68,6 +68,29 @@ class Locator {
     skip(1);
   }
 
+  // Pixels from here on, in this output row, whose taps are all inside sideways: their taps move by a constant step.
+  std::int64_t steady() const {
+    const std::int64_t left = ow_ * a_.stride[2] - a_.pad[2], reach = (a_.kernel[2] - 1) * a_.dilation[2];
+    if (left < 0 || left + reach >= a_.in[2]) return 0;
+    return std::min((a_.in[2] - 1 - reach - left) / a_.stride[2] + 1, a_.out[2] - ow_);
+  }
+
+  // Pointers of the next `count` pixels' taps.
+  void fill(const char** rows, int count) {
+    const std::int64_t advance = a_.stride[2] * a_.x_stride * (Bits / 8);
+    for (int i = 0; i < count;) {
+      const int run = static_cast<int>(std::min<std::int64_t>(steady(), count - i));
+      const char** first = rows + i * a_.taps;
+      next(first, i);
+      for (int j = 1; j < run; ++j) {
+        const char** row = first + j * a_.taps;
+        for (std::int64_t t = 0; t < a_.taps; ++t) row[t] = first[t] == a_.pad_row ? first[t] : first[t] + j * advance;
+      }
+      if (run > 1) skip(run - 1);
+      i += run > 1 ? run : 1;
+    }
+  }
+
   // Past `count` pixels, at most to the end of the row.
   void skip(std::int64_t count) {
     ow_ += count;
@@ -184,6 +207,7 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
                 const Scratch& scratch) {
   const char** rows = scratch.rows;
   Locator<Bits> locator(a, begin, scratch.copies);
+  constexpr int kTail = MR < 3 ? MR : 3;  // a short last tile is cheaper than a whole one
   std::int32_t corrections[MR] = {};
   const bool whole = !a.weight_offset && a.out_channels - block * kBlock >= NR * kLane;
   for (std::int64_t pixel = begin; pixel < end; pixel += MR) {
@@ -192,7 +216,7 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
       const char* x = static_cast<const char*>(a.x) + pixel * a.x_stride * (Bits / 8);
       for (int i = 0; i < count; ++i) rows[i] = x + i * a.x_stride * (Bits / 8);
     } else {
-      for (int i = 0; i < count; ++i) locator.next(rows + i * a.taps, i);
+      locator.fill(rows, count);
     }
     for (std::int64_t i = count * a.taps; i < MR * a.taps; ++i) rows[i] = rows[i % a.taps];  // not stored
     if (Bits == 8 && a.weight_offset) {
@@ -204,9 +228,12 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
     }
     if (Bits == 8 && V::kStoresRegisters && whole && count == MR) {
       run_tile<V, Bits, MR, NR, Bits == 8 && V::kStoresRegisters>(a, rows, a.taps, weights, block, pixel, nullptr, MR);
-    } else {
+    } else if (count > kTail) {
       run_tile<V, Bits, MR, NR, false>(a, rows, a.taps, weights, block, pixel, a.weight_offset ? corrections : nullptr,
                                        count);
+    } else {
+      run_tile<V, Bits, kTail, NR, false>(a, rows, a.taps, weights, block, pixel,
+                                          a.weight_offset ? corrections : nullptr, count);
     }
   }
 }
@@ -256,15 +283,7 @@ void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, cons
   Locator<Bits> locator(a, begin, nullptr);
   std::int64_t pixel = begin;
   while (pixel < end) {
-    // A run of pixels of one output row whose taps are all inside sideways moves its taps by a constant step.
-    const std::int64_t column = pixel % a.out[2];
-    const std::int64_t left = column * a.stride[2] - a.pad[2];
-    const std::int64_t reach = (a.kernel[2] - 1) * a.dilation[2];
-    std::int64_t run = 1;
-    if (left >= 0 && left + reach < a.in[2]) {
-      run = std::min((a.in[2] - 1 - reach - left) / a.stride[2] + 1, a.out[2] - column);
-      run = std::min(run, end - pixel);
-    }
+    const std::int64_t run = std::max<std::int64_t>(1, std::min(locator.steady(), end - pixel));
     locator.next(rows, 0);
     for (std::int64_t v = 0; v < vectors; ++v) {
       const std::int64_t channel = v * kLane;
@@ -303,7 +322,7 @@ void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, cons
         store_depthwise<V, Bits>(a, acc, pixel + i, channel, lanes);
       }
     }
-    locator.skip(run - 1);
+    if (run > 1) locator.skip(run - 1);
     pixel += run;
   }
 }

@@ -3,7 +3,29 @@
 #include <atomic>
 #include <stdexcept>
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace hexforge {
+namespace {
+
+// AMX with 8-bit integers, and the kernel's leave to use its registers: Linux gives it to processes that ask.
+bool has_amx() {
+#if defined(__x86_64__) && defined(__linux__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  const bool tiles = (d >> 24 & 1) && (d >> 25 & 1);
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return tiles && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
 
 Level best_level() {
 #if defined(__x86_64__)
@@ -12,7 +34,7 @@ Level best_level() {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("fma")) {
-      return Level::avx512;
+      return has_amx() ? Level::amx : Level::avx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
       return Level::avx2;
@@ -41,6 +63,7 @@ void set_level(Level wanted) {
 
 std::string name(Level value) {
   switch (value) {
+    case Level::amx: return "amx";
     case Level::avx512: return "avx512";
     case Level::avx2: return "avx2";
     default: return "portable";

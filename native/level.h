@@ -4,7 +4,7 @@
 
 namespace hexforge {
 
-enum class Level { portable = 0, avx2 = 1, avx512 = 2 };
+enum class Level { portable = 0, avx2 = 1, avx512 = 2, amx = 3 };
 
 Level best_level();            // of this CPU
 Level current_level();         // in force

@@ -56,15 +56,18 @@ const T* padded_rows(const T* a, const Product& p, std::int64_t values, std::vec
 }
 
 template <class Kernel>
-void run_conv(ConvArgs a, const Product& p, int threads, Kernel kernel) {
+void run_conv(ConvArgs a, const Product& p, int threads, bool amx, Kernel kernel) {
   const std::int64_t blocks = (p.n + kBlock - 1) / kBlock;
   constexpr std::int64_t kChunk = 168;
   const std::int64_t chunks = (p.m + kChunk - 1) / kChunk;
   parallel_for(threads, blocks * chunks, 1, [&](std::int64_t begin, std::int64_t end) {
     const char* rows[kMostRows];
+    const std::int64_t bytes = amx ? kPanelPixels * ((a.steps + 15) / 16) * 64 : 0;
+    std::vector<char> panel(static_cast<std::size_t>(bytes + 64));
+    char* aligned = panel.data() + (64 - reinterpret_cast<std::uintptr_t>(panel.data()) % 64) % 64;
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t first = task % chunks * kChunk;
-      kernel(a, first, std::min(p.m, first + kChunk), task / chunks, task / chunks + 1, Scratch{rows, nullptr});
+      kernel(a, first, std::min(p.m, first + kChunk), task / chunks, task / chunks + 1, Scratch{rows, nullptr, aligned});
     }
   });
 }
@@ -82,7 +85,7 @@ Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const
   if (p.k > 65536) throw std::invalid_argument("matmul_u8: k is above 65536");
   return [=](const Operands& o) {
     const std::int64_t padded = (p.n + kBlock - 1) / kBlock * kBlock;
-    std::vector<std::int8_t> packed(static_cast<std::size_t>(base.steps * 4 * padded));
+    std::vector<std::int8_t> packed(static_cast<std::size_t>(base.steps * 4 * padded + kWeightSlack));
     std::vector<std::int32_t> bias(static_cast<std::size_t>(padded));
     std::vector<float> multiplier(static_cast<std::size_t>(padded), scale);
     std::vector<std::uint8_t> copy;
@@ -108,7 +111,7 @@ Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const
       a.weights = packed.data();
       a.bias32 = bias.data();
       a.multiplier32 = multiplier.data();
-      run_conv(a, p, o.threads(), conv_kernels(current_level()).u8);
+      run_conv(a, p, o.threads(), conv_kernels(current_level()).all_blocks_u8, conv_kernels(current_level()).u8);
     }
   };
 }
@@ -139,7 +142,7 @@ Run matmul_f32(const Attributes& at, std::span<const Tensor> ins, std::span<cons
       a.y = o.out<float>() + batch * p.m * p.n;
       a.weights = packed.data();
       a.bias_f32 = bias.data();
-      run_conv(a, p, o.threads(), conv_kernels(current_level()).f32);
+      run_conv(a, p, o.threads(), false, conv_kernels(current_level()).f32);
     }
   };
 }

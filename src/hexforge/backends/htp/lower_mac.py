@@ -13,6 +13,7 @@ from hexforge.ir import Array, AxisScaleOffset, DType, Node, ScaleOffset, Tensor
 from hexforge.ir.fixed_point import dequantize
 
 BLOCK, LANE = 64, 16
+_SLACK = 4096
 _BITS = {"u8": 8, "s16": 16, "f32": 32}
 _ELEMENT = {8: np.int8, 16: np.int16, 32: np.float32}
 
@@ -36,6 +37,11 @@ def pack(weights: Array, bits: int, row_taps: bool) -> Array:
         whole[: block.size] = block.ravel()
         blocks.append(whole)
     return np.concatenate(blocks)
+
+
+def _with_slack(packed: Array) -> Array:
+    """Packed weights with the bytes behind them that a kernel may read."""
+    return np.concatenate([packed, np.zeros(_SLACK // packed.itemsize, packed.dtype)])
 
 
 def flush_interval(weights: Array, row_taps: bool) -> int:
@@ -183,7 +189,7 @@ def _conv(
     split = np.split(weights.values, groups, axis=-1)
     attributes |= {
         "channels": channels, "out_channels": outputs, "groups": groups, "row_taps": row_taps,
-        "weights": np.concatenate([pack(part, bits, row_taps) for part in split]),
+        "weights": _with_slack(np.concatenate([pack(part, bits, row_taps) for part in split])),
         "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
     }  # fmt: skip
     if bits == 16:
@@ -325,7 +331,7 @@ def _rows(
     lowering.emit(
         f"conv_{flat.kind}", [x], [out], batch=1, **{"in": (1, 1, rows)}, out=(1, 1, rows), kernel=(1, 1, 1),
         stride=(1, 1, 1), pad=(0, 0, 0), dilation=(1, 1, 1), channels=inner, out_channels=y.shape[1],
-        x_stride=inner, y_stride=y.shape[1], row_taps=True, weights=pack(weights.values, bits, True),
+        x_stride=inner, y_stride=y.shape[1], row_taps=True, weights=_with_slack(pack(weights.values, bits, True)),
         flush=flush_interval(weights.values, True) if bits == 16 else 0, weight_offset=-weights.offset,
         pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
     )  # fmt: skip

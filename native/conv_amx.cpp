@@ -1,0 +1,164 @@
+// 8-bit convolution on AMX: tiles of 32 pixels x 32 output channels, 64 input values at a time.
+// The weights' packed layout is the one of the other instruction sets; integers are exact, so the bits are the same.
+#include <immintrin.h>
+
+#include "conv_tile.h"
+#include "vector_avx512.h"
+
+namespace hexforge {
+namespace {
+
+constexpr int kRows = 16;               // pixels of one tile
+constexpr std::int64_t kChunkSteps = 16;  // k-steps of one tile: 64 bytes of input
+
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+};
+
+// All eight tiles 16 rows of 64 bytes: 0 to 3 sums, 4 and 5 pixels, 6 and 7 weights.
+void configure() {
+  TileConfig config;
+  for (int i = 0; i < 8; ++i) {
+    config.row_bytes[i] = 64;
+    config.rows[i] = kRows;
+  }
+  _tile_loadconfig(&config);
+}
+
+// Copies a run to a row of whole 64-byte chunks, zero behind its end, so that what the weights hold there is nothing.
+inline void copy_run(const char* from, std::int64_t bytes, char* to, std::int64_t chunk_stride) {
+  for (; bytes >= 64; bytes -= 64, from += 64, to += chunk_stride) {
+    _mm512_store_si512(to, _mm512_loadu_si512(from));
+  }
+  if (bytes > 0) _mm512_store_si512(to, _mm512_maskz_loadu_epi8((1ull << bytes) - 1, from));
+}
+
+// Panel of [groups of 16 pixels][taps][chunks][16 pixels][64 bytes].
+void build_panel(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t chunks, const Scratch& scratch) {
+  Locator<8> locator(a, begin, scratch.copies);
+  const std::int64_t group_bytes = a.taps * chunks * kRows * 64;
+  for (std::int64_t pixel = begin; pixel < end; pixel += kRows) {
+    const int count = static_cast<int>(std::min<std::int64_t>(kRows, end - pixel));
+    char* group = scratch.panel + (pixel - begin) / kRows * group_bytes;
+    for (int first = 0; first < count; first += kMostRows) {
+      const int some = std::min(kMostRows, count - first);
+      if (a.pointwise) {
+        for (int i = 0; i < some; ++i) {
+          scratch.rows[i] = static_cast<const char*>(a.x) + (pixel + first + i) * a.x_stride;
+        }
+      } else {
+        locator.fill(scratch.rows, some);
+      }
+      for (int i = 0; i < some; ++i) {
+        for (std::int64_t t = 0; t < a.taps; ++t) {
+          copy_run(scratch.rows[i * a.taps + t], a.run, group + t * chunks * kRows * 64 + (first + i) * 64, kRows * 64);
+        }
+      }
+    }
+  }
+}
+
+inline void store_rows(const ConvArgs& a, const std::int32_t (*sums)[kBlock], std::int64_t pixel, std::int64_t count,
+                       std::int64_t block, std::int64_t vectors, const std::int32_t* corrections) {
+  const std::int64_t channel = block * kBlock;
+  const std::int64_t lanes = std::min<std::int64_t>(kBlock, a.out_channels - channel);
+  std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
+  if (!corrections && lanes == vectors * kLane) {
+    for (std::int64_t j = 0; j < vectors; ++j) {
+      const Avx512::Requantize requantize(a, channel + j * kLane);
+      for (std::int64_t i = 0; i < count; ++i) {
+        requantize(_mm512_load_si512(sums[i] + j * kLane), row + i * a.y_stride + j * kLane);
+      }
+    }
+    if (a.table) Avx512::look_up(row, static_cast<int>(count), a.y_stride, lanes, a.table);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      Avx512::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0, row + i * a.y_stride,
+                       lanes);
+    }
+  }
+}
+
+void conv_u8_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
+                 std::int64_t block_end, const Scratch& scratch) {
+  const std::int64_t chunks = (a.steps + kChunkSteps - 1) / kChunkSteps;
+  // Whole chunks of pixels that follow each other are read where they are.
+  const bool direct = a.pointwise && a.run % 64 == 0;
+  const std::int64_t tile_bytes = kRows * 64, group_bytes = a.taps * chunks * tile_bytes;
+  const std::int64_t whole = direct ? (end - begin) / (2 * kRows) * (2 * kRows) : 0;
+  if (whole < end - begin) build_panel(a, begin + whole, end, chunks, scratch);
+  std::int32_t* corrections = nullptr;
+  alignas(64) std::int32_t row_sums[kPanelPixels];
+  if (a.weight_offset) {
+    corrections = row_sums;
+    Locator<8> locator(a, begin, scratch.copies);
+    for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+      locator.fill(scratch.rows, 1);
+      std::int32_t sum = 0;
+      for (std::int64_t t = 0; t < a.taps; ++t) sum += Avx512::sum_u8(scratch.rows[t], a.run);
+      row_sums[pixel - begin] = sum;
+    }
+  }
+  configure();
+  for (std::int64_t block = block_begin; block < block_end; ++block) {
+    const char* weights = static_cast<const char*>(a.weights) + block * a.taps * a.steps * kBlock * 4;
+    const std::int64_t vectors = std::min<std::int64_t>(4, (a.out_channels - block * kBlock + kLane - 1) / kLane);
+    const std::int64_t weight_row = vectors * kLane * 4;
+    for (std::int64_t pixel = begin; pixel < end; pixel += 2 * kRows) {
+      const std::int64_t count = std::min<std::int64_t>(2 * kRows, end - pixel);
+      const bool here = pixel - begin < whole;
+      const char* upper = here ? static_cast<const char*>(a.x) + pixel * a.x_stride
+                               : scratch.panel + (pixel - begin - whole) / kRows * group_bytes;
+      const char* lower = here ? upper + kRows * a.x_stride : upper + group_bytes;
+      const std::int64_t row = here ? a.x_stride : 64, step = here ? 64 : tile_bytes;
+      const bool two = count > kRows;
+      alignas(64) std::int32_t sums[2 * kRows][kBlock];
+      for (std::int64_t j = 0; j < vectors; j += 2) {
+        const bool pair = j + 1 < vectors;
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        std::int64_t at = 0;
+        for (std::int64_t t = 0; t < a.taps; ++t) {
+          const char* w = weights + t * a.steps * weight_row + j * kLane * 4;
+          for (std::int64_t c = 0; c < chunks; ++c, at += step, w += kChunkSteps * weight_row) {
+            _tile_loadd(4, upper + at, row);
+            _tile_loadd(6, w, weight_row);
+            _tile_dpbusd(0, 4, 6);
+            if (pair) {
+              _tile_loadd(7, w + kLane * 4, weight_row);
+              _tile_dpbusd(1, 4, 7);
+            }
+            if (two) {
+              _tile_loadd(5, lower + at, row);
+              _tile_dpbusd(2, 5, 6);
+              if (pair) _tile_dpbusd(3, 5, 7);
+            }
+          }
+        }
+        _tile_stored(0, sums[0] + j * kLane, kBlock * 4);
+        if (pair) _tile_stored(1, sums[0] + (j + 1) * kLane, kBlock * 4);
+        if (two) {
+          _tile_stored(2, sums[kRows] + j * kLane, kBlock * 4);
+          if (pair) _tile_stored(3, sums[kRows] + (j + 1) * kLane, kBlock * 4);
+        }
+      }
+      store_rows(a, sums, pixel, count, block, vectors, corrections ? corrections + (pixel - begin) : nullptr);
+    }
+  }
+  _tile_release();
+}
+
+}  // namespace
+
+const ConvKernels kConvAmx = [] {
+  ConvKernels kernels = kernels_of<Avx512>();
+  kernels.u8 = conv_u8_amx;
+  kernels.all_blocks_u8 = true;
+  return kernels;
+}();
+
+}  // namespace hexforge
