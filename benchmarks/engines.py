@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -62,6 +65,28 @@ def _openvino(path: Path, threads: int) -> Runner:
         return {name: request.get_output_tensor(i).data for i, name in enumerate(names)}
 
     return run
+
+
+def settle_openvino(path: Path) -> str:
+    """Find out, with a quantized model, whether OpenVINO runs here; what was done or is wrong, or nothing.
+
+    On some virtual machines its AMX code dies of an illegal instruction: it is then held to AVX-512. That must happen
+    before it is imported, and what dies takes its process along, so another process tries.
+    """
+    if "openvino" not in ENGINES:
+        return "without OpenVINO: `make peers` installs it"
+    code = "import sys; from pathlib import Path; from benchmarks import engines, quantized as q; "
+    code += "engines.ENGINES['openvino'](Path(sys.argv[1]), 1)(q.MODELS[sys.argv[2]].feeds(0))"
+    command = [sys.executable, "-c", code, str(path), path.name.partition(".")[0]]
+    root = Path(__file__).parents[1]
+    if not subprocess.run(command, capture_output=True, cwd=root).returncode:
+        return ""
+    os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
+    done = subprocess.run(command, capture_output=True, cwd=root, text=True)
+    if not done.returncode:
+        return "OpenVINO crashes with the instructions it chooses itself and is held to AVX-512"
+    del ENGINES["openvino"], os.environ["ONEDNN_MAX_CPU_ISA"]
+    return f"without OpenVINO, which ends with {done.returncode}: {' '.join(done.stderr.splitlines()[-1:])}"
 
 
 ENGINES: dict[str, Callable[[Path, int], Runner]] = {"hexforge": _hexforge, "onnxruntime": _onnxruntime}

@@ -99,7 +99,7 @@ class _Writer:
         scales = []
         for i, shape in enumerate(op.shapes):
             scale = np.float32((3.0 - op.low) / self.top)
-            zero = self.dtype.type(round(-op.low / scale))
+            zero: Any = self.dtype.type(round(-op.low / scale))
             self.feeds[f"x{i}"] = self.random.integers(0, self.top, shape, self.dtype, endpoint=True)
             self.floats[f"r{i}"] = (self.feeds[f"x{i}"].astype(np.float32) - np.float32(zero)) * scale
             inputs.append(self.dequantized(f"x{i}", f"r{i}", scale, zero))
@@ -108,7 +108,7 @@ class _Writer:
             fan_in = float(np.prod(op.weights[0][1:])) if len(op.weights[0]) > 1 else 1.0
             step = np.float32(1 / 127 / fan_in**0.5)
             if len(op.weights[0]) > 1:
-                zero: Any = np.int8(0)
+                zero = np.int8(0)
                 weight = self.random.integers(-127, 127, op.weights[0], np.int8, endpoint=True)
             else:  # the emulator takes normalization scales as uint8 only
                 zero = np.uint8(10)
@@ -147,8 +147,7 @@ class _Writer:
         if self.op.type == "Softmax":  # as quantizers write it, whatever the largest result is
             return np.float32(1 / self.top), self.dtype.type(0)
         if self.dtype == np.uint16 and self.op.type in _FIXED16:
-            scale, zero = _FIXED16[self.op.type]
-            return np.float32(scale), np.uint16(zero)
+            return np.float32(_FIXED16[self.op.type][0]), np.uint16(_FIXED16[self.op.type][1])
         low, high = min(0.0, float(result.min())), max(0.0, float(result.max()))
         scale = np.float32((high - low) / self.top)
         return scale, self.dtype.type(round(-low / scale))

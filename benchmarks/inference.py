@@ -1,6 +1,7 @@
 """One inference: hexforge, onnxruntime's CPU provider, OpenVINO and the vendor's emulator on the same files.
 
-`python -m benchmarks.inference [MODEL ...] [--variant a8w8-int8] [--rounds 10] [--no-vendor] [--json FILE] [--steps 8]`
+`python -m benchmarks.inference [MODEL ...] [--variant a8w8-int8] [--rounds 10] [--level avx512] [--no-vendor]
+[--json FILE] [--steps 8]`
 
 The engines take turns in one process; the stable figure on a shared machine is the CPU time of the process with one
 thread, its best round and its median (ms: best / median). OpenVINO and the emulator are optional (`make peers`); the
@@ -24,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import fidelity, steps, vendor
-from benchmarks.engines import ENGINES, Times, cpu_times, hexforge_session, macs, programs, wall_times
+from benchmarks.engines import ENGINES, Times, cpu_times, hexforge_session, macs, programs, settle_openvino, wall_times
 from benchmarks.quantized import CACHE, MODELS, VARIANTS, file
 from hexforge import _native
 
@@ -201,10 +202,13 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def amx() -> bool:
-    """True where peers may multiply with AMX tiles, which the floor does not count."""
-    info = Path("/proc/cpuinfo")
-    return info.exists() and "amx_int8" in info.read_text()
+def rates() -> str:
+    """The rates the floors come from."""
+    kinds = {"u8": "u8 x s8", "s16": "s16 x s16", "f32": "float32"}
+    said = ", ".join(f"{words} {_native.peak_macs(kind) / 1e9:.0f}" for kind, words in kinds.items())
+    if _native.level() == "amx":  # the floor stays that of the vectors, so a share above 100 % is possible
+        said += f" (by AMX tiles, u8 x s8: {_native.peak_macs('u8_tiles') / 1e9:.0f})"
+    return f"GMAC/s of register-only loops: {said}"
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -215,6 +219,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the model files")
     parser.add_argument("--no-vendor", dest="vendor", action="store_false", help="leave the emulator out")
     parser.add_argument("--vendor-runs", type=int, default=2, help="inferences on the emulator")
+    parser.add_argument("--level", choices=_native.levels(), help="hold hexforge to a lower instruction set")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="also print the N slowest native steps")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     given = parser.parse_args(arguments)
@@ -226,11 +231,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Print the tables; 1 if a target is missed."""
     given = _parse(arguments)
+    if given.level:
+        _native.set_level(given.level)
     if given.vendor and (why := vendor.missing()):
         _NOTES.print(f"without the vendor's emulator: {why}")
         given.vendor = False
-    if "openvino" not in ENGINES:
-        _NOTES.print("without OpenVINO: `make peers` installs it")
+    if said := settle_openvino(file("mobilenet_v2", "a8w8-int8", given.cache)):
+        _NOTES.print(said)
     chosen = [(m, v) for m in given.models or MODELS for v in given.variant or VARIANTS]
     rows = []
     for number, (model, variant) in enumerate(chosen, 1):
@@ -253,8 +260,8 @@ def main(arguments: list[str]) -> int:
         out.print(fidelity.table(differences))
     missed = [f"{row.model} {row.variant}: {what}" for row in rows for what in row.missed()]
     missed += [f"{d.name} at {d.bits} bits: {d.lsb} LSB" for d in differences if d.lsb >= 0 and not d.kept]
-    machine = f"{processor()}, {_native.level()}{', AMX (not in the floor)' if amx() else ''}"
-    out.print(f"{machine}; onnxruntime {onnxruntime.__version__}", highlight=False)
+    machine = f"{processor()}, hexforge on {_native.level()}; {rates()}; onnxruntime {onnxruntime.__version__}"
+    out.print(machine, highlight=False)
     out.print("targets: " + ("met" if not missed else "missed by\n  " + "\n  ".join(missed)), highlight=False)
     if given.json:
         data = {"machine": machine, "rows": [r.json() for r in rows], "missed": missed}

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <stdexcept>
 
 #include "level.h"
@@ -52,6 +53,29 @@ __attribute__((target("avx512f"))) double f32_avx512(std::int64_t turns) {
   HEXFORGE_LOOP(HEXFORGE_FMA, "zmm");
   return macs;
 }
+// Four tiles of sums over two of pixels and two of weights, as a kernel would have them.
+double u8_tiles(std::int64_t turns) {
+  turns /= 16;  // one turn is as much work as many of the others
+  struct alignas(64) {
+    std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  alignas(64) std::uint8_t data[1024];
+  std::fill(std::begin(data), std::end(data), std::uint8_t{77});
+  const double macs = 4.0 * 16 * 16 * 64 * static_cast<double>(turns);
+  asm volatile(
+      "ldtilecfg %1\ntilezero %%tmm0\ntilezero %%tmm1\ntilezero %%tmm2\ntilezero %%tmm3\n"
+      "tileloadd (%2,%3,1), %%tmm4\ntileloadd (%2,%3,1), %%tmm5\ntileloadd (%2,%3,1), %%tmm6\n"
+      "tileloadd (%2,%3,1), %%tmm7\n1:\n"
+      "tdpbusd %%tmm6, %%tmm4, %%tmm0\ntdpbusd %%tmm7, %%tmm4, %%tmm1\n"
+      "tdpbusd %%tmm6, %%tmm5, %%tmm2\ntdpbusd %%tmm7, %%tmm5, %%tmm3\n"
+      "dec %0\njnz 1b\ntilerelease\n"
+      : "+r"(turns)
+      : "m"(config), "r"(data), "r"(std::int64_t{64})
+      : "memory", "cc");
+  return macs;
+}
 // Bytes are widened first: the byte multiply of AVX2 saturates.
 __attribute__((target("avx2"))) double s16_avx2(std::int64_t turns) {
   const double macs = 12.0 * 16 * static_cast<double>(turns);
@@ -82,9 +106,13 @@ double portable(std::int64_t turns) {
 
 Burst burst_for(const std::string& kind) {
   const bool real = kind == "f32";
-  if (!real && kind != "u8" && kind != "s16") throw std::invalid_argument("no multiply-accumulate is named " + kind);
+  if (!real && kind != "u8" && kind != "s16" && kind != "u8_tiles") throw std::invalid_argument("no multiply-accumulate is named " + kind);
+  if (kind == "u8_tiles" && name(current_level()) != "amx") {
+    throw std::invalid_argument("u8_tiles: this CPU has no AMX, or it is not in use");
+  }
 #if defined(__x86_64__)
-  if (current_level() == Level::avx512) return real ? f32_avx512 : kind == "u8" ? u8_avx512 : s16_avx512;
+  if (kind == "u8_tiles") return u8_tiles;
+  if (current_level() >= Level::avx512) return real ? f32_avx512 : kind == "u8" ? u8_avx512 : s16_avx512;
   if (current_level() == Level::avx2) return real ? f32_avx2 : s16_avx2;
 #endif
   return real ? portable<float> : portable<std::uint32_t>;
