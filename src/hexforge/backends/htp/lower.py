@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexforge.backends.htp import lower_elementwise, lower_mac, lower_move, lower_window  # noqa: F401 - registry
+from hexforge.backends.htp import (  # noqa: F401 - registry
+    lower_elementwise,
+    lower_index,
+    lower_logic,
+    lower_mac,
+    lower_move,
+    lower_recurrent,
+    lower_reduce,
+    lower_resize,
+    lower_window,
+)
 from hexforge.backends.htp.lowering import LOWERINGS, Lowering, Reference, Step
 from hexforge.backends.htp.tables import Chain, chains, table
 from hexforge.ir import DType, Graph, Node, Role

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.adapt import requantize
 from hexforge.backends.htp.lowering import Lowering, lowers
 from hexforge.ir import Array, Node, Value
 from hexforge.ir.fixed_point import dequantize
@@ -25,8 +27,6 @@ def pool(lowering: Lowering, node: Node) -> bool:
     maximum = node.op.name.startswith("PoolMax")
     if own.kind == "raw" or own.kind != out.kind:
         return False
-    if maximum and (own.scale, own.zero_point) != (out.scale, out.zero_point):
-        return False
     kernel = _three(node.params["filter_size"], 1)
     if own.kind == "s16" and int(np.prod(kernel)) > 32767:
         return False
@@ -44,7 +44,12 @@ def pool(lowering: Lowering, node: Node) -> bool:
 def _window(lowering: Lowering, node: Node, maximum: bool, x: Value, y: Value, **attributes: Any) -> None:
     own, out = lowering.storage(x), lowering.storage(y)
     if maximum:
-        lowering.emit(f"pool_max_{own.kind}", [x], [y], lowest=own.low, **attributes)
+        same = (own.scale, own.zero_point) == (out.scale, out.zero_point)
+        like = replace(own, shape=y.shape)
+        target = lowering.name(y) if same else lowering.temp(like, y.name)
+        lowering.emit(f"pool_max_{own.kind}", [x], [target], lowest=own.low, **attributes)
+        if not same:
+            requantize(lowering, target, like, y, out)
     elif own.kind == "f32":
         lowering.emit("pool_mean_f32", [x], [y], **attributes)
     else:
@@ -64,8 +69,6 @@ def reduce_space(lowering: Lowering, node: Node) -> bool:
     rank = len(x.shape)
     axes = sorted(int(a) % rank for a in node.params["axes"])
     if own.kind == "raw" or own.kind != out.kind or not axes or not x.type.size:
-        return False
-    if maximum and (own.scale, own.zero_point) != (out.scale, out.zero_point):
         return False
     if axes != list(range(axes[0], axes[-1] + 1)):
         return False

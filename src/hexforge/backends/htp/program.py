@@ -12,6 +12,7 @@ from hexforge.backend import checked_feeds
 from hexforge.backends.htp import arena
 from hexforge.backends.htp.lowering import Lowering, Reference, Step
 from hexforge.backends.htp.storage import half, natural, storage, stored
+from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value
 from hexforge.ops.evaluate import Evaluation
 
@@ -130,7 +131,10 @@ class _Segment:
 
     def run(self, tensors: dict[str, Array], threads: int) -> None:
         outs = [np.empty(s.shape, s.dtype) for s in self._shapes.values()]
-        self._program.run([np.ascontiguousarray(tensors[n]) for n in self._reads], outs, threads)
+        try:
+            self._program.run([np.ascontiguousarray(tensors[n]) for n in self._reads], outs, threads)
+        except IndexError as error:  # a Gather or Scatter met an index outside its axis
+            raise CallError(str(error)) from None
         tensors.update(zip(self._writes, outs, strict=True))
 
 
