@@ -31,22 +31,25 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   const auto copy = [&](const char* name, std::int64_t* to, std::int64_t least) {
     const auto& values = at.list(name, 3);
     std::copy(values.begin(), values.end(), to);
-    if (*std::min_element(values.begin(), values.end()) < least) throw std::invalid_argument(std::string("conv: bad ") + name);
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    if (*low < least || *high > INT32_MAX) throw std::invalid_argument(std::string("conv: bad ") + name);
   };
   copy("in", a.in, 1);
   copy("out", a.out, 0);
   copy("kernel", a.kernel, 1);
   copy("stride", a.stride, 1);
-  copy("pad", a.pad, std::numeric_limits<std::int64_t>::min());
+  copy("pad", a.pad, -INT32_MAX);
   copy("dilation", a.dilation, 1);
   a.channels = at.integer("channels");
   a.out_channels = at.integer("out_channels");
   a.x_stride = at.integer("x_stride");
   a.y_stride = at.integer("y_stride");
+  times({a.x_stride});
+  times({a.y_stride});
   a.row_taps = at.integer("row_taps", 0) != 0 && !depthwise;
-  const std::int64_t positions = a.kernel[0] * a.kernel[1] * a.kernel[2];
+  const std::int64_t positions = times({a.kernel[0], a.kernel[1], a.kernel[2]});
   a.taps = a.row_taps ? a.kernel[0] * a.kernel[1] : positions;
-  a.run = a.row_taps ? a.kernel[2] * a.channels : a.channels;
+  a.run = times({a.row_taps ? a.kernel[2] : 1, a.channels});
   a.pointwise = positions == 1 && std::equal(a.in, a.in + 3, a.out) && std::all_of(a.stride, a.stride + 3, [](auto s) { return s == 1; }) &&
                 std::all_of(a.pad, a.pad + 3, [](auto p) { return p == 0; });
   const std::int64_t values = 32 / bits;
@@ -62,9 +65,11 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
     a.low = static_cast<std::int32_t>(at.integer("low"));
     a.high = static_cast<std::int32_t>(at.integer("high"));
     const std::int64_t least = bits == 8 ? 0 : -32768, most = bits == 8 ? 255 : 32767;
-    if (a.low < least || a.high > most || a.low > a.high) throw std::invalid_argument("conv: bad output range");
+    if (a.low < least || a.high > most || a.low > a.high || a.zero_point < least || a.zero_point > most) {
+      throw std::invalid_argument("conv: bad output range");
+    }
   }
-  if (a.batch < 0 || a.channels < 1 || a.out_channels < 1 || a.flush < 0) throw std::invalid_argument("conv: bad sizes");
+  if (a.batch < 0 || a.channels < 1 || a.out_channels < 1 || a.flush < 0 || a.flush > INT32_MAX) throw std::invalid_argument("conv: bad sizes");
   if (a.row_taps && (a.dilation[2] != 1 || a.x_stride != a.channels)) {
     throw std::invalid_argument("conv: a kernel row is not contiguous");
   }
@@ -91,25 +96,25 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   ConvArgs a = geometry(at, Bits, Depthwise);
   const std::int64_t groups = at.integer("groups", 1);
   const std::int64_t x_offset = at.integer("x_offset", 0), y_offset = at.integer("y_offset", 0);
-  const std::int64_t in_pixels = a.batch * a.in[0] * a.in[1] * a.in[2];
-  const std::int64_t pixels = a.batch * a.out[0] * a.out[1] * a.out[2];
-  if (groups < 1 || x_offset < 0 || y_offset < 0 || x_offset + groups * a.channels > a.x_stride ||
-      y_offset + groups * a.out_channels > a.y_stride) {
+  const std::int64_t in_pixels = times({a.batch, a.in[0], a.in[1], a.in[2]});
+  const std::int64_t pixels = times({a.batch, a.out[0], a.out[1], a.out[2]});
+  if (groups < 1 || x_offset < 0 || y_offset < 0 || times({groups, a.channels}) > a.x_stride - x_offset ||
+      times({groups, a.out_channels}) > a.y_stride - y_offset || (Depthwise && a.channels != a.out_channels)) {
     throw std::invalid_argument("conv: groups do not fit the tensors' channels");
   }
   if (ins.size() != 1 || outs.size() != 1) throw std::invalid_argument("conv: one input and one output are needed");
-  require_bytes(ins[0], in_pixels * a.x_stride * kElement, "conv input");
-  require_bytes(outs[0], pixels * a.y_stride * kElement, "conv output");
+  require_bytes(ins[0], times({in_pixels, a.x_stride, kElement}), "conv input");
+  require_bytes(outs[0], times({pixels, a.y_stride, kElement}), "conv output");
   const std::int64_t blocks = (a.out_channels + kBlock - 1) / kBlock;
   const std::int64_t padded = blocks * kBlock;
   std::int64_t weight_bytes = 0;
   if (Depthwise) {
     a.weight_stride = padded;
-    weight_bytes = a.taps * padded * 4;
+    weight_bytes = times({a.taps, padded, 4});
   } else {
-    weight_bytes = a.taps * a.steps * padded * 4;
+    weight_bytes = times({a.taps, a.steps, padded, 4});
   }
-  const char* weights = at.constant<char>("weights", groups * weight_bytes + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
+  const char* weights = at.constant<char>("weights", times({groups, weight_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
   const double* multiplier = Bits == 16 ? at.constant<double>("multiplier", groups * padded) : nullptr;
   const std::int64_t* bias = Bits == 16 ? at.constant<std::int64_t>("bias", groups * padded) : nullptr;
   const float* bias_f32 = Bits == 32 ? at.constant<float>("bias_f32", groups * padded) : nullptr;
@@ -124,7 +129,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     // One task is a chunk of pixels and one block of channels, or a share of the blocks that gives every thread work.
     const bool all_blocks = Bits == 8 && !Depthwise && kernels.all_blocks_u8;
     const std::int64_t shares = Depthwise ? 1
-                                : all_blocks ? std::clamp<std::int64_t>((2 * operands.threads() + chunks - 1) / chunks, 1,
+                                : all_blocks ? std::clamp<std::int64_t>((2 * operands.threads() + chunks - 1) / std::max<std::int64_t>(1, chunks), 1,
                                                                         operands.threads() > 1 ? blocks : 1)
                                              : blocks;
     const std::int64_t share = (blocks + shares - 1) / shares;

@@ -25,8 +25,8 @@ std::int64_t count(const Attributes& at, std::span<const Tensor> ins, std::span<
                    std::int64_t out_bytes) {
   const std::int64_t n = at.integer("count");
   if (n < 0 || ins.size() != 1 || outs.size() != 1) throw std::invalid_argument("elementwise: bad operands");
-  require_bytes(ins[0], n * in_bytes, "elementwise input");
-  require_bytes(outs[0], n * out_bytes, "elementwise output");
+  require_bytes(ins[0], times({n, in_bytes}), "elementwise input");
+  require_bytes(outs[0], times({n, out_bytes}), "elementwise output");
   return n;
 }
 
@@ -83,18 +83,18 @@ Nest nest(const Attributes& at, std::span<const Tensor> ins, std::span<const Ten
   n.dims = at.list("dims");
   n.a = at.list("strides_a", n.dims.size());
   n.b = at.list("strides_b", n.dims.size());
-  if (n.dims.empty() || ins.size() != 2 || outs.size() != 1) throw std::invalid_argument("binary: bad operands");
+  if (n.dims.empty() || n.dims.size() > 32 || ins.size() != 2 || outs.size() != 1) throw std::invalid_argument("binary: bad operands");
   std::int64_t last_a = 0, last_b = 0, size = 1;
   for (std::size_t i = 0; i < n.dims.size(); ++i) {
     if (n.dims[i] < 1 || n.a[i] < 0 || n.b[i] < 0) throw std::invalid_argument("binary: bad shape");
-    last_a += (n.dims[i] - 1) * n.a[i];
-    last_b += (n.dims[i] - 1) * n.b[i];
-    size *= n.dims[i];
+    last_a += times({n.dims[i] - 1, n.a[i]});
+    last_b += times({n.dims[i] - 1, n.b[i]});
+    size = times({size, n.dims[i]});
   }
   if (n.a.back() > 1 || n.b.back() > 1) throw std::invalid_argument("binary: innermost strides are 0 or 1");
-  require_bytes(ins[0], (last_a + 1) * bytes, "binary input");
-  require_bytes(ins[1], (last_b + 1) * bytes, "binary input");
-  require_bytes(outs[0], size * bytes, "binary output");
+  require_bytes(ins[0], times({last_a + 1, bytes}), "binary input");
+  require_bytes(ins[1], times({last_b + 1, bytes}), "binary input");
+  require_bytes(outs[0], times({size, bytes}), "binary output");
   n.inner = n.dims.back();
   n.rows = size / n.inner;
   return n;

@@ -13,9 +13,10 @@ inline float to_half(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, 4);
   const std::uint32_t sign = bits & 0x80000000u, magnitude = bits & 0x7fffffffu;
-  if (magnitude >= 0x7f800000u) return value;              // infinity and NaN stay
   std::uint32_t rounded;
-  if (magnitude >= 0x477ff000u) {
+  if (magnitude > 0x7f800000u) {
+    rounded = 0x7fc00000u | (magnitude & 0x7fe000u);       // NaN: quiet, its upper bits kept, as the instruction does
+  } else if (magnitude >= 0x477ff000u) {
     rounded = 0x7f800000u;                                 // 65520 and above: infinity
   } else if (magnitude < 0x38800000u) {                    // below 2^-14: subnormal halves, steps of 2^-24
     float scaled;
@@ -37,7 +38,7 @@ inline std::uint16_t half_bits(float value) {
   std::memcpy(&bits, &rounded, 4);
   const std::uint16_t sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
   if (magnitude == 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
   if (magnitude < 0x38800000u) {
     float scaled;

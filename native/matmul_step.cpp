@@ -25,9 +25,13 @@ Product product(const Attributes& at, std::span<const Tensor> ins, std::span<con
       std::min({p.stride_a, p.stride_b, p.row_a, p.row_b, p.column_b}) < 0) {
     throw std::invalid_argument("matmul: bad operands");
   }
-  require_bytes(ins[0], ((p.batch - 1) * p.stride_a + (p.m - 1) * p.row_a + p.k) * bytes, "matmul input");
-  require_bytes(ins[1], ((p.batch - 1) * p.stride_b + (p.k - 1) * p.row_b + (p.n - 1) * p.column_b + 1) * bytes, "matmul input");
-  require_bytes(outs[0], p.batch * p.m * p.n * bytes, "matmul output");
+  // Bounds that keep the sums below far from overflow; `times` does so for the products.
+  for (std::int64_t size : {p.batch, p.m, p.n, p.k, p.stride_a, p.stride_b, p.row_a, p.row_b, p.column_b}) times({size});
+  require_bytes(ins[0], times({times({p.batch - 1, p.stride_a}) + times({p.m - 1, p.row_a}) + p.k, bytes}), "matmul input");
+  const std::int64_t last_b = times({p.batch - 1, p.stride_b}) + times({p.k - 1, p.row_b}) + times({p.n - 1, p.column_b});
+  require_bytes(ins[1], times({last_b + 1, bytes}), "matmul input");
+  require_bytes(outs[0], times({p.batch, p.m, p.n, bytes}), "matmul output");
+  times({p.k, p.n + kBlock, 8});
   return p;
 }
 
@@ -82,7 +86,7 @@ Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const
   base.zero_point = static_cast<std::int32_t>(at.integer("zero_point"));
   base.low = static_cast<std::int32_t>(at.integer("low"));
   base.high = static_cast<std::int32_t>(at.integer("high"));
-  if (p.k > 65536) throw std::invalid_argument("matmul_u8: k is above 65536");
+  if (p.k > 33025) throw std::invalid_argument("matmul_u8: k is above 33025, sums could leave 32 bits");  // 255 * 255 * k < 2^31
   return [=](const Operands& o) {
     const std::int64_t padded = (p.n + kBlock - 1) / kBlock * kBlock;
     std::vector<std::int8_t> packed(static_cast<std::size_t>(base.steps * 4 * padded + kWeightSlack));

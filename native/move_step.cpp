@@ -43,7 +43,7 @@ std::pair<std::int64_t, std::int64_t> extent(const std::vector<std::int64_t>& di
                                              const std::vector<std::int64_t>& strides, std::int64_t offset) {
   std::int64_t low = offset, high = offset;
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    (strides[i] < 0 ? low : high) += (dims[i] - 1) * strides[i];
+    (strides[i] < 0 ? low : high) += times({dims[i] - 1, strides[i]});
   }
   return {low, high};
 }
@@ -84,6 +84,9 @@ Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   box.offset_x = at.integer("offset_x", 0);
   box.offset_y = at.integer("offset_y", 0);
   if (ins.size() != 1 || outs.size() != 1) throw std::invalid_argument("copy: one input and one output are needed");
+  if (box.dims.size() > 32 || times({box.offset_x}) < 0 || times({box.offset_y}) < 0) {
+    throw std::invalid_argument("copy: bad shape or offset");
+  }
   for (std::int64_t dim : box.dims) {
     if (dim < 0) throw std::invalid_argument("copy: bad shape");
     if (dim == 0) return [](const Operands&) {};
@@ -97,9 +100,10 @@ Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   const auto [low_x, high_x] = extent(box.dims, box.x, box.offset_x);
   const auto [low_y, high_y] = extent(box.dims, box.y, box.offset_y);
   if (low_x < 0 || low_y < 0) throw std::invalid_argument("copy: the box starts before the tensor");
-  require_bytes(ins[0], (high_x + 1) * bytes, "copy input");
-  require_bytes(outs[0], (high_y + 1) * bytes, "copy output");
-  for (std::size_t i = 0; i + 2 < box.dims.size(); ++i) box.planes *= box.dims[i];
+  require_bytes(ins[0], times({high_x + 1, bytes}), "copy input");
+  require_bytes(outs[0], times({high_y + 1, bytes}), "copy output");
+  for (std::size_t i = 0; i + 2 < box.dims.size(); ++i) box.planes = times({box.planes, box.dims[i]});
+  times({box.dims[box.dims.size() - 2], box.dims.back()});
   switch (bytes) {
     case 1: return copy_run<std::uint8_t>(box);
     case 2: return copy_run<std::uint16_t>(box);
@@ -113,7 +117,7 @@ Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
 Run fill_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const std::int64_t bytes = at.integer("element_bytes"), n = at.integer("count");
   if (!ins.empty() || outs.size() != 1 || n < 0 || bytes < 1 || bytes > 8) throw std::invalid_argument("fill: bad operands");
-  require_bytes(outs[0], n * bytes, "fill output");
+  require_bytes(outs[0], times({n, bytes}), "fill output");
   std::vector<char> value(at.constant<char>("value", bytes), at.constant<char>("value", bytes) + bytes);
   return [=](const Operands& o) {
     char* y = o.out<char>();
@@ -132,9 +136,10 @@ Run gather_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
   if (ins.size() != 2 || outs.size() != 1 || outer < 0 || axis < 1 || inner < 0 || n < 0) {
     throw std::invalid_argument("gather: bad operands");
   }
-  require_bytes(ins[0], outer * axis * inner, "gather input");
-  require_bytes(ins[1], n * 4, "gather indices");
-  require_bytes(outs[0], outer * n * inner, "gather output");
+  require_bytes(ins[0], times({outer, axis, inner}), "gather input");
+  require_bytes(ins[1], times({n, 4}), "gather indices");
+  require_bytes(outs[0], times({outer, n, inner}), "gather output");
+  times({outer, n});
   return [=](const Operands& o) {
     const std::int32_t* indices = o.in<std::int32_t>(1);
     parallel_for(o.threads(), outer * n, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, inner)),

@@ -40,9 +40,14 @@ Window window(const Attributes& at, std::span<const Tensor> ins, std::span<const
     if (w.in[i] < 1 || w.out[i] < 0 || w.kernel[i] < 1 || w.stride[i] < 1 || w.dilation[i] < 1) {
       throw std::invalid_argument("pool: bad geometry");
     }
+    for (std::int64_t size : {w.in[i], w.out[i], w.kernel[i], w.stride[i], w.dilation[i], std::abs(w.pad[i]), std::abs(w.pad_after[i])}) {
+      if (size < 0 || size > INT32_MAX) throw std::invalid_argument("pool: bad geometry");
+    }
   }
-  require_bytes(ins[0], w.batch * w.in[0] * w.in[1] * w.in[2] * w.channels * bytes, "pool input");
-  require_bytes(outs[0], w.batch * w.out[0] * w.out[1] * w.out[2] * w.channels * bytes, "pool output");
+  if (times({w.kernel[0], w.kernel[1], w.kernel[2]}) > 1 << 24) throw std::invalid_argument("pool: the window is too large");
+  times({w.channels, w.kernel[0], w.kernel[1], w.kernel[2]});
+  require_bytes(ins[0], times({w.batch, w.in[0], w.in[1], w.in[2], w.channels, bytes}), "pool input");
+  require_bytes(outs[0], times({w.batch, w.out[0], w.out[1], w.out[2], w.channels, bytes}), "pool output");
   return w;
 }
 
@@ -126,8 +131,8 @@ Factory softmax_step(void (*Loops::*loop)(const Q*, std::int64_t, const std::uin
   return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
     const std::int64_t rows = at.integer("rows"), n = at.integer("n");
     if (ins.size() != 1 || outs.size() != 1 || rows < 0 || n < 1) throw std::invalid_argument("softmax: bad operands");
-    require_bytes(ins[0], rows * n * static_cast<std::int64_t>(sizeof(Q)), "softmax input");
-    require_bytes(outs[0], rows * n * static_cast<std::int64_t>(sizeof(Q)), "softmax output");
+    require_bytes(ins[0], times({rows, n, sizeof(Q)}), "softmax input");
+    require_bytes(outs[0], times({rows, n, sizeof(Q)}), "softmax output");
     const Affine k = output_of(at);
     const double scale = at.real("scale");
     const std::uint32_t* table = at.constant<std::uint32_t>("table", std::int64_t{1} << (8 * sizeof(Q)));
@@ -158,12 +163,13 @@ Factory normalize_step(NormLoops<Q> own) {
   return [own](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
     const std::int64_t outer = at.integer("outer"), spatial = at.integer("spatial"), groups = at.integer("groups"),
                        channels = at.integer("channels"), kind = at.integer("kind");
-    const std::int64_t width = groups * channels;
+    const std::int64_t width = times({groups, channels});
     if (ins.size() != 1 || outs.size() != 1 || outer < 0 || spatial < 1 || groups < 1 || channels < 1 || kind < 0 || kind > 2) {
       throw std::invalid_argument("normalize: bad operands");
     }
-    require_bytes(ins[0], outer * spatial * width * static_cast<std::int64_t>(sizeof(Q)), "normalize input");
-    require_bytes(outs[0], outer * spatial * width * static_cast<std::int64_t>(sizeof(Q)), "normalize output");
+    require_bytes(ins[0], times({outer, spatial, width, sizeof(Q)}), "normalize input");
+    require_bytes(outs[0], times({outer, spatial, width, sizeof(Q)}), "normalize output");
+    times({spatial, width});
     const Affine k = output_of(at);
     const double scale = at.real("scale_x"), epsilon = at.real("epsilon");
     const double* gamma = at.constant<double>("gamma", width);
@@ -204,7 +210,7 @@ Factory normalize_step(NormLoops<Q> own) {
             }
             const double power = spread * scale * scale;
             const double divisor = kind == 2 ? std::max(std::sqrt(power), epsilon) : std::sqrt(power + epsilon);
-            const double f = scale / divisor;
+            const double f = divisor > 0 ? scale / divisor : 0.0;  // nothing to scale: the result is beta
             for (std::int64_t c = g * channels; c < (g + 1) * channels; ++c) {
               mean[static_cast<std::size_t>(c)] = center;
               factor[static_cast<std::size_t>(c)] = f;
@@ -232,8 +238,8 @@ Run mean_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<c
 Run softmax_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const std::int64_t rows = at.integer("rows"), n = at.integer("n");
   if (ins.size() != 1 || outs.size() != 1 || rows < 0 || n < 1) throw std::invalid_argument("softmax: bad operands");
-  require_bytes(ins[0], rows * n * 4, "softmax input");
-  require_bytes(outs[0], rows * n * 4, "softmax output");
+  require_bytes(ins[0], times({rows, n, 4}), "softmax input");
+  require_bytes(outs[0], times({rows, n, 4}), "softmax output");
   const float* table = at.constant<float>("table", 65536);
   return [=](const Operands& o) {
     parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
@@ -247,9 +253,9 @@ Run softmax_f32_step(const Attributes& at, std::span<const Tensor> ins, std::spa
 // Rows of n values; kind as in normalize_step. Constants gamma, beta: float32 per value of a row.
 Run normalize_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const std::int64_t rows = at.integer("rows"), n = at.integer("n"), kind = at.integer("kind");
-  if (ins.size() != 1 || outs.size() != 1 || rows < 0 || n < 1) throw std::invalid_argument("normalize: bad operands");
-  require_bytes(ins[0], rows * n * 4, "normalize input");
-  require_bytes(outs[0], rows * n * 4, "normalize output");
+  if (ins.size() != 1 || outs.size() != 1 || rows < 0 || n < 1 || kind < 0 || kind > 2) throw std::invalid_argument("normalize: bad operands");
+  require_bytes(ins[0], times({rows, n, 4}), "normalize input");
+  require_bytes(outs[0], times({rows, n, 4}), "normalize output");
   const double epsilon = at.real("epsilon");
   const float* gamma = at.constant<float>("gamma", n);
   const float* beta = at.constant<float>("beta", n);

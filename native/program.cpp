@@ -12,6 +12,17 @@ std::map<std::string, Factory>& factories() {
 }
 }  // namespace
 
+std::int64_t times(std::initializer_list<std::int64_t> factors) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;
+  std::int64_t product = 1;
+  for (std::int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product) || product > kMost || product < -kMost) {
+      throw std::invalid_argument("sizes are too large");
+    }
+  }
+  return product;
+}
+
 const std::vector<std::int64_t>& Attributes::list(const std::string& name) const {
   const auto found = integers.find(name);
   if (found == integers.end()) throw std::invalid_argument("step lacks " + name);
@@ -42,9 +53,14 @@ const void* Operands::locate(int index) const {
 
 void register_step(const std::string& kind, Factory factory) { factories()[kind] = std::move(factory); }
 
+Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes) {
+  if (arena_bytes < 0) throw std::invalid_argument("an arena cannot have fewer than 0 bytes");
+}
+
 int Program::tensor(Tensor tensor) {
+  if (tensor.bytes < 0) throw std::invalid_argument("a tensor cannot have fewer than 0 bytes");
   if (tensor.place == Tensor::Place::arena &&
-      (tensor.offset < 0 || tensor.bytes < 0 || tensor.offset + tensor.bytes > arena_bytes_)) {
+      (tensor.offset < 0 || tensor.offset > arena_bytes_ || tensor.bytes > arena_bytes_ - tensor.offset)) {
     throw std::invalid_argument("tensor lies outside the arena");
   }
   tensors_.push_back(tensor);
@@ -56,7 +72,13 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
   if (found == factories().end()) throw std::invalid_argument("no kernel is named " + kind);
   std::vector<Tensor> in_tensors, out_tensors;
   for (int index : ins) in_tensors.push_back(at(index));
-  for (int index : outs) out_tensors.push_back(at(index));
+  for (int index : outs) {
+    out_tensors.push_back(at(index));
+    const Tensor::Place place = out_tensors.back().place;
+    if (place == Tensor::Place::constant || place == Tensor::Place::input) {
+      throw std::invalid_argument(kind + ": a step cannot write a constant or an input");
+    }
+  }
   Run run = found->second(attributes, in_tensors, out_tensors);
   steps_.push_back({std::move(ins), std::move(outs), std::move(run)});
 }

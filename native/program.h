@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,10 @@
 #include <vector>
 
 namespace hexforge {
+
+// The product of sizes, strides and element bytes; throws where no memory could be that large, so that sums of a few
+// products do not overflow either.
+std::int64_t times(std::initializer_list<std::int64_t> factors);
 
 // Where a tensor's bytes are.
 struct Tensor {
@@ -53,7 +58,7 @@ class Attributes {
   const T* constant(const std::string& name, std::int64_t count) const {
     const auto found = constants.find(name);
     if (found == constants.end()) throw std::invalid_argument("step lacks constant " + name);
-    if (found->second.bytes < count * static_cast<std::int64_t>(sizeof(T))) {
+    if (found->second.bytes < times({count, static_cast<std::int64_t>(sizeof(T))})) {
       throw std::invalid_argument("constant " + name + " is too short");
     }
     return static_cast<const T*>(found->second.data);
@@ -89,7 +94,7 @@ void register_step(const std::string& kind, Factory factory);
 
 class Program {
  public:
-  explicit Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes) {}
+  explicit Program(std::int64_t arena_bytes);
   int tensor(Tensor tensor);
   void step(const std::string& kind, std::vector<int> ins, std::vector<int> outs, const Attributes& attributes);
   void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads) const;

@@ -84,7 +84,10 @@ struct Portable {
                        std::uint8_t* row, std::int64_t lanes) {
     const float low = static_cast<float>(a.low - a.zero_point), high = static_cast<float>(a.high - a.zero_point);
     for (std::int64_t j = 0; j < lanes; ++j) {
-      const float f = static_cast<float>(sums[j] + a.bias32[channel + j] + correction) * a.multiplier32[channel + j];
+      // Unsigned: the terms may wrap, the sum fits.
+      const std::uint32_t sum = static_cast<std::uint32_t>(sums[j]) + static_cast<std::uint32_t>(a.bias32[channel + j]) +
+                                static_cast<std::uint32_t>(correction);
+      const float f = static_cast<float>(static_cast<std::int32_t>(sum)) * a.multiplier32[channel + j];
       row[j] = static_cast<std::uint8_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.zero_point);
       if (a.table) row[j] = a.table[row[j]];
     }

@@ -108,7 +108,8 @@ HOW = ("random", "random", "random", "ends", "low", "high")
 
 def packed_conv(weights: np.ndarray, bits: int, groups: int, row_taps: bool) -> np.ndarray:
     """[kd, kh, kw, in per group, out] weights in the layout of conv_u8, conv_s16 and conv_f32."""
-    return np.concatenate([pack(part, bits, row_taps) for part in np.split(weights, groups, axis=-1)])
+    packed = [pack(part, bits, row_taps) for part in np.split(weights, groups, axis=-1)]
+    return np.concatenate([*packed, np.zeros(4096, packed[0].dtype)])  # kernels may read a little past the weights
 
 
 def packed_depthwise(weights: np.ndarray, bits: int) -> np.ndarray:
