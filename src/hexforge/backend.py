@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,16 @@ class Program(Protocol):
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
+        ...
+
+
+@runtime_checkable
+class SaysHow(Protocol):
+    """A program that can say how its nodes run; asked for with `isinstance`."""
+
+    @property
+    def references(self) -> tuple[Node, ...]:
+        """Nodes without a kernel of their own: their op's reference runs, which is right and slow."""
         ...
 
 

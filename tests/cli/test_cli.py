@@ -69,6 +69,34 @@ def test_check_json(refused: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["totals"]["placed"] == 2
 
 
+def test_check_says_which_nodes_are_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "first"),
+        helper.make_node("Bernoulli", ["r"], ["y"], "random"),
+    ]
+    path = str(model(tmp_path / "slow.onnx", nodes))
+    assert run("check", path, "--soc", "SM8650", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    slow = {row["node"]: row["slow_ops"] for row in found["nodes"]}
+    assert found["backend"] == {"backend_type": "htp", "soc_model": "SM8650"}
+    assert slow["first"] == []
+    assert "RandomUniformLike" in slow["random"]
+    assert set(found["totals"]["slow_ops"]) == set(slow["random"])
+    assert run("check", path) == 0
+    out = capsys.readouterr().out
+    assert "slow path" in out
+    assert "without a native kernel" in out
+    assert run("check", path, "--backend", "cpu") == 0
+    assert "slow" not in capsys.readouterr().out.replace("slow.onnx", "")
+
+
+def test_check_of_a_chip(refused: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", str(refused), "--soc", "QCS6490") == 0
+    assert "has no float math; quantize" in capsys.readouterr().out
+    assert run("check", str(refused), "--soc", "SM8751") == 2
+    assert "did you mean SM8750?" in capsys.readouterr().err
+
+
 def test_check_strict_fails_with_the_table(refused: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("check", str(refused), "--strict") == 1
     out = capsys.readouterr().out
@@ -167,6 +195,11 @@ def test_options_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_demo_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("demo") == 0
+    out = capsys.readouterr().out
+    assert "accuracy 98.89% (356 of 360)" in out
+    assert "htp backend" in out
+    assert "right on htp   right on cpu" in out
+    assert run("demo", "--backend", "cpu") == 0
     assert "accuracy 98.89% (356 of 360)" in capsys.readouterr().out
 
 

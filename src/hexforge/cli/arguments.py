@@ -11,7 +11,9 @@ import typer
 from hexforge.errors import CallError
 
 Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX file.", show_default=False)]
-BackendName = Annotated[str, typer.Option("--backend", help="QNN backend: cpu, htp, gpu, saver or ir.")]
+BackendName = Annotated[
+    str, typer.Option("--backend", help="QNN backend: htp or cpu (gpu, saver and ir are not built yet).")
+]
 Soc = Annotated[str, typer.Option("--soc", help="Chip name or number, as in the option soc_model.")]
 Options = Annotated[
     list[str] | None,

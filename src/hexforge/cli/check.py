@@ -20,7 +20,7 @@ QNN = "QNNExecutionProvider"
 
 def check(
     model: Model,
-    backend: BackendName = "cpu",
+    backend: BackendName = "htp",
     soc: Soc = "",
     option: Options = None,
     dim: Dims = None,
@@ -30,7 +30,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say of each node of a model where it runs, what QNN ops it becomes, or why not and what would work."""
+    """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     options = provider_options(backend, soc, option)
     found = checked(model, options, dims=dims(dim), shapes=shapes(shape), strict=strict)
     if as_json:
@@ -50,6 +50,8 @@ def checked(
     strict: bool = False,
 ) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
+    from hexforge.backend import SaysHow
+
     model, plan = loaded(path, options, dims=dims, shapes=shapes, strict=strict)
     nodes = [
         {
@@ -57,6 +59,7 @@ def checked(
             "op": f"{row.domain}:{row.op_type}" if row.domain not in ("", "ai.onnx") else row.op_type,
             "runs_on": row.where,
             "qnn_ops": list(row.qnn_ops) if row.where == QNN else [],
+            "slow_ops": list(row.slow),
             "reason": row.reason,
             "unit": row.unit,
         }
@@ -65,6 +68,8 @@ def checked(
     placed = [row for row in nodes if row["runs_on"] == QNN]
     qnn_ops = {row.unit: row.qnn_ops for row in plan.rows if row.where == QNN}
     graphs = plan.graphs
+    programs = [s.runner for s in plan.stages if isinstance(s.runner, SaysHow)]
+    slow = Counter(node.op.name for program in programs for node in program.references)
     totals = {
         "nodes": model.node_count,
         "folded": len(model.folded),
@@ -74,6 +79,7 @@ def checked(
         "qnn_graphs": len(graphs),
         "qnn_ops_before_passes": sum(map(len, qnn_ops.values())),
         "qnn_ops": sum(map(len, graphs)),
+        "slow_ops": dict(slow),
     }
     return {
         "model": model.name,
@@ -99,7 +105,7 @@ def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
             (
                 names[0]["node"] + (f" (+{len(group) - 1})" if len(group) > 1 else ""),
                 " ".join(dict.fromkeys(r["op"] for r in names)),
-                Text("QNN", "green") if taken else Text("CPU", "bold red"),
+                _where(taken, group[0]["slow_ops"]),
                 ", ".join(_counted(group[0]["qnn_ops"])),
                 group[0]["reason"] or "",
             )
@@ -114,6 +120,7 @@ def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
     t = found["totals"]
     graphs = "1 QNN graph" if t["qnn_graphs"] == 1 else f"{t['qnn_graphs']} QNN graphs"
+    slow = ", ".join(_counted(list(Counter(t["slow_ops"]).elements())))
     screen.print(
         Text.assemble(
             f"{found['model']}: {t['nodes']} nodes, {t['folded']} folded, ",
@@ -121,8 +128,15 @@ def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
             ", ",
             (f"{t['refused']} on the CPU", "bold red" if t["refused"] else "green"),
             f"; {t['qnn_ops']} QNN ops in {graphs}",
+            (f"; without a native kernel (right, but slow): {slow}" if slow else "", "yellow"),
         )
     )
+
+
+def _where(taken: bool, slow: Sequence[str]) -> Text:
+    if not taken:
+        return Text("CPU", "bold red")
+    return Text("QNN, slow path", "yellow") if slow else Text("QNN", "green")
 
 
 def _counted(names: Sequence[str]) -> list[str]:

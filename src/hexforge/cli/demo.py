@@ -6,49 +6,74 @@ import time
 
 from rich.text import Text
 
-from hexforge.cli.arguments import BackendName
+from hexforge.cli.arguments import BackendName, Soc, provider_options
 from hexforge.cli.screen import console, table
 from hexforge.ir import Array
 
 SHADES = " .:-=+*%@"
 
 
-def demo(backend: BackendName = "cpu") -> None:
-    """Check the built-in digit classifier, run it on held-out digits, and report."""
+def demo(backend: BackendName = "htp", soc: Soc = "") -> None:
+    """Check the built-in digit classifier, run it on held-out digits, and compare with float32 on the cpu backend."""
     import numpy as np
 
-    import hexforge
     from hexforge import demo as built_in
     from hexforge.cli.check import checked, print_checked
 
     screen = console()
-    screen.print(f"[bold]1. Where does each node run?[/]  hexforge check {built_in.MODEL.name} --backend {backend}")
-    print_checked(screen, checked(built_in.MODEL, {"backend_type": backend}))
+    options = provider_options(backend, soc, None)
+    flags = f"--backend {backend}" + (f" --soc {soc}" if soc else "")
+    screen.print(f"[bold]1. Where does each node run?[/]  hexforge check {built_in.MODEL.name} {flags}")
+    print_checked(screen, checked(built_in.MODEL, options))
 
     pictures, labels = built_in.held_out()
     screen.print(f"[bold]2. Run it[/] on {len(labels)} held-out digits through hexforge.InferenceSession")
-    options = hexforge.SessionOptions()
-    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    providers = [("QNNExecutionProvider", {"backend_type": backend})]
-    session = hexforge.InferenceSession(built_in.MODEL, options, providers=providers)
-    start = time.perf_counter()
-    logits = np.concatenate([session.run(None, {"image": picture})[0] for picture in pictures])
-    elapsed_ms = 1e3 * (time.perf_counter() - start) / len(labels)
+    logits, elapsed_ms = _logits(pictures, options)
     answers = logits.argmax(1)
-
     sample = [0, 1, 2, *np.flatnonzero(answers != labels)[:3]]
     screen.print(_side_by_side([_drawing(pictures[i, 0, 0], answers[i], labels[i]) for i in sample]))
+
+    runs = {backend: (logits, elapsed_ms)}
+    if backend != "cpu":
+        runs["cpu"] = _logits(pictures, {"backend_type": "cpu"})
     rows = [
-        (str(digit), str(int(mine.sum())), f"{(answers[mine] == digit).mean():.1%}")
+        (
+            str(digit),
+            str(int(mine.sum())),
+            *(f"{(found.argmax(1)[mine] == digit).mean():.1%}" for found, _ in runs.values()),
+        )
         for digit in range(10)
         if (mine := labels == digit).any()
     ]
-    screen.print(table("", ("digit", "held out", "right"), rows))
+    rows.append(("all", str(len(labels)), *(f"{(found.argmax(1) == labels).mean():.2%}" for found, _ in runs.values())))
+    rows.append(("ms per digit", "", *(f"{ms:.2f}" for _, ms in runs.values())))
+    screen.print(table("", ("digit", "held out", *(f"right on {name}" for name in runs)), rows))
     right = int((answers == labels).sum())
     screen.print(
         f"[bold]accuracy {right / len(labels):.2%}[/] ({right} of {len(labels)}), every node on QNNExecutionProvider, "
         f"{backend} backend, {elapsed_ms:.2f} ms per digit on this computer"
     )
+    if backend != "cpu":
+        apart = float(np.abs(logits - runs["cpu"][0]).max())
+        largest = float(np.abs(runs["cpu"][0]).max())
+        screen.print(
+            f"htp computes floats in float16: its outputs are at most {apart:.2g} from float32's, of {largest:.3g}"
+        )
+
+
+def _logits(pictures: Array, options: dict[str, str]) -> tuple[Array, float]:
+    """The model's outputs for pictures, and milliseconds for each."""
+    import numpy as np
+
+    import hexforge
+    from hexforge import demo as built_in
+
+    config = hexforge.SessionOptions()
+    config.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = hexforge.InferenceSession(built_in.MODEL, config, providers=[("QNNExecutionProvider", options)])
+    start = time.perf_counter()
+    logits = np.concatenate([session.run(None, {"image": picture})[0] for picture in pictures])
+    return logits, 1e3 * (time.perf_counter() - start) / len(pictures)
 
 
 def _drawing(picture: Array, answer: int, label: int) -> list[Text]:

@@ -21,7 +21,7 @@ def run(
         list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Data of an input.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the outputs, one .npy each.", file_okay=False)] = None,
-    backend: BackendName = "cpu",
+    backend: BackendName = "htp",
     soc: Soc = "",
     option: Options = None,
     dim: Dims = None,

@@ -15,7 +15,7 @@ ELIDED = 8
 
 def show(
     model: Model,
-    backend: BackendName = "cpu",
+    backend: BackendName = "htp",
     soc: Soc = "",
     option: Options = None,
     dim: Dims = None,

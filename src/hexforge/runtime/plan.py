@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Backend, Program
+from hexforge.backend import Backend, Program, SaysHow
 from hexforge.errors import ModelError, UnsupportedError
 from hexforge.frontends.onnx.build import Refusal
 from hexforge.frontends.onnx.extract import Extract, extract_parts
@@ -40,6 +40,8 @@ class Row:
     qnn_ops: tuple[str, ...]
     unit: int
     """Number of the unit; nodes of one unit become QNN ops together."""
+    slow: tuple[str, ...] = ()
+    """QNN ops of its unit, after the passes, that have no kernel of their own on the backend."""
 
     def __str__(self) -> str:
         domain = "" if self.domain in ("", "ai.onnx") else f"{self.domain}:"
@@ -97,7 +99,9 @@ class Plan:
                 nodes = [node for p in chosen for node in p.unit.nodes]
                 cut = extract_parts(model, nodes, part.inputs, part.outputs)
                 runner = make_cpu_part(cut, [str(row) for row in rows])
-            self._stages.append(Stage(name, part, rows, runner))
+            self._stages.append(Stage(name, part, _with_slow(rows, runner), runner))
+        slow = {(row.node, row.unit): row.slow for stage in self._stages for row in stage.rows}
+        self.rows = tuple(replace(row, slow=slow.get((row.node, row.unit), ())) for row in self.rows)
         self._constants = _constant_outputs(model, steps)
         self._last = {name: i for i, stage in enumerate(self._stages) for name in stage.part.inputs}
 
@@ -174,6 +178,17 @@ def _rows(index: int, placement: Placement) -> list[Row]:
     return [
         Row(label(n), n.op_type, n.domain, where, placement.reason, placement.ops, index) for n in placement.unit.nodes
     ]
+
+
+def _with_slow(rows: tuple[Row, ...], runner: Program | CpuPart) -> tuple[Row, ...]:
+    """The rows of a part, with what its program says of their QNN ops."""
+    if not isinstance(runner, SaysHow) or not runner.references:
+        return rows
+    slow: dict[str, list[str]] = {}
+    for node in runner.references:
+        for name in node.source:
+            slow.setdefault(name, []).append(node.op.name)
+    return tuple(replace(row, slow=tuple(slow.get(row.node, ()))) for row in rows)
 
 
 def _refuse(rows: Sequence[Row], backend: str) -> None:
