@@ -1,5 +1,6 @@
 # make demo    install into .venv, check the built-in digit classifier and run it on held-out digits
 # make test    what CI runs: formatting, lint, types, all tests (real models included)
+# make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv by name and version.
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format models conformance clean
+.PHONY: demo test lint types format models conformance peers bench clean
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -41,6 +42,17 @@ models: $(VENV)/.dev
 conformance: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks.conformance
 
+# What bench compares with, where it is installed; the vendor's package has an environment of its own.
+peers: $(VENV)/.dev
+	@echo "peers: OpenVINO into $(VENV), onnxruntime-qnn into .venv-vendor"
+	@$(PIP) install --no-deps openvino==2026.4.1
+	@$(PYTHON) -m venv .venv-vendor
+	@.venv-vendor/bin/python -m pip --disable-pip-version-check -q install onnxruntime-qnn==2.7.0 onnxruntime==1.31.1
+
+bench: models
+	@$(BIN)/python -m benchmarks.memory || true
+	@$(BIN)/python -m benchmarks.inference
+
 $(VENV)/pyvenv.cfg:
 	@echo "venv: $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
@@ -56,4 +68,4 @@ $(VENV)/.dev: $(NATIVE) | $(VENV)/pyvenv.cfg
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vendor build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
