@@ -50,7 +50,7 @@ peers: $(VENV)/.dev
 	@.venv-vendor/bin/python -m pip --disable-pip-version-check -q install onnxruntime-qnn==2.7.0 onnxruntime==1.31.1
 
 bench: models
-	@$(BIN)/python -m benchmarks.memory || true
+	-@$(BIN)/python -m benchmarks.memory
 	@$(BIN)/python -m benchmarks.inference
 
 $(VENV)/pyvenv.cfg:
