@@ -1,11 +1,12 @@
-"""The thresholds that the conformance table must hold on the cpu backend."""
+"""The thresholds that the conformance tables must hold, on the cpu backend and on htp."""
 
 from __future__ import annotations
 
 import pytest
+from onnx import TensorProto
 
 import hexforge
-from benchmarks.conformance.cases import collect
+from benchmarks.conformance.cases import Case, collect
 from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge
 from hexforge.cli.support import writes
 from hexforge.frontends.onnx.build import TRANSLATORS
@@ -15,10 +16,34 @@ ANYWHERE = ("Cast", "Convert", "Dequantize", "Quantize", "Reshape", "Transpose")
 """Ops that the builder itself writes around any translator's."""
 
 
+HTP_LIMITS = (
+    "HTP has no ReduceProd",
+    "HTP has no PoolMax3d",
+    "HTP has no IsInf",
+    "HTP takes at most 5",
+    "uint64, which HTP has no ops for",
+    "bfloat16, which needs v81",
+    "HTP activations have",
+    "reduction min, HTP has",
+    "reduction max, HTP has",
+)
+"""Why htp may refuse a case that cpu takes."""
+
+
 @pytest.fixture(scope="module")
-def verdicts() -> list[Verdict]:
-    """Every case, run once; `make test` keeps the tests of a file in one process (--dist loadfile)."""
-    return [judge(case, "cpu") for case in collect()]
+def cases() -> list[Case]:
+    """Every case, made once; `make test` keeps the tests of a file in one process (--dist loadfile)."""
+    return list(collect())
+
+
+@pytest.fixture(scope="module")
+def verdicts(cases: list[Case]) -> list[Verdict]:
+    return [judge(case, "cpu") for case in cases]
+
+
+@pytest.fixture(scope="module")
+def on_htp(cases: list[Case]) -> list[Verdict]:
+    return [judge(case, "htp") for case in cases]
 
 
 def _names(verdicts: list[Verdict], outcome: str) -> list[str]:
@@ -80,3 +105,36 @@ def test_support_matrix_names_what_nodes_became(verdicts: list[Verdict]) -> None
             said = {*writes(TRANSLATORS[op], op, known), *ANYWHERE}
             silent |= {f"{op}: {name}" for name in row.qnn_ops if name not in said}
     assert sorted(silent) == []
+
+
+def test_htp_none_is_wrong(on_htp: list[Verdict]) -> None:
+    assert _names(on_htp, WRONG) == []
+
+
+def test_htp_none_crashes(on_htp: list[Verdict]) -> None:
+    assert _names(on_htp, CRASHED) == []
+
+
+def test_htp_refuses_what_cpu_takes_only_for_its_limits(verdicts: list[Verdict], on_htp: list[Verdict]) -> None:
+    taken = {v.case.name for v in verdicts if v.outcome == RIGHT}
+    refused = [v for v in on_htp if v.outcome == REFUSED and v.case.name in taken]
+    odd = [v for v in refused if not any(limit in v.reason for limit in HTP_LIMITS)]
+    assert [f"{v.case.name}: {v.reason}" for v in odd] == []
+
+
+def test_htp_places_nearly_as_many_as_cpu(on_htp: list[Verdict]) -> None:
+    plain = [v for v in on_htp if v.case.seed and v.case.plain and v.case.has_float32]
+    typed = [v for v in on_htp if v.case.qnn_types]
+    assert sum(v.outcome == RIGHT for v in plain) >= 443, _names(plain, REFUSED)
+    assert sum(v.outcome == RIGHT for v in typed) >= 895, _names(typed, REFUSED)
+
+
+def test_htp_needs_rounded_inputs_rarely(on_htp: list[Verdict]) -> None:
+    rounded = {v.case.name for v in on_htp if v.rounded}
+    assert rounded <= {"test_logsoftmax_large_number", "test_softmax_large_number", "test_tan"}
+
+
+def test_htp_of_v81_takes_bfloat16(cases: list[Case]) -> None:
+    found = [judge(c, "htp", "SC8480XP") for c in cases if TensorProto.BFLOAT16 in c.types and c.qnn_types]
+    assert len(found) >= 10
+    assert [f"{v.case.name}: {v.reason}" for v in found if v.outcome != RIGHT] == []
