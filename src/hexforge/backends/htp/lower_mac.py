@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.lower_move import merged
 from hexforge.backends.htp.lowering import Lowering, lowers
-from hexforge.backends.htp.storage import Storage, half
+from hexforge.backends.htp.storage import Storage, half, in_range
 from hexforge.ir import Array, AxisScaleOffset, DType, Node, ScaleOffset, TensorType, Value
-from hexforge.ir.fixed_point import dequantize
+from hexforge.ir.fixed_point import centered, dequantize, scale_array
 
 BLOCK, LANE = 64, 16
 _SLACK = 4096
@@ -86,7 +87,7 @@ class Weights:
         self.scales = np.asarray(encoding.scale if isinstance(encoding, ScaleOffset) else encoding.scales, np.float64)
         wide = data.astype(np.int16 if type.dtype is not DType.INT16 else np.int64).astype(np.int64)
         shift = 128 if type.dtype is DType.UINT8 and bits == 8 else 0
-        if bits == 8 and zero.ndim == 0 and int(zero) != 0:
+        if bits == 8 and zero.ndim == 0 and (shift or int(zero)):
             self.values, self.offset = wide - shift, int(zero) - shift
         else:
             self.values = wide - zero
@@ -95,8 +96,9 @@ class Weights:
         )
 
 
-def _usable(weight: Value, bits: int) -> bool:
-    if weight.data is None:
+def _usable(weight: Value, bits: int, axis: int) -> bool:
+    """True for constants the kernels take; scales must run along `axis`, which becomes the output's last."""
+    if weight.data is None or (isinstance(weight.encoding, AxisScaleOffset) and weight.encoding.axis != axis):
         return False
     if bits == 32:
         return weight.encoding is None and weight.dtype.is_float
@@ -104,19 +106,26 @@ def _usable(weight: Value, bits: int) -> bool:
     return isinstance(weight.encoding, (ScaleOffset, AxisScaleOffset)) and weight.dtype in allowed
 
 
-def _bias(bias: Value | None, outputs: int) -> tuple[Array, bool] | None:
+def _bias(bias: Value | None, outputs: int, x: Storage, weight: Value) -> Array | None:
     """The bias as real numbers; None where it is computed at run time."""
     if bias is None:
-        return np.zeros(outputs), True
+        return np.zeros(outputs)
     if bias.data is None:
         return None
     if bias.encoding is None:
-        return bias.data.astype(np.float64).ravel(), False
-    return dequantize(bias.data, bias.type).ravel(), True
+        return bias.data.astype(np.float64).ravel()
+    if x.fixed and isinstance(weight.encoding, (ScaleOffset, AxisScaleOffset)):
+        # A bias scale that is the product up to float32 rounding is meant to be it: the integers add up.
+        scales = weight.encoding.scale if isinstance(weight.encoding, ScaleOffset) else weight.encoding.scales
+        product = x.scale * np.asarray(scales, np.float64)
+        own = scale_array(bias.encoding, bias.shape).ravel()
+        if np.all(np.abs(own - product) <= 1e-6 * product):
+            return centered(bias.data, bias.type).ravel() * product
+    return dequantize(bias.data, bias.type).ravel()
 
 
 def constants(x: Storage, y: Storage, weights: Weights, bias: Array, groups: int, bits: int) -> dict[str, Any] | None:
-    """Bias and multiplier attributes; None where the sums could leave 32 bits."""
+    """Bias and multiplier attributes; None where the sums could leave 32 bits (16-bit activations: 53)."""
     outputs = weights.values.shape[-1]
     if bits == 32:
         return {"bias_f32": spread(half(bias), groups, np.float32)}
@@ -126,7 +135,11 @@ def constants(x: Storage, y: Storage, weights: Weights, bias: Array, groups: int
     units = np.rint(bias / product)
     total = units - x.zero_point * sums + terms * x.zero_point * weights.offset
     multiplier = product / y.scale
+    if not in_range(multiplier):
+        return None
     if bits == 16:
+        if (np.abs(weights.values).sum((0, 1, 2, 3)) * 32768 + np.abs(total)).max(initial=0) >= 2**53:
+            return None
         return {"bias": spread(total, groups, np.int64), "multiplier": spread(multiplier, groups, np.float64)}
     reach = np.abs(weights.values).sum((0, 1, 2, 3)) * 255 + abs(weights.offset) * terms * 255 + np.abs(total)
     if reach.max(initial=0) >= 2**31:
@@ -193,8 +206,7 @@ def _conv(
         "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
     }  # fmt: skip
     if bits == 16:
-        intervals = [flush_interval(part, row_taps) for part in split]
-        attributes["flush"] = min((i for i in intervals if i), default=0)
+        attributes["flush"] = flush_interval(weights.values, row_taps)
     lowering.emit(f"conv_{own.kind}", [x], [out], **attributes)
     return True
 
@@ -205,7 +217,7 @@ def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | Non
     assert x is not None
     assert weight is not None
     own, y = lowering.storage(x), lowering.storage(node.outputs[0])
-    if own.kind not in _BITS or y.kind != own.kind or not _usable(weight, _BITS[own.kind]):
+    if own.kind not in _BITS or y.kind != own.kind or not _usable(weight, _BITS[own.kind], len(weight.shape) - 1):
         return None
     return x, weight, bias, y, _BITS[own.kind]
 
@@ -218,7 +230,7 @@ def convolution(lowering: Lowering, node: Node) -> bool:
         return False
     x, weight, bias, y, _ = found
     assert weight.data is not None
-    real = _bias(bias, y.shape[-1])
+    real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
     if real is None:
         return False
     depthwise = node.op.name == "DepthWiseConv2d"
@@ -228,7 +240,7 @@ def convolution(lowering: Lowering, node: Node) -> bool:
         depthwise = False  # several outputs per channel: a grouped convolution
     data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
     return _conv(
-        lowering, x, data, weight.type, real[0], node.outputs[0], y, groups=1 if depthwise else groups,
+        lowering, x, data, weight.type, real, node.outputs[0], y, groups=1 if depthwise else groups,
         stride=_three(node.params["stride"], 1), pad=_three((p[0] for p in node.params["pad_amount"]), 0),
         dilation=_three(node.params["dilation"], 1), depthwise=depthwise, spatial=_three(x.shape[1:-1], 1),
         batch=x.shape[0], sizes=_three(y.shape[1:-1], 1),
@@ -243,7 +255,7 @@ def transposed(lowering: Lowering, node: Node) -> bool:
         return False
     x, weight, bias, y, bits = found
     assert weight.data is not None
-    real = _bias(bias, y.shape[-1])
+    real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
     if real is None or (bits != 32 and not Weights(weight.data, weight.type, bits).fits):
         return False
     data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
@@ -251,6 +263,10 @@ def transposed(lowering: Lowering, node: Node) -> bool:
     before = _three((p[0] for p in node.params["pad_amount"]), 0)
     sizes, spatial = _three(y.shape[1:-1], 1), _three(x.shape[1:-1], 1)
     outputs = y.shape[-1]
+    if data.shape[:3] == stride and before == (0, 0, 0) and sizes == tuple(
+        n * s for n, s in zip(spatial, stride, strict=True)
+    ):
+        return _blocks(lowering, node, x, data, weight.type, real, y)
     for phase in itertools.product(*(range(s) for s in stride)):
         taps = [[k for k in range(data.shape[i]) if (phase[i] + before[i] - k) % stride[i] == 0] for i in range(3)]
         counts = tuple(len(range(phase[i], sizes[i], stride[i])) for i in range(3))
@@ -260,12 +276,12 @@ def transposed(lowering: Lowering, node: Node) -> bool:
         # Input index of the first output of this phase under the last kernel tap, negated: how much is padded.
         pad = tuple(-((phase[i] + before[i] - t[-1]) // stride[i]) if (t := taps[i]) else 0 for i in range(3))
         if not all(taps):
-            part = part + _zero_weight(weight.type)
+            part = part.astype(np.int16 if bits != 32 else np.float32) + _zero_weight(weight.type)
         shape = (x.shape[0], *counts, outputs)
         like = Storage(y.kind, y.dtype, shape, y.scale, y.zero_point, y.low, y.high, y.shift)
         temp = lowering.temp(like, node.outputs[0].name)
         if not _conv(
-            lowering, x, np.ascontiguousarray(part), weight.type, real[0], temp, like, groups=1, stride=(1, 1, 1),
+            lowering, x, np.ascontiguousarray(part), weight.type, real, temp, like, groups=1, stride=(1, 1, 1),
             pad=pad, dilation=(1, 1, 1), depthwise=False, spatial=spatial, batch=x.shape[0], sizes=counts,
         ):  # fmt: skip
             return False
@@ -279,9 +295,46 @@ def transposed(lowering: Lowering, node: Node) -> bool:
     return True
 
 
+def _blocks(
+    lowering: Lowering, node: Node, x: Value, data: Array, type: TensorType, bias: Array, y: Storage
+) -> bool:
+    """A kernel as wide as its stride: every input pixel becomes a block of outputs, one 1x1 convolution for all."""
+    stride = data.shape[:3]
+    count = int(np.prod(stride))
+    batch, channels, outputs = x.shape[0], x.shape[-1], y.shape[-1]
+    spatial = _three(x.shape[1:-1], 1)
+    matrix = np.ascontiguousarray(data.transpose(3, 0, 1, 2, 4)).reshape(1, 1, 1, channels, count * outputs)
+    if isinstance(type.encoding, AxisScaleOffset):
+        scales, offsets = type.encoding.scales * count, type.encoding.offsets * count
+        encoding = AxisScaleOffset(4, scales, offsets, type.encoding.bitwidth)
+        type = TensorType(type.dtype, matrix.shape, encoding)
+    shape = (batch, *spatial, count * outputs)
+    like = Storage(y.kind, y.dtype, shape, y.scale, y.zero_point, y.low, y.high, y.shift)
+    temp = lowering.temp(like, node.outputs[0].name)
+    if not _conv(
+        lowering, x, matrix, type, np.tile(bias, count), temp, like, groups=1, stride=(1, 1, 1), pad=(0, 0, 0),
+        dilation=(1, 1, 1), depthwise=False, spatial=spatial, batch=batch, sizes=spatial,
+    ):  # fmt: skip
+        return False
+    source = _strides((batch, *spatial, *stride, outputs))
+    target = _strides((batch, *(n * s for n, s in zip(spatial, stride, strict=True)), outputs))
+    dims, strides_x, strides_y = merged(
+        (batch, *(v for pair in zip(spatial, stride, strict=True) for v in pair), outputs),
+        (source[0], *(v for i in range(3) for v in (source[1 + i], source[4 + i])), 1),
+        (target[0], *(v for i in range(3) for v in (target[1 + i] * stride[i], target[1 + i])), 1),
+    )
+    lowering.emit(
+        "copy", [temp], [node.outputs[0]], element_bytes=y.dtype.itemsize, dims=dims, strides_x=strides_x,
+        strides_y=strides_y,
+    )  # fmt: skip
+    return True
+
+
 def _zero_weight(type: TensorType) -> Any:
-    """The stored integer that means zero."""
-    return 0 if type.encoding is None else -type.encoding.offset if isinstance(type.encoding, ScaleOffset) else 0
+    """The stored integers that mean zero: one, or one per output."""
+    if isinstance(type.encoding, AxisScaleOffset):
+        return -np.asarray(type.encoding.offsets, np.int16)
+    return np.int16(-type.encoding.offset) if isinstance(type.encoding, ScaleOffset) else np.int16(0)
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -303,14 +356,15 @@ def product(lowering: Lowering, node: Node) -> bool:
     bits = _BITS[own.kind]
     if w.data is not None:
         matrix = w.data.reshape(w.shape[-2:]) if int(np.prod(w.shape[:-2], dtype=np.int64)) == 1 else None
-        bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, y.shape[-1])
-        if matrix is None or bias is None or not _usable(w, bits) or len(bias[0]) != y.shape[-1]:
+        bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, y.shape[-1], own, w)
+        axis = len(w.shape) - (2 if swap else 1)
+        if matrix is None or bias is None or not _usable(w, bits, axis) or len(bias) != y.shape[-1]:
             return False
         matrix = matrix.T if swap else matrix
         rows = own.size // matrix.shape[0]
         flat = Storage(own.kind, own.dtype, (rows, matrix.shape[0]), own.scale, own.zero_point, own.low, own.high)
         wide = Storage(y.kind, y.dtype, (rows, matrix.shape[1]), y.scale, y.zero_point, y.low, y.high)
-        return _rows(lowering, x, flat, np.ascontiguousarray(matrix), w.type, bias[0], out, wide, bits)
+        return _rows(lowering, x, flat, np.ascontiguousarray(matrix), w.type, bias, out, wide, bits)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         return False
     return _both(lowering, x, w, out, own, y, swap)
@@ -344,6 +398,8 @@ def _both(lowering: Lowering, x: Value, w: Value, out: Value, own: Storage, y: S
         return False
     m, k = x.shape[-2:]
     n = y.shape[-1]
+    if w.shape[-1 if swap else -2] != k or y.shape[-2:] != (m, n):
+        return False  # FullyConnected of rows that are not the last axis alone
     batch = int(np.prod(y.shape[:-2], dtype=np.int64))
     strides = []
     for shape in (x.shape, w.shape):
@@ -358,8 +414,8 @@ def _both(lowering: Lowering, x: Value, w: Value, out: Value, own: Storage, y: S
     if own.kind == "f32":
         attributes["half"] = 1
     else:
-        if own.kind == "u8" and k > 65536:
-            return False
+        if (own.kind == "u8" and k > 33025) or not in_range(own.scale * other.scale / y.scale):
+            return False  # 255 * 255 * k must stay below 2^31
         attributes |= {
             "zero_a": own.zero_point, "zero_b": other.zero_point, "scale": own.scale * other.scale / y.scale,
             **y.output(),
