@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.arithmetic import OPERATIONS, binary_scales
 from hexforge.backends.htp.lowering import Lowering, lowers
 from hexforge.ir import Node, Role, Value
-
-_OPERATION = {
-    "ElementWiseAdd": 0, "ElementWiseSubtract": 1, "ElementWiseMultiply": 2, "ElementWiseDivide": 3,
-    "ElementWiseMaximum": 4, "ElementWiseMinimum": 5,
-}  # fmt: skip
 
 
 def nest(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any] | None:
@@ -41,7 +37,7 @@ def nest(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> dict
     return {"dims": dims, "strides_a": strides_a, "strides_b": strides_b}
 
 
-@lowers(*_OPERATION)
+@lowers(*OPERATIONS)
 def binary(lowering: Lowering, node: Node) -> bool:
     """Add, subtract, multiply, divide, maximum, minimum of two broadcast tensors of one kind."""
     a, b = node.inputs
@@ -54,17 +50,15 @@ def binary(lowering: Lowering, node: Node) -> bool:
     loops = nest(out.shape, a.shape, b.shape)
     if loops is None:
         return False
-    operation = _OPERATION[node.op.name]
+    operation = OPERATIONS[node.op.name]
     if y.kind == "f32":
         lowering.emit("binary_f32", [a, b], [out], operation=operation, half=1, **loops)
         return True
-    scale_a, scale_b = own.scale / y.scale, other.scale / y.scale
-    if operation == 2:
-        scale_a = own.scale * other.scale / y.scale
-    elif operation == 3:
-        scale_a = own.scale / (other.scale * y.scale)
+    scales = binary_scales(operation, own, other, y)
+    if scales is None:
+        return False
     lowering.emit(
-        f"binary_{y.kind}", [a, b], [out], operation=operation, scale_a=scale_a, scale_b=scale_b,
+        f"binary_{y.kind}", [a, b], [out], operation=operation, scale_a=scales[0], scale_b=scales[1],
         zero_a=own.zero_point, zero_b=other.zero_point, **y.output(), **loops,
     )  # fmt: skip
     return True

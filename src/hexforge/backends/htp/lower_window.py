@@ -9,6 +9,7 @@ import numpy as np
 
 from hexforge.backends.htp.adapt import requantize
 from hexforge.backends.htp.lowering import Lowering, lowers
+from hexforge.backends.htp.storage import half
 from hexforge.ir import Array, Node, Value
 from hexforge.ir.fixed_point import dequantize
 
@@ -147,7 +148,7 @@ def normalize(lowering: Lowering, node: Node) -> bool:
             return False
         lowering.emit(
             "normalize_f32", [x], [y], rows=outer, n=width, kind=kind, epsilon=epsilon,
-            gamma=gamma.astype(np.float32), beta=beta.astype(np.float32),
+            gamma=half(gamma), beta=half(beta),
         )  # fmt: skip
         return True
     lowering.emit(

@@ -87,6 +87,11 @@ def natural(array: Array, type: TensorType) -> Array:
     return array.astype(type.dtype.numpy, copy=False)
 
 
+def in_range(multipliers: Any) -> bool:
+    """True where multipliers are ordinary numbers of float32, with room to be multiplied by any integer."""
+    return bool(np.all((np.asarray(multipliers) > 2.0**-96) & (np.asarray(multipliers) < 2.0**80)))
+
+
 def half(array: Array) -> Array:
     """float32 values rounded to float16."""
     with np.errstate(over="ignore"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hexforge.backends.htp.arithmetic import binary
 from hexforge.backends.htp.storage import half, natural, storage, stored
 from hexforge.ir import Array, Call, Graph, Node, Role, TensorType, Value
 from hexforge.ops.evaluate import evaluate
@@ -122,6 +123,16 @@ def every_value(type: TensorType) -> Array:
     return np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
 
 
+def _native(node: Node, arrays: list[Array | None]) -> Array | None:
+    """What the kernel of a node with two fixed-point operands computes; None where it has none."""
+    if len(arrays) != 2 or arrays[0] is None or arrays[1] is None or None in node.inputs:
+        return None
+    ins, out = [v.type for v in node.inputs if v is not None], node.outputs[0].type
+    wide = [stored(np.asarray(a), t) for a, t in zip(arrays, ins, strict=True) if a is not None]
+    found = binary(node.op.name, storage(ins[0]), storage(ins[1]), storage(out), wide[0], wide[1])
+    return None if found is None else natural(found, out)
+
+
 def table(chain: Chain) -> Array:
     """The stored output for every stored value of the source."""
     values: dict[Value, Array] = {chain.source: every_value(chain.source.type)}
@@ -142,6 +153,10 @@ def table(chain: Chain) -> Array:
                 arrays.append(values[value].astype(value.dtype.numpy, copy=False))
                 types.append(TensorType(value.dtype, count, value.encoding))
         out = node.outputs[0]
+        exact = _native(node, arrays)
+        if exact is not None:
+            values[out] = exact
+            continue
         result = evaluate(
             Call(node.op, tuple(types), (TensorType(out.dtype, count, out.encoding),), node.params), arrays
         )
