@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.ir import Array, Graph, Node
+from hexforge.ir import Array, Graph, Node, Value
 from hexforge.options import ProviderOptions
 
 
@@ -56,9 +56,9 @@ class BackendFactory(Protocol):
     def __call__(self, options: ProviderOptions, threads: int = 0) -> Backend: ...
 
 
-def checked_feeds(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def checked_feeds(graph: str, values: Iterable[Value], feeds: Mapping[str, Array]) -> dict[str, Array]:
     """The inputs of a graph by name, each of its declared type; CallError naming every one that is not."""
-    inputs = {v.name: v for v in graph.inputs}
+    inputs = {v.name: v for v in values}
     wrong = [f"{name!r} is not an input" for name in feeds if name not in inputs]
     found: dict[str, Array] = {}
     for name, value in inputs.items():
@@ -71,5 +71,5 @@ def checked_feeds(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
         found[name] = array
     if wrong:
         names = ", ".join(inputs)
-        raise CallError(f"graph {graph.name!r}: {'; '.join(wrong)}; its inputs are {names or 'none'}")
+        raise CallError(f"graph {graph!r}: {'; '.join(wrong)}; its inputs are {names or 'none'}")
     return found

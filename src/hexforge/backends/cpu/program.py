@@ -32,7 +32,7 @@ class CpuProgram:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
-        checked = checked_feeds(self.graph, feeds)
+        checked = checked_feeds(self.graph.name, self._inputs, feeds)
         given = {v: checked[v.name] for v in self._inputs}
         environment: dict[Value, Array] = {**self._statics, **given}
         for (evaluation, inputs, outputs), frees in zip(self._steps, self._frees, strict=True):

@@ -36,7 +36,7 @@ class HtpProgram:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
-        given = checked_feeds(self.graph, feeds)
+        given = checked_feeds(self.graph.name, self._inputs, feeds)
         tensors = {v.name: _entering(given[v.name], v.type) for v in self._inputs}
         for stage in self._stages:
             stage.run(tensors, self.threads)
