@@ -56,6 +56,8 @@ class Stage:
     part: Part
     rows: tuple[Row, ...]
     runner: Program | CpuPart
+    reads: tuple[str, ...]
+    """Tensors the runner is fed."""
 
 
 class Plan:
@@ -99,7 +101,8 @@ class Plan:
                 nodes = [node for p in chosen for node in p.unit.nodes]
                 cut = extract_parts(model, nodes, part.inputs, part.outputs)
                 runner = make_cpu_part(cut, [str(row) for row in rows])
-            self._stages.append(Stage(name, part, _with_slow(rows, runner), runner))
+            reads = part.inputs if isinstance(runner, CpuPart) else [v.name for v in runner.graph.inputs]
+            self._stages.append(Stage(name, part, _with_slow(rows, runner), runner, tuple(reads)))
         slow = {(row.node, row.unit): row.slow for stage in self._stages for row in stage.rows}
         self.rows = tuple(replace(row, slow=slow.get((row.node, row.unit), ())) for row in self.rows)
         self._constants = _constant_outputs(model, steps)
@@ -150,7 +153,7 @@ class Plan:
 def _run(stage: Stage, known: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(stage.runner, CpuPart):
         return stage.runner.run({name: known[name] for name in stage.part.inputs if name in known})
-    return stage.runner.run({value.name: known[value.name] for value in stage.runner.graph.inputs})
+    return stage.runner.run({name: known[name] for name in stage.reads})
 
 
 def _compile(backend: Backend, chosen: list[Unit], name: str, outputs: Sequence[str]) -> Program:
