@@ -94,7 +94,7 @@ def _bytes(value: Value, target: Target) -> str | None:
 
 
 def _float16(node: Node, target: Target) -> str | None:
-    if target.float16:
+    if target.float16 or node.op.name in ("Quantize", "Dequantize", "Convert", "Cast"):
         return None
     for value in (*node.inputs, *node.outputs):
         if value is not None and _kind(value.type) == "float" and value.data is None:
@@ -186,6 +186,12 @@ RULES: tuple[Rule, ...] = (
     Rule("", "no uint64; int64 constants within int32", "EP: int64 is cast to int32", _tensors(_integers)),
     Rule("", "run-time fixed point has one scale and 8, 16 or (a bias) 32 bits", "EP, guide", _tensors(_activation)),
     Rule("", "bfloat16 on v81 with soc_model 88 and newer", "EP", _tensors(_bfloat16)),
+    Rule(
+        "",
+        "float math, which is float16, on v69 and newer and SA8295P; not on QCM6690 and SM7750",
+        "ExecuTorch, measured",
+        _float16,
+    ),
     Rule("Resize", "bfloat16 linear only", "EP", _bfloat16_resize),
     Rule("Batchnorm", "at most 4 dimensions", "EP", _ranks(4, "reshape it, or fold it into a convolution")),
     Rule("InstanceNorm Lrn RmsNorm", "at most 4 dimensions", "EP", _ranks(4, "merge two of them")),
@@ -194,10 +200,6 @@ RULES: tuple[Rule, ...] = (
     Rule("ScatterNd", "reduction none, add or mul", "EP", _reductions(2)),
 )
 """Limits of tensors and ops; the first that is broken is the reason."""
-
-_CONVERTING = "Quantize Dequantize Convert Cast"
-_FLOAT = Rule("", "float tensors, in float16, on v69 and newer; SA8295P can, QCM6690, SM7750 and QCS6490 cannot",
-              "ExecuTorch, measured", _float16)  # fmt: skip
 
 
 # -- products and normalizations: data types of two operands --------------------------------------------------------
@@ -223,12 +225,14 @@ WEIGHTED: tuple[Weighted, ...] = (
     Weighted(f"{_PRODUCT} {_NORM}", "16-bit", "8-bit", "EP, guide"),
     Weighted(_PRODUCT, "8-bit", "4-bit", "EP, ExecuTorch"),
     Weighted(_PRODUCT, "16-bit", "4-bit", "EP, ExecuTorch"),
+    Weighted(_PRODUCT, "16-bit", "2-bit", "ExecuTorch: 16a2w"),
     Weighted("MatMul", "8-bit", "16-bit", "EP"),
     Weighted("Conv2d DepthWiseConv2d TransposeConv2d FullyConnected MatMul Batchnorm LayerNorm", "16-bit", "16-bit",
              "guide: A16W16; EP: from v73", 73),
     Weighted(f"{_PRODUCT} {_NORM}", "float", "float", "guide"),
     Weighted(_PRODUCT, "float", "8-bit", "ExecuTorch: fp16a8w"),
     Weighted(_PRODUCT, "float", "4-bit", "EP: MatMulNBits"),
+    Weighted(_PRODUCT, "float", "2-bit", "EP: MatMulNBits"),
     Weighted(f"{_PRODUCT} {_NORM}", "bfloat16", "bfloat16", "EP", 81),
     # the EP gives float constants beside fixed point an encoding itself
     Weighted(_NORM, "8-bit", "float", "EP"),
@@ -241,10 +245,9 @@ BLOCKWISE_SINCE = 69
 
 
 def _weighted(node: Node, target: Target) -> str | None:
-    reason = None if node.op.name in _CONVERTING.split() else _FLOAT.check(node, target)
     rows = [row for row in WEIGHTED if node.op.name in row.ops.split()]
-    if reason is not None or not rows or len(node.inputs) < 2:
-        return reason
+    if not rows or len(node.inputs) < 2:
+        return None
     data, weight, out = node.inputs[0], node.inputs[1], node.outputs[0]
     if data is None or weight is None:
         return None
