@@ -40,7 +40,8 @@ models: $(VENV)/.dev
 	@$(BIN)/python -m tests.models.fetch
 
 conformance: $(VENV)/.dev
-	@$(BIN)/python -m benchmarks.conformance
+	@$(BIN)/python -m benchmarks.conformance --backend cpu
+	@$(BIN)/python -m benchmarks.conformance --backend htp
 
 # What bench compares with, where it is installed; the vendor's package has an environment of its own.
 peers: $(VENV)/.dev

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,15 @@ def test_rules_name_ops_of_the_table() -> None:
     for ops in [rule.ops for rule in RULES] + [row.ops for row in WEIGHTED]:
         assert set(ops.split()) <= known
     assert all(row.source for row in (*RULES, *WEIGHTED))
+
+
+def test_the_documentation_lists_every_rule() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    for rule in RULES:
+        assert f"| {', '.join(rule.ops.split()) or 'all'} | {rule.limit} | {rule.source} |" in text
+    for row in WEIGHTED:
+        ops = ", ".join(row.ops.split())
+        assert f"| {row.data} by {row.weight} | {ops} | v{row.since} | {row.source} |" in text
 
 
 @pytest.mark.parametrize("arch", ARCHS)
