@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from hexforge.backends.htp.lower_mac import flush_interval
 from tests.native.kernels import (
-    FIXED, HOW, KIND, RANGE, assert_bits, fill, fma, half, packed_conv, run, settle, spread,
+    FIXED,
+    HOW,
+    KIND,
+    RANGE,
+    assert_bits,
+    fill,
+    fma,
+    half,
+    packed_conv,
+    run,
+    settle,
+    spread,
 )  # fmt: skip
 from tests.native.windows import Geometry, geometries
 
@@ -36,8 +47,9 @@ def sums(g: Geometry, x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
 
 
 def check_integer(
-    bits: int, g: Geometry, rng: np.random.Generator, *, inputs: int, outputs: int, groups: int = 1, how: str = "random",
-    weights: np.ndarray | None = None, offset: int = 0, table: bool = False, extra: tuple[int, int] = (0, 0),
+    bits: int, g: Geometry, rng: np.random.Generator, *, inputs: int, outputs: int, groups: int = 1,
+    how: str = "random", weights: np.ndarray | None = None, offset: int = 0, table: bool = False,
+    extra: tuple[int, int] = (0, 0),
     flush: int | None = None, reach: float = 1.0, x: np.ndarray | None = None,
 ) -> None:  # fmt: skip
     """One convolution. `extra` channels lie around those read and written; `reach` scales the outputs."""
@@ -75,7 +87,10 @@ def check_integer(
         "pad_row": np.full(-(-weights.shape[2] * inputs // 4) * 4 + 8, zero_x, FIXED[bits]),
     }  # fmt: skip
     if bits == 8:
-        attributes |= {"bias32": spread(folded, groups, np.int32), "multiplier32": spread(multiplier, groups, np.float32)}
+        attributes |= {
+            "bias32": spread(folded, groups, np.int32),
+            "multiplier32": spread(multiplier, groups, np.float32),
+        }
     else:
         attributes |= {"bias": spread(folded, groups, np.int64), "multiplier": spread(multiplier, groups, np.float64)}
         attributes["flush"] = flush_interval(weights, row_taps) if flush is None else flush
@@ -185,9 +200,7 @@ def ordered(g: Geometry, x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarra
     seed=SEEDS, g=geometries(most=6), inputs=st.integers(1, 20), outputs=st.integers(1, 70), groups=st.integers(1, 3),
     rounded=st.booleans(), size=st.sampled_from([1e-6, 1.0, 1.0, 200.0]),
 )  # fmt: skip
-def test_float(
-    seed: int, g: Geometry, inputs: int, outputs: int, groups: int, rounded: bool, size: float
-) -> None:
+def test_float(seed: int, g: Geometry, inputs: int, outputs: int, groups: int, rounded: bool, size: float) -> None:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((g.batch, *g.ins, inputs * groups)).astype(np.float32) * np.float32(size)
     w = rng.standard_normal((*g.kernel, inputs, outputs * groups)).astype(np.float32) * np.float32(size)

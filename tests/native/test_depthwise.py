@@ -10,7 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.native.kernels import (
-    BLOCK, FIXED, HOW, KIND, RANGE, assert_bits, fill, fma, half, packed_depthwise, run, settle, spread,
+    BLOCK,
+    FIXED,
+    HOW,
+    KIND,
+    RANGE,
+    assert_bits,
+    fill,
+    fma,
+    half,
+    packed_depthwise,
+    run,
+    settle,
+    spread,
 )  # fmt: skip
 from tests.native.windows import Geometry, geometries
 

@@ -82,7 +82,9 @@ def test_binary(
 
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("shapes", [((70001,), (70001,)), ((700, 150), (150,)), ((150,), (700, 150)), ((90, 9, 64), (90, 1, 64))])
+@pytest.mark.parametrize(
+    "shapes", [((70001,), (70001,)), ((700, 150), (150,)), ((150,), (700, 150)), ((90, 9, 64), (90, 1, 64))]
+)
 def test_large_binary(bits: int, operation: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     check_binary(bits, operation, np.random.default_rng(7), shapes, "random")
 
@@ -148,7 +150,9 @@ def test_table(kind: str, source: int, target: int) -> None:
     rng = np.random.default_rng(1)
     entries = fill(rng, (1 << source,), *RANGE[target], "random").astype(FIXED[target])
     every = np.arange(RANGE[source][0], RANGE[source][1] + 1).astype(FIXED[source])
-    assert_bits(run(kind, [every], np.zeros(every.shape, FIXED[target]), {"count": every.size, "table": entries}), entries)
+    assert_bits(
+        run(kind, [every], np.zeros(every.shape, FIXED[target]), {"count": every.size, "table": entries}), entries
+    )
     for count in COUNTS:
         x = fill(rng, (count,), *RANGE[source], "random")
         got = run(kind, [x.astype(FIXED[source])], np.zeros(count, FIXED[target]), {"count": count, "table": entries})
@@ -174,8 +178,10 @@ def test_table_of_float16_patterns() -> None:
 def floats(rng: np.random.Generator, count: int) -> np.ndarray:
     """Any float32 patterns, and some near float16's."""
     any_bits = rng.integers(0, 2**32, count, dtype=np.uint32).view(np.float32)
-    near = (rng.integers(0, 2**16, count, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32))
-    near = (near + rng.integers(-2, 3, count).astype(np.uint32) * rng.choice(np.uint32([1, 0x1000]), count)).view(np.float32)
+    near = rng.integers(0, 2**16, count, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    near = (near + rng.integers(-2, 3, count).astype(np.uint32) * rng.choice(np.uint32([1, 0x1000]), count)).view(
+        np.float32
+    )
     return np.where(rng.integers(0, 2, count) == 1, any_bits, near)
 
 
@@ -184,8 +190,8 @@ def test_round_half() -> None:
     halves = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
     with np.errstate(invalid="ignore"):
         middles = ((halves[:-1].astype(np.float64) + halves[1:].astype(np.float64)) / 2).astype(np.float32)
-    edges = np.float32([65504, 65519.996, 65520, 65535, 1e30, 2**-14, 2**-24, 2**-25, 1.5 * 2**-25, 2**-26, 1e-45, 0, -0.0,
-                        np.inf, -np.inf, np.nan])  # fmt: skip
+    large = (65504, 65519.996, 65520, 65535, 1e30, np.inf, -np.inf, np.nan)
+    edges = np.float32([*large, 2**-14, 2**-24, 2**-25, 1.5 * 2**-25, 2**-26, 1e-45, 0, -0.0])
     for x in (halves, middles, edges, -edges, np.nextafter(middles, np.float32(np.inf)), floats(rng, 200000)):
         assert_bits(run("round_half", [x], np.zeros(x.shape, np.float32), {"count": x.size}), half(x))
     for count in range(1, 40):

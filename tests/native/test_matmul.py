@@ -59,9 +59,7 @@ def check_integer(
 @pytest.mark.parametrize("bits", [8, 16])
 @settings(max_examples=30, deadline=None)
 @given(**SIZES, how=st.sampled_from(HOW))
-def test_integer(
-    bits: int, seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str
-) -> None:
+def test_integer(bits: int, seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str) -> None:
     check_integer(bits, np.random.default_rng(seed), batch, m, n, k, swap, shared, how)
 
 

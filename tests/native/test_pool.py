@@ -115,7 +115,9 @@ def test_mean_float(seed: int, g: Geometry, channels: int, count_pad: bool) -> N
         total = total + seen
     divisor = np.full_like(inside(g), np.prod(g.kernel)) if count_pad else np.maximum(inside(g), 1)
     want = half(total / divisor.astype(np.float32))
-    got = run("pool_mean_f32", [x], np.zeros(want.shape, np.float32), attributes(g, channels) | {"count_pad": count_pad})
+    got = run(
+        "pool_mean_f32", [x], np.zeros(want.shape, np.float32), attributes(g, channels) | {"count_pad": count_pad}
+    )
     assert_bits(got, want)
 
 

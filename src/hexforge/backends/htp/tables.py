@@ -69,8 +69,15 @@ def chains(graph: Graph) -> list[Chain]:
     return result
 
 
+def _border(node: Node) -> bool:
+    """True where floats enter or leave as float32: a table over float16 values would round them."""
+    if node.op.name == "Quantize":
+        return node.inputs[0] is not None and node.inputs[0].role is Role.APP_WRITE
+    return node.op.name == "Dequantize" and node.outputs[0].role is Role.APP_READ
+
+
 def _root(node: Node, roots: dict[Value, tuple[Value, tuple[Node, ...]]]) -> tuple[Value, tuple[Node, ...]] | None:
-    if not elementwise(node) or not _tabled(node.outputs[0].type):
+    if not elementwise(node) or not _tabled(node.outputs[0].type) or _border(node):
         return None
     dynamic = [v for v in node.inputs if v is not None and v.data is None]
     scalars = [v for v in node.inputs if v is not None and v.data is not None]
