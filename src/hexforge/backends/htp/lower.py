@@ -15,6 +15,7 @@ from hexforge.backends.htp import (  # noqa: F401 - registry
     lower_recurrent,
     lower_reduce,
     lower_resize,
+    lower_wide,
     lower_window,
 )
 from hexforge.backends.htp.lowering import LOWERINGS, Lowering, Reference, Step

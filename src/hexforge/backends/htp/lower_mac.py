@@ -10,7 +10,7 @@ import numpy as np
 from hexforge.backends.htp.lower_move import merged
 from hexforge.backends.htp.lowering import Lowering, lowers
 from hexforge.backends.htp.storage import Storage, half, in_range
-from hexforge.ir import Array, AxisScaleOffset, DType, Node, ScaleOffset, TensorType, Value
+from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Node, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import centered, dequantize, scale_array
 
 BLOCK, LANE = 64, 16
@@ -94,6 +94,21 @@ class Weights:
         self.fits = bool(np.abs(self.values).max(initial=0) <= (127 if bits == 8 else 255)) or (
             bits == 8 and bool(self.values.min(initial=0) >= -128 and self.values.max(initial=0) <= 127)
         )
+
+
+def expanded(weight: Value) -> Value:
+    """LPBQ weights as what they are: integers times small integers, with one scale per channel."""
+    encoding = weight.encoding
+    if weight.data is None or not isinstance(encoding, BlockwiseExpansion):
+        return weight
+    offsets = (0,) * len(encoding.scales)
+    along = [-1 if i == encoding.axis else 1 for i in range(len(weight.shape))]
+    factors = np.rint(scale_array(encoding, weight.shape) / np.asarray(encoding.scales, np.float64).reshape(along))
+    integers = centered(weight.data, weight.type) * factors
+    if integers.min(initial=0) < -128 or integers.max(initial=0) > 127:
+        return weight
+    type = TensorType(DType.INT8, weight.shape, AxisScaleOffset(encoding.axis, encoding.scales, offsets))
+    return Value(weight.name, type, weight.role, integers.astype(np.int8))
 
 
 def _usable(weight: Value, bits: int, axis: int) -> bool:
@@ -216,6 +231,7 @@ def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | Non
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     assert x is not None
     assert weight is not None
+    weight = expanded(weight)
     own, y = lowering.storage(x), lowering.storage(node.outputs[0])
     if own.kind not in _BITS or y.kind != own.kind or not _usable(weight, _BITS[own.kind], len(weight.shape) - 1):
         return None
@@ -355,6 +371,8 @@ def product(lowering: Lowering, node: Node) -> bool:
         return False
     bits = _BITS[own.kind]
     if w.data is not None:
+        w = expanded(w)
+        assert w.data is not None
         matrix = w.data.reshape(w.shape[-2:]) if int(np.prod(w.shape[:-2], dtype=np.int64)) == 1 else None
         bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, y.shape[-1], own, w)
         axis = len(w.shape) - (2 if swap else 1)

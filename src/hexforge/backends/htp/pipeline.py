@@ -5,7 +5,7 @@ from __future__ import annotations
 from hexforge.backends.htp.lower import lower
 from hexforge.backends.htp.lowering import Lowering
 from hexforge.backends.htp.storage import storage
-from hexforge.ir import Graph, TensorType, Value
+from hexforge.ir import Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.passes import Pass, run
 
 
@@ -31,7 +31,36 @@ def align_concat(graph: Graph) -> int:
     return changes
 
 
-PASSES: tuple[Pass, ...] = (align_concat,)
+def dequantize_last(graph: Graph) -> int:
+    """Move data before it is dequantized: fewer bytes, and the float32 result leaves without passing through float16."""
+    changes = 0
+    moved = True
+    while moved:
+        moved = False
+        for node in graph:
+            if node.op.name != "Dequantize" or node.inputs[0] is None or node.outputs[0].role is not Role.NATIVE:
+                continue
+            source, real = node.inputs[0], node.outputs[0]
+            user = next(iter(real.users), None)
+            if len(real.users) != 1 or user is None or user.op.name not in ("Reshape", "Transpose"):
+                continue
+            if not isinstance(source.encoding, ScaleOffset):
+                continue
+            final = user.outputs[0]
+            still = graph.value(graph.unique(f"{final.name}_fixed"), source.type.with_shape(final.shape))
+            graph.set_inputs(user, [source])
+            graph.set_outputs(user, [still])
+            graph.set_inputs(node, [still])
+            graph.set_outputs(node, [final])
+            graph.remove_value(real)
+            graph.sort()
+            changes += 1
+            moved = True
+            break
+    return changes
+
+
+PASSES: tuple[Pass, ...] = (align_concat, dequantize_last)
 """Rewrites of the QNN graph that HTP makes before lowering; none changes a number."""
 
 
