@@ -229,7 +229,9 @@ def sqnr(reference: Mapping[str, Array], found: Mapping[str, Array]) -> float:
         real = np.asarray(expected, np.float64)
         signal += float((real**2).sum())
         noise += float(((real - np.asarray(found[name], np.float64)) ** 2).sum())
-    return float(10 * np.log10(signal / noise)) if noise else float("inf")
+    if not signal or not noise:
+        return float("-inf") if noise else float("inf")
+    return float(10 * np.log10(signal / noise))
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """One inference: hexforge, onnxruntime's CPU provider, OpenVINO and the vendor's emulator on the same files.
 
-`python -m benchmarks.inference [MODEL ...] [--variant a8w8-int8] [--rounds 10] [--level avx512] [--no-vendor]
+`python -m benchmarks.inference [MODEL ...] [--variant a8w8-int8] [--rounds 15] [--level avx512] [--no-vendor]
 [--json FILE] [--steps 8]`
 
 The engines take turns in one process; the stable figure on a shared machine is the CPU time of the process with one
@@ -215,7 +215,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all by default")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), help="may be repeated; all by default")
-    parser.add_argument("--rounds", type=int, default=10, help="turns of each engine")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each engine")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the model files")
     parser.add_argument("--no-vendor", dest="vendor", action="store_false", help="leave the emulator out")
     parser.add_argument("--vendor-runs", type=int, default=2, help="inferences on the emulator")

@@ -21,6 +21,7 @@ import numpy as np
 from onnxruntime.quantization import QuantType
 
 from benchmarks.models import mobilenet_v2, resnet50
+from hexforge.demo import held_out
 from hexforge.frontends.onnx import fix_shapes
 from tests.models.fetch import FILES, FOLDER, stored
 from tests.models.quantize import quantized
@@ -50,16 +51,35 @@ class Model:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
+    text: bool = False
+    """True where it looks for text."""
+
     def feeds(self, seed: int) -> dict[str, Array]:
-        """An input: blobs and edges of many sizes, which spread over a network's ranges as pictures do."""
+        """An input of the kind the model is made for."""
         random = np.random.default_rng(seed)
-        picture = np.zeros(self.shape)
-        for size in (2, 4, 8, 16, 32):
-            coarse = random.random((*self.shape[:2], *(-(-d // size) for d in self.shape[2:]))) ** 2
-            picture += coarse.repeat(size, 2).repeat(size, 3)[:, :, : self.shape[2], : self.shape[3]]
-        picture /= picture.max()
+        picture = _page(random, self.shape) if self.text else _blobs(random, self.shape)
         mean, std = np.reshape(self.mean, (1, -1, 1, 1)), np.reshape(self.std, (1, -1, 1, 1))
         return {self.input: ((picture - mean) / std).astype(np.float32)}
+
+
+def _blobs(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Blobs and edges of many sizes, which spread over a network's ranges as pictures do; 0 to 1."""
+    picture = np.zeros(shape)
+    for size in (2, 4, 8, 16, 32):
+        coarse = random.random((*shape[:2], *(-(-d // size) for d in shape[2:]))) ** 2
+        picture += coarse.repeat(size, 2).repeat(size, 3)[:, :, : shape[2], : shape[3]]
+    return picture / picture.max()
+
+
+def _page(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Lines of handwritten digits, dark on light; 0 to 1."""
+    digits = held_out()[0][:, 0, 0].repeat(4, 1).repeat(4, 2) / 16  # 32 x 32 pixels each
+    height, width = shape[2:]
+    page = np.full((height, width), 0.9)
+    for top in range(8, height - 31, 48):
+        for left in range(8, width - 35, 28):
+            page[top : top + 32, left : left + 32] -= 0.4 * random.choice(digits)
+    return np.clip(page + random.normal(0, 0.01, shape), 0, 1)
 
 
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -67,8 +87,8 @@ MODELS = {
     "resnet50": Model(resnet50, "image", (1, 3, 224, 224), *_IMAGENET),
     "mobilenet_v2": Model(mobilenet_v2, "image", (1, 3, 224, 224), *_IMAGENET),
     "yolov8n": Model("320n.onnx", "images", (1, 3, 320, 320)),
-    "ppocr_det": Model("ch_PP-OCRv4_det_infer.onnx", "x", (1, 3, 640, 640), *_IMAGENET),
-    "ppocr_rec": Model("ch_PP-OCRv4_rec_infer.onnx", "x", (1, 3, 48, 320), (0.5,), (0.5,)),
+    "ppocr_det": Model("ch_PP-OCRv4_det_infer.onnx", "x", (1, 3, 640, 640), *_IMAGENET, text=True),
+    "ppocr_rec": Model("ch_PP-OCRv4_rec_infer.onnx", "x", (1, 3, 48, 320), (0.5,), (0.5,), text=True),
 }
 
 
