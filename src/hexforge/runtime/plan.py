@@ -95,14 +95,15 @@ class Plan:
             rows = tuple(row for i in part.steps for row in by_unit[i])
             name = f"{stem}_{sum(s.part.taken for s in self._stages)}_0" if part.taken else f"cpu_{number}"
             runner: Program | CpuPart
+            reads = tuple(part.inputs)
             if part.taken:
                 runner = _compile(backend, [p.unit for p in chosen], name, part.outputs)
+                reads = tuple(v.name for v in runner.graph.inputs)
             else:
                 nodes = [node for p in chosen for node in p.unit.nodes]
                 cut = extract_parts(model, nodes, part.inputs, part.outputs)
                 runner = make_cpu_part(cut, [str(row) for row in rows])
-            reads = part.inputs if isinstance(runner, CpuPart) else [v.name for v in runner.graph.inputs]
-            self._stages.append(Stage(name, part, _with_slow(rows, runner), runner, tuple(reads)))
+            self._stages.append(Stage(name, part, _with_slow(rows, runner), runner, reads))
         slow = {(row.node, row.unit): row.slow for stage in self._stages for row in stage.rows}
         self.rows = tuple(replace(row, slow=slow.get((row.node, row.unit), ())) for row in self.rows)
         self._constants = _constant_outputs(model, steps)
