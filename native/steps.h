@@ -17,5 +17,6 @@ void register_index_steps();
 void register_logic_steps();
 void register_sample_steps();
 void register_recurrent_steps();
+void register_wide_steps();
 
 }  // namespace hexforge
