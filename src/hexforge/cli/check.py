@@ -72,6 +72,8 @@ def checked(
     slow = Counter(node.op.name for program in programs for node in program.references)
     totals = {
         "nodes": model.node_count,
+        # a shared DequantizeLinear becomes one for each reader, a function the nodes of its body
+        "added": max(0, len(nodes) + len(model.folded) - model.node_count),
         "folded": len(model.folded),
         "placed": len(placed),
         "refused": len(nodes) - len(placed),
@@ -120,10 +122,11 @@ def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
     t = found["totals"]
     graphs = "1 QNN graph" if t["qnn_graphs"] == 1 else f"{t['qnn_graphs']} QNN graphs"
+    added = f" (+{t['added']} copied or inlined)" if t["added"] else ""
     slow = ", ".join(_counted(list(Counter(t["slow_ops"]).elements())))
     screen.print(
         Text.assemble(
-            f"{found['model']}: {t['nodes']} nodes, {t['folded']} folded, ",
+            f"{found['model']}: {t['nodes']} nodes{added}, {t['folded']} folded, ",
             (f"{t['placed']} on QNN", "green"),
             ", ",
             (f"{t['refused']} on the CPU", "bold red" if t["refused"] else "green"),
