@@ -17,6 +17,8 @@ struct ConvArgs {
   const void* x = nullptr;       // [n][d][h][w][x_stride elements per pixel]
   void* y = nullptr;             // [n][od][oh][ow][y_stride]
   const void* weights = nullptr; // packed, see pack_weights
+  const void* weights8 = nullptr;  // 16-bit: the weights packed as bytes where they fit, or null
+  const std::int32_t* weight_sums = nullptr;  // with weights8: per output channel
   const std::int64_t* bias = nullptr;   // per output channel: bias plus every zero-point term that is constant
   const double* multiplier = nullptr;   // input scale * weight scale / output scale
   const float* multiplier32 = nullptr;
@@ -54,7 +56,7 @@ struct ConvArgs {
 struct Scratch {
   const char** rows;  // kMostRows * taps
   char* copies;       // kMostRows * taps * steps * 4
-  char* panel;        // AMX: kPanelPixels * taps * (steps rounded up to 16) * 4, aligned to 64 bytes
+  char* panel;        // AMX: kPanelPixels * taps * (run rounded up to 64) values, aligned to 64 bytes
 };
 constexpr std::int64_t kPanelPixels = 192;  // at most these pixels per kernel call
 constexpr std::int64_t kWeightSlack = 4096;  // bytes that may be read, and count for nothing, behind packed weights
@@ -70,7 +72,7 @@ using DepthwiseKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64
 struct ConvKernels {
   ConvKernel u8, s16, f32;
   DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;
-  bool all_blocks_u8 = false;  // u8 gains from many blocks in one call
+  bool all_blocks = false;  // u8 and s16 gain from many blocks in one call
 };
 
 extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx512, kConvAmx;

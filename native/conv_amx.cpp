@@ -159,12 +159,107 @@ void conv_u8_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
   _tile_release();
 }
 
+// 16-bit activations with weights of 8 bits: x + 32768 is 256 * high + low, two byte planes multiplied apart.
+// int32 sums cannot overflow (65536 products of 255 * 128), so nothing is emptied in between.
+void split_run(const char* from, std::int64_t count, char* low, char* high, std::int64_t chunk_stride) {
+  const __m512i flip = _mm512_set1_epi16(static_cast<short>(0x8000));
+  for (; count > 0; count -= 32) {
+    const __mmask32 mask = count >= 32 ? ~0u : (1u << count) - 1;
+    const __m512i x = _mm512_xor_si512(_mm512_maskz_loadu_epi16(mask, from), flip);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(low), _mm256_maskz_mov_epi8(mask, _mm512_cvtepi16_epi8(x)));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(high),
+                       _mm256_maskz_mov_epi8(mask, _mm512_cvtepi16_epi8(_mm512_srli_epi16(x, 8))));
+    from += 64;
+    // Two halves of 32 values make a row of 64; the next row of this pixel lies a tile further on.
+    const bool first_half = (reinterpret_cast<std::uintptr_t>(low) & 32) == 0;
+    const std::int64_t step = first_half ? 32 : chunk_stride - 32;
+    low += step;
+    high += step;
+    if (count <= 32 && first_half) {
+      _mm256_store_si256(reinterpret_cast<__m256i*>(low), _mm256_setzero_si256());
+      _mm256_store_si256(reinterpret_cast<__m256i*>(high), _mm256_setzero_si256());
+    }
+  }
+}
+
+void conv_s16_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
+                  std::int64_t block_end, const Scratch& scratch) {
+  if (!a.weights8 || a.run < kLeastRun) {
+    run_conv<Avx512, 16>(a, begin, end, block_begin, block_end, scratch);
+    return;
+  }
+  const std::int64_t steps = (a.run + 3) / 4, chunks = (steps + kChunkSteps - 1) / kChunkSteps;
+  const std::int64_t tile_bytes = kRows * 64, plane_bytes = a.taps * chunks * tile_bytes;
+  Locator<16> locator(a, begin, scratch.copies);
+  for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+    if (a.pointwise) {
+      scratch.rows[0] = static_cast<const char*>(a.x) + pixel * a.x_stride * 2;
+    } else {
+      locator.fill(scratch.rows, 1);
+    }
+    char* low = scratch.panel + (pixel - begin) / kRows * 2 * plane_bytes + (pixel - begin) % kRows * 64;
+    for (std::int64_t t = 0; t < a.taps; ++t) {
+      char* tap = low + t * chunks * tile_bytes;
+      split_run(scratch.rows[t], a.run, tap, tap + plane_bytes, tile_bytes);
+    }
+  }
+  configure();
+  for (std::int64_t block = block_begin; block < block_end; ++block) {
+    const char* weights = static_cast<const char*>(a.weights8) + block * a.taps * steps * kBlock * 4;
+    const std::int64_t channel = block * kBlock, lanes = std::min<std::int64_t>(kBlock, a.out_channels - channel);
+    const std::int64_t vectors = (lanes + kLane - 1) / kLane, weight_row = vectors * kLane * 4;
+    for (std::int64_t pixel = begin; pixel < end; pixel += kRows) {
+      const std::int64_t count = std::min<std::int64_t>(kRows, end - pixel);
+      const char* low = scratch.panel + (pixel - begin) / kRows * 2 * plane_bytes;
+      alignas(64) std::int32_t sums[2][kRows][kBlock];
+      for (std::int64_t j = 0; j < vectors; j += 2) {
+        const bool pair = j + 1 < vectors;
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        std::int64_t at = 0;
+        for (std::int64_t t = 0; t < a.taps; ++t) {
+          const char* w = weights + t * steps * weight_row + j * kLane * 4;
+          for (std::int64_t c = 0; c < chunks; ++c, at += tile_bytes, w += kChunkSteps * weight_row) {
+            _tile_loadd(4, low + at, 64);
+            _tile_loadd(5, low + plane_bytes + at, 64);
+            _tile_loadd(6, w, weight_row);
+            _tile_dpbusd(0, 4, 6);
+            _tile_dpbusd(2, 5, 6);
+            if (pair) {
+              _tile_loadd(7, w + kLane * 4, weight_row);
+              _tile_dpbusd(1, 4, 7);
+              _tile_dpbusd(3, 5, 7);
+            }
+          }
+        }
+        _tile_stored(0, sums[0][0] + j * kLane, kBlock * 4);
+        _tile_stored(2, sums[1][0] + j * kLane, kBlock * 4);
+        if (pair) {
+          _tile_stored(1, sums[0][0] + (j + 1) * kLane, kBlock * 4);
+          _tile_stored(3, sums[1][0] + (j + 1) * kLane, kBlock * 4);
+        }
+      }
+      for (std::int64_t i = 0; i < count; ++i) {
+        alignas(64) double wide[kBlock];
+        for (std::int64_t c = 0; c < vectors * kLane; ++c) {
+          wide[c] = 256.0 * sums[1][i][c] + sums[0][i][c] - 32768.0 * a.weight_sums[channel + c];
+        }
+        Avx512::store_s16(wide, a, channel, static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+      }
+    }
+  }
+  _tile_release();
+}
+
 }  // namespace
 
 const ConvKernels kConvAmx = [] {
   ConvKernels kernels = kernels_of<Avx512>();
   kernels.u8 = conv_u8_amx;
-  kernels.all_blocks_u8 = true;
+  kernels.s16 = conv_s16_amx;
+  kernels.all_blocks = true;
   return kernels;
 }();
 

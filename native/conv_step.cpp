@@ -85,7 +85,7 @@ Scratch working_memory(const ConvArgs& a, bool panel) {
   };
   grow(rows, kMostRows * a.taps);
   const std::int64_t copies = (kMostRows * a.taps * a.steps * 4 + 63) / 64 * 64;
-  grow(bytes, copies + (panel ? kPanelPixels * a.taps * ((a.steps + 15) / 16) * 64 : 0) + 64);
+  grow(bytes, copies + (panel ? kPanelPixels * a.taps * ((a.run + 63) / 64 * 64) * 2 : 0) + 64);
   char* start = bytes.data() + (64 - reinterpret_cast<std::uintptr_t>(bytes.data()) % 64) % 64;
   return {rows.data(), start, start + copies};
 }
@@ -120,6 +120,10 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   const float* bias_f32 = Bits == 32 ? at.constant<float>("bias_f32", groups * padded) : nullptr;
   const float* multiplier32 = Bits == 8 ? at.constant<float>("multiplier32", groups * padded) : nullptr;
   const std::int32_t* bias32 = Bits == 8 ? at.constant<std::int32_t>("bias32", groups * padded) : nullptr;
+  const std::int64_t bytes8 = a.taps * ((a.run + 3) / 4) * padded * 4;
+  const bool narrow = Bits == 16 && !Depthwise && at.has("weights8");
+  const char* weights8 = narrow ? at.constant<char>("weights8", groups * bytes8 + kWeightSlack) : nullptr;
+  const std::int32_t* weight_sums = narrow ? at.constant<std::int32_t>("weight_sums", groups * padded) : nullptr;
   if (Bits == 8 && at.has("table")) a.table = at.constant<std::uint8_t>("table", 256);
   a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : a.steps * 4));
   return [=](const Operands& operands) {
@@ -127,7 +131,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     constexpr std::int64_t kChunk = 168;  // pixels: a multiple of every tile height
     const std::int64_t chunks = (pixels + kChunk - 1) / kChunk;
     // One task is a chunk of pixels and one block of channels, or a share of the blocks that gives every thread work.
-    const bool all_blocks = Bits == 8 && !Depthwise && kernels.all_blocks_u8;
+    const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks;
     const std::int64_t shares = Depthwise ? 1
                                 : all_blocks ? std::clamp<std::int64_t>((2 * operands.threads() + chunks - 1) / std::max<std::int64_t>(1, chunks), 1,
                                                                         operands.threads() > 1 ? blocks : 1)
@@ -142,6 +146,8 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
         own.x = operands.in<char>() + (x_offset + group * a.channels) * kElement;
         own.y = operands.out<char>() + (y_offset + group * a.out_channels) * kElement;
         own.weights = weights + group * weight_bytes;
+        own.weights8 = narrow ? weights8 + group * bytes8 : nullptr;
+        own.weight_sums = narrow ? weight_sums + group * padded : nullptr;
         own.multiplier = Bits == 16 ? multiplier + group * padded : nullptr;
         own.bias = Bits == 16 ? bias + group * padded : nullptr;
         own.bias_f32 = Bits == 32 ? bias_f32 + group * padded : nullptr;

@@ -115,7 +115,7 @@ Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const
       a.weights = packed.data();
       a.bias32 = bias.data();
       a.multiplier32 = multiplier.data();
-      run_conv(a, p, o.threads(), conv_kernels(current_level()).all_blocks_u8, conv_kernels(current_level()).u8);
+      run_conv(a, p, o.threads(), conv_kernels(current_level()).all_blocks, conv_kernels(current_level()).u8);
     }
   };
 }

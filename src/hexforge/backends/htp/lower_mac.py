@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge import _native
 from hexforge.backends.htp.lower_move import merged
 from hexforge.backends.htp.lowering import Lowering, lowers
 from hexforge.backends.htp.storage import Storage, half, in_range
@@ -63,6 +64,17 @@ def flush_interval(weights: Array, row_taps: bool) -> int:
             break
         interval = (interval + 1) // 2
     return 0 if interval >= taps * steps else interval
+
+
+def _narrow(weights: Array, groups: int, row_taps: bool) -> dict[str, Any]:
+    """16-bit activations on AMX: the weights as bytes too, where they fit."""
+    if _native.level() != "amx" or weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
+        return {}
+    if int(np.prod(weights.shape[:4])) > 65536:
+        return {}
+    packed = [pack(part, 8, row_taps) for part in np.split(weights, groups, axis=-1)]
+    sums = spread(weights.sum((0, 1, 2, 3)), groups, np.int32)
+    return {"weights8": _with_slack(np.concatenate(packed)), "weight_sums": sums}
 
 
 def spread(values: Array, groups: int, dtype: Any) -> Array:
@@ -222,6 +234,7 @@ def _conv(
     }  # fmt: skip
     if bits == 16:
         attributes["flush"] = flush_interval(weights.values, row_taps)
+        attributes |= _narrow(weights.values, groups, row_taps)
     lowering.emit(f"conv_{own.kind}", [x], [out], **attributes)
     return True
 
@@ -405,6 +418,7 @@ def _rows(
         stride=(1, 1, 1), pad=(0, 0, 0), dilation=(1, 1, 1), channels=inner, out_channels=y.shape[1],
         x_stride=inner, y_stride=y.shape[1], row_taps=True, weights=_with_slack(pack(weights.values, bits, True)),
         flush=flush_interval(weights.values, True) if bits == 16 else 0, weight_offset=-weights.offset,
+        **(_narrow(weights.values, 1, True) if bits == 16 else {}),
         pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
     )  # fmt: skip
     return True
