@@ -27,7 +27,7 @@ double reflect(double at, double low, double high) {
 double position(const Grid& grid, double normal, std::int64_t size) {
   const double n = static_cast<double>(size);
   double at = grid.corners ? (normal + 1) / 2 * (n - 1) : ((normal + 1) * n - 1) / 2;
-  if (grid.padding == 2 && std::isfinite(at)) at = grid.corners ? reflect(at, 0, n - 1) : reflect(at, -0.5, n - 0.5);
+  if (grid.padding == 2) at = grid.corners ? reflect(at, 0, n - 1) : reflect(at, -0.5, n - 0.5);
   if (grid.padding != 0) at = std::clamp(at, 0.0, n - 1);
   // Beyond this far every tap is outside; NaN lies nowhere.
   return at == at ? std::clamp(at, -2.0, n + 1) : -2.0;
