@@ -35,8 +35,8 @@ def sampled(x: np.ndarray, grid: np.ndarray, corners: bool, nearest: bool, paddi
     """float64 sums over the taps, row by row."""
     out = np.zeros((*grid.shape[:3], x.shape[3]))
     for n, h, w in np.ndindex(grid.shape[:3]):
-        rows = _taps(_position(grid[n, h, w, 1], x.shape[1], corners, padding), x.shape[1], nearest)
-        columns = _taps(_position(grid[n, h, w, 0], x.shape[2], corners, padding), x.shape[2], nearest)
+        rows = _taps(_position(float(grid[n, h, w, 1]), x.shape[1], corners, padding), x.shape[1], nearest)
+        columns = _taps(_position(float(grid[n, h, w, 0]), x.shape[2], corners, padding), x.shape[2], nearest)
         for r, a in rows:
             for c, b in columns:
                 out[n, h, w] += x[n, r, c] * (a * b) if a * b else 0.0
