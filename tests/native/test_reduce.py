@@ -133,5 +133,5 @@ def test_arg(shape: tuple[int, int, int], kind: str, largest: bool, wide: bool, 
 def test_faults() -> None:
     x = np.zeros((2, 3, 4), np.float32)
     for attributes in ({"outer": 2, "n": 0, "inner": 4}, {"outer": 2, "n": 30, "inner": 4}, {"outer": 2, "n": 3}):
-        with pytest.raises(ValueError, match="reduce|step lacks"):
+        with pytest.raises(ValueError, match=r"reduce|step lacks"):
             run("reduce_sum_f32", [x], np.zeros((2, 4), np.float32), attributes)
