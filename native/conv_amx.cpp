@@ -162,23 +162,38 @@ void conv_u8_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
 // 16-bit activations with weights of 8 bits: x + 32768 is 256 * high + low, two byte planes multiplied apart.
 // int32 sums cannot overflow (65536 products of 255 * 128), so nothing is emptied in between.
 void split_run(const char* from, std::int64_t count, char* low, char* high, std::int64_t chunk_stride) {
-  const __m512i flip = _mm512_set1_epi16(static_cast<short>(0x8000));
-  for (; count > 0; count -= 32) {
-    const __mmask32 mask = count >= 32 ? ~0u : (1u << count) - 1;
-    const __m512i x = _mm512_xor_si512(_mm512_maskz_loadu_epi16(mask, from), flip);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(low), _mm256_maskz_mov_epi8(mask, _mm512_cvtepi16_epi8(x)));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(high),
-                       _mm256_maskz_mov_epi8(mask, _mm512_cvtepi16_epi8(_mm512_srli_epi16(x, 8))));
-    from += 64;
-    // Two halves of 32 values make a row of 64; the next row of this pixel lies a tile further on.
-    const bool first_half = (reinterpret_cast<std::uintptr_t>(low) & 32) == 0;
-    const std::int64_t step = first_half ? 32 : chunk_stride - 32;
-    low += step;
-    high += step;
-    if (count <= 32 && first_half) {
-      _mm256_store_si256(reinterpret_cast<__m256i*>(low), _mm256_setzero_si256());
-      _mm256_store_si256(reinterpret_cast<__m256i*>(high), _mm256_setzero_si256());
-    }
+  alignas(64) std::uint8_t even[64];
+  for (int i = 0; i < 64; ++i) even[i] = static_cast<std::uint8_t>(2 * i);
+  const __m512i lows = _mm512_load_si512(even), highs = _mm512_add_epi8(lows, _mm512_set1_epi8(1));
+  const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
+  for (; count >= 64; count -= 64, from += 128, low += chunk_stride, high += chunk_stride) {
+    const __m512i x0 = _mm512_loadu_si512(from), x1 = _mm512_loadu_si512(from + 64);
+    _mm512_store_si512(low, _mm512_permutex2var_epi8(x0, lows, x1));
+    _mm512_store_si512(high, _mm512_xor_si512(_mm512_permutex2var_epi8(x0, highs, x1), flip));
+  }
+  if (count > 0) {
+    const __mmask64 mask = (1ull << count) - 1;
+    const __m512i x0 = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(mask), from);
+    const __m512i x1 = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(mask >> 32), from + 64);
+    _mm512_store_si512(low, _mm512_permutex2var_epi8(x0, lows, x1));
+    _mm512_store_si512(high, _mm512_maskz_mov_epi8(mask, _mm512_xor_si512(_mm512_permutex2var_epi8(x0, highs, x1), flip)));
+  }
+}
+
+// (256 * high + low + bias) * multiplier to 16 bits: the sums and the bias are exact in float64.
+inline void store_planes(const ConvArgs& a, const std::int32_t* low_sums, const std::int32_t* high_sums,
+                         const double* bias, std::int64_t channel, std::int16_t* row, std::int64_t lanes) {
+  const __m512d least = _mm512_set1_pd(a.low - a.zero_point), most = _mm512_set1_pd(a.high - a.zero_point);
+  for (std::int64_t j = 0; j < lanes; j += 8) {
+    const __m512d high = _mm512_cvtepi32_pd(_mm256_load_si256(reinterpret_cast<const __m256i*>(high_sums + j)));
+    const __m512d low = _mm512_cvtepi32_pd(_mm256_load_si256(reinterpret_cast<const __m256i*>(low_sums + j)));
+    const __m512d sum =
+        _mm512_add_pd(_mm512_add_pd(_mm512_mul_pd(high, _mm512_set1_pd(256)), low), _mm512_load_pd(bias + j));
+    __m512d f = _mm512_mul_pd(sum, _mm512_loadu_pd(a.multiplier + channel + j));
+    f = _mm512_min_pd(_mm512_max_pd(f, least), most);
+    const __m256i q = _mm256_add_epi32(_mm512_cvtpd_epi32(f), _mm256_set1_epi32(a.zero_point));
+    const __mmask8 mask = static_cast<__mmask8>(lanes - j >= 8 ? 0xff : (1u << (lanes - j)) - 1);
+    _mm256_mask_cvtepi32_storeu_epi16(row + j, mask, q);
   }
 }
 
@@ -191,16 +206,20 @@ void conv_s16_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::
   const std::int64_t steps = (a.run + 3) / 4, chunks = (steps + kChunkSteps - 1) / kChunkSteps;
   const std::int64_t tile_bytes = kRows * 64, plane_bytes = a.taps * chunks * tile_bytes;
   Locator<16> locator(a, begin, scratch.copies);
-  for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+  for (std::int64_t first = begin; first < end; first += kMostRows) {
+    const int some = static_cast<int>(std::min<std::int64_t>(kMostRows, end - first));
     if (a.pointwise) {
-      scratch.rows[0] = static_cast<const char*>(a.x) + pixel * a.x_stride * 2;
+      for (int i = 0; i < some; ++i) scratch.rows[i] = static_cast<const char*>(a.x) + (first + i) * a.x_stride * 2;
     } else {
-      locator.fill(scratch.rows, 1);
+      locator.fill(scratch.rows, some);
     }
-    char* low = scratch.panel + (pixel - begin) / kRows * 2 * plane_bytes + (pixel - begin) % kRows * 64;
-    for (std::int64_t t = 0; t < a.taps; ++t) {
-      char* tap = low + t * chunks * tile_bytes;
-      split_run(scratch.rows[t], a.run, tap, tap + plane_bytes, tile_bytes);
+    for (int i = 0; i < some; ++i) {
+      const std::int64_t at = first - begin + i;
+      char* low = scratch.panel + at / kRows * 2 * plane_bytes + at % kRows * 64;
+      for (std::int64_t t = 0; t < a.taps; ++t) {
+        char* tap = low + t * chunks * tile_bytes;
+        split_run(scratch.rows[i * a.taps + t], a.run, tap, tap + plane_bytes, tile_bytes);
+      }
     }
   }
   configure();
@@ -208,6 +227,10 @@ void conv_s16_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::
     const char* weights = static_cast<const char*>(a.weights8) + block * a.taps * steps * kBlock * 4;
     const std::int64_t channel = block * kBlock, lanes = std::min<std::int64_t>(kBlock, a.out_channels - channel);
     const std::int64_t vectors = (lanes + kLane - 1) / kLane, weight_row = vectors * kLane * 4;
+    alignas(64) double bias[kBlock];
+    for (std::int64_t c = 0; c < kBlock; ++c) {
+      bias[c] = static_cast<double>(a.bias[channel + c]) - 32768.0 * a.weight_sums[channel + c];
+    }
     for (std::int64_t pixel = begin; pixel < end; pixel += kRows) {
       const std::int64_t count = std::min<std::int64_t>(kRows, end - pixel);
       const char* low = scratch.panel + (pixel - begin) / kRows * 2 * plane_bytes;
@@ -242,11 +265,8 @@ void conv_s16_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::
         }
       }
       for (std::int64_t i = 0; i < count; ++i) {
-        alignas(64) double wide[kBlock];
-        for (std::int64_t c = 0; c < vectors * kLane; ++c) {
-          wide[c] = 256.0 * sums[1][i][c] + sums[0][i][c] - 32768.0 * a.weight_sums[channel + c];
-        }
-        Avx512::store_s16(wide, a, channel, static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+        store_planes(a, sums[0][i], sums[1][i], bias, channel,
+                     static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
       }
     }
   }
