@@ -194,16 +194,22 @@ Run cumulative_step(const Attributes& at, std::span<const Tensor> ins, std::span
     zero = static_cast<A>(at.integer("zero_a"));
   }
   return [=](const Operands& o) {
-    const std::int64_t grain = std::max<std::int64_t>(1, 8192 / v.n);
-    parallel_for(o.threads(), v.outer * v.inner, grain, [&](std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t kColumns = 64;  // running totals side by side
+    const std::int64_t chunks = (v.inner + kColumns - 1) / kColumns;
+    parallel_for(o.threads(), v.outer * chunks, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t base = i / v.inner * v.n * v.inner + i % v.inner;
-        A total{};
+        const std::int64_t c0 = i % chunks * kColumns, width = std::min(kColumns, v.inner - c0);
+        const std::int64_t base = i / chunks * v.n * v.inner + c0;
+        A totals[kColumns] = {};
         for (std::int64_t k = 0; k < v.n; ++k) {
           const std::int64_t place = base + (reverse ? v.n - 1 - k : k) * v.inner;
-          const A after = wrapping_add<A>(total, static_cast<A>(o.in<T>()[place]) - zero);
-          o.out<T>()[place] = finish(exclusive ? total : after);
-          total = after;
+          const T* x = o.in<T>() + place;
+          T* y = o.out<T>() + place;
+          for (std::int64_t c = 0; c < width; ++c) {
+            const A after = wrapping_add<A>(totals[c], static_cast<A>(x[c]) - zero);
+            y[c] = finish(exclusive ? totals[c] : after);
+            totals[c] = after;
+          }
         }
       }
     });

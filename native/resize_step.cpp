@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "level.h"
 #include "loops.h"
 #include "parallel.h"
 #include "settle.h"
@@ -52,14 +53,39 @@ Axis<Real> axis(const Attributes& at, const Shape& s, int i) {
           at.constant<Real>("weight" + number, s.out[i] * taps)};
 }
 
-// acc = row * weight, or acc += row * weight.
 template <class T, class Real>
-void blend(const T* row, Real zero, Real weight, bool first, Real* acc, std::int64_t n) {
-  if (first) {
-    for (std::int64_t i = 0; i < n; ++i) acc[i] = (static_cast<Real>(row[i]) - zero) * weight;
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) acc[i] += (static_cast<Real>(row[i]) - zero) * weight;
-  }
+struct ResizeLoops {
+  void (*blend)(const T*, Real zero, Real weight, bool first, Real* acc, std::int64_t n);
+  void (*blend_line)(const Real*, Real zero, Real weight, bool first, Real* acc, std::int64_t n);
+  void (*across)(const Real* line, const std::int32_t*, const Real*, std::int64_t taps, Real* y, std::int64_t n);
+  void (*settle)(const Real*, Real scale, Real low, Real high, std::int32_t zero, T*, std::int64_t n);
+};
+
+namespace portable {
+#include "resize_body.h"
+}
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx2")
+namespace avx2 {
+#include "resize_body.h"
+}
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
+namespace avx512 {
+#include "resize_body.h"
+}
+#pragma GCC pop_options
+#endif
+
+template <class T, class Real>
+ResizeLoops<T, Real> resize_loops() {
+#if defined(__x86_64__)
+  if (current_level() >= Level::avx512) return avx512::loops_here<T, Real>();
+  if (current_level() == Level::avx2) return avx2::loops_here<T, Real>();
+#endif
+  return portable::loops_here<T, Real>();
 }
 
 // Each output row: the input rows it blends are added up in order (depth outermost), then the columns in order.
@@ -77,37 +103,48 @@ Run linear_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
     scale = static_cast<Real>(at.real("scale"));
     zero = static_cast<Real>(at.integer("zero_a"));
   }
+  const std::int64_t c = s.channels, row = s.in[2] * c, out_row = s.out[2] * c;
+  // Few channels: taps element by element instead of pixel by pixel.
+  const bool narrow = c < 16;
+  std::vector<std::int32_t> index;
+  std::vector<Real> weight;
+  for (std::int64_t t = 0; narrow && t < width.taps; ++t) {
+    for (std::int64_t i = 0; i < out_row; ++i) {
+      index.push_back(static_cast<std::int32_t>(width.index[i / c * width.taps + t] * c + i % c));
+      weight.push_back(width.weight[i / c * width.taps + t]);
+    }
+  }
   return [=](const Operands& o) {
-    const std::int64_t c = s.channels, row = s.in[2] * c, rows = s.batch * s.out[0] * s.out[1];
-    parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 16384 / (s.out[2] * c)), [&](std::int64_t begin, std::int64_t end) {
-      std::vector<Real> line(static_cast<std::size_t>(row)), pixel(static_cast<std::size_t>(c));
+    const ResizeLoops<T, Real> own = resize_loops<T, Real>();
+    const std::int64_t rows = s.batch * s.out[0] * s.out[1];
+    parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 16384 / out_row), [&](std::int64_t begin, std::int64_t end) {
+      std::vector<Real> line(static_cast<std::size_t>(row)), result(static_cast<std::size_t>(out_row));
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t h = r % s.out[1], d = r / s.out[1] % s.out[0], n = r / (s.out[1] * s.out[0]);
         bool first = true;
         for (std::int64_t i = 0; i < depth.taps; ++i) {
           for (std::int64_t j = 0; j < height.taps; ++j) {
             const std::int64_t at_d = depth.index[d * depth.taps + i], at_h = height.index[h * height.taps + j];
-            blend(o.in<T>() + ((n * s.in[0] + at_d) * s.in[1] + at_h) * row, zero,
-                  depth.weight[d * depth.taps + i] * height.weight[h * height.taps + j], first, line.data(), row);
+            own.blend(o.in<T>() + ((n * s.in[0] + at_d) * s.in[1] + at_h) * row, zero,
+                      depth.weight[d * depth.taps + i] * height.weight[h * height.taps + j], first, line.data(), row);
             first = false;
           }
         }
-        T* y = o.out<T>() + r * s.out[2] * c;
-        for (std::int64_t w = 0; w < s.out[2]; ++w, y += c) {
-          for (std::int64_t k = 0; k < width.taps; ++k) {
-            const Real* from = line.data() + width.index[w * width.taps + k] * c;
-            const Real weight = width.weight[w * width.taps + k];
-            blend(from, Real{0}, weight, k == 0, pixel.data(), c);
-          }
-          if constexpr (fixed) {
-            for (std::int64_t i = 0; i < c; ++i) y[i] = target.settle<T>(pixel[static_cast<std::size_t>(i)] * scale);
-          } else {
-            std::copy_n(pixel.begin(), c, y);
+        T* y = o.out<T>() + r * out_row;
+        if (narrow) {
+          own.across(line.data(), index.data(), weight.data(), width.taps, result.data(), out_row);
+        } else {
+          for (std::int64_t w = 0; w < s.out[2]; ++w) {
+            for (std::int64_t k = 0; k < width.taps; ++k) {
+              own.blend_line(line.data() + width.index[w * width.taps + k] * c, Real{0}, width.weight[w * width.taps + k], k == 0,
+                             result.data() + w * c, c);
+            }
           }
         }
-        if constexpr (!fixed) {
-          T* whole = o.out<T>() + r * s.out[2] * c;
-          loops(current_level()).round_half(whole, whole, s.out[2] * c);
+        if constexpr (fixed) {
+          own.settle(result.data(), scale, static_cast<Real>(target.low), static_cast<Real>(target.high), target.zero, y, out_row);
+        } else {
+          loops(current_level()).round_half(result.data(), y, out_row);
         }
       }
     });

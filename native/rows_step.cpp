@@ -61,12 +61,14 @@ Run log_softmax_f32_step(const Attributes& at, std::span<const Tensor> ins, std:
         float* y = o.out<float>() + r * v.n;
         float most = x[0];
         for (std::int64_t i = 1; i < v.n; ++i) most = x[i] > most ? x[i] : most;
+        const Loops& l = loops(current_level());
+        for (std::int64_t i = 0; i < v.n; ++i) y[i] = x[i] - most;
+        l.table_f32(y, table, y, v.n);
         double sum = 0;
-        for (std::int64_t i = 0; i < v.n; ++i) sum += table[half_bits(x[i] - most)];
+        for (std::int64_t i = 0; i < v.n; ++i) sum += y[i];
         const double logarithm = std::log(sum);
-        for (std::int64_t i = 0; i < v.n; ++i) {
-          y[i] = settle_half(beta * (static_cast<double>(x[i]) - most) - logarithm);
-        }
+        for (std::int64_t i = 0; i < v.n; ++i) y[i] = static_cast<float>(beta * (static_cast<double>(x[i]) - most) - logarithm);
+        l.round_half(y, y, v.n);
       }
     });
   };
