@@ -9,6 +9,7 @@ import numpy as np
 from hexforge.backends.htp import (  # noqa: F401 - registry
     lower_elementwise,
     lower_index,
+    lower_layout,
     lower_logic,
     lower_mac,
     lower_move,
