@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.lower_elementwise import nest
+from hexforge.backends.htp.lower_elementwise import flat_nest
 from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, run, settle
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -60,7 +60,7 @@ def check_binary(
     bounds = sorted(int(v) for v in rng.integers(low, high + 1, 2)) if rng.integers(0, 3) == 0 else [low, high]
     real = np.float32 if bits == 8 else np.float64
     want = settle(binary(operation, a - zero_a, b - zero_b, ka, kb, real), zero, bounds[0], bounds[1], bits)
-    loops = nest(want.shape, *shapes)
+    loops = flat_nest(want.shape, *shapes)
     assert loops is not None
     attributes: dict[str, Any] = {
         "operation": OPERATIONS.index(operation), "scale_a": ka, "scale_b": kb, "zero_a": zero_a, "zero_b": zero_b,
@@ -130,7 +130,7 @@ def test_binary_float(
             exact = functions[operation](a.astype(np.float64), b.astype(np.float64))
             assert_bits(half(want), exact.astype(np.float16).astype(np.float32))
     want = half(want) if rounded else want
-    loops = nest(want.shape, *shapes)
+    loops = flat_nest(want.shape, *shapes)
     assert loops is not None
     attributes = {"operation": OPERATIONS.index(operation), "half": rounded, **loops}
     got = run("binary_f32", [a, b], np.zeros(want.shape, np.float32), attributes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -93,6 +93,12 @@ def along_last(
     transpose(lowering, after, y, shape, [there.index(i) for i in range(rank)], out.dtype.itemsize)
 
 
+def three(values: Iterable[int], fill: int) -> tuple[int, ...]:
+    """Numbers of one to three spatial axes as three, with `fill` in front."""
+    given = [int(v) for v in values]
+    return (*[fill] * (3 - len(given)), *given)
+
+
 def nest(shape: Sequence[int], *operands: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """The broadcast loops of any number of operands, axes merged: dims, and the strides of one after the other."""
     steps = []
@@ -110,6 +116,11 @@ def nest(shape: Sequence[int], *operands: Sequence[int]) -> dict[str, tuple[int,
             rows.append([size, *each])
     columns = list(zip(*(rows or [[1] + [0] * len(operands)]), strict=True))
     return {"dims": columns[0], "strides": tuple(s for column in columns[1:] for s in column)}
+
+
+def exponentials(step: float, count: int) -> Array:
+    """exp(-distance * step) as integers of 2^-31, for every distance between two stored values."""
+    return np.rint(np.exp(-np.arange(count, dtype=np.float64) * step) * 2.0**31).astype(np.uint32)
 
 
 @lru_cache(maxsize=64)

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.adapt import nest
 from hexforge.backends.htp.arithmetic import OPERATIONS, binary_scales
 from hexforge.backends.htp.lowering import Lowering, lowers
 from hexforge.ir import Node, Role, Value
 
 
-def nest(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> dict[str, Any] | None:
-    """The broadcast loop nest of two operands, axes merged; None where the innermost strides are not 0 or 1."""
-    rows: list[list[int]] = []  # size, stride of a, stride of b; innermost last
-    steps = []
-    for operand in (a, b):
-        padded = (1,) * (len(shape) - len(operand)) + operand
-        stride, strides = 1, []
-        for size in reversed(padded):
-            strides.append(0 if size == 1 else stride)
-            stride *= size
-        steps.append(strides[::-1])
-    for size, x, y in zip(shape, *steps, strict=True):
-        if size == 1:
-            continue
-        if rows and rows[-1][1] == x * size and rows[-1][2] == y * size:
-            rows[-1] = [rows[-1][0] * size, x, y]
-        else:
-            rows.append([size, x, y])
-    if not rows:
-        rows = [[1, 0, 0]]
-    if rows[-1][1] > 1 or rows[-1][2] > 1:
+def flat_nest(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> dict[str, Any] | None:
+    """The broadcast loops of two operands; None where the innermost strides are not 0 or 1."""
+    loops = nest(shape, a, b)
+    dims, strides = loops["dims"], loops["strides"]
+    strides_a, strides_b = strides[: len(dims)], strides[len(dims) :]
+    if strides_a[-1] > 1 or strides_b[-1] > 1:
         return None
-    dims, strides_a, strides_b = zip(*rows, strict=True)
     return {"dims": dims, "strides_a": strides_a, "strides_b": strides_b}
 
 
-@lowers(*OPERATIONS)
 def binary(lowering: Lowering, node: Node) -> bool:
     """Add, subtract, multiply, divide, maximum, minimum of two broadcast tensors of one kind."""
     a, b = node.inputs
@@ -47,7 +32,7 @@ def binary(lowering: Lowering, node: Node) -> bool:
     own, other, y = lowering.storage(a), lowering.storage(b), lowering.storage(out)
     if not own.kind == other.kind == y.kind or y.kind == "raw" or out.type.size == 0:
         return False
-    loops = nest(out.shape, a.shape, b.shape)
+    loops = flat_nest(out.shape, a.shape, b.shape)
     if loops is None:
         return False
     operation = OPERATIONS[node.op.name]
@@ -64,7 +49,7 @@ def binary(lowering: Lowering, node: Node) -> bool:
     return True
 
 
-@lowers("Quantize", "Dequantize", "Cast")
+@lowers("Quantize", "Dequantize")
 def convert(lowering: Lowering, node: Node) -> bool:
     """Between float and fixed point, and between float types."""
     x, out = node.inputs[0], node.outputs[0]

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import math
 
-from hexforge.backends.htp.adapt import same_encoding, transpose
-from hexforge.backends.htp.lower_move import merged, strides
+from hexforge.backends.htp.adapt import transpose
+from hexforge.backends.htp.lower_move import alike, copy, merged, strides
 from hexforge.backends.htp.lowering import Lowering, lowers
-from hexforge.ir import Node, Value
-
-
-def _alike(lowering: Lowering, *values: Value) -> bool:
-    first = lowering.storage(values[0])
-    return first.dtype.itemsize in (1, 2, 4, 8) and all(same_encoding(first, lowering.storage(v)) for v in values)
+from hexforge.ir import Node
 
 
 @lowers("Pack", "UnPack")
@@ -22,18 +17,16 @@ def pack(lowering: Lowering, node: Node) -> bool:
     parts = [v for v in (node.inputs if stacking else node.outputs) if v is not None]
     whole = node.outputs[0] if stacking else node.inputs[0]
     assert whole is not None
-    if not _alike(lowering, whole, *parts):
+    if not alike(lowering, whole, *parts):
         return False
     axis = int(node.params["axis"]) % len(whole.shape)
     outer, inner = math.prod(whole.shape[:axis]), math.prod(whole.shape[axis + 1 :])
-    item = lowering.storage(whole).dtype.itemsize
+    dims, in_whole, in_part = merged((outer, inner), (inner * len(parts), 1), (inner, 1))
     for i, part in enumerate(parts):
-        dims, in_whole, in_part = merged((outer, inner), (inner * len(parts), 1), (inner, 1))
-        places = {"strides_x": in_part, "strides_y": in_whole, "offset_x": 0, "offset_y": i * inner}
-        if not stacking:
-            places = {"strides_x": in_whole, "strides_y": in_part, "offset_x": i * inner, "offset_y": 0}
-        ends = ([part], [whole]) if stacking else ([whole], [part])
-        lowering.emit("copy", *ends, element_bytes=item, dims=dims, **places)
+        if stacking:
+            copy(lowering, part, whole, dims, in_part, in_whole, offset_y=i * inner)
+        else:
+            copy(lowering, whole, part, dims, in_whole, in_part, offset_x=i * inner)
     return True
 
 
@@ -42,7 +35,7 @@ def channel_shuffle(lowering: Lowering, node: Node) -> bool:
     """The groups of an axis interleaved."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
-    if not _alike(lowering, x, y):
+    if not alike(lowering, x, y):
         return False
     axis, groups = int(node.params["axis"]) % len(x.shape), int(node.params["num_groups"])
     shape = (math.prod(x.shape[:axis]), groups, x.shape[axis] // groups, math.prod(x.shape[axis + 1 :]))
@@ -56,7 +49,7 @@ def space_batch(lowering: Lowering, node: Node) -> bool:
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     border = node.params["crops" if node.op.name == "BatchToSpace" else "pad_amount"]
-    if not _alike(lowering, x, y) or any(n for pair in border for n in pair):
+    if not alike(lowering, x, y) or any(n for pair in border for n in pair):
         return False
     bh, bw = (int(n) for n in node.params["block_size"])
     wide, deep = (y, x) if node.op.name == "BatchToSpace" else (x, y)
@@ -67,9 +60,5 @@ def space_batch(lowering: Lowering, node: Node) -> bool:
     row = w * bw * c
     in_wide = (row, c, h * bh * row, bh * row, bw * c, 1)
     source, target = (in_wide, strides(dims)) if wide is x else (strides(dims), in_wide)
-    sizes, from_strides, to_strides = merged(dims, source, target)
-    lowering.emit(
-        "copy", [x], [y], element_bytes=lowering.storage(x).dtype.itemsize, dims=sizes, strides_x=from_strides,
-        strides_y=to_strides, offset_x=0, offset_y=0,
-    )  # fmt: skip
+    copy(lowering, x, y, *merged(dims, source, target))
     return True

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backends.htp.lower_move import merged
+from hexforge.backends.htp.adapt import three
+from hexforge.backends.htp.lower_move import merged, strides
 from hexforge.backends.htp.lowering import Lowering, lowers
 from hexforge.backends.htp.storage import Storage, half, in_range
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Node, ScaleOffset, TensorType, Value
@@ -180,11 +181,6 @@ def _row(x: Storage, bits: int, elements: int) -> Array:
     return np.full(elements, x.zero_point, x.dtype)
 
 
-def _three(values: Any, fill: int) -> tuple[int, ...]:
-    given = [int(v) for v in values]
-    return (*[fill] * (3 - len(given)), *given)
-
-
 def _float_range() -> dict[str, Any]:
     return {"low": float("-inf"), "high": float("inf"), "half": 1}
 
@@ -251,7 +247,6 @@ def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | Non
     return x, weight, bias, y, _BITS[own.kind]
 
 
-@lowers("Conv2d", "Conv3d", "DepthWiseConv2d")
 def convolution(lowering: Lowering, node: Node) -> bool:
     """Conv2d, Conv3d and DepthWiseConv2d (one output per input channel) with constant weights."""
     found = _operands(lowering, node)
@@ -270,9 +265,9 @@ def convolution(lowering: Lowering, node: Node) -> bool:
     data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
     return _conv(
         lowering, x, data, weight.type, real, node.outputs[0], y, groups=1 if depthwise else groups,
-        stride=_three(node.params["stride"], 1), pad=_three((p[0] for p in node.params["pad_amount"]), 0),
-        dilation=_three(node.params["dilation"], 1), depthwise=depthwise, spatial=_three(x.shape[1:-1], 1),
-        batch=x.shape[0], sizes=_three(y.shape[1:-1], 1),
+        stride=three(node.params["stride"], 1), pad=three((p[0] for p in node.params["pad_amount"]), 0),
+        dilation=three(node.params["dilation"], 1), depthwise=depthwise, spatial=three(x.shape[1:-1], 1),
+        batch=x.shape[0], sizes=three(y.shape[1:-1], 1),
     )  # fmt: skip
 
 
@@ -288,12 +283,14 @@ def transposed(lowering: Lowering, node: Node) -> bool:
     if real is None or (bits != 32 and not Weights(weight.data, weight.type, bits).fits):
         return False
     data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
-    stride = _three(node.params["stride"], 1)
-    before = _three((p[0] for p in node.params["pad_amount"]), 0)
-    sizes, spatial = _three(y.shape[1:-1], 1), _three(x.shape[1:-1], 1)
+    stride = three(node.params["stride"], 1)
+    before = three((p[0] for p in node.params["pad_amount"]), 0)
+    sizes, spatial = three(y.shape[1:-1], 1), three(x.shape[1:-1], 1)
     outputs = y.shape[-1]
-    if data.shape[:3] == stride and before == (0, 0, 0) and sizes == tuple(
-        n * s for n, s in zip(spatial, stride, strict=True)
+    if (
+        data.shape[:3] == stride
+        and before == (0, 0, 0)
+        and sizes == tuple(n * s for n, s in zip(spatial, stride, strict=True))
     ):
         return _blocks(lowering, node, x, data, weight.type, real, y)
     for phase in itertools.product(*(range(s) for s in stride)):
@@ -314,8 +311,8 @@ def transposed(lowering: Lowering, node: Node) -> bool:
             pad=pad, dilation=(1, 1, 1), depthwise=False, spatial=spatial, batch=x.shape[0], sizes=counts,
         ):  # fmt: skip
             return False
-        source = _strides(shape)
-        target = _strides((x.shape[0], *sizes, outputs))
+        source = strides(shape)
+        target = strides((x.shape[0], *sizes, outputs))
         lowering.emit(
             "copy", [temp], [node.outputs[0]], element_bytes=y.dtype.itemsize, dims=shape, strides_x=source,
             strides_y=(target[0], *(target[1 + i] * stride[i] for i in range(3)), 1),
@@ -324,14 +321,12 @@ def transposed(lowering: Lowering, node: Node) -> bool:
     return True
 
 
-def _blocks(
-    lowering: Lowering, node: Node, x: Value, data: Array, type: TensorType, bias: Array, y: Storage
-) -> bool:
+def _blocks(lowering: Lowering, node: Node, x: Value, data: Array, type: TensorType, bias: Array, y: Storage) -> bool:
     """A kernel as wide as its stride: every input pixel becomes a block of outputs, one 1x1 convolution for all."""
     stride = data.shape[:3]
     count = int(np.prod(stride))
     batch, channels, outputs = x.shape[0], x.shape[-1], y.shape[-1]
-    spatial = _three(x.shape[1:-1], 1)
+    spatial = three(x.shape[1:-1], 1)
     matrix = np.ascontiguousarray(data.transpose(3, 0, 1, 2, 4)).reshape(1, 1, 1, channels, count * outputs)
     if isinstance(type.encoding, AxisScaleOffset):
         scales, offsets = type.encoding.scales * count, type.encoding.offsets * count
@@ -345,8 +340,8 @@ def _blocks(
         dilation=(1, 1, 1), depthwise=False, spatial=spatial, batch=batch, sizes=spatial,
     ):  # fmt: skip
         return False
-    source = _strides((batch, *spatial, *stride, outputs))
-    target = _strides((batch, *(n * s for n, s in zip(spatial, stride, strict=True)), outputs))
+    source = strides((batch, *spatial, *stride, outputs))
+    target = strides((batch, *(n * s for n, s in zip(spatial, stride, strict=True)), outputs))
     dims, strides_x, strides_y = merged(
         (batch, *(v for pair in zip(spatial, stride, strict=True) for v in pair), outputs),
         (source[0], *(v for i in range(3) for v in (source[1 + i], source[4 + i])), 1),
@@ -366,11 +361,6 @@ def _zero_weight(type: TensorType) -> Any:
     return np.int16(-type.encoding.offset) if isinstance(type.encoding, ScaleOffset) else np.int16(0)
 
 
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
-
-
-@lowers("FullyConnected", "MatMul")
 def product(lowering: Lowering, node: Node) -> bool:
     """Matrix products: stationary weights as a 1x1 convolution over the rows, else both operands at run time."""
     x, w = node.inputs[0], node.inputs[1]

@@ -16,7 +16,7 @@ def strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
 
 
-def _alike(lowering: Lowering, *values: Value) -> bool:
+def alike(lowering: Lowering, *values: Value) -> bool:
     """True where the values are stored alike: moving bytes is all there is to do."""
     first = lowering.storage(values[0])
     return first.dtype.itemsize in (1, 2, 4, 8) and all(
@@ -27,10 +27,11 @@ def _alike(lowering: Lowering, *values: Value) -> bool:
     )
 
 
-def _copy(
+def copy(
     lowering: Lowering, x: Value, y: Value, dims: Sequence[int], from_strides: Sequence[int],
     to_strides: Sequence[int], offset_x: int = 0, offset_y: int = 0,
 ) -> None:  # fmt: skip
+    """A box of `dims` elements from strided places of `x` to strided places of `y`."""
     lowering.emit(
         "copy", [x], [y], element_bytes=lowering.storage(x).dtype.itemsize, dims=tuple(dims),
         strides_x=tuple(from_strides), strides_y=tuple(to_strides), offset_x=offset_x, offset_y=offset_y,
@@ -38,7 +39,7 @@ def _copy(
 
 
 def _flat(lowering: Lowering, x: Value, y: Value) -> None:
-    _copy(lowering, x, y, (x.type.size,), (1,), (1,))
+    copy(lowering, x, y, (x.type.size,), (1,), (1,))
 
 
 @lowers("Reshape", "ExpandDims", "Squeeze")
@@ -46,7 +47,7 @@ def reshape(lowering: Lowering, node: Node) -> bool:
     """The same bytes under another shape."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
-    if not _alike(lowering, x, y):
+    if not alike(lowering, x, y):
         return False
     if not lowering.view(x, y):
         _flat(lowering, x, y)
@@ -58,10 +59,10 @@ def transpose(lowering: Lowering, node: Node) -> bool:
     """Axes permuted by a strided copy."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
-    if not _alike(lowering, x, y):
+    if not alike(lowering, x, y):
         return False
     source = strides(x.shape)
-    _copy(lowering, x, y, *merged(y.shape, [source[p] for p in node.params["perm"]], strides(y.shape)))
+    copy(lowering, x, y, *merged(y.shape, [source[p] for p in node.params["perm"]], strides(y.shape)))
     return True
 
 
@@ -88,13 +89,13 @@ def concat(lowering: Lowering, node: Node) -> bool:
     """Each input copied to its place."""
     y = node.outputs[0]
     inputs = [v for v in node.inputs if v is not None]
-    if not _alike(lowering, y, *inputs):
+    if not alike(lowering, y, *inputs):
         return False
     axis = int(node.params["axis"]) % len(y.shape)
     target, at = strides(y.shape), 0
     for x in inputs:
         if x.type.size and not (axis == len(y.shape) - 1 and _written_in_place(lowering, node, x, y, at)):
-            _copy(lowering, x, y, *merged(x.shape, strides(x.shape), target), offset_y=at * target[axis])
+            copy(lowering, x, y, *merged(x.shape, strides(x.shape), target), offset_y=at * target[axis])
         at += x.shape[axis]
     return True
 
@@ -127,13 +128,13 @@ def split(lowering: Lowering, node: Node) -> bool:
     """Each output copied from its place."""
     x = node.inputs[0]
     assert x is not None
-    if not _alike(lowering, x, *node.outputs):
+    if not alike(lowering, x, *node.outputs):
         return False
     axis = int(node.params["axis"]) % len(x.shape)
     source, at = strides(x.shape), 0
     for y in node.outputs:
         if y.type.size:
-            _copy(lowering, x, y, *merged(y.shape, source, strides(y.shape)), offset_x=at * source[axis])
+            copy(lowering, x, y, *merged(y.shape, source, strides(y.shape)), offset_x=at * source[axis])
         at += y.shape[axis]
     return True
 
@@ -144,24 +145,23 @@ def strided_slice(lowering: Lowering, node: Node) -> bool:
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     masks = ("begin_mask", "end_mask", "shrink_axes", "new_axes_mask")
-    if not _alike(lowering, x, y) or any(node.params[m] for m in masks) or not y.type.size:
+    if not alike(lowering, x, y) or any(node.params[m] for m in masks) or not y.type.size:
         return False
     source = strides(x.shape)
     begins = [r[0] for r in node.params["ranges"]]
     steps = [r[2] for r in node.params["ranges"]]
     offset = sum(b * s for b, s in zip(begins, source, strict=True))
     scaled = [s * k for s, k in zip(source, steps, strict=True)]
-    _copy(lowering, x, y, *merged(y.shape, scaled, strides(y.shape)), offset_x=offset)
+    copy(lowering, x, y, *merged(y.shape, scaled, strides(y.shape)), offset_x=offset)
     return True
 
 
-@lowers("Pad")
 def pad(lowering: Lowering, node: Node) -> bool:
     """Constant padding: filled, then the input copied in."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     own = lowering.storage(y)
-    if node.params["scheme"] != 0 or not _alike(lowering, x, y) or own.kind == "raw":
+    if node.params["scheme"] != 0 or not alike(lowering, x, y) or own.kind == "raw":
         return False
     constant = float(node.params["pad_constant_value"])
     if own.kind == "f32":
@@ -172,7 +172,7 @@ def pad(lowering: Lowering, node: Node) -> bool:
     target = strides(y.shape)
     offset = sum(p[0] * s for p, s in zip(node.params["pad_amount"], target, strict=True))
     if x.type.size:
-        _copy(lowering, x, y, *merged(x.shape, strides(x.shape), target), offset_y=offset)
+        copy(lowering, x, y, *merged(x.shape, strides(x.shape), target), offset_y=offset)
     return True
 
 
@@ -181,14 +181,14 @@ def tile(lowering: Lowering, node: Node) -> bool:
     """Repetition: an axis of stride 0 for every repeated one."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
-    if not _alike(lowering, x, y) or not y.type.size:
+    if not alike(lowering, x, y) or not y.type.size:
         return False
     dims, source, target = [], [], []
     for size, times, s, t in zip(x.shape, node.params["multiples"], strides(x.shape), strides(y.shape), strict=True):
         dims += [times, size]
         source += [0, s]
         target += [t * size, t]
-    _copy(lowering, x, y, *merged(dims, source, target))
+    copy(lowering, x, y, *merged(dims, source, target))
     return True
 
 
@@ -197,7 +197,7 @@ def depth_space(lowering: Lowering, node: Node) -> bool:
     """Blocks of pixels to channels and back: one permuted copy."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
-    if not _alike(lowering, x, y):
+    if not alike(lowering, x, y):
         return False
     bh, bw = node.params["block_size"]
     deep, wide = (x, y) if node.op.name == "DepthToSpace" else (y, x)
@@ -209,16 +209,15 @@ def depth_space(lowering: Lowering, node: Node) -> bool:
     block = (c * bw, c, 1) if node.params["mode"] == 0 else (bw, 1, bh * bw)
     in_deep = (deep_strides[0], deep_strides[1], block[0], deep_strides[2], block[1], block[2])
     source, target = (in_deep, in_wide) if deep is x else (in_wide, in_deep)
-    _copy(lowering, x, y, *merged(dims, source, target))
+    copy(lowering, x, y, *merged(dims, source, target))
     return True
 
 
-@lowers("Resize", "ResizeNearestNeighbor")
 def nearest(lowering: Lowering, node: Node) -> bool:
     """Nearest-neighbour enlargement by whole factors where each pixel becomes a block."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
-    if len(x.shape) != 4 or not _alike(lowering, x, y) or not _repeats(node):
+    if len(x.shape) != 4 or not alike(lowering, x, y) or not _repeats(node):
         return False
     n, h, w, c = x.shape
     if y.shape[1] % h or y.shape[2] % w or y.shape[0] != n or y.shape[3] != c:
@@ -228,7 +227,7 @@ def nearest(lowering: Lowering, node: Node) -> bool:
     dims = (n, h, fh, w, fw, c)
     from_strides = (source[0], source[1], 0, source[2], 0, 1)
     to_strides = (target[0], target[1] * fh, target[1], target[2] * fw, target[2], 1)
-    _copy(lowering, x, y, *merged(dims, from_strides, to_strides))
+    copy(lowering, x, y, *merged(dims, from_strides, to_strides))
     return True
 
 

@@ -1,4 +1,4 @@
-"""Reductions, running sums and arg-reductions along any axes; normalisations that lower_window leaves; Batchnorm."""
+"""Reductions, running sums and arg-reductions along any axes; softmax, normalisations, Batchnorm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp import lower_window
-from hexforge.backends.htp.adapt import INTEGERS, along_last, half_table, kind_of, real, transpose
+from hexforge.backends.htp.adapt import INTEGERS, along_last, exponentials, half_table, kind_of, real, transpose
 from hexforge.backends.htp.lowering import Lowering, lowers
 from hexforge.backends.htp.storage import Storage, half
 from hexforge.ir import Array, Node, Value
@@ -109,7 +109,7 @@ def softmax(lowering: Lowering, node: Node) -> bool:
     if own.kind == "f32":
         attributes |= {"table": half_table("exp", beta)} | ({"beta": beta} if logarithm else {})
     else:
-        table = lower_window.exponentials(own.scale * beta, 256 if own.kind == "u8" else 65536)
+        table = exponentials(own.scale * beta, 256 if own.kind == "u8" else 65536)
         attributes |= {"table": table, "scale": 1.0 / out.scale, **out.output()}
         attributes |= {"step": own.scale * beta} if logarithm else {}
     step = f"{'log_' if logarithm else ''}softmax_{own.kind}"
@@ -146,9 +146,7 @@ def batchnorm(lowering: Lowering, node: Node) -> bool:
 
 @lowers("LayerNorm", "RmsNorm", "InstanceNorm", "GroupNorm", "L2Norm")
 def normalize(lowering: Lowering, node: Node) -> bool:
-    """Normalisations of lower_window, and those over space or across channels in float."""
-    if lower_window.normalize(lowering, node):
-        return True
+    """Normalisations: exact sums, one scale and shift per channel."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     own, out = lowering.storage(x), lowering.storage(y)
@@ -163,6 +161,10 @@ def normalize(lowering: Lowering, node: Node) -> bool:
         return False
     shape = {"outer": outer, "spatial": spatial, "groups": groups, "channels": channels, "kind": kind}
     epsilon = float(node.params["epsilon"])
+    if own.kind == "f32" and spatial == groups == 1 and kind < 3:
+        rows = {"rows": outer, "n": width, "kind": kind}
+        lowering.emit("normalize_f32", [x], [y], **rows, epsilon=epsilon, gamma=half(gamma), beta=half(beta))
+        return True
     if own.kind == "f32":
         lowering.emit("normalize_groups_f32", [x], [y], **shape, epsilon=epsilon, gamma=half(gamma), beta=half(beta))
         return True

@@ -8,18 +8,13 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp import lower_mac
-from hexforge.backends.htp.adapt import real
+from hexforge.backends.htp.adapt import real, three
 from hexforge.backends.htp.lowering import Lowering, lowers
 from hexforge.backends.htp.storage import Storage
 from hexforge.ir import Array, Block, BlockwiseExpansion, Node, Value
 from hexforge.ir.fixed_point import centered, scale_array
 
 _DEPTH, _ROWS = 32, 4  # what the kernel's rows of weights are filled up to
-
-
-def _three(values: Any, fill: int) -> tuple[int, ...]:
-    given = [int(v) for v in values]
-    return (*[fill] * (3 - len(given)), *given)
 
 
 def _bias(value: Value | None, product: Array, y: Storage, outputs: int) -> tuple[Array, Array] | None:
@@ -111,9 +106,9 @@ def convolution(lowering: Lowering, node: Node) -> bool:
     groups = x.shape[-1] if node.op.name == "DepthWiseConv2d" else int(node.params["group"])
     kernel = weight.shape[:-2]
     geometry = {
-        "batch": x.shape[0], "in": _three(x.shape[1:-1], 1), "out": _three(y.shape[1:-1], 1),
-        "kernel": _three(kernel, 1), "stride": _three(node.params["stride"], 1),
-        "pad": _three((p[0] for p in node.params["pad_amount"]), 0), "dilation": _three(node.params["dilation"], 1),
+        "batch": x.shape[0], "in": three(x.shape[1:-1], 1), "out": three(y.shape[1:-1], 1),
+        "kernel": three(kernel, 1), "stride": three(node.params["stride"], 1),
+        "pad": three((p[0] for p in node.params["pad_amount"]), 0), "dilation": three(node.params["dilation"], 1),
     }  # fmt: skip
     return _wide(lowering, x, weight, _operand(node, 2), y, False, groups, geometry)
 

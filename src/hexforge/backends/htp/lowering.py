@@ -91,10 +91,12 @@ LOWERINGS: dict[str, Lower] = {}
 
 
 def lowers(*ops: str) -> Callable[[Lower], Lower]:
-    """Register the lowering of QNN ops."""
+    """Register the lowering of QNN ops; one that tries another's first calls it."""
 
     def register(function: Lower) -> Lower:
         for op in ops:
+            if op in LOWERINGS:
+                raise ValueError(f"op {op} is lowered twice")
             LOWERINGS[op] = function
         return function
 
