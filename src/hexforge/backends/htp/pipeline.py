@@ -69,4 +69,3 @@ def compile_graph(graph: Graph, level: int, fold_activation: bool = True) -> Low
     if level >= 2:
         run(graph, PASSES)
     return lower(graph, level, fold_activation)
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -125,17 +126,30 @@ class _Segment:
         for step in steps:
             for name in (*step.ins, *step.outs):
                 if name not in ids:
-                    ids[name] = program.constant_tensor(lowering.constants[name])
+                    constant = lowering.constants[name]
+                    ids[name] = program.constant_tensor(_with_room(constant.shape, constant.dtype, constant))
             program.step(step.kind, [ids[n] for n in step.ins], [ids[n] for n in step.outs], step.attributes)
         self._program = program
 
     def run(self, tensors: dict[str, Array], threads: int) -> None:
-        outs = [np.empty(s.shape, s.dtype) for s in self._shapes.values()]
+        outs = [_with_room(s.shape, s.dtype) for s in self._shapes.values()]
         try:
             self._program.run([np.ascontiguousarray(tensors[n]) for n in self._reads], outs, threads)
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
         tensors.update(zip(self._writes, outs, strict=True))
+
+
+_ROOM = 64
+
+
+def _with_room(shape: tuple[int, ...], dtype: np.dtype[Any], data: Array | None = None) -> Array:
+    """An array with readable bytes behind it: kernels may read, never use, a vector past a tensor's end."""
+    size = math.prod(shape)
+    array = np.empty(size + -(-_ROOM // dtype.itemsize), dtype)[:size].reshape(shape)
+    if data is not None:
+        array[...] = data
+    return array
 
 
 def _stages(lowering: Lowering) -> list[Any]:
