@@ -19,6 +19,7 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.backends.htp.arithmetic import binary
 from hexforge.backends.htp.lowering import Reference
+from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.pipeline import compile_graph
 from hexforge.backends.htp.program import HtpProgram
 from hexforge.backends.htp.storage import storage
@@ -132,9 +133,9 @@ class Net:
         assert first is not None
         return first
 
-    def _compiled(self, level: int) -> tuple[Graph, Any]:
+    def _compiled(self, level: int, **options: Any) -> tuple[Graph, Any]:
         graph = copy.deepcopy(self.graph)
-        return graph, compile_graph(graph, level)
+        return graph, compile_graph(graph, GraphConfig(optimization=level, **options))
 
     def cpu(self) -> dict[str, Array]:
         return CpuBackend().compile(copy.deepcopy(self.graph)).run(self.feeds)
@@ -708,3 +709,5 @@ def test_levels_differ_in_what_they_fuse() -> None:
         1: ["conv_u8", "table_u8", "binary_u8"], 2: ["conv_u8", "table_u8"], 3: ["conv_u8"],
     }  # fmt: skip
     net.check(1)
+    kept = net._compiled(3, fold_relu_activation_into_conv_off=True)[1]
+    assert [s.kind for s in kept.steps] == steps[2]

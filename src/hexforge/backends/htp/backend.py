@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 from hexforge.backends.htp.bfloat16 import BFloat16Program, to_bfloat16
+from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.pipeline import compile_graph
 from hexforge.backends.htp.program import HtpProgram
 from hexforge.backends.htp.soc import target
@@ -21,9 +22,13 @@ class HtpBackend:
 
     name = "htp"
 
-    def __init__(self, options: ProviderOptions | None = None, threads: int = 0) -> None:
+    def __init__(
+        self, options: ProviderOptions | None = None, threads: int = 0, graph: GraphConfig | None = None
+    ) -> None:
         self.options = options if options is not None else ProviderOptions()
-        self.threads = threads or _processors()
+        mode = self.options.htp_graph_finalization_optimization_mode
+        self.graph_config = graph if graph is not None else GraphConfig(optimization=mode)
+        self.threads = self.graph_config.num_hvx_threads or threads or _processors()
         # of several SoCs (a context for each of them) the first is the one that runs
         found = target(self.options.soc_model[0], self.options.htp_arch[0])
         self.target = replace(found, bfloat16_math=self.options.htp_bf16_enable)
@@ -40,8 +45,7 @@ class HtpBackend:
         cast = to_bfloat16(graph) if self.options.htp_bf16_enable else frozenset()
         verify(graph)
         require_fit(graph)
-        mode = int(self.options.htp_graph_finalization_optimization_mode)
-        program = HtpProgram(graph, compile_graph(graph, mode or 3), threads=self.threads)
+        program = HtpProgram(graph, compile_graph(graph, self.graph_config), threads=self.threads)
         return BFloat16Program(program, cast) if self.options.htp_bf16_enable else program
 
 

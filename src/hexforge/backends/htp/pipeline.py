@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hexforge.backends.htp.lower import lower
 from hexforge.backends.htp.lowering import Lowering
+from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.storage import storage
 from hexforge.ir import Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.passes import Pass, run
@@ -64,8 +65,9 @@ PASSES: tuple[Pass, ...] = (align_concat, dequantize_last)
 """Rewrites of the QNN graph that HTP makes before lowering; none changes a number."""
 
 
-def compile_graph(graph: Graph, level: int, fold_activation: bool = True) -> Lowering:
+def compile_graph(graph: Graph, config: GraphConfig) -> Lowering:
     """The lowered graph. Level 1 keeps nodes apart, 2 and 3 fuse."""
+    level = config.optimization or 3
     if level >= 2:
         run(graph, PASSES)
-    return lower(graph, level, fold_activation)
+    return lower(graph, level, not config.fold_relu_activation_into_conv_off)
