@@ -10,7 +10,7 @@ class GraphConfig:
     """How a graph is finalized; no option changes a number."""
 
     optimization: int = 0
-    """FINALIZE_OPTIMIZATION_FLAG: 1 keeps nodes apart, 2 fuses chains into tables, 3 (and 0) tables into convolutions."""
+    """1 keeps nodes apart, 2 fuses chains into tables, 3 (and 0) puts tables into convolutions."""
     fold_relu_activation_into_conv_off: bool = False
     """Keep activations as steps of their own, whatever the optimization."""
     num_hvx_threads: int = 0

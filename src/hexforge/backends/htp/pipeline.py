@@ -33,7 +33,7 @@ def align_concat(graph: Graph) -> int:
 
 
 def dequantize_last(graph: Graph) -> int:
-    """Move data before it is dequantized: fewer bytes, and the float32 result leaves without passing through float16."""
+    """Move data before it is dequantized: fewer bytes, and float32 results leave without passing through float16."""
     changes = 0
     moved = True
     while moved:
