@@ -63,14 +63,15 @@ def _timed(lowering: Lowering, step: Step) -> Timed:
         start = time.perf_counter()
         native.run([], [], 1)
         best = min(best, time.perf_counter() - start)
-    return Timed(step, best * 1e3, _macs(step.attributes))
+    return Timed(step, best * 1e3, _macs(step.kind, step.attributes))
 
 
-def _macs(of: dict[str, Any]) -> int:
+def _macs(kind: str, of: dict[str, Any]) -> int:
     """Multiply-accumulates of a convolution, which matrix products are too."""
     if "out_channels" not in of or "kernel" not in of:
         return 0
-    sizes = (of["batch"], *of["out"], *of["kernel"], of["channels"], of["out_channels"], of.get("groups", 1))
+    ends = (of["out_channels"],) if kind.startswith("depthwise") else (of["channels"], of["out_channels"])
+    sizes = (of["batch"], *of["out"], *of["kernel"], *ends, of.get("groups", 1))
     return int(np.prod(np.array(sizes, np.int64)))
 
 
