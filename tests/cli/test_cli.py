@@ -160,6 +160,53 @@ def test_fix_shapes(dynamic: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "did you mean 'batch'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "fix-shapes"),  # nothing fixed
+        (["--dim", "batch"], "--dim 'batch': expected KEY=VALUE"),
+        (["--dim", "batch=two"], "'two' is not a size"),
+        (["--dim", "batch=²"], "'²' is not a size"),
+        (["--dim", f"batch={2**64}"], "from 0 to 4294967295"),
+        (["--dim", "batch=1", "--dim", "batch=2"], "--dim batch is given twice, as '1' and as '2'"),
+        (["--shape", "x=1,5"], "dimension 1 of input 'x' is fixed as 4"),
+    ],
+)
+def test_fix_shapes_writes_nothing_where_it_fails(
+    flags: list[str], words: str, dynamic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("fix-shapes", str(dynamic), str(tmp_path / "fixed.onnx"), *flags) == 2
+    assert words in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == [dynamic.name]
+
+
+def test_fix_shapes_of_a_model_without_its_external_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = onnx.load(MODEL)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=0)
+    (tmp_path / "m.bin").unlink()
+    assert run("fix-shapes", str(tmp_path / "m.onnx"), str(tmp_path / "fixed.onnx")) == 2
+    assert "m.onnx: external data of" in capsys.readouterr().err
+    assert not (tmp_path / "fixed.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--backend", "htp", "-o", "backend_path=libQnnCpu.so"], "Only one of 'backend_type' and 'backend_path'"),
+        (["--backend", "htp", "-o", "backend_type=cpu"], "--backend htp and --option backend_type=cpu contradict"),
+        (["--soc", "SM8650", "-o", "soc_model=60"], "--soc SM8650 and --option soc_model=60 contradict"),
+    ],
+)
+def test_flags_that_contradict_options(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", str(MODEL), *flags) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_backend_by_path_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", str(MODEL), "-o", "backend_path=libQnnCpu.so", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["backend"] == {"backend_path": "libQnnCpu.so"}
+
+
 def test_run_writes_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pictures, labels = held_out()
     np.save(tmp_path / "in.npy", pictures[0])

@@ -154,6 +154,14 @@ def test_tensors_whose_data_does_not_fit_their_shape():
         read(proto)
 
 
+@pytest.mark.parametrize(("type", "number"), [("UINT8", 300), ("INT8", -129), ("UINT16", -1), ("INT16", 40000)])
+def test_numbers_outside_their_type(type: str, number: int):
+    zero = onnx.TensorProto(name="z", data_type=onnx.TensorProto.DataType.Value(type), int32_data=[number])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["z"], ["y"])], "g", [], [], [zero])
+    with pytest.raises(FormatError, match=f"tensor 'z' holds {number}, outside .* of {type}"):
+        read(onnx.helper.make_model(graph).SerializeToString())
+
+
 def test_sparse_initializers_that_lie():
     proto = text("agraph (float[2, 3] x) => (float[2, 3] y) { y = Add(x, w) }")
     values = numpy_helper.from_array(np.array([5, 6], np.float32), "w")

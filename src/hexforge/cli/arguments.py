@@ -10,9 +10,12 @@ import typer
 
 from hexforge.errors import CallError
 
+DEFAULT_BACKEND = "htp"
+
 Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX file.", show_default=False)]
 BackendName = Annotated[
-    str, typer.Option("--backend", help="QNN backend: htp or cpu (gpu, saver and ir are not built yet).")
+    str,
+    typer.Option("--backend", help="QNN backend: htp (the default) or cpu (gpu, saver and ir are not built yet)."),
 ]
 Soc = Annotated[str, typer.Option("--soc", help="Chip name or number, as in the option soc_model.")]
 Options = Annotated[
@@ -30,11 +33,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 def pairs(texts: Iterable[str] | None, flag: str) -> dict[str, str]:
     """KEY=VALUE texts as a dictionary."""
-    found = {}
+    found: dict[str, str] = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise CallError(f"{flag} {text!r}: expected KEY=VALUE")
+        if key in found:
+            raise CallError(f"{flag} {key} is given twice, as {found[key]!r} and as {value!r}")
         found[key] = value
     return found
 
@@ -55,11 +60,15 @@ def shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
 def provider_options(backend: str, soc: str, texts: Iterable[str] | None) -> dict[str, str]:
     """Provider options of --backend, --soc and --option together."""
     given = pairs(texts, "--option")
-    chosen = {} if "backend_path" in given else {"backend_type": backend}
-    return {**chosen, **({"soc_model": soc} if soc else {}), **given}
+    for flag, key, value in (("--backend", "backend_type", backend), ("--soc", "soc_model", soc)):
+        if value and given.setdefault(key, value) != value:
+            raise CallError(f"{flag} {value} and --option {key}={given[key]} contradict each other; leave one out")
+    if "backend_type" not in given and "backend_path" not in given:
+        given["backend_type"] = DEFAULT_BACKEND
+    return given
 
 
 def _size(text: str, where: str) -> int:
-    if not text.strip().isdigit():
+    if not text.strip().isdecimal():
         raise CallError(f"{where}: {text!r} is not a size; sizes are whole numbers")
     return int(text)

@@ -20,7 +20,7 @@ QNN = "QNNExecutionProvider"
 
 def check(
     model: Model,
-    backend: BackendName = "htp",
+    backend: BackendName = "",
     soc: Soc = "",
     option: Options = None,
     dim: Dims = None,

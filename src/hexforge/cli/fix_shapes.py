@@ -20,8 +20,8 @@ def fix_shapes(
     from hexforge.frontends.onnx import fix_shapes as write
     from hexforge.frontends.onnx import read
 
-    write(model, out, shapes(shape), dims(dim))
-    fixed = read(out, fold=False)
-    for value in fixed.inputs:
-        typer.echo(f"{value.name}: {value.type} [{', '.join(str(d or '?') for d in value.shape or ())}]")
-    fixed.require_static()
+    sizes, names = shapes(shape), dims(dim)
+    read(model, shapes=sizes, dims=names, fold=False).require_static()
+    write(model, out, sizes, names)
+    for value in read(out, fold=False).inputs:
+        typer.echo(f"{value.name}: {value.type} [{', '.join(map(str, value.shape or ()))}]")

@@ -21,7 +21,7 @@ def run(
         list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Data of an input.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for the outputs, one .npy each.", file_okay=False)] = None,
-    backend: BackendName = "htp",
+    backend: BackendName = "",
     soc: Soc = "",
     option: Options = None,
     dim: Dims = None,
@@ -56,8 +56,8 @@ def run(
 def _load(file: Path) -> Array:
     try:
         loaded = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise FormatError(f"{file}: not a .npy file of numbers: {error}") from error
+    except (ValueError, EOFError):
+        raise FormatError(f"{file}: not a .npy file of numbers, or a damaged one; write it with numpy.save") from None
     if not isinstance(loaded, np.ndarray):
         raise FormatError(f"{file}: holds several arrays; give one .npy file for each input")
     return loaded

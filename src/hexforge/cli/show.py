@@ -15,7 +15,7 @@ ELIDED = 8
 
 def show(
     model: Model,
-    backend: BackendName = "htp",
+    backend: BackendName = "",
     soc: Soc = "",
     option: Options = None,
     dim: Dims = None,

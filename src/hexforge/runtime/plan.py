@@ -283,7 +283,7 @@ def _check(model: Model) -> None:
         if node.op_type in _CONVERTS:
             faults.extend(_bad_encoding(node))
     if faults:
-        raise ModelError("\n".join(faults))
+        raise ModelError("\n".join(f"{model.name}: {fault}" for fault in faults))
 
 
 def _bad_encoding(node: Any) -> list[str]:

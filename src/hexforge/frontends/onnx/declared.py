@@ -74,6 +74,8 @@ def is_named(symbol: str | None) -> bool:
     return bool(symbol) and symbol not in ("?", "-1", "None")
 
 
+LARGEST_SIZE = 2**32 - 1  # QNN dimensions are uint32
+
 InputShape = tuple[int | str | None, ...] | None
 
 
@@ -86,12 +88,12 @@ def bind(
     for name, number in dims.items():
         if name not in symbols:
             raise CallError(f"{where}: no input has a dimension named {name!r}{_meant(name, symbols)}")
-        bound[name] = _positive(number, f"dimension {name!r}")
+        bound[name] = _size(number, f"dimension {name!r}")
     fixed: dict[str, tuple[int, ...]] = {}
     for name, given in shapes.items():
         if name not in declared:
             raise CallError(f"{where}: has no input {name!r}{_meant(name, declared)}")
-        shape = tuple(_positive(d, f"a dimension of input {name!r}") for d in given)
+        shape = tuple(_size(d, f"a dimension of input {name!r}") for d in given)
         known = declared[name]
         if known is not None:
             if len(known) != len(shape):
@@ -105,9 +107,9 @@ def bind(
     return fixed, bound
 
 
-def _positive(number: int, what: str) -> int:
-    if isinstance(number, bool) or not hasattr(number, "__index__") or number.__index__() < 0:
-        raise CallError(f"{what} must be a whole number, 0 or more, not {number!r}")
+def _size(number: int, what: str) -> int:
+    if isinstance(number, bool) or not hasattr(number, "__index__") or not 0 <= number.__index__() <= LARGEST_SIZE:
+        raise CallError(f"{what} must be a whole number from 0 to {LARGEST_SIZE}, not {number!r}")
     return number.__index__()
 
 

@@ -89,7 +89,8 @@ class Model:
         option = " or with SessionOptions.add_free_dimension_override_by_name" if symbols else ""
         raise CallError(
             f"{self.name}: QNN needs static shapes, and these are dynamic: {'; '.join(said)}. "
-            f"Fix them with `hexforge fix-shapes {self.path or 'MODEL'} {' '.join(flags)}` (with your sizes){option}"
+            f"Fix them with `hexforge fix-shapes {self.path or 'MODEL'} OUT {' '.join(flags)}` (with your sizes)"
+            f"{option}"
         )
 
 

@@ -127,12 +127,12 @@ def _check_text(proto: Any, where: str) -> None:
         if descriptor.type == descriptor.TYPE_STRING:
             texts = [value] if isinstance(value, (str, bytes)) else value
             if any(isinstance(text, bytes) for text in texts):
-                raise FormatError(f"{where}: a {descriptor.name} is not valid text; the file is damaged")
+                raise FormatError(f"{where}: a text ({descriptor.name}) is not valid UTF-8; the file is damaged")
         elif descriptor.type == descriptor.TYPE_MESSAGE:
             for message in [value] if hasattr(value, "ListFields") else value:
                 if isinstance(message, onnx.TensorProto):
                     if isinstance(message.name, bytes):
-                        raise FormatError(f"{where}: the name of a tensor is not valid text; the file is damaged")
+                        raise FormatError(f"{where}: the name of a tensor is not valid UTF-8; the file is damaged")
                 else:
                     _check_text(message, where)
 

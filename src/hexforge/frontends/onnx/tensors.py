@@ -132,6 +132,11 @@ def _copied(tensor: serde.TensorProtoTensor, dims: tuple[int, ...], size: int, w
     packed = size_bytes if dtype.bitwidth < 8 and dtype.bitwidth != 6 else size * complex_parts
     if count != packed:
         raise FormatError(f"{what} has {count} elements; its shape and type need {packed}")
+    if proto.int32_data and dtype.bitwidth in (8, 16) and dtype.is_integer():
+        given, limits = np.array(proto.int32_data), np.iinfo(dtype.numpy())
+        outside = given[(given < limits.min) | (given > limits.max)]
+        if outside.size:
+            raise FormatError(f"{what} holds {outside[0]}, outside {limits.min} to {limits.max} of {dtype.name}")
     try:
         return onnx_ir.Tensor(np.array(tensor.numpy()), dtype, name=tensor.name)
     except (AssertionError, ValueError, TypeError) as error:
