@@ -11,20 +11,12 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.program import HtpProgram
 from hexforge.backends.htp.storage import half
 from hexforge.ir import Array, Call, DType, Graph, Role, TensorType, lookup
-from hexforge.ir.fixed_point import quantize
 from hexforge.ops.evaluate import evaluate
 from tests.ops.sample import Sample
-from tests.ops.test_samples import SAMPLES, _encoding
+from tests.ops.test_samples import SAMPLES
 
 FLOAT = [s for s in SAMPLES if not s.encodings and all(a is None or a.dtype != np.float16 for a in s.inputs)]
-FIXED = [
-    s
-    for s in FLOAT
-    if lookup(s.op).quant.output != "never"
-    and any(a is not None and a.dtype == np.float32 for a in s.inputs)
-    and all(a.dtype == np.float32 for a in s.expected)
-    and all(np.isfinite(a).all() for a in (*s.expected, *(a for a in s.inputs if a is not None)))
-]
+FIXED = [s for s in FLOAT if s.quantizable]
 
 
 def compiled(sample: Sample, ins: list[TensorType | None], outs: list[TensorType], arrays: list[Any]) -> HtpProgram:
@@ -72,21 +64,7 @@ def test_float(sample: Sample) -> None:
 @pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8, DType.UINT16, DType.INT16], ids=lambda d: d.value)
 @pytest.mark.parametrize("sample", FIXED, ids=lambda s: s.op + s.id)
 def test_fixed(sample: Sample, dtype: DType) -> None:
-    rule = lookup(sample.op).quant
-    shared = _encoding(np.concatenate([np.ravel(a) for a in sample.inputs if a is not None]), dtype)
-    arrays: list[Any] = []
-    ins: list[TensorType | None] = []
-    for i, array in enumerate(sample.inputs):
-        if array is None or array.dtype != np.float32 or not (rule.data is None or i in rule.data):
-            arrays.append(array)
-            ins.append(None if array is None else TensorType(DType.of(array.dtype), array.shape))
-            continue
-        encoding = shared if rule.output == "input" else _encoding(array, dtype)
-        ins.append(TensorType(dtype, array.shape, encoding))
-        arrays.append(quantize(array.astype(np.float64), TensorType(dtype, array.shape, encoding)))
-    outs = [
-        TensorType(dtype, a.shape, shared if rule.output == "input" else _encoding(a, dtype)) for a in sample.expected
-    ]
+    arrays, ins, outs = sample.quantized(dtype)
     program = compiled(sample, ins, outs, arrays)
     want = evaluate(Call(lookup(sample.op), tuple(ins), tuple(outs), program.graph.nodes[0].params), arrays)
     # recurrences go through float16

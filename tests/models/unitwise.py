@@ -12,7 +12,7 @@ import onnxruntime
 
 from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.frontends.onnx import Unit, build, read, units
-from hexforge.frontends.onnx.node_units import _alone
+from hexforge.frontends.onnx.node_units import single_unit
 from hexforge.options import ProviderOptions
 
 Array = np.ndarray[Any, Any]
@@ -41,7 +41,7 @@ def plain_float32(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a QDQ model computed node by node: float32 between DequantizeLinear and QuantizeLinear."""
     model = read(path)
     units(model.ir)  # makes constants of what is quantized at load time
-    nodes = [_alone(node) for node in model.ir.graph]
+    nodes = [single_unit(node) for node in model.ir.graph]
     outputs = [value.name or "" for value in model.ir.graph.outputs]
     program = CpuBackend(ProviderOptions(backend_type="cpu")).compile(build(nodes, "control", outputs))
     return program.run({value.name: feeds[value.name] for value in program.graph.inputs})

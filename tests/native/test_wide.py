@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.lower_wide import _packed
+from hexforge.backends.htp.lower_wide import packed
 from hexforge.ir import (
     AxisScaleOffset,
     Block,
@@ -79,11 +79,11 @@ def test_conv_wide(
     small = ((rows + 128) & 255) - 128
     attributes = at | {
         "channels": blocks * channels, "out_channels": outputs, "groups": groups, "blocks": blocks, "zero_point": zero,
-        "low": low, "high": high, "weights_low": _packed(small, groups), "sums": rows.sum(2), "units": units,
+        "low": low, "high": high, "weights_low": packed(small, groups), "sums": rows.sum(2), "units": units,
         "scales": scales, "bias": bias,
     }  # fmt: skip
     if sixteen:
-        attributes["weights_high"] = _packed((rows - small) >> 8, groups)
+        attributes["weights_high"] = packed((rows - small) >> 8, groups)
     got = run(f"conv_wide_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(total.shape, FIXED[bits]), attributes)
     assert_bits(got, settle(total + bias, zero, low, high, bits))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hexforge.ops  # noqa: F401 - fills the table
-from hexforge.ir import Call, DType, ScaleOffset, TensorType, lookup, table
+from hexforge.ir import Call, DType, table
 from hexforge.ir.fixed_point import dequantize, quantize
 from hexforge.ops.evaluate import evaluate
 from tests.ops import samples
@@ -41,43 +41,12 @@ def test_sample(sample: Sample) -> None:
     assert work.macs + work.lanes + work.lookups + work.moved_bytes > 0
 
 
-def _encoding(array: np.ndarray, dtype: DType) -> ScaleOffset:
-    low, high = dtype.range
-    smallest, largest = min(0.0, float(np.min(array, initial=0))), max(1e-3, float(np.max(array, initial=0)))
-    scale = float(np.float32((largest - smallest) / (high - low)))
-    return ScaleOffset(scale, -int(np.clip(round(low - smallest / scale), low, high)))
-
-
 @pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8, DType.UINT16, DType.INT16], ids=lambda d: d.value)
-@pytest.mark.parametrize(
-    "sample",
-    [s for s in SAMPLES if lookup(s.op).quant.output != "never" and any(
-        a is not None and a.dtype == np.float32 for a in s.inputs) and all(a.dtype == np.float32 for a in s.expected)],
-    ids=lambda s: s.op + s.id,
-)  # fmt: skip
+@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.quantizable], ids=lambda s: s.op + s.id)
 def test_quantized_sample_is_dequantize_compute_quantize(sample: Sample, dtype: DType) -> None:
     node = sample.node()
-    if not all(np.isfinite(a).all() for a in (*sample.expected, *(a for a in sample.inputs if a is not None))):
-        pytest.skip("not finite: cannot be quantized")
-    rule = node.op.quant
-    shared = _encoding(np.concatenate([np.ravel(a) for a in sample.inputs if a is not None]), dtype)
-    arrays, types = [], []
-    for i, array in enumerate(sample.inputs):
-        data = rule.data is None or i in rule.data
-        if array is None:
-            arrays.append(None)
-            types.append(None)
-        elif array.dtype == np.float32 and data:
-            encoding = shared if rule.output == "input" else _encoding(array, dtype)
-            types.append(TensorType(dtype, array.shape, encoding))
-            arrays.append(quantize(array.astype(np.float64), types[-1]))
-        else:
-            arrays.append(array)
-            types.append(TensorType(DType.of(array.dtype), array.shape))
-    outs = tuple(
-        TensorType(dtype, a.shape, shared if rule.output == "input" else _encoding(a, dtype)) for a in sample.expected
-    )
-    call = Call(node.op, tuple(types), outs, node.params)
+    arrays, types, outs = sample.quantized(dtype)
+    call = Call(node.op, tuple(types), tuple(outs), node.params)
     real = [a if t is None or t.encoding is None else dequantize(a, t) for a, t in zip(arrays, types, strict=True)]
     with np.errstate(all="ignore"):
         exact = node.op.reference(call, *real)

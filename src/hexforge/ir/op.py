@@ -132,11 +132,6 @@ class Op:
         """True where the last input may be repeated."""
         return bool(self.inputs) and self.inputs[-1].endswith("*")
 
-    @property
-    def min_inputs(self) -> int:
-        """The least number of inputs a node must give."""
-        return sum(not name.endswith("?") for name in self.inputs)
-
     def complete(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
         """`params` checked for names, with defaults filled in, in the declared order."""
         known = {p.name: p for p in self.params}

@@ -73,7 +73,7 @@ def _wide(
     high = (rows - low) >> 8
     if steps is None or high.min(initial=0) < -128 or high.max(initial=0) > 128:
         return False
-    planes = {"weights_low": _packed(low, groups)} | ({"weights_high": _packed(high, groups)} if high.any() else {})
+    planes = {"weights_low": packed(low, groups)} | ({"weights_high": packed(high, groups)} if high.any() else {})
     lowering.emit(
         f"conv_wide_{own.kind}", [x], [y], channels=channels, out_channels=outputs // groups, groups=groups,
         blocks=channels // block, zero_a=own.zero_point, **out.output(), **geometry, **planes,
@@ -82,7 +82,7 @@ def _wide(
     return True
 
 
-def _packed(rows: Array, groups: int) -> Array:
+def packed(rows: Array, groups: int) -> Array:
     """[outputs, blocks, n] as [groups, outputs filled up, blocks, n filled up] of int16."""
     outputs, blocks, n = rows.shape
     each = outputs // groups

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from hexforge.frontends.onnx.build import Builder
-from hexforge.ir import Array, DType, TensorType, Value
+from hexforge.ir import DType, TensorType, Value
 
 
 def scalar(b: Builder, number: float, like: Value | DType) -> Value:
@@ -60,8 +59,3 @@ def concat(b: Builder, values: Sequence[Value], axis: int) -> Value:
 def ranged(b: Builder, shape: Sequence[int], axis: int, dtype: DType = DType.INT32) -> Value:
     """A constant 0, 1, 2… along one axis of `shape`, whose other axes are 1."""
     return b.static(np.arange(shape[axis]).astype(dtype.numpy).reshape(shape))
-
-
-def broadcast_static(b: Builder, array: Array, shape: Sequence[int], dtype: Any) -> Value:
-    """A constant of `shape` that repeats `array` without copying it."""
-    return b.static(np.broadcast_to(np.asarray(array).astype(dtype), tuple(shape)))

@@ -225,11 +225,11 @@ class _Grouping:
     def finish(self) -> list[Unit]:
         """All units in topological order of their targets."""
         position = {node: i for i, node in enumerate(self.graph)}
-        alone = [_alone(node) for node in position if node not in self.taken]
+        alone = [single_unit(node) for node in position if node not in self.taken]
         return sorted(self.found + alone, key=lambda unit: position[unit.target])
 
 
-def _alone(node: onnx_ir.Node) -> Unit:
+def single_unit(node: onnx_ir.Node) -> Unit:
     """A single-node unit, with the encodings its scale inputs give the tensors at its border."""
     unit = single(node)
     if node.op_type not in QUANTIZED_OPS or node.domain not in DOMAINS:

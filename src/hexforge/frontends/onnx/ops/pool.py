@@ -47,7 +47,7 @@ def _emit(b: Builder, u: Unit, op: str, x: Value, shape: Window, pads: Pairs, **
     b.to_channel_first(b.reshape(value, last), out)
 
 
-def _positions(shape: Window, sizes: tuple[int, ...], out: tuple[int, ...]) -> Iterator[tuple[int, Array]]:
+def _positions(shape: Window, out: tuple[int, ...]) -> Iterator[tuple[int, Array]]:
     """Per spatial axis: its index in NC..., and where the taps of each window lie, [out, kernel]."""
     for i, o in enumerate(out):
         taps = np.arange(shape.kernel[i]) * shape.dilation[i] - shape.pads[i][0]
@@ -84,7 +84,7 @@ def max_pool(b: Builder, u: Unit) -> None:
     if pads is not None and not shape.dilated:
         _emit(b, u, "PoolMax", x, shape, pads)
         return
-    for axis, at in _positions(shape, x.shape[2:], out):
+    for axis, at in _positions(shape, out):
         x = take_axis(b, x, axis, _inside(at, x.shape[axis]))
         reduced = (*x.shape[: axis + 1], *x.shape[axis + 2 :])
         x = b.emit("ReduceMax", [x], x.type.with_shape(reduced), axes=(axis + 1,), keep_dims=False)
@@ -104,7 +104,7 @@ def _max_with_indices(b: Builder, u: Unit, shape: Window) -> None:
     """Patches gathered by constant indices, their maximum, and the place of it in the input."""
     x, out = b.real(u, 0), b.output(u).shape
     sizes, rows = x.shape[2:], x.shape[0] * x.shape[1]
-    axes = [at for _, at in _positions(shape, sizes, out[2:])]
+    axes = [at for _, at in _positions(shape, out[2:])]
     windows, taps = math.prod(out[2:]), math.prod(shape.kernel)
     if rows * windows * taps > _LARGEST_PATCHES:
         raise Refusal("indices of a MaxPool this large; drop the second output")
@@ -145,7 +145,7 @@ def average_pool(b: Builder, u: Unit) -> None:
         _emit(b, u, "PoolAvg", x, shape, pads, count_pad_for_edges=count_pads)
         return
     value = wide(b, u)
-    for axis, at in _positions(shape, x.shape[2:], out):
+    for axis, at in _positions(shape, out):
         size, (before, after) = x.shape[axis], shape.pads[axis - 2]
         low, high = (-before, size + after) if count_pads else (0, size)
         count = ((at >= low) & (at < high)).sum(axis=1)
@@ -176,7 +176,7 @@ def lp_pool(b: Builder, u: Unit) -> None:
         return
     value = unary(b, "Abs", wide(b, u))
     value = binary(b, "Power", value, float(p)) if p != 1 else value
-    for axis, at in _positions(shape, x.shape[2:], out):
+    for axis, at in _positions(shape, out):
         value = map_axis(b, value, axis, _taps_matrix(at, x.shape[axis]))
     b.finish(u, binary(b, "Power", value, 1 / p) if p != 1 else value)
 
