@@ -120,7 +120,7 @@ class Net:
         """The outputs of the htp backend: the same at every level and number of threads."""
         first: dict[str, Array] | None = None
         for level in (1, 2, 3):
-            program = HtpProgram(*self._compiled(level))
+            program = HtpProgram(*self.compiled(level))
             if native and level > 1:
                 assert not program.references
             for threads in (1, 2):
@@ -133,7 +133,7 @@ class Net:
         assert first is not None
         return first
 
-    def _compiled(self, level: int, **options: Any) -> tuple[Graph, Any]:
+    def compiled(self, level: int, **options: Any) -> tuple[Graph, Any]:
         graph = copy.deepcopy(self.graph)
         return graph, compile_graph(graph, GraphConfig(optimization=level, **options))
 
@@ -702,12 +702,12 @@ def test_levels_differ_in_what_they_fuse() -> None:
     net.graph.node("ElementWiseMultiply", [middle, gate], [y])
     steps = {}
     for level in (1, 2, 3):
-        lowering = net._compiled(level)[1]
+        lowering = net.compiled(level)[1]
         assert not any(isinstance(s, Reference) for s in lowering.steps)
         steps[level] = [s.kind for s in lowering.steps]
     assert steps == {
         1: ["conv_u8", "table_u8", "binary_u8"], 2: ["conv_u8", "table_u8"], 3: ["conv_u8"],
     }  # fmt: skip
     net.check(1)
-    kept = net._compiled(3, fold_relu_activation_into_conv_off=True)[1]
+    kept = net.compiled(3, fold_relu_activation_into_conv_off=True)[1]
     assert [s.kind for s in kept.steps] == steps[2]
