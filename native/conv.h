@@ -24,6 +24,11 @@ struct ConvArgs {
   const float* multiplier32 = nullptr;
   const std::int32_t* bias32 = nullptr;
   const void* pad_row = nullptr;        // one pixel of the input's zero point
+  // 8-bit: a tensor added to the result, which has been rounded to its own encoding first; then clamped to the sum's.
+  const std::uint8_t* residual = nullptr;
+  std::int64_t residual_stride = 0;
+  float own_scale = 0, residual_scale = 0;  // over the sum's scale
+  std::int32_t residual_zero = 0, sum_zero = 0, sum_low = 0, sum_high = 255;
   const std::uint8_t* table = nullptr;  // 256 entries applied to an 8-bit output, or null
   std::int64_t batch = 1;
   std::int64_t in[3] = {1, 1, 1};

@@ -75,11 +75,12 @@ inline void store_rows(const ConvArgs& a, const std::int32_t (*sums)[kBlock], st
         requantize(_mm512_load_si512(sums[i] + j * kLane), row + i * a.y_stride + j * kLane);
       }
     }
-    if (a.table) Avx512::look_up(row, static_cast<int>(count), a.y_stride, lanes, a.table);
+    finish_rows<Avx512>(a, row, pixel, static_cast<int>(count), channel, lanes);
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
       Avx512::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0, row + i * a.y_stride,
                        lanes);
+      finish_rows<Avx512>(a, row + i * a.y_stride, pixel + i, 1, channel, lanes);
     }
   }
 }

@@ -102,7 +102,21 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       times({groups, a.out_channels}) > a.y_stride - y_offset || (Depthwise && a.channels != a.out_channels)) {
     throw std::invalid_argument("conv: groups do not fit the tensors' channels");
   }
-  if (ins.size() != 1 || outs.size() != 1) throw std::invalid_argument("conv: one input and one output are needed");
+  const bool residual = Bits == 8 && !Depthwise && ins.size() == 2 && at.reals.contains("own_scale");
+  if (ins.size() != (residual ? 2 : 1) || outs.size() != 1 || (residual && groups != 1)) {
+    throw std::invalid_argument("conv: bad operands, it takes one input (and, without groups, a residual) and one output");
+  }
+  if (residual) {
+    require_bytes(ins[1], times({pixels, a.out_channels}), "conv residual");
+    a.residual_stride = a.out_channels;
+    a.own_scale = static_cast<float>(at.real("own_scale"));
+    a.residual_scale = static_cast<float>(at.real("residual_scale"));
+    a.residual_zero = static_cast<std::int32_t>(at.integer("residual_zero"));
+    a.sum_zero = static_cast<std::int32_t>(at.integer("sum_zero"));
+    a.sum_low = static_cast<std::int32_t>(at.integer("sum_low"));
+    a.sum_high = static_cast<std::int32_t>(at.integer("sum_high"));
+    if (a.sum_low < 0 || a.sum_high > 255 || a.sum_low > a.sum_high) throw std::invalid_argument("conv: bad output range");
+  }
   require_bytes(ins[0], times({in_pixels, a.x_stride, kElement}), "conv input");
   require_bytes(outs[0], times({pixels, a.y_stride, kElement}), "conv output");
   const std::int64_t blocks = (a.out_channels + kBlock - 1) / kBlock;
@@ -153,6 +167,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
         own.bias_f32 = Bits == 32 ? bias_f32 + group * padded : nullptr;
         own.multiplier32 = Bits == 8 ? multiplier32 + group * padded : nullptr;
         own.bias32 = Bits == 8 ? bias32 + group * padded : nullptr;
+        own.residual = residual ? operands.in<std::uint8_t>(1) : nullptr;
         const std::int64_t chunk = rest % chunks, block = rest / chunks * share;
         const std::int64_t first = chunk * kChunk, last = std::min(pixels, first + kChunk);
         if constexpr (Depthwise) {

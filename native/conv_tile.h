@@ -112,6 +112,14 @@ class Locator {
   std::int64_t n_, od_, oh_, ow_;
 };
 
+// What follows the requantization of rows just stored, still in the cache: a residual, then a table.
+template <class V>
+inline void finish_rows(const ConvArgs& a, std::uint8_t* row, std::int64_t pixel, int rows, std::int64_t channel,
+                        std::int64_t lanes) {
+  if (a.residual) V::add_rows(row, rows, lanes, a, a.residual + pixel * a.residual_stride + channel);
+  if (a.table) V::look_up(row, rows, a.y_stride, lanes, a.table);
+}
+
 // Add int32 sums to float64 ones, or start those: exact, both are integers below 2^53.
 inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
   for (int i = 0; i < n; ++i) wide[i] = sums[i] + (add ? wide[i] : 0.0);
@@ -176,7 +184,7 @@ template <class V, int Bits, int MR, int NR, bool Whole>
 #pragma GCC unroll 16
       for (int i = 0; i < MR; ++i) requantize(acc[i][j], row + i * a.y_stride + j * kLane);
     }
-    if (a.table) V::look_up(row, MR, a.y_stride, NR * kLane, a.table);
+    finish_rows<V>(a, row, pixel, MR, channel, NR * kLane);
     return;
   }
 #pragma GCC unroll 16
@@ -185,8 +193,9 @@ template <class V, int Bits, int MR, int NR, bool Whole>
     for (int j = 0; j < NR; ++j) V::spill(&sums[i][j * kLane], acc[i][j]);
   for (int i = 0; i < count; ++i) {
     if constexpr (Bits == 8) {
-      V::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0,
-                  static_cast<std::uint8_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+      std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + (pixel + i) * a.y_stride + channel;
+      V::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0, row, lanes);
+      finish_rows<V>(a, row, pixel + i, 1, channel, lanes);
     } else if constexpr (Bits == 32) {
       V::store_f32(reinterpret_cast<const float*>(sums[i]), a, channel,
                    static_cast<float*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
@@ -261,7 +270,9 @@ inline void store_depthwise(const ConvArgs& a, typename V::Acc acc, std::int64_t
   alignas(64) std::int32_t sums[kLane];
   V::spill(sums, acc);
   if constexpr (Bits == 8) {
-    V::store_u8(sums, a, channel, 0, static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel, lanes);
+    std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
+    V::store_u8(sums, a, channel, 0, row, lanes);
+    finish_rows<V>(a, row, pixel, 1, channel, lanes);
   } else if constexpr (Bits == 32) {
     V::store_f32(reinterpret_cast<const float*>(sums), a, channel,
                  static_cast<float*>(a.y) + pixel * a.y_stride + channel, lanes);
@@ -307,7 +318,7 @@ void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, cons
         if (direct) {
 #pragma GCC unroll 4
           for (int p = 0; p < kPixels; ++p) requantize(acc[p], bytes + (i + p) * a.y_stride);
-          if (a.table) V::look_up(bytes + i * a.y_stride, kPixels, a.y_stride, kLane, a.table);
+          finish_rows<V>(a, bytes + i * a.y_stride, pixel + i, kPixels, channel, kLane);
         } else {
 #pragma GCC unroll 4
           for (int p = 0; p < kPixels; ++p) store_depthwise<V, Bits>(a, acc[p], pixel + i + p, channel, lanes);

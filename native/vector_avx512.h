@@ -97,7 +97,26 @@ struct Avx512 {
       const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
       _mm512_mask_cvtepi32_storeu_epi8(row + j, mask, q);
     }
-    if (a.table) look_up(row, 1, 0, lanes, a.table);
+  }
+
+  // row = clamp(rint((row - zero) * own_scale + (other - zero) * residual_scale)) for rows just stored.
+  static void add_rows(std::uint8_t* row, int rows, std::int64_t lanes, const ConvArgs& a, const std::uint8_t* other) {
+    const __m512i own_zero = _mm512_set1_epi32(a.zero_point), other_zero = _mm512_set1_epi32(a.residual_zero),
+                  zero = _mm512_set1_epi32(a.sum_zero);
+    const __m512 own_scale = _mm512_set1_ps(a.own_scale), other_scale = _mm512_set1_ps(a.residual_scale);
+    const __m512 low = _mm512_set1_ps(static_cast<float>(a.sum_low - a.sum_zero));
+    const __m512 high = _mm512_set1_ps(static_cast<float>(a.sum_high - a.sum_zero));
+    for (int i = 0; i < rows; ++i, row += a.y_stride, other += a.residual_stride) {
+      for (std::int64_t j = 0; j < lanes; j += kLane) {
+        const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
+        const __m512i x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, row + j));
+        const __m512i y = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, other + j));
+        __m512 f = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(x, own_zero)), own_scale),
+                                 _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(y, other_zero)), other_scale));
+        f = _mm512_min_ps(_mm512_max_ps(f, low), high);
+        _mm512_mask_cvtepi32_storeu_epi8(row + j, mask, _mm512_add_epi32(_mm512_cvtps_epi32(f), zero));
+      }
+    }
   }
 
   // 256-entry table applied to `rows` rows of at most 64 bytes: two permutes of 128 entries and a blend on the top bit.

@@ -89,7 +89,16 @@ struct Portable {
                                 static_cast<std::uint32_t>(correction);
       const float f = static_cast<float>(static_cast<std::int32_t>(sum)) * a.multiplier32[channel + j];
       row[j] = static_cast<std::uint8_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.zero_point);
-      if (a.table) row[j] = a.table[row[j]];
+    }
+  }
+  static void add_rows(std::uint8_t* row, int rows, std::int64_t lanes, const ConvArgs& a, const std::uint8_t* other) {
+    const float low = static_cast<float>(a.sum_low - a.sum_zero), high = static_cast<float>(a.sum_high - a.sum_zero);
+    for (int i = 0; i < rows; ++i, row += a.y_stride, other += a.residual_stride) {
+      for (std::int64_t j = 0; j < lanes; ++j) {
+        const float f = static_cast<float>(row[j] - a.zero_point) * a.own_scale +
+                        static_cast<float>(other[j] - a.residual_zero) * a.residual_scale;
+        row[j] = static_cast<std::uint8_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.sum_zero);
+      }
     }
   }
   static void store_s16(const double* sums, const ConvArgs& a, std::int64_t channel, std::int16_t* row,

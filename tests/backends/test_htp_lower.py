@@ -711,3 +711,17 @@ def test_levels_differ_in_what_they_fuse() -> None:
     net.check(1)
     kept = net.compiled(3, fold_relu_activation_into_conv_off=True)[1]
     assert [s.kind for s in kept.steps] == steps[2]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 999), channels=st.integers(1, 40), outputs=st.integers(1, 150), first=st.booleans())
+def test_a_convolution_adds_a_residual_to_the_same_bits(seed: int, channels: int, outputs: int, first: bool) -> None:
+    net = Net(seed, DType.UINT8)
+    x, skip = net.input((1, 6, 7, channels)), net.input((1, 6, 7, outputs))
+    w, made = net.weights((1, 1, channels, outputs), DType.INT8, 3), net.middle((1, 6, 7, outputs))
+    y = net.output((1, 6, 7, outputs))
+    net.graph.node("Conv2d", [x, w], [made], stride=(1, 1), pad_amount=((0, 0), (0, 0)))
+    net.graph.node("ElementWiseAdd", [made, skip] if first else [skip, made], [y])
+    assert [s.kind for s in net.compiled(3)[1].steps] == ["conv_u8"]
+    assert [s.kind for s in net.compiled(2)[1].steps] == ["conv_u8", "binary_u8"]
+    net.check(1)

@@ -40,6 +40,8 @@ def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowerin
             _table(lowering, chain, fold_activation and level >= 3)
         elif not _native(lowering, node):
             lowering.steps.append(Reference(node))
+        elif level >= 3 and node.op.name == "ElementWiseAdd":
+            _residual(lowering, node)
     return lowering
 
 
@@ -59,6 +61,36 @@ def _native(lowering: Lowering, node: Node) -> bool:
         return True
     del lowering.steps[before:]
     return False
+
+
+def _residual(lowering: Lowering, node: Node) -> None:
+    """Let the convolution just before an addition add the other operand as it stores, to the same bits."""
+    if len(lowering.steps) < 2:
+        return
+    conv, add = lowering.steps[-2:]
+    if not (isinstance(conv, Step) and isinstance(add, Step)) or (conv.kind, add.kind) != ("conv_u8", "binary_u8"):
+        return
+    made = next((v for v in node.inputs if v is not None and (lowering.name(v),) == conv.outs), None)
+    dense = add.attributes["strides_a"] == add.attributes["strides_b"] == (1,)
+    if made is None or made.role is not Role.NATIVE or made.users != {node: 1} or not dense:
+        return
+    plain = "table" not in conv.attributes and len(conv.ins) == 1 and conv.attributes.get("groups", 1) == 1
+    whole = conv.attributes["y_stride"] == conv.attributes["out_channels"]
+    first = add.ins[0] == conv.outs[0]
+    other = add.ins[1] if first else add.ins[0]
+    if not plain or not whole or other in lowering.constants or other == conv.outs[0]:
+        return
+    own, side = ("a", "b") if first else ("b", "a")
+    fused = {
+        **conv.attributes,
+        "own_scale": add.attributes[f"scale_{own}"],
+        "residual_scale": add.attributes[f"scale_{side}"],
+        "residual_zero": add.attributes[f"zero_{side}"],
+        "sum_zero": add.attributes["zero_point"],
+        "sum_low": add.attributes["low"],
+        "sum_high": add.attributes["high"],
+    }
+    lowering.steps[-2:] = [replace(conv, ins=(*conv.ins, other), outs=add.outs, attributes=fused)]
 
 
 def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
