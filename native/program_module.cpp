@@ -8,6 +8,10 @@
 #include "program.h"
 #include "steps.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 namespace nb = nanobind;
 
 namespace hexforge {
@@ -106,6 +110,14 @@ void bind_program(nb::module_& module) {
       .def("output_tensor", &PyProgram::output_tensor, nb::arg("bytes"))
       .def("step", &PyProgram::step, nb::arg("kind"), nb::arg("ins"), nb::arg("outs"), nb::arg("attributes"))
       .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"));
+  module.def(
+      "release_free_memory",
+      [] {
+#if defined(__GLIBC__)
+        malloc_trim(0);
+#endif
+      },
+      "Give memory that was freed back to the system, which the C library would keep for later.");
   module.def("level", [] { return name(current_level()); }, "The instruction set in use.");
   module.def(
       "levels",

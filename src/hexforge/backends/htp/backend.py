@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from hexforge import _native
 from hexforge.backends.htp.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.pipeline import compile_graph
@@ -46,6 +47,7 @@ class HtpBackend:
         verify(graph)
         require_fit(graph)
         program = HtpProgram(graph, compile_graph(graph, self.graph_config), threads=self.threads)
+        _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.options.htp_bf16_enable else program
 
 

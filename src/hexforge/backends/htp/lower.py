@@ -63,6 +63,24 @@ def _native(lowering: Lowering, node: Node) -> bool:
     return False
 
 
+def _bounds(chain: Chain) -> tuple[float, float] | None:
+    """The range a chain of one node clamps float16 values to, where that is all it does."""
+    if len(chain.nodes) != 1:
+        return None
+    node = chain.nodes[0]
+    match node.op.name:
+        case "Relu":
+            return 0.0, float("inf")
+        case "Relu6":
+            return 0.0, 6.0
+        case "ReluMinMax":
+            low, high = float(node.params["min_value"]), float(node.params["max_value"])
+            exact = all(float(np.float16(v)) == v for v in (low, high))
+            return (low, high) if exact and low <= high else None
+        case _:
+            return None
+
+
 def _residual(lowering: Lowering, node: Node) -> None:
     """Let the convolution just before an addition add the other operand as it stores, to the same bits."""
     if len(lowering.steps) < 2:
@@ -94,20 +112,25 @@ def _residual(lowering: Lowering, node: Node) -> None:
 
 
 def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
-    entries = table(chain)
-    last = lowering.steps[-1] if lowering.steps else None
     source = chain.source
-    if (
+    last = lowering.steps[-1] if lowering.steps else None
+    follows = (
         fold
         and isinstance(last, Step)
-        and last.kind in ("conv_u8", "depthwise_u8")
-        and "table" not in last.attributes
+        and last.kind.startswith(("conv_", "depthwise_"))
         and last.outs == (lowering.name(source),)
         and source.role is Role.NATIVE
         and all(user in chain.nodes for user in source.users)
-        and entries.dtype == np.uint8
-    ):
-        attributes = {**last.attributes, "table": entries}
-        lowering.steps[-1] = replace(last, outs=(lowering.name(chain.output),), attributes=attributes)
+    )
+    bounds = _bounds(chain) if follows else None
+    if follows and isinstance(last, Step) and bounds is not None and last.kind.endswith("_f32"):
+        clamped = {**last.attributes, "low": bounds[0], "high": bounds[1]}
+        lowering.steps[-1] = replace(last, outs=(lowering.name(chain.output),), attributes=clamped)
         return
+    entries = table(chain)
+    if follows and isinstance(last, Step) and last.kind.endswith("_u8") and "table" not in last.attributes:
+        if entries.dtype == np.uint8:
+            attributes = {**last.attributes, "table": entries}
+            lowering.steps[-1] = replace(last, outs=(lowering.name(chain.output),), attributes=attributes)
+            return
     lower_elementwise.table(lowering, source, chain.output, entries)

@@ -9,7 +9,7 @@ import numpy as np
 from hexforge.backends.htp import lower_elementwise
 from hexforge.backends.htp.adapt import INTEGERS, constant, kind_of, nest, real, requantized
 from hexforge.backends.htp.lowering import Lowering, lowers
-from hexforge.backends.htp.tables import Chain, elementwise, has_table, table
+from hexforge.backends.htp.tables import Chain, has_table, table
 from hexforge.ir import Array, DType, Node, Value
 
 _COMPARE = {
@@ -180,7 +180,7 @@ def unary(lowering: Lowering, node: Node) -> bool:
     y = node.outputs[0]
     dynamic = {v for v in node.inputs if v is not None and v.data is None}
     scalars = [v for v in node.inputs if v is not None and v.data is not None]
-    if len(dynamic) != 1 or not elementwise(node) or any(v.type.size != 1 for v in scalars):
+    if len(dynamic) != 1 or any(v.type.size != 1 for v in scalars):
         return False
     source = dynamic.pop()
     if source.shape != y.shape or not has_table(source.type, y.type):

@@ -14,17 +14,7 @@ from hexforge.backends.htp.arithmetic import binary
 from hexforge.backends.htp.storage import half, natural, storage, stored
 from hexforge.ir import Array, Call, Graph, Node, Role, TensorType, Value
 from hexforge.ops.evaluate import evaluate
-
-_UNARY = {
-    "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "Elu", "Gelu", "HardSwish", "ElementWiseNeuron",
-    "Convert", "Quantize", "Dequantize",
-}  # fmt: skip
-
-
-def elementwise(node: Node) -> bool:
-    """True for nodes that compute each output element from the same element of their inputs."""
-    name = node.op.name
-    return len(node.outputs) == 1 and (name.startswith("ElementWise") or name in _UNARY or name == "Prelu")
+from hexforge.ops.pointwise import is_pointwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +67,7 @@ def _border(node: Node) -> bool:
 
 
 def _root(node: Node, roots: dict[Value, tuple[Value, tuple[Node, ...]]]) -> tuple[Value, tuple[Node, ...]] | None:
-    if not elementwise(node) or not _tabled(node.outputs[0].type) or _border(node):
+    if not is_pointwise(node.op.name) or not _tabled(node.outputs[0].type) or _border(node):
         return None
     dynamic = [v for v in node.inputs if v is not None and v.data is None]
     scalars = [v for v in node.inputs if v is not None and v.data is not None]
