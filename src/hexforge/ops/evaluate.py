@@ -16,6 +16,7 @@ import numpy as np
 from hexforge._native import requantize as _native_requantize
 from hexforge.ir import Array, AxisScaleOffset, Call, DType, ScaleOffset, TensorType, moves
 from hexforge.ir.fixed_point import centered, dequantize, quantize, quantized_range
+from hexforge.ops.pointwise import is_pointwise
 
 _WIDER: dict[Any, np.dtype[Any]] = {
     DType.FLOAT16.numpy: np.dtype(np.float32),
@@ -23,13 +24,6 @@ _WIDER: dict[Any, np.dtype[Any]] = {
     DType.INT4.numpy: np.dtype(np.int8),
     DType.UINT4.numpy: np.dtype(np.uint8),
 }
-_POINTWISE = frozenset(
-    "Elu Gelu HardSwish Relu Relu1 Relu6 ReluMinMax Sigmoid Tanh Dequantize Convert ElementWiseNeuron ElementWiseAbs "
-    "ElementWiseAsin ElementWiseAtan ElementWiseCeil ElementWiseCos ElementWiseExp ElementWiseFloor ElementWiseLog "
-    "ElementWiseNeg ElementWiseRound ElementWiseRsqrt ElementWiseSign ElementWiseSin ElementWiseSoftplus "
-    "ElementWiseSquareRoot".split()
-)
-"""Ops of one input whose output depends on one element each: for 8 and 16 bits, a table."""
 _NATIVE_OUTPUTS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
 _FLOAT32_INTEGERS = 1 << 24
 """Up to here every integer is a float32, so sums of integers that stay below it are exact in any order."""
@@ -138,7 +132,7 @@ def _path(call: Call) -> Literal["plain", "move", "bilinear", "real"]:
 
 def _table(call: Call) -> Array | None:
     """The output for every integer the input can be, by its bits; None where that is not all there is to it."""
-    if call.op.name not in _POINTWISE or call.ins[0] is None:
+    if len(call.ins) != 1 or call.ins[0] is None or not is_pointwise(call.op.name):
         return None
     x, y = call.ins[0], call.out()
     entries = 1 << x.dtype.bits

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hexforge.ir import Node, ParamValue
+from hexforge.ops.pointwise import is_pointwise
 from hexforge.passes.permutation import Permutation
 
 Params = dict[str, ParamValue]
@@ -50,10 +51,6 @@ class Flexible:
         return (*(a for a in range(self.rank) if a not in kept), *kept)
 
 
-_ELEMENTWISE = frozenset(
-    "Relu Relu1 Relu6 ReluMinMax Sigmoid Tanh Elu Gelu HardSwish Prelu "
-    "Quantize Dequantize Convert Cast IsInf IsNan".split()
-)
 _ALONG_AXIS = frozenset("Split Softmax LogSoftmax CumulativeSum ChannelShuffle GatherElements".split())
 
 
@@ -61,7 +58,7 @@ def flexible(node: Node) -> Flexible | None:
     """How the node's layout may change, None where it is fixed."""
     name, params = node.op.name, node.params
     out = node.outputs[0]
-    if name.startswith("ElementWise") or name in _ELEMENTWISE:
+    if is_pointwise(name) or name == "Cast":
         rank = len(out.shape)
         return Flexible(rank, *_split_inputs(node, rank), params=lambda layout: dict(params))
     if name == "Concat":

@@ -28,6 +28,5 @@ def factory(name: str) -> BackendFactory:
         return cast(BackendFactory, getattr(importlib.import_module(module), attribute))
     if name in BACKENDS:
         built = " or ".join(f"backend_type={b}" for b in BUILT)
-        default = " (the default backend)" if name == BACKENDS[0] else ""
-        raise UnsupportedError(f"backend {name!r}{default} is not built yet; use {built}")
+        raise UnsupportedError(f"backend {name!r} is not built yet; use {built}")
     raise CallError(f"no backend {name!r}; expected one of {', '.join(BACKENDS)}{did_you_mean(name, BACKENDS)}")
