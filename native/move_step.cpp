@@ -1,4 +1,4 @@
-// Steps that move bytes: "copy" (any strided box), "fill", "gather".
+// Steps that move bytes: "copy" (any strided box), "fill".
 #include <algorithm>
 #include <cstring>
 
@@ -134,37 +134,11 @@ Run fill_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   };
 }
 
-// Attributes: outer, axis (size), inner_bytes, indices (count). Inputs: data, indices (int32, clamped to the axis).
-Run gather_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
-  const std::int64_t outer = at.integer("outer"), axis = at.integer("axis"), inner = at.integer("inner_bytes"),
-                     n = at.integer("indices");
-  if (ins.size() != 2 || outs.size() != 1 || outer < 0 || axis < 1 || inner < 0 || n < 0) {
-    throw std::invalid_argument("gather: bad operands");
-  }
-  require_bytes(ins[0], times({outer, axis, inner}), "gather input");
-  require_bytes(ins[1], times({n, 4}), "gather indices");
-  require_bytes(outs[0], times({outer, n, inner}), "gather output");
-  times({outer, n});
-  return [=](const Operands& o) {
-    const std::int32_t* indices = o.in<std::int32_t>(1);
-    parallel_for(o.threads(), outer * n, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, inner)),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t i = begin; i < end; ++i) {
-                     std::int64_t index = indices[i % n];
-                     index = std::clamp<std::int64_t>(index < 0 ? index + axis : index, 0, axis - 1);
-                     std::memcpy(o.out<char>() + i * inner, o.in<char>() + (i / n * axis + index) * inner,
-                                 static_cast<std::size_t>(inner));
-                   }
-                 });
-  };
-}
-
 }  // namespace
 
 void register_move_steps() {
   register_step("copy", copy_step);
   register_step("fill", fill_step);
-  register_step("gather", gather_step);
 }
 
 }  // namespace hexforge

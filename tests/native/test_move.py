@@ -1,4 +1,4 @@
-"""copy, fill and gather move bytes; requantize is what the cpu backend's bilinear ops end with."""
+"""copy and fill move bytes; requantize is what the cpu backend's bilinear ops end with."""
 
 from __future__ import annotations
 
@@ -88,22 +88,6 @@ def test_fill(seed: int, size: int, count: int) -> None:
     want = start.copy()
     want[:count] = value
     assert_bits(run("fill", [], start, {"element_bytes": size, "count": count, "value": value}), want)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=SEEDS, outer=st.integers(1, 4), axis=st.integers(1, 9), inner=st.integers(1, 70), count=st.integers(1, 30)
-)  # fmt: skip
-def test_gather(seed: int, outer: int, axis: int, inner: int, count: int) -> None:
-    rng = np.random.default_rng(seed)
-    x = numbers(rng, (outer, axis, inner), 1)
-    indices = rng.integers(-axis - 2, axis + 3, count).astype(np.int32)
-    indices[rng.random(count) < 0.05] = rng.choice(np.int32([-(2**31), 2**31 - 1]))
-    wide = indices.astype(np.int64)
-    inside = np.clip(np.where(wide < 0, wide + axis, wide), 0, axis - 1)  # indices outside take the nearest end
-    want = np.ascontiguousarray(x[:, inside])
-    attributes = {"outer": outer, "axis": axis, "inner_bytes": inner, "indices": count}
-    assert_bits(run("gather", [x, indices], np.zeros_like(want), attributes), want)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])

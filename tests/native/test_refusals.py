@@ -98,8 +98,6 @@ STEPS: tuple[Step, ...] = (
     ("copy", [np.zeros((3, 5), U8)], np.zeros((5, 3), U8),
      {"element_bytes": 1, "dims": (5, 3), "strides_x": (1, 5), "strides_y": (3, 1), "offset_x": 0, "offset_y": 0}),
     ("fill", [], np.zeros(9, S16), {"element_bytes": 2, "count": 9, "value": np.zeros(1, S16)}),
-    ("gather", [np.zeros((2, 3, 4), U8), np.zeros(5, np.int32)], np.zeros((2, 5, 4), U8),
-     {"outer": 2, "axis": 3, "inner_bytes": 4, "indices": 5}),
 )  # fmt: skip
 OPERANDS = r"operands|one input and one output"
 BAD = (-1, 0, -(2**40), 7, 1000, 2**31, 2**33 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))
