@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hexforge.frontends.onnx.node_units import units
 from hexforge.frontends.onnx.place import place
 from hexforge.frontends.onnx.reader import read
-from tests.frontends.test_data_ops import compare, f32, model, placed
+from tests.frontends.single_node import compare, f32, model, placed
 
 MS = "com.microsoft"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,29 +15,13 @@ from onnx import helper
 from hexforge.frontends.onnx.node_units import units
 from hexforge.frontends.onnx.place import place
 from hexforge.frontends.onnx.reader import read
-from tests.frontends.test_data_ops import f32, i64, model, placed
+from tests.frontends import single_node
+from tests.frontends.single_node import f32, i64, model, placed
 
 MS = "com.microsoft"
 
 
-def compare(
-    op: str, inputs: dict[str, Any], constants: dict[str, Any], type: Any = np.float32, opset: int = 21,
-    domain: str = "", outputs: int = 1, **attributes: Any,
-) -> list[str]:  # fmt: skip
-    """One node, run here and by onnxruntime: equal up to float32 rounding of sums. Returns the QNN ops it became."""
-    names = [f"y{i}" for i in range(outputs)]
-    feeds = {name: np.asarray(a) for name, a in inputs.items()}
-    node = helper.make_node(op, [*inputs, *constants], names, "node", domain=domain, **attributes)
-    types = type if isinstance(type, list) else [type] * outputs
-    known = {name: np.asarray(a) for name, a in constants.items()}
-    proto = model([node], feeds, known, dict(zip(names, types, strict=True)), opset)
-    got, ops = placed(proto, feeds)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    for mine, theirs in zip(got, session.run(None, feeds), strict=True):
-        assert mine.dtype == theirs.dtype
-        assert mine.shape == theirs.shape
-        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-    return ops
+compare = partial(single_node.compare, rtol=1e-4, atol=1e-5)  # sums of many products
 
 
 @pytest.mark.parametrize(

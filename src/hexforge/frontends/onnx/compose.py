@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hexforge.frontends.onnx.build import Builder
+from hexforge.frontends.onnx.unit import Unit
 from hexforge.ir import DType, TensorType, Value
 
 
@@ -59,3 +60,17 @@ def concat(b: Builder, values: Sequence[Value], axis: int) -> Value:
 def ranged(b: Builder, shape: Sequence[int], axis: int, dtype: DType = DType.INT32) -> Value:
     """A constant 0, 1, 2… along one axis of `shape`, whose other axes are 1."""
     return b.static(np.arange(shape[axis]).astype(dtype.numpy).reshape(shape))
+
+
+def less_zero_point(b: Builder, u: Unit, index: int, trailing: int = 0) -> Value:
+    """An 8-bit operand of an integer op as int32 less its zero point, input index + 2.
+
+    Several zero points run along the axis that has `trailing` axes behind it.
+    """
+    value = cast(b, b.input(u, index), DType.INT32)
+    if not b.has(u, index + 2):
+        return value
+    zero = cast(b, b.input(u, index + 2), DType.INT32)
+    if trailing and len(zero.shape) == 1 and zero.type.size > 1:
+        zero = b.reshape(zero, (zero.type.size, *(1,) * trailing))
+    return binary(b, "Subtract", value, zero) if zero.data is None or zero.data.any() else value

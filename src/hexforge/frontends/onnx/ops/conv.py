@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.frontends.onnx.build import Builder, Refusal, translates
-from hexforge.frontends.onnx.compose import binary, cast
+from hexforge.frontends.onnx.compose import less_zero_point
 from hexforge.frontends.onnx.encodings import carried
 from hexforge.frontends.onnx.unit import Unit
 from hexforge.frontends.onnx.windows import explicit_pads, numbers, window
-from hexforge.ir import AxisScaleOffset, DType, Encoding, ScaleOffset, TensorType, Value
+from hexforge.ir import AxisScaleOffset, Encoding, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import offset_array
 
 
@@ -47,17 +47,9 @@ def _product(scale: float, weight: ScaleOffset | AxisScaleOffset) -> Encoding:
 @translates("ConvInteger")
 def conv_integer(b: Builder, u: Unit) -> None:
     """int32 Conv of 8-bit tensors less their zero points."""
-    values = []
-    for i in (0, 1):
-        value = cast(b, b.input(u, i), DType.INT32)
-        if b.has(u, i + 2):
-            zero = cast(b, b.input(u, i + 2), DType.INT32)
-            if i == 1 and zero.type.size > 1:  # one per output channel
-                zero = b.reshape(zero, (zero.type.size, *(1,) * (len(value.shape) - 1)))
-            if zero.data is None or zero.data.any():
-                value = binary(b, "Subtract", value, zero)
-        values.append(value)
-    _convolve(b, u, values[0], values[1], None)
+    filter_rank = len(b.input(u, 1).shape)
+    # a zero point of the filter for each output channel
+    _convolve(b, u, less_zero_point(b, u, 0), less_zero_point(b, u, 1, filter_rank - 1), None)
 
 
 def _squeezed(b: Builder, value: Value) -> Value:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.frontends.onnx.build import Builder, Refusal, translates
-from hexforge.frontends.onnx.compose import binary, cast
+from hexforge.frontends.onnx.compose import binary, less_zero_point
 from hexforge.frontends.onnx.unit import Unit
-from hexforge.ir import DType, Value
+from hexforge.ir import Value
 
 
 @translates("MatMul")
@@ -103,17 +103,8 @@ def fused_matmul(b: Builder, u: Unit) -> None:
 @translates("MatMulInteger")
 def matmul_integer(b: Builder, u: Unit) -> None:
     """int32 product of 8-bit tensors less their zero points."""
-    values = []
-    for i in (0, 1):
-        value = cast(b, b.input(u, i), DType.INT32)
-        if b.has(u, i + 2):
-            zero = cast(b, b.input(u, i + 2), DType.INT32)
-            if i == 0 and len(zero.shape) == 1 and zero.type.size > 1:  # one per row of A
-                zero = b.reshape(zero, (*zero.shape, 1))
-            if zero.data is None or zero.data.any():
-                value = binary(b, "Subtract", value, zero)
-        values.append(value)
-    multiply(b, u, *values)
+    # a zero point for each row of A, each column of B
+    multiply(b, u, less_zero_point(b, u, 0, 1), less_zero_point(b, u, 1))
 
 
 @translates("com.microsoft:Inverse")
