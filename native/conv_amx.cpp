@@ -63,11 +63,43 @@ void build_panel(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
   }
 }
 
+// Rows of whole vectors, the table applied in registers: reading back what was just stored in pieces would stall.
+template <int Vectors>
+inline void store_whole(const ConvArgs& a, const std::int32_t (*sums)[kBlock], std::uint8_t* row, std::int64_t count,
+                        std::int64_t channel) {
+  const Avx512::Requantize r0(a, channel), r1(a, channel + (Vectors > 1 ? kLane : 0)),
+      r2(a, channel + (Vectors > 2 ? 2 * kLane : 0)), r3(a, channel + (Vectors > 3 ? 3 * kLane : 0));
+  const __m512i none = _mm512_setzero_si512();
+  const __m512i t0 = a.table ? _mm512_loadu_si512(a.table) : none, t1 = a.table ? _mm512_loadu_si512(a.table + 64) : none,
+                t2 = a.table ? _mm512_loadu_si512(a.table + 128) : none,
+                t3 = a.table ? _mm512_loadu_si512(a.table + 192) : none;
+  constexpr __mmask64 kMask = Vectors == 4 ? ~0ull : (1ull << (Vectors * kLane % 64)) - 1;
+  for (std::int64_t i = 0; i < count; ++i, row += a.y_stride) {
+    __m512i q = _mm512_castsi128_si512(r0.bytes(_mm512_load_si512(sums[i])));
+    if constexpr (Vectors > 1) q = _mm512_inserti32x4(q, r1.bytes(_mm512_load_si512(sums[i] + kLane)), 1);
+    if constexpr (Vectors > 2) q = _mm512_inserti32x4(q, r2.bytes(_mm512_load_si512(sums[i] + 2 * kLane)), 2);
+    if constexpr (Vectors > 3) q = _mm512_inserti32x4(q, r3.bytes(_mm512_load_si512(sums[i] + 3 * kLane)), 3);
+    if (a.table) {
+      q = _mm512_mask_blend_epi8(_mm512_movepi8_mask(q), _mm512_permutex2var_epi8(t0, q, t1),
+                                 _mm512_permutex2var_epi8(t2, q, t3));
+    }
+    _mm512_mask_storeu_epi8(row, kMask, q);
+  }
+}
+
 inline void store_rows(const ConvArgs& a, const std::int32_t (*sums)[kBlock], std::int64_t pixel, std::int64_t count,
                        std::int64_t block, std::int64_t vectors, const std::int32_t* corrections) {
   const std::int64_t channel = block * kBlock;
   const std::int64_t lanes = std::min<std::int64_t>(kBlock, a.out_channels - channel);
   std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
+  if (!corrections && !a.residual && lanes == vectors * kLane) {
+    switch (vectors) {
+      case 1: return store_whole<1>(a, sums, row, count, channel);
+      case 2: return store_whole<2>(a, sums, row, count, channel);
+      case 3: return store_whole<3>(a, sums, row, count, channel);
+      default: return store_whole<4>(a, sums, row, count, channel);
+    }
+  }
   if (!corrections && lanes == vectors * kLane) {
     for (std::int64_t j = 0; j < vectors; ++j) {
       const Avx512::Requantize requantize(a, channel + j * kLane);

@@ -24,6 +24,15 @@ template <class T>
 void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, std::int64_t outer_y, std::int64_t inner_y,
                 std::int64_t rows, std::int64_t columns) {
   if (inner_x == 1 && inner_y == 1) {
+    const std::int64_t bytes = columns * static_cast<std::int64_t>(sizeof(T));
+    if (bytes % 16 == 0 && bytes <= 256) {  // a few channels of many pixels: too short for a call of memcpy each
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const char* from = reinterpret_cast<const char*>(x + r * outer_x);
+        char* to = reinterpret_cast<char*>(y + r * outer_y);
+        for (std::int64_t i = 0; i < bytes; i += 16) std::memcpy(to + i, from + i, 16);
+      }
+      return;
+    }
     for (std::int64_t r = 0; r < rows; ++r) copy_row(x + r * outer_x, 1, y + r * outer_y, 1, columns);
     return;
   }

@@ -73,11 +73,13 @@ struct Avx512 {
           multiplier(a.multiplier32 ? _mm512_loadu_ps(a.multiplier32 + channel) : _mm512_setzero_ps()),
           low(_mm512_set1_ps(static_cast<float>(a.low - a.zero_point))),
           high(_mm512_set1_ps(static_cast<float>(a.high - a.zero_point))) {}
-    void operator()(Acc acc, std::uint8_t* out) const {
+    __m128i bytes(Acc acc) const {
       __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(acc, bias)), multiplier);
       f = _mm512_min_ps(_mm512_max_ps(f, low), high);
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                       _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(f), zero)));
+      return _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvtps_epi32(f), zero));
+    }
+    void operator()(Acc acc, std::uint8_t* out) const {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bytes(acc));
     }
   };
 
