@@ -168,6 +168,11 @@ def test_lists_are_arrays_as_in_onnxruntime() -> None:
     assert session(mixed()).run(["y"], {"x": [[1, 2, 3], [4, 5, 6]]})[0].tolist() == [[-1, -2, -3], [-4, -5, -6]]
 
 
+def test_arrays_of_the_other_byte_order() -> None:
+    swapped = np.array([[1, 2, 3], [4, 5, 6]], np.dtype(np.float32).newbyteorder())
+    assert session(mixed()).run(["y"], {"x": swapped})[0].tolist() == [[-1, -2, -3], [-4, -5, -6]]
+
+
 def test_unknown_outputs() -> None:
     with raises(CallError, "unknown output 'Y'", "outputs are 'y', 'm'", "did you mean 'y'?"):
         session(mixed()).run(["Y"], feed())

@@ -88,6 +88,8 @@ def _fitted(given: Any, arg: NodeArg) -> tuple[Any, str | None]:
         what = "None" if given is None else f"a {type(given).__module__}.{type(given).__qualname__}"
         remedy = f"give a numpy array of {_expected(arg)}, e.g. np.asarray(x, np.{arg.dtype.name})"
         return value, f"input {arg.name!r} is {what.replace('builtins.', '')}; {remedy}"
+    if not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
     if value.dtype != arg.dtype:
         remedy = f"convert it, e.g. x.astype(np.{arg.dtype.name})"
         return value, f"input {arg.name!r} has data type {value.dtype.name}, expected {arg.dtype.name}; {remedy}"

@@ -29,7 +29,7 @@ class HtpBackend:
         self.options = options if options is not None else ProviderOptions()
         mode = self.options.htp_graph_finalization_optimization_mode
         self.graph_config = graph if graph is not None else GraphConfig(optimization=mode)
-        self.threads = self.graph_config.num_hvx_threads or threads or _processors()
+        self.threads = self.graph_config.num_hvx_threads or max(threads, 0) or _processors()
         # of several SoCs (a context for each of them) the first is the one that runs
         found = target(self.options.soc_model[0], self.options.htp_arch[0])
         self.target = replace(found, bfloat16_math=self.options.htp_bf16_enable)
