@@ -1,6 +1,10 @@
 // Steps that move bytes: "copy" (any strided box), "fill".
 #include <algorithm>
 #include <cstring>
+#include <utility>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #include "parallel.h"
 #include "program.h"
@@ -19,6 +23,35 @@ void copy_row(const T* x, std::int64_t step_x, T* y, std::int64_t step_y, std::i
   }
 }
 
+#if defined(__SSE2__)
+// y[r][c] = x[c][r] for 16 x 16 bytes: four rounds of interleaving each row with the one eight below it.
+inline void transpose_square(const std::uint8_t* x, std::int64_t stride_x, std::uint8_t* y, std::int64_t stride_y) {
+  __m128i a[16], b[16];
+  for (int i = 0; i < 16; ++i) a[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i * stride_x));
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 8; ++i) {
+      b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
+      b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+    }
+    for (int i = 0; i < 16; ++i) a[i] = b[i];
+  }
+  for (int i = 0; i < 16; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i * stride_y), a[i]);
+}
+
+// Whole squares of a plane whose rows lie side by side in x and whose columns do in y; gives the rows and columns done.
+inline std::pair<std::int64_t, std::int64_t> transpose_bytes(const std::uint8_t* x, std::int64_t inner_x,
+                                                             std::uint8_t* y, std::int64_t outer_y, std::int64_t rows,
+                                                             std::int64_t columns) {
+  const std::int64_t whole_rows = rows / 16 * 16, whole_columns = columns / 16 * 16;
+  for (std::int64_t c = 0; c < whole_columns; c += 16) {
+    for (std::int64_t r = 0; r < whole_rows; r += 16) {
+      transpose_square(x + c * inner_x + r, inner_x, y + r * outer_y + c, outer_y);
+    }
+  }
+  return {whole_rows, whole_columns};
+}
+#endif
+
 // The two innermost axes, in squares that stay in the cache whichever of them is contiguous.
 template <class T>
 void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, std::int64_t outer_y, std::int64_t inner_y,
@@ -36,6 +69,24 @@ void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, st
     for (std::int64_t r = 0; r < rows; ++r) copy_row(x + r * outer_x, 1, y + r * outer_y, 1, columns);
     return;
   }
+  if (rows <= 4 && inner_x == 1 && outer_y == 1 && inner_y == rows) {  // planes of a picture to its pixels
+    for (std::int64_t c = 0; c < columns; ++c) {
+      for (std::int64_t r = 0; r < rows; ++r) y[c * rows + r] = x[r * outer_x + c];
+    }
+    return;
+  }
+#if defined(__SSE2__)
+  if constexpr (sizeof(T) == 1) {
+    if (outer_x == 1 && inner_y == 1 && rows >= 16 && columns >= 16) {
+      const auto [done_rows, done_columns] = transpose_bytes(x, inner_x, y, outer_y, rows, columns);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::int64_t from = r < done_rows ? done_columns : 0;
+        copy_row(x + r + from * inner_x, inner_x, y + r * outer_y + from, 1, columns - from);
+      }
+      return;
+    }
+  }
+#endif
   constexpr std::int64_t kSquare = 32;
   for (std::int64_t r0 = 0; r0 < rows; r0 += kSquare) {
     for (std::int64_t c0 = 0; c0 < columns; c0 += kSquare) {
