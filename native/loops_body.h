@@ -135,17 +135,6 @@ void softmax(const Q* x, std::int64_t n, const std::uint32_t* table, double scal
   for (std::int64_t i = 1; i < n; ++i) most = x[i] > most ? x[i] : most;
   std::uint64_t sum = 0;
   const double least = low - zero, greatest = high - zero;
-  constexpr std::int64_t kKept = 512;
-  if (n <= kKept) {  // the exponentials of a short row are looked up once
-    std::uint32_t kept[kKept];
-    for (std::int64_t i = 0; i < n; ++i) kept[i] = table[most - x[i]];
-    for (std::int64_t i = 0; i < n; ++i) sum += kept[i];
-    const double factor = scale / static_cast<double>(sum);
-    for (std::int64_t i = 0; i < n; ++i) {
-      y[i] = settle<double, Q>(static_cast<double>(kept[i]) * factor, least, greatest, zero);
-    }
-    return;
-  }
   for (std::int64_t i = 0; i < n; ++i) sum += table[most - x[i]];
   const double factor = scale / static_cast<double>(sum);
   for (std::int64_t i = 0; i < n; ++i) {

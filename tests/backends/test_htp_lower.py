@@ -486,6 +486,16 @@ def test_blockwise_weights(dtype: DType, seed: int, blocks: int, outputs: int) -
     net.check(1, native=False)
 
 
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.UINT16], ids=lambda d: d.value)
+def test_a_table_behind_a_kernel_that_takes_none_is_a_step_of_its_own(dtype: DType) -> None:
+    net = Net(3, dtype)
+    x, inner, y = net.input((4, 40)), net.middle((4, 20)), net.output((4, 20))
+    w = net.graph.static(net.rng.integers(-0x8000, 0x7F80, (40, 20)).astype(np.int16), ScaleOffset(1e-5, 0), "w")
+    net.graph.node("MatMul", [x, w], [inner])
+    net.graph.node("Sigmoid", [inner], [y])
+    net.check(1)
+
+
 EXTREME = [(1e-30, 1.0), (1.0, 1e-30), (3e38, 1e-38), (1e-38, 3e38)]
 
 
