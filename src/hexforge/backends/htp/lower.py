@@ -23,6 +23,9 @@ from hexforge.backends.htp.lowering import LOWERINGS, Lowering, Reference, Step
 from hexforge.backends.htp.tables import Chain, chains, table
 from hexforge.ir import DType, Graph, Node, Role
 
+_TAKE_TABLES = {"conv_u8", "depthwise_u8"}
+_TAKE_BOUNDS = {"conv_f32", "depthwise_f32"}
+
 
 def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowering:
     """The steps of a graph. Level 1 runs node by node, 2 fuses chains into tables, 3 puts tables into convolutions."""
@@ -117,20 +120,20 @@ def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
     follows = (
         fold
         and isinstance(last, Step)
-        and last.kind.startswith(("conv_", "depthwise_"))
+        and last.kind in _TAKE_TABLES | _TAKE_BOUNDS
         and last.outs == (lowering.name(source),)
         and source.role is Role.NATIVE
         and all(user in chain.nodes for user in source.users)
     )
     bounds = _bounds(chain) if follows else None
-    if follows and isinstance(last, Step) and bounds is not None and last.kind.endswith("_f32"):
+    if follows and isinstance(last, Step) and bounds is not None and last.kind in _TAKE_BOUNDS:
         clamped = {**last.attributes, "low": bounds[0], "high": bounds[1]}
         lowering.steps[-1] = replace(last, outs=(lowering.name(chain.output),), attributes=clamped)
         return
     entries = table(chain)
-    if follows and isinstance(last, Step) and last.kind.endswith("_u8") and "table" not in last.attributes:
-        if entries.dtype == np.uint8:
-            attributes = {**last.attributes, "table": entries}
-            lowering.steps[-1] = replace(last, outs=(lowering.name(chain.output),), attributes=attributes)
-            return
+    free = isinstance(last, Step) and last.kind in _TAKE_TABLES and "table" not in last.attributes
+    if follows and free and isinstance(last, Step) and entries.dtype == np.uint8:
+        attributes = {**last.attributes, "table": entries}
+        lowering.steps[-1] = replace(last, outs=(lowering.name(chain.output),), attributes=attributes)
+        return
     lower_elementwise.table(lowering, source, chain.output, entries)
