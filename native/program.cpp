@@ -41,6 +41,12 @@ double Attributes::real(const std::string& name) const {
   return found->second[0];
 }
 
+void Attributes::require_all_asked(const std::string& kind) const {
+  for (const auto& [name, constant] : constants) {
+    if (!asked_.contains(name)) throw std::invalid_argument(kind + " takes no constant " + name);
+  }
+}
+
 const void* Operands::locate(int index) const {
   const Tensor& tensor = program_.at(index);
   switch (tensor.place) {
@@ -80,6 +86,7 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
     }
   }
   Run run = found->second(attributes, in_tensors, out_tensors);
+  attributes.require_all_asked(kind);
   steps_.push_back({std::move(ins), std::move(outs), std::move(run)});
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -52,10 +53,16 @@ class Attributes {
   const std::vector<std::int64_t>& list(const std::string& name) const;
   double real(const std::string& name) const;
   double real(const std::string& name, double otherwise) const { return reals.contains(name) ? real(name) : otherwise; }
-  bool has(const std::string& name) const { return constants.contains(name); }
+  bool has(const std::string& name) const {
+    asked_.insert(name);
+    return constants.contains(name);
+  }
+  // Throws where the step was given an array that it did not ask for: a table left out would be a wrong result.
+  void require_all_asked(const std::string& kind) const;
   // The array, checked to hold at least `count` elements of T.
   template <class T>
   const T* constant(const std::string& name, std::int64_t count) const {
+    asked_.insert(name);
     const auto found = constants.find(name);
     if (found == constants.end()) throw std::invalid_argument("step lacks constant " + name);
     if (found->second.bytes < times({count, static_cast<std::int64_t>(sizeof(T))})) {
@@ -63,6 +70,9 @@ class Attributes {
     }
     return static_cast<const T*>(found->second.data);
   }
+
+ private:
+  mutable std::set<std::string> asked_;
 };
 
 class Program;

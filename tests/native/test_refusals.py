@@ -211,3 +211,11 @@ def test_inputs_and_outputs_have_their_sizes() -> None:
     for ins, outs in (([good[:3]], [good]), ([good], [good[:3]]), ([], [good]), ([good], [])):
         with pytest.raises(ValueError, match="run: "):
             program.run(ins, outs, 1)
+
+
+def test_a_constant_the_step_does_not_ask_for_is_refused() -> None:
+    program = _native.Program(0)
+    ends = program.input_tensor(4), program.output_tensor(4)
+    attributes = {"element_bytes": 1, "dims": (4,), "strides_x": (1,), "strides_y": (1,)}
+    with pytest.raises(ValueError, match="copy takes no constant table"):
+        program.step("copy", [ends[0]], [ends[1]], {**attributes, "table": np.zeros(256, np.uint8)})
