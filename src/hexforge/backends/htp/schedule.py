@@ -1,0 +1,333 @@
+"""Schedule: a QNN graph as the tasks the HTP runs in order, for a precision and a path to the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from hexforge.backends.htp.tile import CHANNELS, PRECISIONS, Precision, Task, padded, pixels, place, up, window_depth
+from hexforge.errors import CallError
+from hexforge.ir import Graph, Node, Role, Value
+
+RUNTIMES = ("qnn_dlc", "onnx", "tflite")
+"""Paths to the device. dlc and tflite graphs take and give images channel-last; onnx graphs transpose them."""
+
+CLAMPS = {"Relu", "ReluMinMax", "Relu1", "Relu6"}
+"""Applied where the matrix unit or another op writes its result."""
+LOOKUPS = {"Sigmoid", "Tanh", "Gelu", "HardSwish", "Elu", "ElementWiseNeuron", "ElementWiseExp", "ElementWisePower"}
+ARITHMETIC = {
+    f"ElementWise{name}": "divide" if name == "Divide" else "add"
+    for name in ("Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "SquaredDifference")
+} | {"Prelu": "prelu", "Batchnorm": "affine"}
+MOVES = {
+    "Concat": "concat",
+    "Gather": "gather",
+    "GatherElements": "gather",
+    "GatherNd": "gather",
+    "StridedSlice": "slice",
+    "Split": "slice",
+    "Pad": "slice",
+    "Tile": "slice",
+    "DepthToSpace": "depth_to_space",
+    "SpaceToDepth": "depth_to_space",
+    "BatchToSpace": "depth_to_space",
+    "SpaceToBatch": "depth_to_space",
+}
+NORMS = {"LayerNorm", "L2Norm", "RmsNorm", "InstanceNorm", "GroupNorm", "Lrn"}
+CONVERTS = {"Cast", "Convert", "Quantize", "Dequantize"}
+WINDOWED = {"Conv2d", "DepthWiseConv2d", "TransposeConv2d", "PoolMax2d", "PoolAvg2d"}
+LOCAL = WINDOWED | CLAMPS | LOOKUPS | set(ARITHMETIC) | {"Concat", "Tile", "DepthToSpace", "Resize", "Argmax", "Cast"}
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+SMALL = 4096
+"""Elements below which a reshape, or a constant, costs nothing of its own."""
+
+
+def schedule(graph: Graph, precision: Precision | None, runtime: str, vtcm_bytes: int) -> list[Task]:
+    """The tasks of a graph in the order they run; without a precision each node has that of its types."""
+    if runtime not in RUNTIMES:
+        raise CallError(f"runtime {runtime!r} is not known; it is one of {', '.join(RUNTIMES)}")
+    tasks = _Scheduler(graph, precision, runtime).tasks
+    place(tasks, vtcm_bytes)
+    return tasks
+
+
+def precision_of(node: Node) -> Precision:
+    """The precision a node's types say: that of its widest fixed-point result, float where there is none."""
+    bits = max((v.dtype.bits for v in node.outputs if v.encoding is not None), default=0)
+    if bits == 0:
+        return PRECISIONS["float"]
+    if bits <= 8:
+        return PRECISIONS["w8a8"]
+    weights = [v.dtype.bits for v in node.inputs if v is not None and v.is_static and len(v.shape) > 1]
+    return PRECISIONS["w4a16" if weights and min(weights) <= 4 else "w8a16"]
+
+
+class _Scheduler:
+    def __init__(self, graph: Graph, precision: Precision | None, runtime: str) -> None:
+        self.tasks: list[Task] = []
+        self._asked, self._runtime = precision, runtime
+        self._made: dict[Node, int] = {}
+        """Which task a node is in."""
+        self._skipped: set[Node] = set()
+        self._channel_last: set[Node] = set()
+        """Nodes of one input that run on the channel-last side of a transpose they were written before or after."""
+        self._border: set[Node] = set()
+        """Transposes at the graph's border."""
+        nodes = graph.nodes
+        for node in nodes:
+            if not any(_dynamic(node)):
+                self._skipped.add(node)
+            elif node.op.name == "Transpose":
+                self._border_transpose(node)
+            elif node.op.name == "Reshape" and _renames(node):
+                self._skipped.add(node)
+        for node in nodes:
+            if node not in self._skipped:
+                self._add(node)
+        for task in self.tasks:
+            _whole_gelu(task)
+
+    def _border_transpose(self, node: Node) -> None:
+        perm, source = tuple(node.params["perm"]), _data(node)
+        if perm == TO_LAST:
+            chain = _chain(source, lambda v: v.producer, lambda v: v.role is Role.APP_WRITE)
+        elif perm == TO_FIRST:
+            chain = _chain(node.outputs[0], _only_user, lambda v: v.role is Role.APP_READ)
+        else:
+            return
+        if chain is None:
+            return
+        self._border.add(node)
+        # 8-bit onnx graphs compute what precedes the first layer channel-last, as dlc and tflite graphs do
+        eight_bit = self._precision(node).activation_bytes == 1 and perm == TO_LAST and bool(chain)
+        if self._runtime != "onnx" or eight_bit:
+            self._skipped.add(node)
+            self._channel_last.update(chain)
+
+    def _precision(self, node: Node) -> Precision:
+        return self._asked or precision_of(node)
+
+    def _task_of(self, value: Value) -> int:
+        """The task that makes a value, through what only renames it; -1 for the graph's input."""
+        while value.producer is not None and value.producer in self._skipped:
+            value = _data(value.producer) if any(_dynamic(value.producer)) else Value("", value.type)
+        return -1 if value.producer is None else self._made[value.producer]
+
+    def _add(self, node: Node) -> None:
+        p, op, out = self._precision(node), node.op.name, self._shape(node, node.outputs[0])
+        task = Task(node.name, op, p, [node.name], [op], local=op in LOCAL and len(out) == 4)
+        self._work(task, node, out)
+        written = any(v.role is Role.APP_READ or self._leaves(v) for v in node.outputs)
+        if written and len(out) == 4:
+            task.add("pack", padded(out) * p.activation_bytes / 1e6)
+        if op in CLAMPS or op in LOOKUPS or op in ARITHMETIC:
+            constant = max((math.prod(v.shape) for v in node.inputs if v is not None and v.is_static), default=0)
+            task.weight_bytes = constant * p.activation_bytes if constant > SMALL else 0
+        reads = [(self._task_of(v), v.type.size * p.activation_bytes) for v in _dynamic(node)]
+        size = node.outputs[0].type.size
+        last = len(self.tasks) - 1
+        joins = (op in CLAMPS or op in LOOKUPS or op in ARITHMETIC) and any(
+            index == last >= 0 and v.type.size == size for (index, _), v in zip(reads, _dynamic(node), strict=True)
+        )
+        if joins:
+            into = self.tasks[last]
+            for kind, amount in task.hvx.items():
+                into.add("chain" if kind == "affine" else kind, amount)
+            into.ops.append(node.name)
+            into.kinds.append(op)
+            into.weight_bytes += task.weight_bytes
+            into.reads += [read for read in reads if read[0] != last]
+            into.out_bytes = size * p.activation_bytes
+            self._made[node] = last
+            return
+        task.reads, task.out_bytes = reads, size * p.activation_bytes
+        self._made[node] = len(self.tasks)
+        self.tasks.append(task)
+
+    def _shape(self, node: Node, value: Value) -> tuple[int, ...]:
+        shape = value.shape
+        return (shape[0], shape[2], shape[3], shape[1]) if node in self._channel_last and len(shape) == 4 else shape
+
+    def _leaves(self, value: Value) -> bool:
+        """True where a value leaves the graph through a transpose that was dropped."""
+        return any(u in self._skipped and u.outputs[0].role is Role.APP_READ for u in value.users)
+
+    def _work(self, task: Task, node: Node, out: tuple[int, ...]) -> None:
+        op, p = node.op.name, task.precision
+        source = self._shape(node, _data(node))
+        size = p.activation_bytes / 1e6
+        written, read = padded(out) * size, padded(source) * size
+        if op in ("Conv2d", "DepthWiseConv2d", "TransposeConv2d"):
+            _convolution(task, node, source, out)
+            return
+        if op in ("FullyConnected", "MatMul"):
+            _product(task, node, source, out)
+            return
+        if op in CLAMPS:
+            return
+        if op in ("Transpose", "Reshape", *MOVES):
+            task.add("move_op", 1)
+        else:
+            task.add("vector_op", 1)
+        if op in LOOKUPS:
+            task.add("lookup", written)
+        elif op in ARITHMETIC:
+            task.add(self._arithmetic(node), written)
+        elif op in MOVES:
+            task.add(MOVES[op], read if op in ("DepthToSpace", "SpaceToDepth") else written)
+        elif op == "Transpose" and node in self._border:
+            task.add("border_transpose", math.prod(out) / 1e6)
+        elif op == "Transpose":
+            whole = node.params["perm"][-1] == len(out) - 1 and out[-1] % CHANNELS == 0
+            task.add("blocks" if whole else "transpose", (written + read) / 2)
+        elif op == "Reshape":
+            whole = out[-1:] != () and source[-1:] != () and out[-1] % CHANNELS == 0 == source[-1] % CHANNELS
+            task.add("blocks" if whole else "reshape", (written + read) / 2)
+        elif op in ("Softmax", "LogSoftmax"):
+            task.add("softmax", written)
+        elif op in NORMS:
+            task.add("norm", written)
+        elif op.startswith("Pool"):
+            window = node.params.get("filter_size", (1, 1))
+            if math.prod(window) > 16:
+                task.add("reduce", read)
+            else:
+                task.add("pool", written * max(window))
+        elif op.startswith("Reduce"):
+            task.add("reduce", read)
+        elif op.startswith("Resize"):
+            task.add("resize", written)
+        elif op in ("Argmax", "Argmin", "TopK"):
+            task.add("argmax", read)
+        elif op in CONVERTS:
+            task.add("cast", written)
+        else:
+            _other(task, node, written)
+
+    def _arithmetic(self, node: Node) -> str:
+        kind = ARITHMETIC[node.op.name]
+        alone = sum(1 for _ in _dynamic(node)) == 1
+        first = alone and len(node.outputs[0].shape) == 4 and self._task_of(_data(node)) == -1
+        if node in self._channel_last or first:
+            # tflite folds an 8-bit normalisation into the input's quantization
+            folded = self._runtime == "tflite" and self._precision(node).activation_bytes == 1
+            return "divide" if kind == "divide" and not folded else "border"
+        return "affine" if alone and kind == "add" else kind
+
+
+def _dynamic(node: Node) -> list[Value]:
+    return [v for v in node.inputs if v is not None and not v.is_static]
+
+
+def _data(node: Node) -> Value:
+    """The first input that is not constant."""
+    return _dynamic(node)[0]
+
+
+def _static(node: Node, index: int = 1) -> Value | None:
+    found = node.inputs[index] if index < len(node.inputs) else None
+    return found if found is not None and found.is_static else None
+
+
+def _only_user(value: Value) -> Node | None:
+    return next(iter(value.users)) if len(value.users) == 1 else None
+
+
+def _chain(value: Value, step: Callable[[Value], Node | None], done: Callable[[Value], bool]) -> list[Node] | None:
+    """Element-wise nodes of one input from a value to the graph's border, None where others come first."""
+    found: list[Node] = []
+    while not done(value):
+        node = step(value)
+        if node is None or node.op.name not in ARITHMETIC.keys() | CLAMPS or len(_dynamic(node)) != 1:
+            return None
+        found.append(node)
+        value = _data(node) if node.outputs[0] is value else node.outputs[0]
+    return found
+
+
+def _renames(node: Node) -> bool:
+    """True for a reshape that only adds or drops axes of 1, or is too small to matter."""
+    before, after = _data(node).shape, node.outputs[0].shape
+    return [d for d in before if d != 1] == [d for d in after if d != 1] or math.prod(after) <= SMALL
+
+
+def _convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
+    p = task.precision
+    weight = node.inputs[1]
+    kernel = weight.shape if weight is not None else (1, 1, source[-1], out[-1])
+    height, width = kernel[0], kernel[1]
+    group = node.params.get("group", 1)
+    stride = max(node.params.get("stride", (1, 1)))
+    dilation = max(node.params.get("dilation", (1, 1)))
+    task.weight_bytes = p.weight_bytes(math.prod(kernel))
+    rows, wide = pixels(out, p), up(out[-1], CHANNELS)
+    size = p.activation_bytes / 1e6
+    if node.op.name == "TransposeConv2d":
+        kind, macs = "conv", pixels(source, p) * up(source[-1], CHANNELS) * up(out[-1] * height * width, CHANNELS)
+        task.add("depth_to_space", padded(out) * size)
+    elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
+        kind, macs = "depthwise", rows * height * width * CHANNELS * wide  # a diagonal block for each 32 channels
+    elif group > 1:
+        kind, macs = "grouped", rows * height * width * up(source[-1] // group, CHANNELS) * wide
+    else:
+        pointwise = height * width == 1 and source[-1] >= CHANNELS
+        kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
+        if source[-1] <= 4:
+            task.add("pack", padded(source) * size)
+    task.hmx[kind] = macs / 1e9
+    task.hmx["readout"] = rows * wide / 1e6
+    if dilation > 1 and kind == "conv":
+        task.hmx["dilation"] = macs / 1e9
+    if stride > 1 and (height > 1 or kind == "depthwise") and node.op.name != "TransposeConv2d":
+        task.add("stride", padded(source) * size)
+    task.halo = (height - 1) * dilation / max(1, out[-3]) if node.op.name != "TransposeConv2d" else 0.0
+
+
+def _product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
+    p = task.precision
+    constant = _static(node)
+    if constant is not None:
+        task.weight_bytes = p.weight_bytes(constant.type.size)
+    if node.op.name == "FullyConnected":
+        weight = constant.shape if constant is not None else (out[-1], source[-1])
+        wide, deep = weight[0], weight[1]
+        rows, batch, line = math.prod(out) // wide, 1, max(source[:-1], default=1)
+        kind = "fully_connected"
+    else:
+        deep = source[-2] if node.params.get("transpose_in0") else source[-1]
+        rows, wide = (out[-2] if len(out) > 1 else 1), out[-1]
+        batch, line = math.prod(out) // (rows * wide), rows
+        kind = "matmul"
+        if constant is None:  # the second operand is brought into the weights' layout
+            moved = batch * up(deep, CHANNELS) * up(wide, CHANNELS)
+            task.add("operand", moved * p.activation_bytes / 1e6)
+    lines = batch * up(rows, p.rows * p.columns)
+    macs = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
+    task.hmx[kind] = macs
+    task.hmx["readout"] = lines * up(wide, CHANNELS) / 1e6
+    if line % 8 and rows > 1:
+        task.hmx["odd_rows"] = macs  # rows that do not fold into tiles of eight
+    task.add("matrix_op", 1)
+
+
+def _other(task: Task, node: Node, written: float) -> None:
+    """An op without a rule of its own: by the kind of work it says it is."""
+    p, work = task.precision, node.op.work(node.call)
+    if work.macs:
+        task.hmx["fully_connected"] = work.macs / 1e9
+        task.weight_bytes = p.weight_bytes(sum(v.type.size for v in node.inputs if v is not None and v.is_static))
+    task.add("add", work.lanes * p.activation_bytes / 1e6)
+    task.add("lookup", work.lookups * p.activation_bytes / 1e6)
+    if not (work.macs or work.lanes or work.lookups):
+        task.add("gather", written)
+
+
+def _whole_gelu(task: Task) -> None:
+    """Gelu written out with Tanh and a cube is recognised and runs as one look-up."""
+    cubes = task.kinds.count("ElementWisePower")
+    if "Tanh" not in task.kinds or not cubes:
+        return
+    amount = task.hvx["lookup"] / (cubes + task.kinds.count("Tanh"))
+    for kind in ("chain", "affine", "add"):
+        task.hvx.pop(kind, None)
+    task.hvx["lookup"], task.hvx["vector_op"] = amount, 1.0

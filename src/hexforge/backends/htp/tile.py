@@ -1,0 +1,160 @@
+"""Tiles: how tensors are padded and cut on the HTP, what a task asks of it, and what does not fit into VTCM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hexforge.errors import CallError
+
+CHANNELS = 32
+"""Channels of a tile: the matrix unit's depth and width, for every data type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Bytes per element, and the rows and columns of pixels in a tile, which fill 2 KiB."""
+
+    name: str
+    activation_bytes: int
+    weight_bits: int
+    rows: int
+    columns: int
+    rate: str
+    """The matrix rate it runs at."""
+
+    def weight_bytes(self, elements: int) -> int:
+        """Bytes of that many weights."""
+        return (elements * self.weight_bits + 7) // 8
+
+
+PRECISIONS: Mapping[str, Precision] = {
+    p.name: p
+    for p in (
+        Precision("float", 2, 16, 8, 4, "float"),
+        Precision("w8a8", 1, 8, 8, 8, "w8a8"),
+        Precision("w8a16", 2, 8, 8, 4, "w8a16"),
+        Precision("w4a16", 2, 4, 8, 4, "w8a16"),
+    )
+}
+
+
+def precision(name: str) -> Precision:
+    """The precision of that name; CallError for another."""
+    if name not in PRECISIONS:
+        raise CallError(f"precision {name!r} is not known; it is one of {', '.join(PRECISIONS)}")
+    return PRECISIONS[name]
+
+
+def up(size: int, step: int) -> int:
+    """`size` rounded up to a multiple of `step`."""
+    return -(-size // step) * step
+
+
+def image(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """A shape as batch, height, width, depth: the last axis is the depth, missing ones are 1."""
+    full = (1, 1, 1, *shape)
+    return math.prod(full[:-3]), full[-3], full[-2], full[-1]
+
+
+def padded(shape: Sequence[int]) -> int:
+    """Elements of a tensor as the vector units see it: depth to 32 and, where there is an image, 8 x 4 pixels."""
+    n, h, w, c = image(shape)
+    if len(shape) >= 4 and h * w > 1:
+        h, w = up(h, 8), up(w, 4)
+    return n * h * w * up(c, CHANNELS)
+
+
+def pixels(shape: Sequence[int], p: Precision) -> int:
+    """Rows of the matrix a tensor's pixels are, padded to whole tiles; a line of pixels is folded into tiles."""
+    n, h, w, _ = image(shape)
+    return n * up(w, p.rows * p.columns) if h == 1 else n * up(h, p.rows) * up(w, p.columns)
+
+
+def window_depth(height: int, width: int, channels: int) -> int:
+    """Multiply-accumulates per output element of a window; a shallow input packs its columns into the depth."""
+    if channels >= CHANNELS:
+        return height * width * up(channels, CHANNELS)
+    return height * min(up(width * up(channels, 4), CHANNELS), width * CHANNELS)
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """Ops that run as one, and what they ask of each unit."""
+
+    name: str
+    op: str
+    precision: Precision
+    ops: list[str] = field(default_factory=list)
+    """Names of the QNN nodes in it."""
+    kinds: list[str] = field(default_factory=list)
+    """Their ops."""
+    hmx: dict[str, float] = field(default_factory=dict)
+    """Work of the matrix unit by kind: 1e9 multiply-accumulates, padding included."""
+    hvx: dict[str, float] = field(default_factory=dict)
+    """Work of the vector units by kind: 1e6 padded bytes, or a count."""
+    weight_bytes: int = 0
+    spill_bytes: int = 0
+    """Activations that pass through DRAM, and weights read again."""
+    reads: list[tuple[int, int]] = field(default_factory=list)
+    """Bytes read of each task's result (-1: the graph's input)."""
+    out_bytes: int = 0
+    local: bool = False
+    """True where an output tile needs only a neighbourhood of the input: such tasks are tiled together."""
+    halo: float = 0.0
+    """Rows of that neighbourhood beyond the tile, as a part of the height."""
+
+    def add(self, kind: str, amount: float) -> None:
+        """More vector work."""
+        self.hvx[kind] = self.hvx.get(kind, 0.0) + amount
+
+
+def place(tasks: Sequence[Task], vtcm_bytes: int) -> None:
+    """Set the spill of each task: what neither stays in VTCM nor is consumed tile by tile where it is made."""
+    group = _tiled_together(tasks, vtcm_bytes)
+    half = vtcm_bytes // 2
+    for task in tasks:
+        task.spill_bytes = 0
+    for source, size, readers in _tensors(tasks):
+        if source < 0:
+            tasks[readers[0]].spill_bytes += size  # an input comes from DRAM once
+            continue
+        outside = sorted({group[r]: r for r in reversed(readers) if group[r] != group[source]}.values())
+        if size <= half or not outside:
+            continue
+        moved = size - half // 2  # a part of it stays
+        tasks[source].spill_bytes += moved
+        for reader in outside:
+            tasks[reader].spill_bytes += moved
+    for task in tasks:
+        read = max((size for _, size in task.reads), default=0)
+        if task.hmx and task.weight_bytes > half < read:
+            # neither operand stays: the one that is cheaper to read again for each part of the other
+            again_weights = (-(-read // half) - 1) * task.weight_bytes
+            task.spill_bytes += min(again_weights, (-(-task.weight_bytes // half) - 1) * read)
+
+
+def _tiled_together(tasks: Sequence[Task], vtcm_bytes: int) -> list[int]:
+    """For each task the number of its group: runs of local tasks whose weights and halo are small enough."""
+    found: list[int] = []
+    group, weights, halo = 0, 0, 0.0
+    for task in tasks:
+        if not task.local:
+            found.append(group + 1)
+            group, weights, halo = group + 2, 0, 0.0
+            continue
+        if weights + task.weight_bytes > vtcm_bytes // 4 or halo + task.halo > 0.25:
+            group, weights, halo = group + 1, 0, 0.0
+        weights, halo = weights + task.weight_bytes, halo + task.halo
+        found.append(group)
+    return found
+
+
+def _tensors(tasks: Sequence[Task]) -> Iterable[tuple[int, int, list[int]]]:
+    """Source, bytes and readers of each tensor between tasks."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for index, task in enumerate(tasks):
+        for source, size in dict.fromkeys(task.reads):
+            found.setdefault((source, size), []).append(index)
+    return [(source, size, readers) for (source, size), readers in found.items()]
