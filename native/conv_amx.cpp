@@ -31,15 +31,18 @@ void configure() {
 }
 
 // Copies a run to a row of whole 64-byte chunks, zero behind its end, so that what the weights hold there is nothing.
-inline void copy_run(const char* from, std::int64_t bytes, char* to, std::int64_t chunk_stride) {
-  for (; bytes >= 64; bytes -= 64, from += 64, to += chunk_stride) {
-    _mm512_store_si512(to, _mm512_loadu_si512(from));
-  }
-  if (bytes > 0) _mm512_store_si512(to, _mm512_maskz_loadu_epi8((1ull << bytes) - 1, from));
+inline void copy_run(const char* from, std::int64_t bytes, char* to, std::int64_t chunk_stride, __m512i& sum) {
+  const auto copy = [&](__m512i x) {
+    _mm512_store_si512(to, x);
+    sum = _mm512_add_epi64(sum, _mm512_sad_epu8(x, _mm512_setzero_si512()));
+  };
+  for (; bytes >= 64; bytes -= 64, from += 64, to += chunk_stride) copy(_mm512_loadu_si512(from));
+  if (bytes > 0) copy(_mm512_maskz_loadu_epi8((1ull << bytes) - 1, from));
 }
 
-// Panel of [groups of 16 pixels][taps][chunks][16 pixels][64 bytes].
-void build_panel(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t chunks, const Scratch& scratch) {
+// Panel of [groups of 16 pixels][taps][chunks][16 pixels][64 bytes], and the sum of each pixel's values.
+void build_panel(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t chunks, const Scratch& scratch,
+                 std::int32_t* sums) {
   Locator<8> locator(a, begin, scratch.copies);
   const std::int64_t group_bytes = a.taps * chunks * kRows * 64;
   for (std::int64_t pixel = begin; pixel < end; pixel += kRows) {
@@ -55,8 +58,13 @@ void build_panel(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
         locator.fill(scratch.rows, some);
       }
       for (int i = 0; i < some; ++i) {
+        __m512i sum = _mm512_setzero_si512();
         for (std::int64_t t = 0; t < a.taps; ++t) {
-          copy_run(scratch.rows[i * a.taps + t], a.run, group + t * chunks * kRows * 64 + (first + i) * 64, kRows * 64);
+          copy_run(scratch.rows[i * a.taps + t], a.run, group + t * chunks * kRows * 64 + (first + i) * 64, kRows * 64,
+                   sum);
+        }
+        if (a.weight_offset) {
+          sums[pixel - begin + first + i] = static_cast<std::int32_t>(_mm512_reduce_add_epi64(sum));
         }
       }
     }
@@ -66,7 +74,7 @@ void build_panel(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
 // Rows of whole vectors, the table applied in registers: reading back what was just stored in pieces would stall.
 template <int Vectors>
 inline void store_whole(const ConvArgs& a, const std::int32_t (*sums)[kBlock], std::uint8_t* row, std::int64_t count,
-                        std::int64_t channel) {
+                        std::int64_t channel, const std::int32_t* corrections) {
   const Avx512::Requantize r0(a, channel), r1(a, channel + (Vectors > 1 ? kLane : 0)),
       r2(a, channel + (Vectors > 2 ? 2 * kLane : 0)), r3(a, channel + (Vectors > 3 ? 3 * kLane : 0));
   const __m512i none = _mm512_setzero_si512();
@@ -75,10 +83,14 @@ inline void store_whole(const ConvArgs& a, const std::int32_t (*sums)[kBlock], s
                 t3 = a.table ? _mm512_loadu_si512(a.table + 192) : none;
   constexpr __mmask64 kMask = Vectors == 4 ? ~0ull : (1ull << (Vectors * kLane % 64)) - 1;
   for (std::int64_t i = 0; i < count; ++i, row += a.y_stride) {
-    __m512i q = _mm512_castsi128_si512(r0.bytes(_mm512_load_si512(sums[i])));
-    if constexpr (Vectors > 1) q = _mm512_inserti32x4(q, r1.bytes(_mm512_load_si512(sums[i] + kLane)), 1);
-    if constexpr (Vectors > 2) q = _mm512_inserti32x4(q, r2.bytes(_mm512_load_si512(sums[i] + 2 * kLane)), 2);
-    if constexpr (Vectors > 3) q = _mm512_inserti32x4(q, r3.bytes(_mm512_load_si512(sums[i] + 3 * kLane)), 3);
+    const __m512i correction = _mm512_set1_epi32(corrections ? corrections[i] : 0);
+    const auto sum = [&](int vector) {
+      return _mm512_add_epi32(_mm512_load_si512(sums[i] + vector * kLane), correction);
+    };
+    __m512i q = _mm512_castsi128_si512(r0.bytes(sum(0)));
+    if constexpr (Vectors > 1) q = _mm512_inserti32x4(q, r1.bytes(sum(1)), 1);
+    if constexpr (Vectors > 2) q = _mm512_inserti32x4(q, r2.bytes(sum(2)), 2);
+    if constexpr (Vectors > 3) q = _mm512_inserti32x4(q, r3.bytes(sum(3)), 3);
     if (a.table) {
       q = _mm512_mask_blend_epi8(_mm512_movepi8_mask(q), _mm512_permutex2var_epi8(t0, q, t1),
                                  _mm512_permutex2var_epi8(t2, q, t3));
@@ -92,25 +104,19 @@ inline void store_rows(const ConvArgs& a, const std::int32_t (*sums)[kBlock], st
   const std::int64_t channel = block * kBlock;
   const std::int64_t lanes = std::min<std::int64_t>(kBlock, a.out_channels - channel);
   std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
-  if (!corrections && !a.residual && lanes == vectors * kLane) {
+  if (lanes == vectors * kLane) {
+    ConvArgs plain = a;
+    if (a.residual) plain.table = nullptr;  // the table comes after the residual
     switch (vectors) {
-      case 1: return store_whole<1>(a, sums, row, count, channel);
-      case 2: return store_whole<2>(a, sums, row, count, channel);
-      case 3: return store_whole<3>(a, sums, row, count, channel);
-      default: return store_whole<4>(a, sums, row, count, channel);
+      case 1: store_whole<1>(plain, sums, row, count, channel, corrections); break;
+      case 2: store_whole<2>(plain, sums, row, count, channel, corrections); break;
+      case 3: store_whole<3>(plain, sums, row, count, channel, corrections); break;
+      default: store_whole<4>(plain, sums, row, count, channel, corrections); break;
     }
-  }
-  if (!corrections && lanes == vectors * kLane) {
-    for (std::int64_t j = 0; j < vectors; ++j) {
-      const Avx512::Requantize requantize(a, channel + j * kLane);
-      for (std::int64_t i = 0; i < count; ++i) {
-        requantize(_mm512_load_si512(sums[i] + j * kLane), row + i * a.y_stride + j * kLane);
-      }
-    }
-    finish_rows<Avx512>(a, row, pixel, static_cast<int>(count), channel, lanes);
+    if (a.residual) finish_rows<Avx512>(a, row, pixel, static_cast<int>(count), channel, lanes);
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
-      Avx512::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0, row + i * a.y_stride,
+      Avx512::store_u8(sums[i], a, channel, corrections ? corrections[i] : 0, row + i * a.y_stride,
                        lanes);
       finish_rows<Avx512>(a, row + i * a.y_stride, pixel + i, 1, channel, lanes);
     }
@@ -128,19 +134,15 @@ void conv_u8_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
   const bool direct = a.pointwise && a.run % 64 == 0;
   const std::int64_t tile_bytes = kRows * 64, group_bytes = a.taps * chunks * tile_bytes;
   const std::int64_t whole = direct ? (end - begin) / (2 * kRows) * (2 * kRows) : 0;
-  if (whole < end - begin) build_panel(a, begin + whole, end, chunks, scratch);
-  std::int32_t* corrections = nullptr;
   alignas(64) std::int32_t row_sums[kPanelPixels];
+  if (whole < end - begin) build_panel(a, begin + whole, end, chunks, scratch, row_sums + whole);
   if (a.weight_offset) {
-    corrections = row_sums;
-    Locator<8> locator(a, begin, scratch.copies);
-    for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-      locator.fill(scratch.rows, 1);
-      std::int32_t sum = 0;
-      for (std::int64_t t = 0; t < a.taps; ++t) sum += Avx512::sum_u8(scratch.rows[t], a.run);
-      row_sums[pixel - begin] = sum;
+    for (std::int64_t i = 0; i < whole; ++i) {
+      row_sums[i] = Avx512::sum_u8(static_cast<const char*>(a.x) + (begin + i) * a.x_stride, a.run);
     }
+    for (std::int64_t i = 0; i < end - begin; ++i) row_sums[i] *= a.weight_offset;
   }
+  const std::int32_t* corrections = a.weight_offset ? row_sums : nullptr;
   configure();
   for (std::int64_t block = block_begin; block < block_end; ++block) {
     const char* weights = static_cast<const char*>(a.weights) + block * a.taps * a.steps * kBlock * 4;
