@@ -49,6 +49,8 @@ def test_tiles_pad_depth_to_32_and_pixels_to_2_kib() -> None:
     assert tile.padded((1, 7, 7, 3)) == 8 * 8 * 32
     assert tile.pixels((1, 7, 7, 3), W8A8) == 64
     assert tile.pixels((1, 7, 9, 3), FLOAT) == 8 * 12
+    assert tile.pixels((1, 17, 17, 64), W8A8) == 24 * 20
+    assert tile.pixels((1, 17, 17, 64), W8A8, folded=True) == 320
     assert tile.pixels((1, 1, 197, 768), W8A8) == 256
     assert tile.window_depth(3, 3, 64) == 9 * 64
     assert tile.window_depth(7, 7, 3) == 7 * 32
@@ -128,6 +130,19 @@ def test_a_division_costs_more_than_a_product() -> None:
         return ends(made, made.node(op, [a, b]).outputs[0])
 
     assert latency(net("ElementWiseDivide")) > latency(net("ElementWiseMultiply"))
+
+
+def test_a_learned_slope_costs_more_than_a_clamp() -> None:
+    def net(slope: bool) -> Graph:
+        made = graph(128, layers=1)
+        conv = made.nodes[0].outputs[0]
+        if slope:
+            made.rewrite(made.nodes[1], "Prelu", [conv, made.static(weights(64))])
+        return made
+
+    assert latency(net(True)) > latency(net(False))
+    slowest = max(simulate.simulate(net(True), COSTS, W8A8).rows, key=lambda row: row.us)
+    assert slowest.bound == "HVX"
 
 
 def test_parameters_are_positive_and_near_what_was_believed() -> None:

@@ -238,7 +238,7 @@ def _chain(value: Value, step: Callable[[Value], Node | None], done: Callable[[V
     found: list[Node] = []
     while not done(value):
         node = step(value)
-        if node is None or node.op.name not in ARITHMETIC.keys() | CLAMPS or len(_dynamic(node)) != 1:
+        if node is None or node.op.name not in ARITHMETIC.keys() | CLAMPS | CONVERTS or len(_dynamic(node)) != 1:
             return None
         found.append(node)
         value = _data(node) if node.outputs[0] is value else node.outputs[0]
@@ -260,7 +260,8 @@ def _convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[in
     stride = max(node.params.get("stride", (1, 1)))
     dilation = max(node.params.get("dilation", (1, 1)))
     task.weight_bytes = p.weight_bytes(math.prod(kernel))
-    rows, wide = pixels(out, p), up(out[-1], CHANNELS)
+    pointwise = height * width == group == 1 and source[-1] >= CHANNELS and node.op.name == "Conv2d"
+    rows, wide = pixels(out, p, folded=pointwise), up(out[-1], CHANNELS)
     size = p.activation_bytes / 1e6
     if node.op.name == "TransposeConv2d":
         kind, macs = "conv", pixels(source, p) * up(source[-1], CHANNELS) * up(out[-1] * height * width, CHANNELS)
@@ -270,7 +271,6 @@ def _convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[in
     elif group > 1:
         kind, macs = "grouped", rows * height * width * up(source[-1] // group, CHANNELS) * wide
     else:
-        pointwise = height * width == 1 and source[-1] >= CHANNELS
         kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
         if source[-1] <= 4:
             task.add("pack", padded(source) * size)

@@ -66,10 +66,11 @@ def padded(shape: Sequence[int]) -> int:
     return n * h * w * up(c, CHANNELS)
 
 
-def pixels(shape: Sequence[int], p: Precision) -> int:
-    """Rows of the matrix a tensor's pixels are, padded to whole tiles; a line of pixels is folded into tiles."""
+def pixels(shape: Sequence[int], p: Precision, folded: bool = False) -> int:
+    """Rows of the matrix a tensor is, padded: an image to 8 x 4 pixels, a line or what is `folded` to whole tiles."""
     n, h, w, _ = image(shape)
-    return n * up(w, p.rows * p.columns) if h == 1 else n * up(h, p.rows) * up(w, p.columns)
+    whole, plane = n * up(h * w, p.rows * p.columns), n * up(h, 8) * up(w, 4)
+    return whole if h == 1 else min(whole, plane) if folded else plane
 
 
 def window_depth(height: int, width: int, channels: int) -> int:
