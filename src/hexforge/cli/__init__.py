@@ -10,6 +10,7 @@ import typer
 
 from hexforge.cli.check import check
 from hexforge.cli.demo import demo
+from hexforge.cli.estimate import estimate
 from hexforge.cli.fix_shapes import fix_shapes
 from hexforge.cli.ops import ops
 from hexforge.cli.options import options
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="The Snapdragon NPU stack on any computer: where a model's nodes run, and the numbers they compute.",
 )
-for _command in (check, ops, show, run, fix_shapes, options, demo):
+for _command in (check, estimate, ops, show, run, fix_shapes, options, demo):
     app.command()(_command)
 
 
