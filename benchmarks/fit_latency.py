@@ -27,7 +27,7 @@ from hexforge.backends.htp.simulate import SYNC_US, tiles
 from hexforge.backends.htp.tile import PRECISIONS
 from hexforge.cli.estimate import graph_of
 
-DATA = Path(__file__).parents[2] / "shared" / "latency"
+DATA = Path(__file__).with_name("measured")
 TARGET = Path(cost.__file__).with_name("cost.json")
 BASE = ("SM8650", "SM8750", "SM8550", "SC8380XP")
 """Chips whose rows fit the reference parameters together."""
