@@ -71,6 +71,41 @@ void build_panel(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
   }
 }
 
+// Two tiles of inputs (the lower may be missing) times one or two vectors of output channels, summed over every chunk
+// of every tap, to rows of kBlock sums.
+inline void multiply(const char* upper, const char* lower, std::int64_t row, std::int64_t step, const char* weights,
+                     std::int64_t weight_row, std::int64_t taps, std::int64_t steps, std::int64_t chunks, bool pair,
+                     std::int32_t* upper_sums, std::int32_t* lower_sums) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  std::int64_t at = 0;
+  for (std::int64_t t = 0; t < taps; ++t) {
+    const char* w = weights + t * steps * weight_row;
+    for (std::int64_t c = 0; c < chunks; ++c, at += step, w += kChunkSteps * weight_row) {
+      _tile_loadd(4, upper + at, row);
+      _tile_loadd(6, w, weight_row);
+      _tile_dpbusd(0, 4, 6);
+      if (pair) {
+        _tile_loadd(7, w + kLane * 4, weight_row);
+        _tile_dpbusd(1, 4, 7);
+      }
+      if (lower) {
+        _tile_loadd(5, lower + at, row);
+        _tile_dpbusd(2, 5, 6);
+        if (pair) _tile_dpbusd(3, 5, 7);
+      }
+    }
+  }
+  _tile_stored(0, upper_sums, kBlock * 4);
+  if (pair) _tile_stored(1, upper_sums + kLane, kBlock * 4);
+  if (lower) {
+    _tile_stored(2, lower_sums, kBlock * 4);
+    if (pair) _tile_stored(3, lower_sums + kLane, kBlock * 4);
+  }
+}
+
 // Rows of whole vectors, the table applied in registers: reading back what was just stored in pieces would stall.
 template <int Vectors>
 inline void store_whole(const ConvArgs& a, const std::int32_t (*sums)[kBlock], std::uint8_t* row, std::int64_t count,
@@ -158,35 +193,8 @@ void conv_u8_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
       const bool two = count > kRows;
       alignas(64) std::int32_t sums[2 * kRows][kBlock];
       for (std::int64_t j = 0; j < vectors; j += 2) {
-        const bool pair = j + 1 < vectors;
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        std::int64_t at = 0;
-        for (std::int64_t t = 0; t < a.taps; ++t) {
-          const char* w = weights + t * a.steps * weight_row + j * kLane * 4;
-          for (std::int64_t c = 0; c < chunks; ++c, at += step, w += kChunkSteps * weight_row) {
-            _tile_loadd(4, upper + at, row);
-            _tile_loadd(6, w, weight_row);
-            _tile_dpbusd(0, 4, 6);
-            if (pair) {
-              _tile_loadd(7, w + kLane * 4, weight_row);
-              _tile_dpbusd(1, 4, 7);
-            }
-            if (two) {
-              _tile_loadd(5, lower + at, row);
-              _tile_dpbusd(2, 5, 6);
-              if (pair) _tile_dpbusd(3, 5, 7);
-            }
-          }
-        }
-        _tile_stored(0, sums[0] + j * kLane, kBlock * 4);
-        if (pair) _tile_stored(1, sums[0] + (j + 1) * kLane, kBlock * 4);
-        if (two) {
-          _tile_stored(2, sums[kRows] + j * kLane, kBlock * 4);
-          if (pair) _tile_stored(3, sums[kRows] + (j + 1) * kLane, kBlock * 4);
-        }
+        multiply(upper, two ? lower : nullptr, row, step, weights + j * kLane * 4, weight_row, a.taps, a.steps, chunks,
+                 j + 1 < vectors, sums[0] + j * kLane, sums[kRows] + j * kLane);
       }
       store_rows(a, sums, pixel, count, block, vectors, corrections ? corrections + (pixel - begin) : nullptr);
     }
@@ -271,33 +279,8 @@ void conv_s16_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::
       const char* low = scratch.panel + (pixel - begin) / kRows * 2 * plane_bytes;
       alignas(64) std::int32_t sums[2][kRows][kBlock];
       for (std::int64_t j = 0; j < vectors; j += 2) {
-        const bool pair = j + 1 < vectors;
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-        std::int64_t at = 0;
-        for (std::int64_t t = 0; t < a.taps; ++t) {
-          const char* w = weights + t * steps * weight_row + j * kLane * 4;
-          for (std::int64_t c = 0; c < chunks; ++c, at += tile_bytes, w += kChunkSteps * weight_row) {
-            _tile_loadd(4, low + at, 64);
-            _tile_loadd(5, low + plane_bytes + at, 64);
-            _tile_loadd(6, w, weight_row);
-            _tile_dpbusd(0, 4, 6);
-            _tile_dpbusd(2, 5, 6);
-            if (pair) {
-              _tile_loadd(7, w + kLane * 4, weight_row);
-              _tile_dpbusd(1, 4, 7);
-              _tile_dpbusd(3, 5, 7);
-            }
-          }
-        }
-        _tile_stored(0, sums[0][0] + j * kLane, kBlock * 4);
-        _tile_stored(2, sums[1][0] + j * kLane, kBlock * 4);
-        if (pair) {
-          _tile_stored(1, sums[0][0] + (j + 1) * kLane, kBlock * 4);
-          _tile_stored(3, sums[1][0] + (j + 1) * kLane, kBlock * 4);
-        }
+        multiply(low, low + plane_bytes, 64, tile_bytes, weights + j * kLane * 4, weight_row, a.taps, steps, chunks,
+                 j + 1 < vectors, sums[0][0] + j * kLane, sums[1][0] + j * kLane);
       }
       for (std::int64_t i = 0; i < count; ++i) {
         store_planes(a, sums[0][i], sums[1][i], bias, channel,

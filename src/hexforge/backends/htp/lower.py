@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -115,25 +116,29 @@ def _residual(lowering: Lowering, node: Node) -> None:
 
 
 def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
-    source = chain.source
-    last = lowering.steps[-1] if lowering.steps else None
-    follows = (
-        fold
-        and isinstance(last, Step)
-        and last.kind in _TAKE_TABLES | _TAKE_BOUNDS
-        and last.outs == (lowering.name(source),)
-        and source.role is Role.NATIVE
-        and all(user in chain.nodes for user in source.users)
-    )
-    bounds = _bounds(chain) if follows else None
-    if follows and isinstance(last, Step) and bounds is not None and last.kind in _TAKE_BOUNDS:
-        clamped = {**last.attributes, "low": bounds[0], "high": bounds[1]}
-        lowering.steps[-1] = replace(last, outs=(lowering.name(chain.output),), attributes=clamped)
+    conv = _convolution_before(lowering, chain) if fold else None
+    if conv is not None and conv.kind in _TAKE_BOUNDS and (bounds := _bounds(chain)) is not None:
+        _absorb(lowering, conv, chain, low=bounds[0], high=bounds[1])
         return
     entries = table(chain)
-    free = isinstance(last, Step) and last.kind in _TAKE_TABLES and "table" not in last.attributes
-    if follows and free and isinstance(last, Step) and entries.dtype == np.uint8:
-        attributes = {**last.attributes, "table": entries}
-        lowering.steps[-1] = replace(last, outs=(lowering.name(chain.output),), attributes=attributes)
+    free = conv is not None and conv.kind in _TAKE_TABLES and "table" not in conv.attributes
+    if conv is not None and free and entries.dtype == np.uint8:
+        _absorb(lowering, conv, chain, table=entries)
         return
-    lower_elementwise.table(lowering, source, chain.output, entries)
+    lower_elementwise.table(lowering, chain.source, chain.output, entries)
+
+
+def _convolution_before(lowering: Lowering, chain: Chain) -> Step | None:
+    """The step just written, if it is a convolution whose result only this chain reads."""
+    last = lowering.steps[-1] if lowering.steps else None
+    if not isinstance(last, Step) or last.kind not in _TAKE_TABLES | _TAKE_BOUNDS:
+        return None
+    source = chain.source
+    private = source.role is Role.NATIVE and all(user in chain.nodes for user in source.users)
+    return last if private and last.outs == (lowering.name(source),) else None
+
+
+def _absorb(lowering: Lowering, conv: Step, chain: Chain, **attributes: Any) -> None:
+    """Let the convolution just written do what the chain does as it stores."""
+    done = replace(conv, outs=(lowering.name(chain.output),), attributes={**conv.attributes, **attributes})
+    lowering.steps[-1] = done

@@ -6,7 +6,7 @@ from hexforge.backends.htp.lower import lower
 from hexforge.backends.htp.lowering import Lowering
 from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.storage import storage
-from hexforge.ir import Graph, Role, ScaleOffset, TensorType, Value
+from hexforge.ir import Graph, Node, Role, ScaleOffset, TensorType, Value
 from hexforge.passes import Pass, run
 
 
@@ -35,30 +35,33 @@ def align_concat(graph: Graph) -> int:
 def dequantize_last(graph: Graph) -> int:
     """Move data before it is dequantized: fewer bytes, and float32 results leave without passing through float16."""
     changes = 0
-    moved = True
-    while moved:
-        moved = False
-        for node in graph:
-            if node.op.name != "Dequantize" or node.inputs[0] is None or node.outputs[0].role is not Role.NATIVE:
-                continue
-            source, real = node.inputs[0], node.outputs[0]
-            user = next(iter(real.users), None)
-            if len(real.users) != 1 or user is None or user.op.name not in ("Reshape", "Transpose"):
-                continue
-            if not isinstance(source.encoding, ScaleOffset):
-                continue
-            final = user.outputs[0]
-            still = graph.value(graph.unique(f"{final.name}_fixed"), source.type.with_shape(final.shape))
-            graph.set_inputs(user, [source])
-            graph.set_outputs(user, [still])
-            graph.set_inputs(node, [still])
-            graph.set_outputs(node, [final])
-            graph.remove_value(real)
-            graph.sort()
-            changes += 1
-            moved = True
-            break
+    for node in graph:
+        if node.op.name == "Dequantize":
+            while _swapped(graph, node):
+                changes += 1
+    if changes:
+        graph.sort()
     return changes
+
+
+def _swapped(graph: Graph, node: Node) -> bool:
+    """Swap a Dequantize with the one node that reads it, if that only moves data."""
+    source, real = node.inputs[0], node.outputs[0]
+    if source is None or not isinstance(source.encoding, ScaleOffset) or real.role is not Role.NATIVE:
+        return False
+    if len(real.users) != 1:
+        return False
+    (user,) = real.users
+    if user.op.name not in ("Reshape", "Transpose"):
+        return False
+    final = user.outputs[0]
+    still = graph.value(graph.unique(f"{final.name}_fixed"), source.type.with_shape(final.shape))
+    graph.set_inputs(user, [source])
+    graph.set_outputs(user, [still])
+    graph.set_inputs(node, [still])
+    graph.set_outputs(node, [final])
+    graph.remove_value(real)
+    return True
 
 
 PASSES: tuple[Pass, ...] = (align_concat, dequantize_last)
