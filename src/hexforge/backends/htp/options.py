@@ -15,3 +15,15 @@ class GraphConfig:
     """Keep activations as steps of their own, whatever the optimization."""
     num_hvx_threads: int = 0
     """Threads that run the graph; 0 leaves it to the session."""
+    vtcm_mb: int = 0
+    """Vector memory the graph may use, in MB; 0: all of the chip's."""
+    vtcm_size: int = 0
+    """The same in bytes (v81 and newer), a multiple of 64 KB; 0: as vtcm_mb says."""
+    dlbc: bool = False
+    """Activations are compressed on their way to and from DRAM."""
+    dlbc_weights: bool = False
+    """Weights are compressed in DRAM; not together with weight sharing."""
+    weights_packing: bool = False
+    """8-bit weights whose values are in the 4-bit range lie in DRAM as 4 bits."""
+    slc_alloc_enable: bool = False
+    """Spilled activations are kept in the system level cache."""

@@ -1,0 +1,117 @@
+"""Power: voltage corners, the performance modes by QNN's names, and what a call to the HTP waits for under them.
+
+The modes are published (the QNN execution provider's DCVS_V3 settings); waits without a source are marked assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from hexforge.errors import CallError
+
+
+class Corner(IntEnum):
+    """DCVS_VOLTAGE_VCORNER_*, slowest first."""
+
+    DISABLE = 0
+    SVS2 = 1
+    SVS = 2
+    SVS_PLUS = 3
+    NOM = 4
+    NOM_PLUS = 5
+    TURBO = 6
+    MAX_VOLTAGE_CORNER = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A performance mode: core and bus run at its corner (min, target and max are the same)."""
+
+    name: str
+    corner: Corner
+    sleep_latency_us: int
+    dcvs: bool
+    """Whether clocks may follow the load; with min = max there is nothing to follow, so it costs no time here."""
+    rpc_polling_us: int = 0
+    """How long the CPU polls for the result before it sleeps."""
+
+
+MODES: Mapping[str, Mode] = {
+    mode.name: mode
+    for mode in (
+        Mode("burst", Corner.MAX_VOLTAGE_CORNER, 40, dcvs=False, rpc_polling_us=9999),
+        Mode("sustained_high_performance", Corner.MAX_VOLTAGE_CORNER, 40, dcvs=False),
+        Mode("high_performance", Corner.TURBO, 100, dcvs=False),
+        Mode("balanced", Corner.NOM_PLUS, 1000, dcvs=True),
+        Mode("low_balanced", Corner.NOM, 1000, dcvs=True),
+        Mode("high_power_saver", Corner.SVS_PLUS, 1000, dcvs=True),
+        Mode("power_saver", Corner.SVS, 1000, dcvs=True),
+        Mode("low_power_saver", Corner.SVS2, 1000, dcvs=True),
+        Mode("extreme_power_saver", Corner.DISABLE, 1000, dcvs=True),
+        # nothing is voted: the governor decides. Assumed to settle at the nominal corner under load.
+        Mode("default", Corner.NOM, 1000, dcvs=True),
+    )
+}
+"""Fastest first; default is as low_balanced."""
+
+CPU_WAKE_US = 100.0
+"""Assumed: a CPU that does not poll sleeps, and wakes in this time unless a control latency is voted for."""
+VOTE_US = 35.0
+"""Assumed: one setPowerConfig around an inference."""
+MAX_POLLING_US = 9999
+VOTES = ("sustained", "every_inference")
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """How the device is driven while a graph runs."""
+
+    performance_mode: str = "burst"
+    hmx_corner: Corner | None = None
+    """An HMX vote of its own (v75 and newer); None: HMX scales with the mode."""
+    rpc_polling_us: int | None = None
+    """None: as the mode has it."""
+    rpc_control_latency_us: int = 0
+    """The longest wake-up of the CPU that is tolerated; 0: no vote."""
+    adaptive_polling_us: int = 0
+    """Inferences at least this long are polled for only around their end; 0: off. Needs polling."""
+    vote: str = "sustained"
+    """sustained: the mode is kept between inferences; every_inference: voted for before, released after each."""
+    interval_us: float = 0.0
+    """From the start of one inference to the next; 0: the next follows at once."""
+
+    def __post_init__(self) -> None:
+        if self.performance_mode not in MODES:
+            raise CallError(
+                f"htp_performance_mode {self.performance_mode!r} is not known; it is one of {', '.join(MODES)}"
+            )
+        if self.rpc_polling_us is not None and not 0 <= self.rpc_polling_us <= MAX_POLLING_US:
+            raise CallError(f"rpc_polling_us {self.rpc_polling_us} is not between 0 and {MAX_POLLING_US}")
+        if self.rpc_control_latency_us < 0 or self.adaptive_polling_us < 0 or self.interval_us < 0:
+            raise CallError("rpc_control_latency_us, adaptive_polling_us and interval_us are not below 0")
+        if self.adaptive_polling_us and not self.polling_us:
+            raise CallError("adaptive polling needs RPC polling: choose burst, or give rpc_polling_us")
+        if self.vote not in VOTES:
+            raise CallError(f"vote {self.vote!r} is not known; it is one of {', '.join(VOTES)}")
+
+    @property
+    def mode(self) -> Mode:
+        """Its performance mode."""
+        return MODES[self.performance_mode]
+
+    @property
+    def polling_us(self) -> int:
+        """How long the CPU polls."""
+        return self.mode.rpc_polling_us if self.rpc_polling_us is None else self.rpc_polling_us
+
+    def wait_us(self, accelerator_us: float, call_us: float) -> float:
+        """What a call waits for beyond the fitted call, which was measured in burst: wake-ups and votes."""
+        waited = 2 * VOTE_US if self.vote == "every_inference" else 0.0
+        polled = self.polling_us >= accelerator_us or 0 < self.adaptive_polling_us <= accelerator_us
+        if not polled or not self.polling_us:
+            waited += min(CPU_WAKE_US, self.rpc_control_latency_us or CPU_WAKE_US)
+        # the HTP sleeps while it is idle, at most as deep as the latency it may take to wake
+        idle = max(call_us, self.interval_us - accelerator_us - call_us)
+        return waited + max(0.0, min(self.mode.sleep_latency_us, idle) - MODES["burst"].sleep_latency_us)
