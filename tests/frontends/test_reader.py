@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.reference
 import onnx_ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
@@ -172,6 +173,31 @@ def test_expand_of_a_constant_and_split_of_a_constant_fold():
     first, second = model.ir.graph
     np.testing.assert_array_equal(first.inputs[1].const_value.numpy(), np.broadcast_to([1, 2, 3], (4, 3)))
     np.testing.assert_array_equal(second.inputs[1].const_value.numpy(), [4, 5, 6])
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul"])
+def test_scatter_nd_of_constants_folds_as_onnx_defines_it(reduction):
+    given = {
+        "data": np.arange(24, dtype=np.float32).reshape(4, 3, 2),
+        "indices": np.array([[[0, 1], [3, 2]], [[-1, 2], [1, 0]]]),
+        "updates": np.arange(100, 108, dtype=np.float32).reshape(2, 2, 2),
+    }
+    node = helper.make_node("ScatterND", list(given), ["c"], reduction=reduction)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 3, 2]) for n in "xy")
+    tensors = [numpy_helper.from_array(array, name) for name, array in given.items()]
+    graph = helper.make_graph([node, helper.make_node("Add", ["x", "c"], ["y"])], "g", [x], [y], tensors)
+    model = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert types(model) == ["Add"]
+    expected = onnx.reference.ReferenceEvaluator(node).run(None, given)[0]
+    np.testing.assert_array_equal(model.ir.graph.initializers["c"].const_value.numpy(), expected)
+
+
+def test_scatter_nd_out_of_range_is_left_to_be_refused():
+    model = read(
+        text("""agraph (float[2] x) => (float[2] y)
+        <float[2] d = {0, 0}, int64[1, 1] i = {5}, float[1] u = {1}> { c = ScatterND(d, i, u) y = Add(x, c) }""")
+    )
+    assert types(model) == ["ScatterND", "Add"]
 
 
 def test_folding_can_be_left_out():

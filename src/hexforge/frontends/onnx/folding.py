@@ -22,6 +22,8 @@ KEPT = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear",
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
+OWN = frozenset({"ConstantOfShape", "ScatterND"})
+"""Folded here: the base's evaluator writes them out, or element by element."""
 DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression"})
 
 for _library in ("onnxscript", "onnx_ir"):
@@ -52,7 +54,7 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             found = super().process_node(node, is_function)
         except RuntimeError:
             return None  # a malformed node; whoever translates or runs it says so
-        return found if found is not None else self._spread(node) or self._several(node, opset)
+        return found if found is not None else self._spread(node) or self._scatter(node) or self._several(node, opset)
 
     def replace_node(self, node: onnx_ir.Node, replacement: Any, root: Any) -> None:
         """As the base does, with the name kept where one node becomes one node."""
@@ -64,7 +66,7 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
         """Bodies stay as they are: one that is never run need not fit these shapes, and would become malformed."""
 
     def _wanted(self, node: onnx_ir.Node) -> bool:
-        if node.domain or node.op_type in KEPT | RANDOM or len(node.outputs) != 1:
+        if node.domain or node.op_type in KEPT | RANDOM | OWN or len(node.outputs) != 1:
             return False
         return self._is_cheap(node)
 
@@ -97,7 +99,7 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             return None  # an evaluator that answers in another type is not to be trusted
         if value.shape is not None and value.shape.is_static() and value.shape.numpy() != array.shape:
             return None
-        return onnx_ir.tensor(array, name=name)
+        return onnx_ir.Tensor(array, name=name)
 
     def _replaced(self, node: onnx_ir.Node, tensors: list[onnx_ir.TensorProtocol]) -> Any:
         values = []
@@ -130,6 +132,23 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             except ValueError:
                 return None
         return self._replaced(node, [spread(element, shape, node.outputs[0].name)])
+
+    def _scatter(self, node: onnx_ir.Node) -> Any:
+        """ScatterND of constants."""
+        if node.domain or node.op_type != "ScatterND" or not _constant_inputs(node) or not self._is_cheap(node):
+            return None
+        data, indices, updates = (v.const_value.numpy() for v in node.inputs if v is not None and v.const_value)
+        given = node.attributes.get("reduction")
+        reduction, result = "none" if given is None else given.as_string(), np.array(data)
+        where = tuple(np.moveaxis(indices, -1, 0))
+        try:
+            if reduction == "none":
+                result[where] = updates
+            else:
+                _REDUCTIONS[reduction].at(result, where, updates)
+        except (IndexError, ValueError, KeyError, TypeError):
+            return None  # a malformed node; whoever translates or runs it says so
+        return self._replaced(node, [onnx_ir.tensor(result, name=node.outputs[0].name)])
 
     def _several(self, node: onnx_ir.Node, opset: int) -> Any:
         """A node with several outputs (Split, TopK…), which the base leaves."""
@@ -168,6 +187,7 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
         return self._replaced(node, [onnx_ir.tensor(p, name=v.name) for v, p in zip(node.outputs, parts, strict=True)])
 
 
+_REDUCTIONS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 _BODIES = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
 
