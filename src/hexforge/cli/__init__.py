@@ -16,6 +16,7 @@ from hexforge.cli.ops import ops
 from hexforge.cli.options import options
 from hexforge.cli.run import run
 from hexforge.cli.show import show
+from hexforge.cli.socs import socs
 from hexforge.errors import HexforgeError
 
 app = typer.Typer(
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="The Snapdragon NPU stack on any computer: where a model's nodes run, and the numbers they compute.",
 )
-for _command in (check, estimate, ops, show, run, fix_shapes, options, demo):
+for _command in (check, estimate, ops, show, run, fix_shapes, options, socs, demo):
     app.command()(_command)
 
 

@@ -3,12 +3,49 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
+from hexforge.backends.htp.power import Corner
 from hexforge.errors import CallError
 
 DEFAULT_ARCH = 73
 """The architecture assumed where neither soc_model nor htp_arch is given."""
+
+
+class Provenance(StrEnum):
+    """Where a figure comes from; its first letter is its mark."""
+
+    PUBLISHED = "published"
+    """By the vendor or the press, as named beside it."""
+    MEASURED = "measured"
+    """Read or timed on a device."""
+    FITTED = "fitted"
+    """Follows from the costs fitted to measured latencies (cost.json)."""
+    ASSUMED = "assumed"
+    """No source says: the figure of a chip like it."""
+
+    @property
+    def mark(self) -> str:
+        """Its letter in tables."""
+        return self.value[0]
+
+
+FIGURES = ("htp_arch", "vtcm_mb", "hvx_threads", "hmx_kmacs", "core_mhz", "dram_gbps")
+"""The columns of the table below, each with a mark."""
+ABILITIES = ("hmx", "float16", "bfloat16", "weight_sharing", "dlbc", "slc")
+CLOCK_SHARE: Mapping[Corner, float] = {
+    Corner.DISABLE: 0.20,
+    Corner.SVS2: 0.30,
+    Corner.SVS: 0.42,
+    Corner.SVS_PLUS: 0.53,
+    Corner.NOM: 0.66,
+    Corner.NOM_PLUS: 0.77,
+    Corner.TURBO: 0.90,
+    Corner.MAX_VOLTAGE_CORNER: 1.00,
+}
+"""Assumed: the clock at a corner as a share of that at the highest. Only their order is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,46 +55,115 @@ class Soc:
     name: str
     soc_model: int
     htp_arch: int
-    vtcm_mb: int = 0
-    """Vector memory; 0 where no source says."""
+    vtcm_mb: int
+    """Vector memory."""
+    hvx_threads: int
+    """How many threads have vector registers."""
+    hmx_kmacs: int
+    """8-bit MACs the matrix unit does in a cycle, in 1024s."""
+    core_mhz: float
+    """The clock at the highest voltage corner."""
+    dram_gbps: float
+    """Peak of its memory in GB/s; what graphs get of it is fitted (cost.json)."""
+    marks: str
+    """The marks of FIGURES, in their order."""
     aliases: tuple[str, ...] = ()
     float16: bool | None = None
     """Whether float graphs run, where that is known of the chip; None: as its architecture."""
 
+    @property
+    def hmx(self) -> bool:
+        """Whether it has a matrix unit: from v68 on, which is where HTP begins."""
+        return self.htp_arch >= 68
 
-# published: the SoC table of ExecuTorch's Qualcomm backend (number, architecture, VTCM), or where there is no VTCM the
-# QNN SDK's "Supported Snapdragon devices". measured: soc_model and htp_version of the latency measurements; float16
-# where every layer of float models ran on the NPU (SA8295P), or where that is so for quantized models only.
+    @property
+    def weight_sharing(self) -> bool:
+        """Whether graphs of one context can share weights: "Hexagon v73 and onward"."""
+        return self.htp_arch >= 73
+
+    @property
+    def dlbc(self) -> bool:
+        """Whether it compresses what goes to DRAM. QNN reports it per device; no source names one without it."""
+        return self.hmx
+
+    @property
+    def slc(self) -> bool:
+        """Whether graphs may allocate in the system level cache: "specific SoCs", the example being soc_model 69."""
+        return self.htp_arch >= 79
+
+    def clock_mhz(self, corner: Corner) -> float:
+        """The clock of its units at a voltage corner."""
+        return self.core_mhz * CLOCK_SHARE[corner]
+
+    def provenance(self, figure: str) -> Provenance:
+        """Where one of its figures, by the name it has here, comes from."""
+        if figure in FIGURES:
+            mark = self.marks[FIGURES.index(figure)]
+            return next(p for p in Provenance if p.mark == mark)
+        if figure == "float16":
+            return Provenance.PUBLISHED if self.float16 is None else Provenance.MEASURED
+        if figure in ("clock_mhz", "dlbc") or (figure == "slc" and self.soc_model != 69):
+            return Provenance.ASSUMED
+        if figure in ABILITIES:
+            return Provenance.PUBLISHED
+        raise CallError(f"a chip has no figure {figure!r}; it has {', '.join((*FIGURES, 'clock_mhz', *ABILITIES))}")
+
+
+def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool | None = None) -> Soc:
+    """A row of the table: figures are values with their marks, in the order of FIGURES."""
+    cells = figures.split()
+    arch, vtcm, threads, macs, clock, dram = (float(cell[:-1]) for cell in cells)
+    marks = "".join(cell[-1] for cell in cells)
+    return Soc(name, soc_model, int(arch), int(vtcm), int(threads), int(macs), clock, dram, marks, aliases, float16)
+
+
+# arch       p: ExecuTorch's SoC table or the QNN SDK's "Supported Snapdragon devices", with soc_model. m: htp_version
+#            and soc_model of the measured latencies; the chip names of 103 and 113 are in no source.
+# VTCM       p: ExecuTorch's table; else 8, as its costs were fitted.
+# HVX        p: X Elite 4, X2 Elite 8 (Qualcomm's X2 architecture talk, by SemiAccurate 2025-11-27). m: SM8750 6
+#            (HVX_SUPPORT_128B in the log of llama.cpp pull request 26373). Else 4, what QNN writes into binaries that
+#            do not say; v81 and newer as the X2 Elite, but half of it where VTCM is half.
+# HMX        p: 45 TOPS of the X Elite at its clock; m: 8.0k ops a cycle on a v68 of 12 TOPS (cdsp_peak's notes).
+#            Else what puts the fitted clock nearest to those of its generation; v81 also has the X2's 80 TOPS.
+# core MHz   m: ops per second over ops per cycle, 11.5 T / 8.0 k on v68, 55.9 T / 40.0 k on the X Elite (cdsp_peak);
+#            10672609 cycles in 5053 us on SM8750 (llama.cpp issue 18139). f: 1e9 MACs / (hmx.w8a8 x the chip's
+#            hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 29.54 / 16384 = 2066. Else of the nearest chip with one.
+# DRAM GB/s  p: transfers per second x bus by product briefs: LPDDR5-6400 x 64 bit (888, 8 Gen 1), LPDDR5X-8400,
+#            -9600, -10600 x 64 (8 Gen 2, 8 Gen 3, 8 Elite and its Gen 5), LPDDR4X-4266 x 128 (8cx Gen 3), 8448 x 128
+#            (X Elite), 152 (X2 Elite), 6400 x 96 (IQ-9075: dragonwingdocs.qualcomm.com). Else as a chip like it,
+#            and never below the fitted rate: LPDDR5X-8400 of SM7750 is published, its 64 bits follow from that.
+# float16    measured: every layer of float models ran on the NPU (SA8295P), or of quantized models only (False).
 SOCS: tuple[Soc, ...] = (
-    Soc("SM8350", 30, 68, 4, ("Snapdragon 888",)),  # published
-    Soc("SM8450", 36, 69, 8, ("Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G")),  # published, measured
-    Soc("SC8280XP", 37, 68, 0, ("Snapdragon 8cx Gen 3", "SC8280")),  # published
-    Soc("SA8295P", 39, 68, 8, ("SA8295P ADP", "SA8295"), float16=True),  # published, measured
-    Soc("SM8475", 42, 69, 8, ("Snapdragon 8+ Gen 1",)),  # published
-    Soc("SM8550", 43, 73, 8, ("Snapdragon 8 Gen 2", "QCS8550")),  # published, measured
-    Soc("SXR1230P", 45, 73, 2),  # published
-    Soc("SSG2115P", 46, 73, 2),  # published
-    Soc("SA8775P", 52, 73, 8, ("SA8775P ADP", "SA8255", "SA8255P")),  # published, measured
-    Soc("SXR2230P", 53, 69, 8),  # published
-    Soc("SM8650", 57, 75, 8, ("Snapdragon 8 Gen 3", "Samsung Galaxy S24")),  # published, measured
-    Soc("SSG2125P", 58, 73, 2),  # published
-    Soc("SC8380XP", 60, 73, 8, ("Snapdragon X Elite", "Snapdragon X Plus")),  # published, measured
-    Soc("SA7255P", 67, 75, 0, ("SA7255P ADP",)),  # measured
-    Soc("SM8750", 69, 79, 8, ("Snapdragon 8 Elite", "Samsung Galaxy S25")),  # published, measured
-    Soc("SA8797", 72, 81, 16, ("SA8797P",)),  # published
-    Soc("SXR2330P", 75, 79, 8),  # published
-    Soc("QCS9075", 77, 73, 8, ("Dragonwing IQ-9075", "QCS9100")),  # published, measured
-    Soc("QCM6690", 78, 73, 0, ("Dragonwing Q-6690",), float16=False),  # measured
-    Soc("QCS8275", 82, 75, 0, ("Arduino VENTUNO Q",)),  # measured
-    Soc("SM7750", 86, 73, 0, ("Snapdragon 7 Gen 4",), float16=False),  # measured
-    Soc("SM8850", 87, 81, 8, ("Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26")),  # published, measured
-    Soc("SC8480XP", 88, 81, 0, ("Snapdragon X2 Elite",)),  # measured
-    Soc("QCS6490", 93, 68, 2, ("Dragonwing RB3 Gen 2", "QCM6490"), float16=False),  # published, measured
-    Soc("SAR2230P", 95, 81, 4),  # published
-    Soc("SW6100", 96, 81, 4),  # published
-    Soc("SM8845", 97, 81, 8),  # published
-    Soc("SOC103", 103, 85, 0, ("Snapdragon 8 Elite Extreme Gen 6",)),  # measured; its chip name is in no source
-    Soc("SOC113", 113, 85, 0, ("Snapdragon 8 Elite Gen 6",)),  # measured; its chip name is in no source
+    # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s", aliases
+    _chip("SM8350", 30, "68p  4p 4a  8a 1437a  51.2p", "Snapdragon 888"),
+    _chip("SM8450", 36, "69p  8p 4a 16a 1196f  51.2p", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
+    _chip("SC8280XP", 37, "68p  8a 4a  8a 1614a  68.3p", "Snapdragon 8cx Gen 3", "SC8280"),
+    _chip("SA8295P", 39, "68p  8p 4a  8a 1614f  68.3a", "SA8295P ADP", "SA8295", float16=True),
+    _chip("SM8475", 42, "69p  8p 4a 16a 1196a  51.2p", "Snapdragon 8+ Gen 1"),
+    _chip("SM8550", 43, "73p  8p 4a 16a 1510f  67.2p", "Snapdragon 8 Gen 2", "QCS8550"),
+    _chip("SXR1230P", 45, "73p  2p 4a  4a 1397a  25.6a"),
+    _chip("SSG2115P", 46, "73p  2p 4a  4a 1397a  25.6a"),
+    _chip("SA8775P", 52, "73p  8p 4a 16a 1473f  76.8a", "SA8775P ADP", "SA8255", "SA8255P"),
+    _chip("SXR2230P", 53, "69p  8p 4a 16a 1196a  51.2a"),
+    _chip("SM8650", 57, "75p  8p 4a 16a 2066f  76.8p", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
+    _chip("SSG2125P", 58, "73p  2p 4a  4a 1397a  25.6a"),
+    _chip("SC8380XP", 60, "73p  8p 4p 16p 1397m 135.2p", "Snapdragon X Elite", "Snapdragon X Plus"),
+    _chip("SA7255P", 67, "75m  8a 4a  4a 1612f  51.2a", "SA7255P ADP"),
+    _chip("SM8750", 69, "79p  8p 6m 16a 2112m  84.8p", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
+    _chip("SA8797", 72, "81p 16p 8a 24a 1790a 152.0a", "SA8797P"),
+    _chip("SXR2330P", 75, "79p  8p 6a 16a 2112a  76.8a"),
+    _chip("QCS9075", 77, "73p  8p 4a 16a 1490f  76.8p", "Dragonwing IQ-9075", "QCS9100"),
+    _chip("QCM6690", 78, "73m  8a 4a  1a 1101f  25.6a", "Dragonwing Q-6690", float16=False),
+    _chip("QCS8275", 82, "75m  8a 4a 16a 1398f  51.2a", "Arduino VENTUNO Q"),
+    _chip("SM7750", 86, "73m  8a 4a  8a 1485f  67.2a", "Snapdragon 7 Gen 4", float16=False),
+    _chip("SM8850", 87, "81p  8p 8a 24a 2181f  84.8p", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
+    _chip("SC8480XP", 88, "81m  8a 8p 24a 1790f 152.0p", "Snapdragon X2 Elite"),
+    _chip("QCS6490", 93, "68p  2p 4a  4m 1437m  25.6a", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
+    _chip("SAR2230P", 95, "81p  4p 4a 24a 1790a  51.2a"),
+    _chip("SW6100", 96, "81p  4p 4a 24a 1790a  25.6a"),
+    _chip("SM8845", 97, "81p  8p 8a 24a 1790a  76.8a"),
+    _chip("SOC103", 103, "85m  8a 8a 32a 1443f 128.0a", "Snapdragon 8 Elite Extreme Gen 6"),
+    _chip("SOC113", 113, "85m  8a 8a 32a 1873f 128.0a", "Snapdragon 8 Elite Gen 6"),
 )
 
 
