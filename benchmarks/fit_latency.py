@@ -25,7 +25,7 @@ from hexforge.backends.htp import cost, soc
 from hexforge.backends.htp.schedule import RUNTIMES, schedule
 from hexforge.backends.htp.simulate import SYNC_US, tiles
 from hexforge.backends.htp.tile import PRECISIONS
-from hexforge.cli.estimate import graph_of
+from hexforge.runtime.estimate import graph_of
 
 DATA = Path(__file__).with_name("measured")
 TARGET = Path(cost.__file__).with_name("cost.json")
@@ -174,7 +174,7 @@ def vtcm(chip: str) -> int:
     """Bytes of vector memory of a chip."""
     found = soc.find(chip)
     assert found is not None
-    return (found.vtcm_mb or cost.ASSUMED_VTCM_MB) << 20
+    return found.vtcm_mb << 20
 
 
 def offsets(factors: np.ndarray) -> np.ndarray:

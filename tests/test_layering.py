@@ -12,7 +12,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "hexforge"
 
 # Top floor first. `*` stands for every package in that folder, each a room of its own.
 FLOORS = (
-    ("", "report", "cli"),  # "": the façade, hexforge/__init__.py
+    ("", "cli"),  # "": the façade, hexforge/__init__.py
+    ("report",),
     ("ort", "demo"),
     ("runtime",),
     ("frontends.*", "backends.*"),

@@ -6,29 +6,40 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hexforge.backends.htp.options import GraphConfig
+    from hexforge.backends.htp.power import Power
     from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError, ModelError, UnsupportedError
     from hexforge.options import ProviderOptions
+    from hexforge.runtime.estimate import Estimate, estimate
     from hexforge.runtime.fallback import RunOptions, SessionOptions
     from hexforge.runtime.session import InferenceSession
 
 __all__ = [
     "CallError",
     "CapacityError",
+    "Estimate",
     "FormatError",
+    "GraphConfig",
     "HexforgeError",
     "InferenceSession",
     "ModelError",
+    "Power",
     "ProviderOptions",
     "RunOptions",
     "SessionOptions",
     "UnsupportedError",
+    "estimate",
 ]
 
 _HOMES = {
     "InferenceSession": "hexforge.runtime.session",
+    "Estimate": "hexforge.runtime.estimate",
+    "GraphConfig": "hexforge.backends.htp.options",
+    "Power": "hexforge.backends.htp.power",
     "ProviderOptions": "hexforge.options",
     "RunOptions": "hexforge.runtime.fallback",
     "SessionOptions": "hexforge.runtime.fallback",
+    "estimate": "hexforge.runtime.estimate",
 }
 
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.htp import cost, simulate, soc, tile
+from hexforge.backends.htp.backend import HtpBackend
+from hexforge.backends.htp.options import GraphConfig
+from hexforge.backends.htp.power import CPU_WAKE_US, MODES, Corner, Power
 from hexforge.backends.htp.schedule import schedule
-from hexforge.errors import CallError
-from hexforge.ir import DType, Graph, Role, TensorType, Value
+from hexforge.backends.htp.timeline import Timeline
+from hexforge.errors import CallError, CapacityError
+from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value
+from hexforge.runtime.estimate import estimate, graph_of
 
 CHIP = soc.find("SM8650")
 assert CHIP is not None
 COSTS = cost.costs(CHIP)
+MEASURED = Path(__file__).parents[2] / "benchmarks" / "measured"
 W8A8, FLOAT = tile.precision("w8a8"), tile.precision("float")
 
 
@@ -116,11 +124,187 @@ def test_more_work_never_takes_less(precision: str) -> None:
         assert each == sorted(each)
 
 
-def test_more_vtcm_is_never_slower_here() -> None:
-    times = [
-        latency(graph(256, 128, 12), replace(COSTS, soc=replace(COSTS.soc, vtcm_mb=mb)), FLOAT) for mb in (2, 4, 8, 16)
-    ]
-    assert times == sorted(times, reverse=True)
+SIZES = st.sampled_from([7, 20, 56, 130])
+CHANNELS = st.sampled_from([3, 32, 40, 64, 200])
+
+
+@st.composite
+def nets(draw: st.DrawFn) -> Graph:
+    """Chains and branches of convolutions, products, sums, softmax and transposes of any size."""
+    size, channels = draw(SIZES), draw(CHANNELS)
+    made = Graph("net")
+    values = [made.value("x", TensorType(DType.FLOAT32, (1, size, size, channels)), Role.APP_WRITE)]
+    for _ in range(draw(st.integers(1, 8))):
+        value = values[draw(st.integers(0, len(values) - 1))]
+        kind = draw(st.sampled_from(["conv", "wide", "add", "softmax", "relu", "divide"]))
+        if kind in ("conv", "wide"):
+            side = 3 if kind == "conv" else 1
+            kernel = made.static(weights(side, side, channels, channels))
+            pads = ((side // 2, side // 2),) * 2
+            node = made.node("Conv2d", [value, kernel], stride=(1, 1), pad_amount=pads)
+        elif kind == "softmax":
+            node = made.node("Softmax", [value], axis=3)
+        elif kind == "relu":
+            node = made.node("Relu", [value])
+        else:
+            op = "ElementWiseAdd" if kind == "add" else "ElementWiseDivide"
+            node = made.node(op, [value, values[0]])
+        values.append(node.outputs[0])
+    return ends(made, values[-1])
+
+
+def timed(net: Graph, precision: str, batch: int = 1, power: Power | None = None, **config: int) -> Timeline:
+    return simulate.simulate(
+        net, COSTS, tile.precision(precision), "qnn_dlc", GraphConfig(**config), power or Power(), batch
+    )
+
+
+PRECISION = st.sampled_from(["float", "w8a8", "w8a16", "w4a16"])
+
+
+@given(nets(), PRECISION)
+@settings(max_examples=25)
+def test_more_vtcm_and_more_threads_are_never_slower(net: Graph, precision: str) -> None:
+    by_vtcm = [timed(net, precision, vtcm_mb=mb).latency_us for mb in range(1, 9)]
+    threads = range(1, COSTS.soc.hvx_threads + 1)
+    by_threads = [timed(net, precision, num_hvx_threads=n).latency_us for n in threads]
+    assert by_vtcm == sorted(by_vtcm, reverse=True)
+    assert by_threads == sorted(by_threads, reverse=True)
+
+
+@given(nets(), PRECISION)
+@settings(max_examples=25)
+def test_a_higher_performance_mode_is_never_slower(net: Graph, precision: str) -> None:
+    times = [timed(net, precision, power=Power(name)).latency_us for name in MODES if name != "default"]
+    assert times == sorted(times)
+    assert times[0] < times[-1]
+
+
+@given(nets(), PRECISION)
+@settings(max_examples=25)
+def test_a_larger_batch_never_has_a_lower_latency_and_shares_weights(net: Graph, precision: str) -> None:
+    lines = [timed(net, precision, batch=n) for n in (1, 2, 3, 5, 8)]
+    times = [line.latency_us for line in lines]
+    assert times == sorted(times)
+    per_sample = [line.accelerator_us / line.batch for line in lines]
+    assert all(one <= per_sample[0] * (1 + 1e-9) for one in per_sample)
+
+
+@given(nets(), PRECISION)
+@settings(max_examples=25)
+def test_the_timeline_is_consistent(net: Graph, precision: str) -> None:
+    line = timed(net, precision)
+    assert sum(row.us for row in line.rows) == pytest.approx(line.accelerator_us)
+    assert sum(e.end_us - e.start_us for e in line.critical) == pytest.approx(line.accelerator_us)
+    assert all(a.end_us == pytest.approx(b.start_us) for a, b in pairwise(line.critical))
+    for row in line.rows:
+        assert 0 <= row.overlap_us <= row.us + 1e-6
+        assert 0 <= row.wait_us <= row.us + 1e-6
+        assert row.vtcm_bytes <= line.vtcm_bytes
+    assert line.dram_bytes == pytest.approx(line.weight_bytes + line.spill_bytes, abs=len(line.events))
+
+
+def test_batches_and_threads_raise_the_throughput_as_published() -> None:
+    """SNPE's ResNet50 on SM8550: batches of 5 on 2 threads give about 1.8 times one image on one thread."""
+    net = graph_of(MEASURED / "topologies" / "resnet50.onnx")
+    alone = estimate(net, "SM8550", "w8a8")
+    many = estimate(net, "SM8550", "w8a8", batch=5, threads=2)
+    assert 1.5 <= many.throughput / alone.throughput <= 2.1
+    assert many.latency_ms > alone.latency_ms
+
+
+def test_what_a_call_waits_for() -> None:
+    accelerator, call = 500.0, 60.0
+    burst = Power()
+    assert burst.wait_us(accelerator, call) == 0
+    assert Power(vote="every_inference").wait_us(accelerator, call) > 0
+    assert Power("sustained_high_performance").wait_us(accelerator, call) == CPU_WAKE_US
+    voted = Power("sustained_high_performance", rpc_control_latency_us=30)
+    assert voted.wait_us(accelerator, call) == 30
+    assert burst.wait_us(20_000, call) == CPU_WAKE_US  # longer than the CPU polls
+    assert Power(adaptive_polling_us=1000).wait_us(20_000, call) == 0
+    slow = Power("balanced", interval_us=33_000)
+    assert slow.wait_us(accelerator, call) == CPU_WAKE_US + 1000 - 40  # it slept as deep as it may
+    for wrong in (
+        {"performance_mode": "turbo"}, {"rpc_polling_us": 10_000}, {"vote": "never"}, {"interval_us": -1.0},
+        {"performance_mode": "balanced", "adaptive_polling_us": 1000},
+    ):  # fmt: skip
+        with pytest.raises(CallError):
+            Power(**wrong)  # type: ignore[arg-type]
+
+
+def test_traffic_options_take_bytes_off_dram() -> None:
+    chip = next(s for s in soc.SOCS if s.dlbc and s.slc)
+    costs = cost.costs(chip)
+    net = graph(512, 64, layers=80)
+
+    def moved(**config: bool) -> int:
+        line = simulate.simulate(net, costs, W8A8, config=GraphConfig(vtcm_mb=1, **config))
+        assert line.weight_bytes == 80 * 9 * 64 * 64
+        return line.dram_bytes
+
+    plain = moved()
+    assert moved(dlbc=True) < plain
+    assert moved(slc_alloc_enable=True) < plain
+    assert moved(dlbc_weights=True) < plain
+
+
+def test_packed_weights_are_fetched_as_four_bits() -> None:
+    made = Graph("head")
+    wide = TensorType(DType.UINT8, (1, 4096), ScaleOffset(0.1, -128))
+    x = made.value("x", wide, Role.APP_WRITE)
+    small = np.random.default_rng(0).integers(-8, 8, (4096, 4096)).astype(np.int8)
+    weight = made.static(small, TensorType(DType.INT8, small.shape, ScaleOffset(0.01, 0)), name="w")
+    y = made.value("y", wide, Role.APP_READ)
+    made.node("FullyConnected", [x, weight], [y])
+    plain, packed = (
+        simulate.simulate(made, COSTS, None, config=GraphConfig(weights_packing=on)).accelerator_us
+        for on in (False, True)
+    )
+    assert packed < 0.6 * plain
+
+
+@pytest.mark.parametrize(
+    ("config", "power", "words"),
+    [
+        (GraphConfig(vtcm_mb=9), Power(), "9 MB of VTCM: SM8650 has 8 MB"),
+        (GraphConfig(vtcm_mb=-1), Power(), "not below 0"),
+        (GraphConfig(vtcm_size=1 << 20), Power(), "vtcm_size needs v81"),
+        (GraphConfig(num_hvx_threads=99), Power(), "hvx_threads 99: SM8650 has"),
+        (GraphConfig(optimization=4), Power(), "is not a level"),
+    ],
+)
+def test_a_chip_refuses_what_it_has_not(config: GraphConfig, power: Power, words: str) -> None:
+    with pytest.raises(CallError, match=words):
+        simulate.simulate(graph(), COSTS, W8A8, "qnn_dlc", config, power)
+
+
+def test_hmx_votes_need_v75_and_slow_only_the_matrix_unit() -> None:
+    slow = timed(graph(), "w8a8", power=Power(hmx_corner=Corner.SVS))
+    assert slow.rows[0].hmx_us > timed(graph(), "w8a8").rows[0].hmx_us
+    assert slow.rows[-1].hvx_us == timed(graph(), "w8a8").rows[-1].hvx_us
+    old = soc.find("SM8550")
+    assert old is not None
+    with pytest.raises(CallError, match="needs v75"):
+        simulate.simulate(graph(), cost.costs(old), W8A8, power=Power(hmx_corner=Corner.NOM))
+
+
+def test_what_no_tiling_makes_fit_is_named() -> None:
+    made = Graph("rows")
+    x = made.value("x", TensorType(DType.FLOAT32, (1, 4, 3 << 20)), Role.APP_WRITE)
+    net = ends(made, made.node("Softmax", [x], axis=2, name="soft").outputs[0])
+    with pytest.raises(CapacityError, match=r"node soft \(Softmax\).*12.00 MB of tensor 'x'.*vtcm_mb 12 would fit"):
+        estimate(net, "SM8650", "w8a16")
+    made = Graph("huge")
+    x = made.value("x", TensorType(DType.FLOAT32, (1, 1 << 16, 1 << 15)), Role.APP_WRITE)
+    net = ends(made, made.node("Relu", [x]).outputs[0])
+    with pytest.raises(CapacityError, match=r"tensor 'x' .* takes 4.00 GB, a session holds 3.75 GB"):
+        estimate(net, "SM8650", "w8a16")
+
+
+def test_a_compiled_program_is_estimated_as_its_graph() -> None:
+    program = HtpBackend().compile(graph())
+    assert estimate(program, "SM8650").latency_ms == pytest.approx(estimate(graph(), "SM8650").latency_ms)
 
 
 def test_a_division_costs_more_than_a_product() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import typer
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from hexforge.cli.estimate import estimate, estimated, graph_of
+import hexforge
+from hexforge.cli.estimate import estimate
 from hexforge.errors import CallError, UnsupportedError
 
 app = typer.Typer()
@@ -51,10 +53,41 @@ def test_table_and_every_chip(tmp_path: Path) -> None:
 
 
 def test_refusals_are_clear(tmp_path: Path) -> None:
-    graph = graph_of(saved(tmp_path / "m.onnx"))
+    model = saved(tmp_path / "m.onnx")
     with pytest.raises(CallError, match="not a known chip"):
-        estimated(graph, "m", "SM9999", "w8a8", "qnn_dlc")
-    with pytest.raises(CallError, match="no float16"):
-        estimated(graph, "m", "QCS6490", "as-is", "qnn_dlc")
+        hexforge.estimate(model, "SM9999", "w8a8")
+    with pytest.raises(UnsupportedError, match="no float16"):
+        hexforge.estimate(model, "QCS6490")
     with pytest.raises(UnsupportedError, match="Det"):
-        graph_of(saved(tmp_path / "d.onnx", "Det"))
+        hexforge.estimate(saved(tmp_path / "d.onnx", "Det"))
+    with pytest.raises(CallError, match="both are at least 1"):
+        hexforge.estimate(model, batch=0)
+
+
+def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
+    model, trace = saved(tmp_path / "m.onnx"), tmp_path / "t.json.gz"
+    flags = [
+        "--soc",
+        "SM8850",
+        "--precision",
+        "w8a8",
+        "--runtime",
+        "onnx",
+        "--performance-mode",
+        "balanced",
+        "--batch",
+        "2",
+    ]
+    flags += ["--vtcm-mb", "2", "--hvx-threads", "2", "--threads", "2", "--trace", str(trace), "--json"]
+    done = CliRunner().invoke(app, [str(model), *flags])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    config, power = hexforge.GraphConfig(vtcm_mb=2, num_hvx_threads=2), hexforge.Power("balanced")
+    found = hexforge.estimate(model, "SM8850", "w8a8", "onnx", batch=2, threads=2, config=config, power=power)
+    assert said == json.loads(json.dumps(found.to_json()))
+    assert said["latency_ms"] == pytest.approx(found.latency_ms, abs=1e-4)
+    assert len(found.rows) == len(said["ops"])
+    lanes = {
+        e["args"]["name"] for e in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"] if e["ph"] == "M"
+    }
+    assert lanes >= {"HMX", "HVX", "DMA", "host", "critical path"}

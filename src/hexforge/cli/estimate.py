@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,158 +12,104 @@ from rich.console import Console
 
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, dims, shapes
 from hexforge.cli.screen import console, print_json, table, waiting
-from hexforge.errors import CallError, UnsupportedError
+from hexforge.errors import CallError
+from hexforge.formats.files import write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.backends.htp.simulate import Timeline
-    from hexforge.backends.htp.soc import Soc
-    from hexforge.ir import Graph
+    from hexforge.runtime.estimate import Estimate
 
 ALL = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a model takes on a chip."""
-
-    model: str
-    soc: str
-    precision: str
-    runtime: str
-    latency_ms: float
-    band: float
-    """Nine of ten held-out models of this precision were off by at most this part."""
-    provenance: str
-    timeline: Timeline
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        line = self.timeline
-        return {
-            "latency_ms": round(self.latency_ms, 4),
-            "low_ms": round(self.latency_ms / (1 + self.band), 4),
-            "high_ms": round(self.latency_ms * (1 + self.band), 4),
-            "model": self.model,
-            "soc": self.soc,
-            "precision": self.precision,
-            "runtime": self.runtime,
-            "costs": self.provenance,
-            "accelerator_ms": round(line.accelerator_us / 1e3, 4),
-            "host_ms": round(line.host_us / 1e3, 4),
-            "weight_bytes": line.weight_bytes,
-            "spill_bytes": line.spill_bytes,
-            "vtcm_peak_bytes": line.vtcm_peak_bytes,
-            "ops": [
-                {
-                    "name": row.name,
-                    "op": row.op,
-                    "nodes": list(row.ops),
-                    "us": round(row.us, 3),
-                    "share": round(row.us / line.accelerator_us, 5) if line.accelerator_us else 0.0,
-                    "bound": row.bound,
-                    "hmx_us": round(row.hmx_us, 3),
-                    "hvx_us": round(row.hvx_us, 3),
-                    "dma_us": round(row.dma_us, 3),
-                    "wait_us": round(row.wait_us, 3),
-                    "weight_bytes": row.weight_bytes,
-                    "spill_bytes": row.spill_bytes,
-                }
-                for row in line.rows
-            ],
-        }
+Precision = Annotated[
+    str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, or as-is: by the model's own types.")
+]
+Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite: the path to the device.")]
 
 
 def estimate(
     model: Model,
     soc: Annotated[str, typer.Option("--soc", help="Chip name or number, or all to compare them.")] = "SM8650",
-    precision: Annotated[
-        str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, or as-is: by the model's own types.")
-    ] = "as-is",
-    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
+    precision: Precision = "as-is",
+    runtime: Runtime = "qnn_dlc",
+    performance_mode: Annotated[
+        str, typer.Option(help="burst … extreme_power_saver (htp_performance_mode).")
+    ] = "burst",
+    batch: Annotated[int, typer.Option(min=1, help="Samples a call: a multiple of the model's batch.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that call at the same time.")] = 1,
+    hvx_threads: Annotated[int, typer.Option(min=0, help="Vector threads the graph may use; 0: all.")] = 0,
+    vtcm_mb: Annotated[int, typer.Option(min=0, help="Vector memory the graph may use; 0: all.")] = 0,
+    vtcm_size: Annotated[int, typer.Option(min=0, help="The same in bytes (v81 and newer).")] = 0,
+    optimization: Annotated[int, typer.Option(min=0, max=3, help="Finalization level, 1 to 3; 0: 3.")] = 0,
+    dlbc: Annotated[bool, typer.Option("--dlbc", help="Compress activations on their way to DRAM.")] = False,
+    dlbc_weights: Annotated[bool, typer.Option("--dlbc-weights", help="Compress weights in DRAM.")] = False,
+    weights_packing: Annotated[
+        bool, typer.Option("--weights-packing", help="8-bit weights of 4-bit range lie packed (quantized models).")
+    ] = False,
+    slc: Annotated[bool, typer.Option("--slc", help="Spill into the system level cache (slc_alloc_enable).")] = False,
+    interval_ms: Annotated[float, typer.Option(min=0, help="From one inference to the next; 0: at once.")] = 0.0,
     dim: Dims = None,
     shape: Shapes = None,
-    rows: Annotated[int, typer.Option("--rows", help="Rows of the table; 0 for all.")] = 20,
-    trace: Annotated[Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace.")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = 20,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace; .gz compresses it.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
     as_json: Json = False,
 ) -> None:
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
+    from hexforge.backends.htp.options import GraphConfig
+    from hexforge.backends.htp.power import Power
+    from hexforge.runtime.estimate import estimate as estimated
+    from hexforge.runtime.estimate import graph_of
+
     with waiting(f"reading {model.name}"):
         graph = graph_of(model, dims=dims(dim), shapes=shapes(shape))
+    how: dict[str, Any] = {
+        "precision": precision,
+        "runtime": runtime,
+        "batch": batch,
+        "threads": threads,
+        "config": GraphConfig(
+            optimization, False, hvx_threads, vtcm_mb, vtcm_size, dlbc, dlbc_weights, weights_packing, slc
+        ),
+        "power": Power(performance_mode, interval_us=interval_ms * 1e3),
+    }
     if soc.lower() == ALL:
-        if trace is not None:
-            raise CallError("--trace is of one chip; name it with --soc")
-        _compare(graph, model.name, precision, runtime, as_json)
+        if trace is not None or report is not None:
+            raise CallError("--trace and --report are of one chip; name it with --soc")
+        _compare(graph, model.name, how, as_json)
         return
-    found = estimated(graph, model.name, soc, precision, runtime)
+    found = estimated(graph, soc, **how)
     if trace is not None:
-        trace.write_text(json.dumps(found.timeline.trace()))
+        data = json.dumps(found.timeline.trace()).encode()
+        write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
+    if report is not None:
+        from hexforge.report import page
+
+        write_atomically(report, page(found).encode())
     if as_json:
         print_json(found.to_json())
     else:
         _print(console(), found, rows)
 
 
-def graph_of(
-    path: Path, *, dims: Mapping[str, int] | None = None, shapes: Mapping[str, Sequence[int]] | None = None
-) -> Graph:
-    """A whole model as one QNN graph; UnsupportedError naming the nodes there is no QNN op for."""
-    from hexforge.frontends.onnx import read
-    from hexforge.frontends.onnx.node_units import units
-    from hexforge.frontends.onnx.place import build, place
-    from hexforge.passes import NEUTRAL, run
+def _compare(graph: Any, name: str, how: dict[str, Any], as_json: bool) -> None:
+    from hexforge.runtime.estimate import Estimate, everywhere
 
-    model = read(path, dims=dims, shapes=shapes)
-    model.require_static()
-    placements = place(units(model.ir), lambda node: None)
-    refused = [f"{p.unit.op} ({p.reason})" for p in placements if not p.taken]
-    if refused:
-        raise UnsupportedError(f"{model.name}: cannot be timed on the HTP: {'; '.join(dict.fromkeys(refused))}")
-    graph = build((p.unit for p in placements), path.stem, [v.name for v in model.outputs])
-    run(graph, NEUTRAL)
-    return graph
-
-
-def estimated(graph: Graph, name: str, soc: str, precision: str, runtime: str) -> Estimate:
-    """A graph on the chip of that name."""
-    from hexforge.backends.htp import soc as chips
-
-    chip = chips.find(soc)
-    if chip is None:
-        raise CallError("name a chip with --soc; known: " + ", ".join(s.name for s in chips.SOCS))
-    return _on(graph, name, chip, precision, runtime)
-
-
-def _on(graph: Graph, name: str, chip: Soc, precision: str, runtime: str) -> Estimate:
-    from hexforge.backends.htp import cost, schedule, simulate, tile
-    from hexforge.backends.htp.soc import Target
-
-    wanted = None if precision == "as-is" else tile.precision(precision)
-    kinds = {wanted.name} if wanted else {schedule.precision_of(node).name for node in graph}
-    if "float" in kinds and not Target(chip.htp_arch, chip).float16:
-        raise CallError(f"{chip.name} has no float16; choose --precision w8a8 or w8a16, or another chip")
-    costs = cost.costs(chip)
-    timeline = simulate.simulate(graph, costs, wanted, runtime)
-    error = cost.fitted()["error"]
-    band = max(error[tile.PRECISIONS[kind].rate]["p90"] for kind in kinds)
-    return Estimate(name, chip.name, precision, runtime, timeline.latency_us / 1e3, band, costs.provenance, timeline)
-
-
-def _compare(graph: Graph, name: str, precision: str, runtime: str, as_json: bool) -> None:
-    from hexforge.backends.htp.soc import SOCS
-
-    found: list[Estimate] = []
-    for chip in SOCS:
-        try:
-            found.append(_on(graph, name, chip, precision, runtime))
-        except CallError as error:
-            if "float16" not in str(error):
-                raise
-    found.sort(key=lambda e: e.latency_ms)
+    each = list(everywhere(graph, **how))
+    found = sorted((e for e in each if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
+    refused = [e for e in each if not isinstance(e, Estimate)]
     if as_json:
-        print_json({"latency_ms": {e.soc: round(e.latency_ms, 4) for e in found}})
+        latencies = {e.soc: round(e.latency_ms, 4) for e in found}
+        print_json({"latency_ms": latencies, "refused": dict(refused)})
         return
-    lines = [(e.soc, f"{e.latency_ms:.3f}", e.provenance) for e in found]
-    console().print(table(f"{name}, {precision}, {runtime}", ("chip", "ms", "costs"), lines))
+    lines = [
+        (e.soc, f"{e.latency_ms:.3f}", f"{e.low_ms:.3f} to {e.high_ms:.3f}", f"{e.throughput:.0f}", e.provenance)
+        for e in found
+    ]
+    title = f"{name}, {how['precision']}, {how['runtime']}"
+    console().print(table(title, ("chip", "ms", "nine of ten", "per second", "costs"), lines))
+    for chip, reason in refused:
+        console().print(f"{chip}: {reason}")
 
 
 def _print(screen: Console, found: Estimate, count: int) -> None:
@@ -175,19 +120,32 @@ def _print(screen: Console, found: Estimate, count: int) -> None:
             row.name,
             row.op + (f" (+{len(row.ops) - 1})" if len(row.ops) > 1 else ""),
             f"{row.us:.1f}",
+            f"{row.cycles:,}",
             f"{100 * row.us / max(line.accelerator_us, 1e-9):.1f} %",
             row.bound,
             f"{row.hmx_us:.1f}",
             f"{row.hvx_us:.1f}",
             f"{row.dma_us:.1f}",
+            f"{row.wait_us:.1f}",
+            f"{row.overlap_us:.1f}",
         )
         for row in (rows[:count] if count else rows)
     ]
-    columns = ("task", "op (+ fused)", "us", "share", "bound by", "HMX us", "HVX us", "DMA us")
+    columns = ("task", "op (+ fused)", "us", "cycles", "share", "bound by", "HMX", "HVX", "DMA", "wait", "overlap")
     screen.print(table("", columns, cells))
-    low, high = found.latency_ms / (1 + found.band), found.latency_ms * (1 + found.band)
+    mb = 1 / 1e6
     screen.print(
-        f"{found.model} on {found.soc}, {found.precision}, {found.runtime}: {found.latency_ms:.3f} ms "
-        f"({low:.3f} to {high:.3f}); accelerator {line.accelerator_us / 1e3:.3f}, host {line.host_us / 1e3:.3f}; "
-        f"weights {line.weight_bytes / 1e6:.1f} MB, spilled {line.spill_bytes / 1e6:.1f} MB; costs {found.provenance}"
+        f"[bold]{found.latency_ms:.3f} ms[/] ({found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models), "
+        f"{found.throughput:.0f} per second: {found.model} on {found.soc}, {found.precision}, {found.runtime}, "
+        f"{found.power.performance_mode}; costs {found.provenance}"
+    )
+    screen.print(
+        f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
+        f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"
+        + (f", times {line.factor:.2f} for {found.runtime}" if line.factor != 1 else "")
+    )
+    screen.print(
+        f"VTCM peak {line.vtcm_peak_bytes * mb:.1f} MB of {line.vtcm_bytes * mb:.1f}; DRAM "
+        f"{line.dram_bytes * mb:.1f} MB: weights {line.weight_bytes * mb:.1f}, "
+        f"spill and fill {line.spill_bytes * mb:.1f}; context about {line.context_bytes * mb:.1f} MB"
     )

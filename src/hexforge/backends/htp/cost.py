@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -18,8 +18,6 @@ from hexforge.backends.htp.tile import Task
 from hexforge.errors import CallError
 
 REFERENCE = "SM8650"
-ASSUMED_VTCM_MB = 8
-"""Vector memory where no source says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +108,12 @@ class Costs:
 
     @property
     def vtcm_bytes(self) -> int:
-        """Its vector memory."""
-        return (self.soc.vtcm_mb or ASSUMED_VTCM_MB) << 20
+        """The chip's vector memory."""
+        return self.soc.vtcm_mb << 20
+
+    def slowed(self, factors: Mapping[str, float]) -> Costs:
+        """The same chip with factors of time (FACTORS), 1 where none is given."""
+        return replace(self, values=scaled(self.values, {**dict.fromkeys(FACTORS, 1.0), **factors}))
 
     def hmx_us(self, task: Task) -> float:
         """Time of the matrix unit."""

@@ -103,6 +103,8 @@ class Task:
     out_bytes: int = 0
     local: bool = False
     """True where an output tile needs only a neighbourhood of the input: such tasks are tiled together."""
+    packed: float = 1.0
+    """Part of its weights' bytes that is left where 4-bit values of 8-bit weights lie packed."""
     halo: float = 0.0
     """Rows of that neighbourhood beyond the tile, as a part of the height."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import onnx
 import onnx_ir
 
 from hexforge.errors import CallError, ModelError
+from hexforge.formats.files import write_atomically
 from hexforge.frontends.onnx.source import open_source
 
 
@@ -147,23 +147,3 @@ def fix_shapes(
             if dim.dim_param in bound:
                 dim.dim_value = bound[dim.dim_param]
     write_atomically(target, proto.SerializeToString())
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary beside it, flushed to disk, then renamed."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise CallError(f"{path}: cannot be written: {error.strerror or error}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)  # mkstemp makes it private
-        Path(temporary).replace(path)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise CallError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,172 @@
+"""Timeline: one inference as it runs on the HTP, per task and per unit, and as a trace to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+UNITS = ("HMX", "HVX", "DMA")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One unit at work."""
+
+    unit: str
+    """HMX, HVX or DMA."""
+    name: str
+    """The task it works for."""
+    start_us: float
+    end_us: float
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A task's share of the time."""
+
+    name: str
+    op: str
+    ops: tuple[str, ...]
+    """The QNN nodes that run as this task."""
+    start_us: float
+    us: float
+    """By how much the inference is longer for it: from the end of the task before to its own."""
+    cycles: int
+    """The same in core clocks."""
+    hmx_us: float
+    hvx_us: float
+    dma_us: float
+    wait_us: float
+    """Of its time, what it waited for DMA."""
+    overlap_us: float
+    """Of its time, while two units or more were at work."""
+    bound: str
+    """What it took longest for: HMX, HVX, DMA or overhead."""
+    weight_bytes: int
+    spill_bytes: int
+    vtcm_bytes: int
+    """In use while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One inference."""
+
+    rows: tuple[Row, ...]
+    events: tuple[Event, ...]
+    critical: tuple[Event, ...]
+    """What the end waited for, back to the start; its pieces add up to accelerator_us."""
+    accelerator_us: float
+    rpc_us: float
+    """The call to the accelerator and back."""
+    io_us: float
+    """Inputs and outputs converted and copied on the host."""
+    wait_us: float
+    """Wake-ups and votes beyond what a call in burst has."""
+    factor: float
+    """What the path to the device multiplies the time by."""
+    core_mhz: float
+    vtcm_bytes: int
+    """What the graph was prepared for; the compiler may leave some of the chip's."""
+    vtcm_peak_bytes: int
+    weight_bytes: int
+    spill_bytes: int
+    context_bytes: int
+    """About what a context binary of it takes."""
+    batch: int = 1
+
+    @property
+    def host_us(self) -> float:
+        """Everything around the accelerator's time."""
+        return self.rpc_us + self.io_us + self.wait_us
+
+    @property
+    def latency_us(self) -> float:
+        """The whole inference as the application sees it."""
+        return (self.accelerator_us + self.host_us) * self.factor
+
+    @property
+    def dram_bytes(self) -> int:
+        """What passes to and from DRAM."""
+        return sum(e.bytes for e in self.events if e.unit == "DMA")
+
+    @property
+    def pieces_us(self) -> tuple[float, ...]:
+        """The times between which the graph can yield to another."""
+        return tuple(row.us for row in self.rows)
+
+    def throughput(self, threads: int = 1) -> float:
+        """Samples per second with so many threads calling: while one's call is on the host, another's runs."""
+        period = max(self.accelerator_us, (self.accelerator_us + self.host_us) / threads) * self.factor
+        return self.batch * 1e6 / period
+
+    def vtcm(self) -> list[tuple[float, int]]:
+        """Bytes of VTCM in use from each time on."""
+        return [(row.start_us, row.vtcm_bytes) for row in self.rows] + [(self.accelerator_us, 0)]
+
+    def bandwidth(self) -> list[tuple[float, float]]:
+        """GB/s to and from DRAM from each time on."""
+        found: list[tuple[float, float]] = []
+        for event in sorted((e for e in self.events if e.unit == "DMA"), key=lambda e: e.start_us):
+            if found and found[-1][0] == event.start_us:
+                found.pop()
+            found.append((event.start_us, event.bytes / max(event.end_us - event.start_us, 1e-9) / 1e3))
+            found.append((event.end_us, 0.0))
+        return found
+
+    def trace(self) -> dict[str, Any]:
+        """Lanes and graphs for Chrome's or Perfetto's trace viewer."""
+        lanes = {lane: i for i, lane in enumerate((*UNITS, "critical path", "host"))}
+        found: list[dict[str, Any]] = [
+            {"ph": "M", "pid": 0, "tid": i, "name": "thread_name", "args": {"name": lane}} for lane, i in lanes.items()
+        ]
+
+        def span(lane: str, name: str, start: float, end: float, **args: Any) -> None:
+            at = {"ts": round(start, 3), "dur": round(end - start, 3)}
+            found.append({"ph": "X", "pid": 0, "tid": lanes[lane], "name": name, **at, "args": args})
+
+        before = self.host_us / 2  # half of a call is on the way to the accelerator, half on the way back
+        whole = before + self.accelerator_us + self.host_us / 2
+        span("host", "call", 0, before)
+        span("host", "return", before + self.accelerator_us, whole)
+        for e in self.events:
+            span(e.unit, e.name, before + e.start_us, before + e.end_us, **({"bytes": e.bytes} if e.bytes else {}))
+        for e in self.critical:
+            span("critical path", e.name, before + e.start_us, before + e.end_us, unit=e.unit)
+        graphs = (
+            ("VTCM bytes", ((at, float(size)) for at, size in self.vtcm())),
+            ("DRAM GB/s", iter(self.bandwidth())),
+        )
+        for name, series in graphs:
+            for at, amount in series:
+                at = round(before + at, 3)
+                found.append({"ph": "C", "pid": 0, "name": name, "ts": at, "args": {name: round(amount, 3)}})
+        return {"traceEvents": found, "displayTimeUnit": "ms"}
+
+
+def overlaps(events: Sequence[Event], windows: Sequence[tuple[float, float]]) -> list[float]:
+    """For each of consecutive windows, how long two units or more are at work in it."""
+    edges = sorted(
+        [(e.start_us, 1) for e in events if e.end_us > e.start_us]
+        + [(e.end_us, -1) for e in events if e.end_us > e.start_us]
+    )
+    found = [0.0] * len(windows)
+    busy: list[tuple[float, float]] = []
+    depth, since = 0, 0.0
+    for at, step in edges:
+        if depth >= 2 > depth + step:
+            busy.append((since, at))
+        if depth < 2 <= depth + step:
+            since = at
+        depth += step
+    n = 0
+    for i, (start, end) in enumerate(windows):
+        while n < len(busy) and busy[n][1] <= start:
+            n += 1
+        k = n
+        while k < len(busy) and busy[k][0] < end:
+            found[i] += min(end, busy[k][1]) - max(start, busy[k][0])
+            k += 1
+    return found

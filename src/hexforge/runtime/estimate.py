@@ -1,0 +1,196 @@
+"""Estimate: how long a model takes on a chip, with the error to expect and the timeline it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hexforge.backends.htp import capacity, cost, schedule, simulate, tile
+from hexforge.backends.htp import soc as chips
+from hexforge.backends.htp.options import GraphConfig
+from hexforge.backends.htp.power import Power
+from hexforge.backends.htp.settings import Settings
+from hexforge.backends.htp.timeline import Row, Timeline
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.ir import Graph
+
+if TYPE_CHECKING:
+    from hexforge.backend import Program
+    from hexforge.frontends.onnx.reader import ModelSource
+
+AS_IS = "as-is"
+"""Each node at the precision of its own types: a QDQ model, or float."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What an inference of a model takes on a chip."""
+
+    model: str
+    soc: str
+    precision: str
+    runtime: str
+    band: float
+    """Nine of ten held-out models of this precision were off by at most this part."""
+    provenance: str
+    """Whether the chip's costs were fitted on its own measurements."""
+    config: GraphConfig
+    power: Power
+    threads: int
+    timeline: Timeline
+
+    @property
+    def latency_ms(self) -> float:
+        """One inference as the application sees it, alone; with more threads than the HTP keeps up with, it waits."""
+        line = self.timeline
+        return max(line.latency_us, self.threads * line.accelerator_us * line.factor) / 1e3
+
+    @property
+    def low_ms(self) -> float:
+        """The lower end of the error band."""
+        return self.latency_ms / (1 + self.band)
+
+    @property
+    def high_ms(self) -> float:
+        """The upper end of the error band."""
+        return self.latency_ms * (1 + self.band)
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second, with the threads it was asked for."""
+        return self.timeline.throughput(self.threads)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The tasks in the order they run."""
+        return self.timeline.rows
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints; the latency is at its top."""
+        line = self.timeline
+        return {
+            "latency_ms": round(self.latency_ms, 4),
+            "low_ms": round(self.low_ms, 4),
+            "high_ms": round(self.high_ms, 4),
+            "model": self.model,
+            "soc": self.soc,
+            "precision": self.precision,
+            "runtime": self.runtime,
+            "performance_mode": self.power.performance_mode,
+            "batch": line.batch,
+            "threads": self.threads,
+            "throughput_per_s": round(self.throughput, 3),
+            "costs": self.provenance,
+            "accelerator_ms": round(line.accelerator_us / 1e3, 4),
+            "host_ms": round(line.host_us / 1e3, 4),
+            "rpc_ms": round(line.rpc_us / 1e3, 4),
+            "io_ms": round(line.io_us / 1e3, 4),
+            "wait_ms": round(line.wait_us / 1e3, 4),
+            "runtime_factor": round(line.factor, 4),
+            "core_mhz": round(line.core_mhz, 1),
+            "weight_bytes": line.weight_bytes,
+            "spill_bytes": line.spill_bytes,
+            "dram_bytes": line.dram_bytes,
+            "vtcm_bytes": line.vtcm_bytes,
+            "vtcm_peak_bytes": line.vtcm_peak_bytes,
+            "context_bytes": line.context_bytes,
+            "ops": [_row(row, line.accelerator_us) for row in line.rows],
+            "critical_path": [
+                {"name": e.name, "unit": e.unit, "start_us": round(e.start_us, 3), "end_us": round(e.end_us, 3)}
+                for e in line.critical
+            ],
+        }
+
+
+def _row(row: Row, whole_us: float) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "op": row.op,
+        "nodes": list(row.ops),
+        "start_us": round(row.start_us, 3),
+        "us": round(row.us, 3),
+        "cycles": row.cycles,
+        "share": round(row.us / whole_us, 5) if whole_us else 0.0,
+        "bound": row.bound,
+        "hmx_us": round(row.hmx_us, 3),
+        "hvx_us": round(row.hvx_us, 3),
+        "dma_us": round(row.dma_us, 3),
+        "wait_us": round(row.wait_us, 3),
+        "overlap_us": round(row.overlap_us, 3),
+        "weight_bytes": row.weight_bytes,
+        "spill_bytes": row.spill_bytes,
+        "vtcm_bytes": row.vtcm_bytes,
+    }
+
+
+def estimate(
+    model: ModelSource | Graph | Program,
+    soc: str = "SM8650",
+    precision: str = AS_IS,
+    runtime: str = "qnn_dlc",
+    *,
+    batch: int = 1,
+    threads: int = 1,
+    config: GraphConfig | None = None,
+    power: Power | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Estimate:
+    """How long an inference takes: of a model file, its bytes, a QNN graph or a compiled program."""
+    chip = chips.find(str(soc))
+    if chip is None:
+        raise CallError("name a chip; known: " + ", ".join(s.name for s in chips.SOCS))
+    if batch < 1 or threads < 1:
+        raise CallError(f"batch {batch}, threads {threads}: both are at least 1")
+    graph = graph_of(model, dims=dims, shapes=shapes)
+    config, power = config or GraphConfig(), power or Power()
+    wanted = None if precision == AS_IS else tile.precision(precision)
+    kinds = {wanted.name} if wanted else {schedule.precision_of(node).name for node in graph}
+    if "float" in kinds and not chips.Target(chip.htp_arch, chip).float16:
+        raise UnsupportedError(f"{chip.name} has no float16; choose precision w8a8 or w8a16, or another chip")
+    costs = cost.costs(chip)
+    capacity.check(graph, wanted, Settings.of(costs, config, power).vtcm_bytes)
+    timeline = simulate.simulate(graph, costs, wanted, runtime, config, power, batch)
+    error = cost.fitted()["error"]
+    band = max((error[tile.PRECISIONS[kind].rate]["p90"] for kind in kinds), default=0.0)
+    return Estimate(
+        graph.name, chip.name, precision, runtime, band, costs.provenance, config, power, threads, timeline
+    )  # fmt: skip
+
+
+def everywhere(model: ModelSource | Graph | Program, **how: Any) -> Iterator[Estimate | tuple[str, str]]:
+    """The estimate on every chip, or (its name, why there is none)."""
+    graph = graph_of(model, dims=how.pop("dims", None), shapes=how.pop("shapes", None))
+    for chip in chips.SOCS:
+        try:
+            yield estimate(graph, chip.name, **how)
+        except UnsupportedError as error:
+            yield chip.name, str(error)
+
+
+def graph_of(
+    model: ModelSource | Graph | Program,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Graph:
+    """A whole model as one QNN graph; UnsupportedError naming the nodes there is no QNN op for."""
+    if isinstance(model, Graph):
+        return model
+    if isinstance(found := getattr(model, "graph", None), Graph):
+        return found
+    from hexforge.frontends.onnx import build, place, read, units
+    from hexforge.passes import NEUTRAL, run
+
+    loaded = read(model, dims=dims, shapes=shapes)  # type: ignore[arg-type]
+    loaded.require_static()
+    placements = place(units(loaded.ir), lambda node: None)
+    refused = [f"{p.unit.op} ({p.reason})" for p in placements if not p.taken]
+    if refused:
+        raise UnsupportedError(f"{loaded.name}: cannot be timed on the HTP: {'; '.join(dict.fromkeys(refused))}")
+    name = Path(model).stem if isinstance(model, str | Path) else loaded.name
+    graph = build((p.unit for p in placements), name, [v.name for v in loaded.outputs])
+    run(graph, NEUTRAL)
+    return graph
