@@ -1,0 +1,275 @@
+"""Concurrent: several graphs on one accelerator, by priority, yielding between pieces of work. Deterministic.
+
+Yielding is cooperative: a graph gives way to one of higher priority only at the end of a piece (a tile, a task), its
+VTCM is saved to DRAM, and restored before it goes on. Graphs of the same priority run in the order they arrive. The
+host's part of a call overlaps with the accelerator at work for another thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from hexforge.errors import CallError
+
+
+class Priority(IntEnum):
+    """Qnn_Priority_t: a higher number goes first. The numbers between and above the four published are assumed."""
+
+    LOW = 0
+    NORMAL_LOW = 50
+    NORMAL = 100
+    NORMAL_HIGH = 150
+    HIGH = 200
+    HIGH_PLUS = 250
+    CRITICAL = 300
+    CRITICAL_PLUS = 350
+
+    @classmethod
+    def of(cls, name: str) -> Priority:
+        """The priority of that name, as in the option qnn_context_priority; default is normal."""
+        wanted = "NORMAL" if name == "default" else name.upper()
+        if wanted not in cls.__members__:
+            raise CallError(f"priority {name!r} is not known; it is one of {', '.join(p.name.lower() for p in cls)}")
+        return cls[wanted]
+
+    @property
+    def hmx_thread(self) -> int:
+        """Priority of the HMX threads on the device, where less goes first."""
+        return _HMX_THREAD[self]
+
+    @property
+    def hvx_thread(self) -> int:
+        """Priority of the HVX threads: always the next below HMX."""
+        return _HMX_THREAD[self] + 1
+
+
+_HMX_THREAD = {
+    Priority.LOW: 0xC5,
+    Priority.NORMAL_LOW: 0xC2,  # assumed, as are those above high
+    Priority.NORMAL: 0xC0,
+    Priority.NORMAL_HIGH: 0xBD,
+    Priority.HIGH: 0xBB,
+    Priority.HIGH_PLUS: 0xB9,
+    Priority.CRITICAL: 0xB7,
+    Priority.CRITICAL_PLUS: 0xB5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A graph that is called again and again."""
+
+    name: str
+    pieces: tuple[float, ...]
+    """Microseconds of each piece of one inference; it can yield after each."""
+    priority: Priority = Priority.NORMAL
+    vtcm_bytes: int = 0
+    """What is saved when it yields."""
+    count: int = 1
+    """Inferences in all, over its threads."""
+    threads: int = 1
+    """Threads of the application that call it, each one call at a time."""
+    host_us: float = 0.0
+    """The host's part of a call, half before and half after the accelerator's."""
+    start_us: float = 0.0
+    period_us: float = 0.0
+    """From one inference being wanted to the next; 0: a thread calls again when its call returns."""
+
+    def __post_init__(self) -> None:
+        figures = (*self.pieces, self.host_us, self.start_us, self.period_us)
+        if not all(math.isfinite(us) and us >= 0 for us in figures):
+            raise CallError(f"{self.name}: times are finite and not below 0")
+        if not sum(self.pieces) > 0:
+            raise CallError(f"{self.name}: an inference takes some time; give its pieces in microseconds")
+        if self.count < 1 or self.threads < 1 or self.vtcm_bytes < 0:
+            raise CallError(f"{self.name}: count and threads are at least 1, vtcm_bytes at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something at work for a job."""
+
+    unit: str
+    """HTP or host."""
+    name: str
+    """The job."""
+    kind: str
+    """run (a piece), yield (VTCM is saved), restore, or host."""
+    inference: int
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job fared."""
+
+    name: str
+    latencies_us: tuple[float, ...]
+    """Of each inference: from when it was wanted (with a period) or called, to its return."""
+    yields: int
+    moved_us: float
+    """Spent saving and restoring its VTCM."""
+    first_us: float
+    last_us: float
+    """When its first inference was wanted and its last returned."""
+
+    @property
+    def mean_us(self) -> float:
+        """Mean latency."""
+        return sum(self.latencies_us) / len(self.latencies_us)
+
+    @property
+    def worst_us(self) -> float:
+        """Longest latency."""
+        return max(self.latencies_us)
+
+    @property
+    def per_second(self) -> float:
+        """Inferences per second while it had any."""
+        return len(self.latencies_us) / (self.last_us - self.first_us) * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Jobs on one accelerator."""
+
+    jobs: tuple[Outcome, ...]
+    """In the order they were given."""
+    spans: tuple[Span, ...]
+    """In the order they start on each unit."""
+
+    @property
+    def end_us(self) -> float:
+        """When the last inference returned."""
+        return max(job.last_us for job in self.jobs)
+
+    @property
+    def busy_us(self) -> float:
+        """How long the accelerator ran pieces."""
+        return sum(s.end_us - s.start_us for s in self.spans if s.kind == "run")
+
+
+@dataclass(order=True, slots=True)
+class _Call:
+    """One inference on its way; sorts by priority, then by when it reached the accelerator."""
+
+    rank: int
+    ready_us: float
+    job: int
+    inference: int
+    since_us: float = field(compare=False)
+    done: int = field(default=0, compare=False)
+    """Pieces that have run."""
+    saved: bool = field(default=False, compare=False)
+
+
+class _Device:
+    """The accelerator, its queue, and the threads that call it."""
+
+    def __init__(self, jobs: Sequence[Job], us_per_mb: float) -> None:
+        self.jobs = jobs
+        self.move_us = [job.vtcm_bytes / 2**20 * us_per_mb for job in jobs]
+        self.issued = [0] * len(jobs)
+        self.latencies: list[dict[int, float]] = [{} for _ in jobs]
+        self.last_us = [0.0] * len(jobs)
+        self.spans: list[Span] = []
+        self.coming: list[tuple[float, _Call]] = []
+        self.waiting: list[_Call] = []
+        self.now_us = 0.0
+        for i, job in enumerate(jobs):
+            for _ in range(job.threads):
+                self.call(i, job.start_us)
+
+    def call(self, i: int, free_us: float) -> None:
+        """A thread that is free from then on makes the job's next call, if there is one left."""
+        job, number = self.jobs[i], self.issued[i]
+        if number == job.count:
+            return
+        self.issued[i] += 1
+        wanted = job.start_us + number * job.period_us
+        begins = max(free_us, wanted)
+        ready = begins + job.host_us / 2
+        self.host(i, number, begins, ready)
+        call = _Call(-job.priority, ready, i, number, wanted if job.period_us else begins)
+        heapq.heappush(self.coming, (ready, call))
+
+    def host(self, i: int, number: int, start_us: float, end_us: float) -> None:
+        """The host at work for a call."""
+        if end_us > start_us:
+            self.spans.append(Span("host", self.jobs[i].name, "host", number, start_us, end_us))
+
+    def take(self, call: _Call, kind: str, us: float) -> None:
+        """The accelerator at work for a call."""
+        start, self.now_us = self.now_us, self.now_us + us
+        self.spans.append(Span("HTP", self.jobs[call.job].name, kind, call.inference, start, self.now_us))
+
+    def admit(self) -> None:
+        """Calls that have reached the accelerator by now queue for it."""
+        while self.coming and self.coming[0][0] <= self.now_us:
+            heapq.heappush(self.waiting, heapq.heappop(self.coming)[1])
+
+    def run(self) -> None:
+        """Until every call has returned."""
+        current: _Call | None = None
+        while current or self.waiting or self.coming:
+            if not current and not self.waiting:
+                self.now_us = max(self.now_us, self.coming[0][0])
+            self.admit()
+            if current and self.waiting and self.waiting[0].rank < current.rank:
+                self.take(current, "yield", self.move_us[current.job])
+                current.saved = True
+                heapq.heappush(self.waiting, current)
+                current = None
+                continue  # while it was saved another may have come
+            if not current:
+                current = heapq.heappop(self.waiting)
+            if current.saved:
+                self.take(current, "restore", self.move_us[current.job])
+                current.saved = False
+            job = self.jobs[current.job]
+            self.take(current, "run", job.pieces[current.done])
+            current.done += 1
+            if current.done == len(job.pieces):
+                self.finish(current)
+                current = None
+
+    def finish(self, call: _Call) -> None:
+        """The call returns, and its thread makes the next."""
+        end = self.now_us + self.jobs[call.job].host_us / 2
+        self.host(call.job, call.inference, self.now_us, end)
+        self.latencies[call.job][call.inference] = end - call.since_us
+        self.last_us[call.job] = end
+        self.call(call.job, end)
+
+
+def share(jobs: Sequence[Job], us_per_mb: float = 0.0) -> Shared:
+    """The jobs on one accelerator; us_per_mb is what a MiB of VTCM takes to or from DRAM."""
+    if not jobs:
+        raise CallError("there is no job to share the accelerator; give one or more")
+    names = [job.name for job in jobs]
+    if len(set(names)) != len(names):
+        raise CallError(f"jobs need names of their own; given: {', '.join(names)}")
+    if not (math.isfinite(us_per_mb) and us_per_mb >= 0):
+        raise CallError(f"us_per_mb {us_per_mb} is not a time of 0 or more")
+    device = _Device(jobs, us_per_mb)
+    device.run()
+    spans = sorted(device.spans, key=lambda s: (s.start_us, s.end_us))
+    outcomes = []
+    for i, job in enumerate(jobs):
+        moves = [s for s in spans if s.name == job.name and s.kind in ("yield", "restore")]
+        outcomes.append(
+            Outcome(
+                job.name,
+                tuple(us for _, us in sorted(device.latencies[i].items())),
+                sum(s.kind == "yield" for s in moves),
+                sum(s.end_us - s.start_us for s in moves),
+                job.start_us,
+                device.last_us[i],
+            )
+        )
+    return Shared(tuple(outcomes), tuple(spans))
