@@ -80,6 +80,9 @@ def test_a_chip_without_latencies_has_no_fitted_figure() -> None:
     others = [soc for soc in SOCS if soc.name not in cost.fitted()["chips"]]
     assert others
     assert not any(soc.provenance(figure) is Provenance.FITTED for soc in others for figure in FIGURES)
+    for soc in others:  # its matrix unit is that of the chip its costs stand on
+        like = chip(cost.costs(soc).provenance.removeprefix("assumed as "))
+        assert (soc.hmx_kmacs, soc.core_mhz) == (like.hmx_kmacs, like.core_mhz)
 
 
 def test_abilities() -> None:

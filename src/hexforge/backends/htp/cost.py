@@ -151,7 +151,7 @@ def fitted() -> dict[str, Any]:
 
 
 def costs(soc: Soc, data: Mapping[str, Any] | None = None) -> Costs:
-    """The costs of a chip; one that was not measured stands on the nearest architecture that was."""
+    """The costs of a chip; one that was not measured stands on the nearest that was: architecture, then memory."""
     data = fitted() if data is None else data
     chips: Mapping[str, Mapping[str, float]] = data["chips"]
     name = soc.name
@@ -159,7 +159,8 @@ def costs(soc: Soc, data: Mapping[str, Any] | None = None) -> Costs:
         measured = [s for s in SOCS if s.name in chips]
         if not measured:
             raise CallError(f"{soc.name}: no chip was measured to stand on; fit the costs (benchmarks/fit_latency.py)")
-        name = min(measured, key=lambda s: (abs(s.htp_arch - soc.htp_arch), s.name)).name
+        nearness = {s.name: (abs(s.htp_arch - soc.htp_arch), abs(s.dram_gbps - soc.dram_gbps)) for s in measured}
+        name = min(nearness, key=lambda n: (nearness[n], n))
     return Costs(soc, scaled(data["parameters"], chips[name]), "fitted" if name == soc.name else f"assumed as {name}")
 
 

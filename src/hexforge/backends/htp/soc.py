@@ -127,7 +127,7 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 #            Else what puts the fitted clock nearest to those of its generation; v81 also has the X2's 80 TOPS.
 # core MHz   m: ops per second over ops per cycle, 11.5 T / 8.0 k on v68, 55.9 T / 40.0 k on the X Elite (cdsp_peak);
 #            10672609 cycles in 5053 us on SM8750 (llama.cpp issue 18139). f: 1e9 MACs / (hmx.w8a8 x the chip's
-#            hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 29.54 / 16384 = 2066. Else of the nearest chip with one.
+#            hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 29.54 / 16384 = 2066. Else, as HMX, of the chip its costs stand on.
 # DRAM GB/s  p: transfers per second x bus by product briefs: LPDDR5-6400 x 64 bit (888, 8 Gen 1), LPDDR5X-8400,
 #            -9600, -10600 x 64 (8 Gen 2, 8 Gen 3, 8 Elite and its Gen 5), LPDDR4X-4266 x 128 (8cx Gen 3), 8448 x 128
 #            (X Elite), 152 (X2 Elite), 6400 x 96 (IQ-9075: dragonwingdocs.qualcomm.com). Else as a chip like it,
@@ -135,18 +135,18 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 # float16    measured: every layer of float models ran on the NPU (SA8295P), or of quantized models only (False).
 SOCS: tuple[Soc, ...] = (
     # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s", aliases
-    _chip("SM8350", 30, "68p  4p 4a  8a 1437a  51.2p", "Snapdragon 888"),
+    _chip("SM8350", 30, "68p  4p 4a  8a 1614a  51.2p", "Snapdragon 888"),
     _chip("SM8450", 36, "69p  8p 4a 16a 1196f  51.2p", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
     _chip("SC8280XP", 37, "68p  8a 4a  8a 1614a  68.3p", "Snapdragon 8cx Gen 3", "SC8280"),
     _chip("SA8295P", 39, "68p  8p 4a  8a 1614f  68.3a", "SA8295P ADP", "SA8295", float16=True),
     _chip("SM8475", 42, "69p  8p 4a 16a 1196a  51.2p", "Snapdragon 8+ Gen 1"),
     _chip("SM8550", 43, "73p  8p 4a 16a 1510f  67.2p", "Snapdragon 8 Gen 2", "QCS8550"),
-    _chip("SXR1230P", 45, "73p  2p 4a  4a 1397a  25.6a"),
-    _chip("SSG2115P", 46, "73p  2p 4a  4a 1397a  25.6a"),
+    _chip("SXR1230P", 45, "73p  2p 4a  1a 1101a  25.6a"),
+    _chip("SSG2115P", 46, "73p  2p 4a  1a 1101a  25.6a"),
     _chip("SA8775P", 52, "73p  8p 4a 16a 1473f  76.8a", "SA8775P ADP", "SA8255", "SA8255P"),
     _chip("SXR2230P", 53, "69p  8p 4a 16a 1196a  51.2a"),
     _chip("SM8650", 57, "75p  8p 4a 16a 2066f  76.8p", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
-    _chip("SSG2125P", 58, "73p  2p 4a  4a 1397a  25.6a"),
+    _chip("SSG2125P", 58, "73p  2p 4a  1a 1101a  25.6a"),
     _chip("SC8380XP", 60, "73p  8p 4p 16p 1397m 135.2p", "Snapdragon X Elite", "Snapdragon X Plus"),
     _chip("SA7255P", 67, "75m  8a 4a  4a 1612f  51.2a", "SA7255P ADP"),
     _chip("SM8750", 69, "79p  8p 6m 16a 2112m  84.8p", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
@@ -159,9 +159,9 @@ SOCS: tuple[Soc, ...] = (
     _chip("SM8850", 87, "81p  8p 8a 24a 2181f  84.8p", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
     _chip("SC8480XP", 88, "81m  8a 8p 24a 1790f 152.0p", "Snapdragon X2 Elite"),
     _chip("QCS6490", 93, "68p  2p 4a  4m 1437m  25.6a", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
-    _chip("SAR2230P", 95, "81p  4p 4a 24a 1790a  51.2a"),
-    _chip("SW6100", 96, "81p  4p 4a 24a 1790a  25.6a"),
-    _chip("SM8845", 97, "81p  8p 8a 24a 1790a  76.8a"),
+    _chip("SAR2230P", 95, "81p  4p 4a 24a 2181a  51.2a"),
+    _chip("SW6100", 96, "81p  4p 4a 24a 2181a  25.6a"),
+    _chip("SM8845", 97, "81p  8p 8a 24a 2181a  76.8a"),
     _chip("SOC103", 103, "85m  8a 8a 32a 1443f 128.0a", "Snapdragon 8 Elite Extreme Gen 6"),
     _chip("SOC113", 113, "85m  8a 8a 32a 1873f 128.0a", "Snapdragon 8 Elite Gen 6"),
 )
