@@ -1,0 +1,1 @@
+"""Quantization: from what a model's tensors hold to the encodings that lose least, and the evidence."""
