@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import hexforge
 from hexforge.cli.estimate import estimate
 from hexforge.errors import CallError, UnsupportedError
+from hexforge.runtime.estimate import together
 
 app = typer.Typer()
 app.command()(estimate)
@@ -91,3 +92,20 @@ def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
         e["args"]["name"] for e in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"] if e["ph"] == "M"
     }
     assert lanes >= {"HMX", "HVX", "DMA", "host", "critical path"}
+
+
+def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:
+    model, other = saved(tmp_path / "m.onnx"), saved(tmp_path / "other.onnx", "Sigmoid")
+    flags = [str(model), "--priority", "high", "--beside", f"{other}:low", "--json"]
+    done = CliRunner().invoke(app, flags)
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    first, second = said["together"]
+    assert (first["model"], second["model"]) == ("m", "other")
+    assert first["mean_ms"] < second["mean_ms"]
+    assert first["mean_ms"] >= said["latency_ms"] - 1e-3  # no runtime factor with qnn_dlc
+    one = hexforge.estimate(model)
+    with pytest.raises(CallError, match="same one"):
+        together([one, hexforge.estimate(other, "SM8550")])
+    with pytest.raises(CallError, match="priority 'urgent' is not known"):
+        together([one, one], ["urgent"])

@@ -16,6 +16,7 @@ from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 
 if TYPE_CHECKING:
+    from hexforge.backends.htp.concurrent import Shared
     from hexforge.runtime.estimate import Estimate
 
 ALL = "all"
@@ -46,6 +47,13 @@ def estimate(
     ] = False,
     slc: Annotated[bool, typer.Option("--slc", help="Spill into the system level cache (slc_alloc_enable).")] = False,
     interval_ms: Annotated[float, typer.Option(min=0, help="From one inference to the next; 0: at once.")] = 0.0,
+    priority: Annotated[
+        str, typer.Option(help="low … critical_plus (qnn_context_priority), with --beside.")
+    ] = "normal",
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."),
+    ] = None,
     dim: Dims = None,
     shape: Shapes = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = 20,
@@ -74,8 +82,8 @@ def estimate(
         "power": Power(performance_mode, interval_us=interval_ms * 1e3),
     }
     if soc.lower() == ALL:
-        if trace is not None or report is not None:
-            raise CallError("--trace and --report are of one chip; name it with --soc")
+        if trace is not None or report is not None or beside:
+            raise CallError("--trace, --report and --beside are of one chip; name it with --soc")
         _compare(graph, model.name, how, as_json)
         return
     found = estimated(graph, soc, **how)
@@ -86,10 +94,42 @@ def estimate(
         from hexforge.report import page
 
         write_atomically(report, page(found).encode())
+    shared = _beside(found, priority, beside, how) if beside else None
     if as_json:
-        print_json(found.to_json())
-    else:
-        _print(console(), found, rows)
+        print_json(found.to_json() | ({"together": _together(shared)} if shared else {}))
+        return
+    _print(console(), found, rows)
+    if shared:
+        cells = [[str(cell) for cell in row.values()] for row in _together(shared)]
+        title = "together on the chip, each called again when it returns"
+        console().print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
+
+
+def _beside(found: Estimate, priority: str, beside: list[str], how: dict[str, Any]) -> Shared:
+    """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
+    from hexforge.runtime.estimate import estimate as estimated
+    from hexforge.runtime.estimate import together
+
+    others, priorities = [found], [priority]
+    for text in beside:
+        path, _, wanted = text.rpartition(":") if not Path(text).exists() else (text, "", "")
+        others.append(estimated(path or text, found.soc, **how))
+        priorities.append(wanted if path and wanted else "normal")
+    return together(others, priorities)
+
+
+def _together(shared: Shared) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": o.name,
+            "mean_ms": round(o.mean_us / 1e3, 4),
+            "worst_ms": round(o.worst_us / 1e3, 4),
+            "per_second": round(o.per_second, 1),
+            "yields": o.yields,
+            "moved_ms": round(o.moved_us / 1e3, 4),
+        }
+        for o in shared.jobs
+    ]
 
 
 def _compare(graph: Any, name: str, how: dict[str, Any], as_json: bool) -> None:

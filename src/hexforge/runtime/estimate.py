@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.backends.htp import capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp import soc as chips
+from hexforge.backends.htp.concurrent import Job, Priority, Shared, share
 from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.power import Power
 from hexforge.backends.htp.settings import Settings
@@ -139,9 +141,7 @@ def estimate(
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Estimate:
     """How long an inference takes: of a model file, its bytes, a QNN graph or a compiled program."""
-    chip = chips.find(str(soc))
-    if chip is None:
-        raise CallError("name a chip; known: " + ", ".join(s.name for s in chips.SOCS))
+    chip = _chip(str(soc))
     if batch < 1 or threads < 1:
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1")
     graph = graph_of(model, dims=dims, shapes=shapes)
@@ -158,6 +158,41 @@ def estimate(
     return Estimate(
         graph.name, chip.name, precision, runtime, band, costs.provenance, config, power, threads, timeline
     )  # fmt: skip
+
+
+def together(
+    estimates: Sequence[Estimate],
+    priorities: Sequence[str] = (),
+    *,
+    count: int = 10,
+    intervals_us: Sequence[float] = (),
+) -> Shared:
+    """Several models on one chip at the same time: by priority, yielding between tasks, `count` inferences of each."""
+    if len({e.soc for e in estimates}) != 1:
+        raise CallError("models run together on one chip; estimate them for the same one")
+    names = Counter(e.model for e in estimates)
+    us_per_mb = cost.costs(_chip(estimates[0].soc)).dram_us(1e6)
+    jobs = [
+        Job(
+            e.model if names[e.model] == 1 else f"{e.model} #{i}",
+            e.timeline.pieces_us,
+            Priority.of(priorities[i] if i < len(priorities) else "normal"),
+            e.timeline.vtcm_peak_bytes,
+            count,
+            e.threads,
+            e.timeline.host_us,
+            period_us=intervals_us[i] if i < len(intervals_us) else 0.0,
+        )
+        for i, e in enumerate(estimates)
+    ]
+    return share(jobs, us_per_mb)
+
+
+def _chip(name: str) -> chips.Soc:
+    found = chips.find(name)
+    if found is None:
+        raise CallError("name a chip; known: " + ", ".join(s.name for s in chips.SOCS))
+    return found
 
 
 def everywhere(model: ModelSource | Graph | Program, **how: Any) -> Iterator[Estimate | tuple[str, str]]:
