@@ -1,0 +1,370 @@
+"""Recipes: how many bits weights and activations get, in a line of text or a small file.
+
+    w8a8                  8-bit weights and activations; w8a16, w16a16, w4a16 alike
+    w8a8_channel          a weight scale for every output channel; w4a16_block[64]: one for every 64 inputs of a channel
+    fp16                  nothing is quantized: float16 math
+    w8a8+percentile=99.9+equalize+bias      how ranges are found, and what betters the encodings
+    w8a8; MatMul=w8a16; /encoder/*=w8a16; tensor:logits=a16; /head/*=float       exceptions, the last that fits wins
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from hexforge.errors import CallError
+from hexforge.ir import DType
+from hexforge.options import did_you_mean
+
+METHODS = ("minmax", "moving_average", "percentile", "entropy", "mse")
+WEIGHT_METHODS = ("minmax", "mse")
+IMPROVEMENTS = ("equalize", "bias", "adaround", "seqmse", "range")
+BLOCK = 32
+
+_ACTIVATIONS = {8: DType.UINT8, 16: DType.UINT16}
+_WEIGHTS = {4: DType.INT4, 8: DType.INT8, 16: DType.INT16}
+_FLOAT = ("float", "fp16")
+_BITS = re.compile(r"(?:w(?P<w>\d+))?(?:a(?P<a>\d+))?(?P<tail>_[a-z]+(?:\[\d+\])?)?")
+_SECTIONS = {"ops": "op", "nodes": "node", "tensors": "tensor"}
+_KEYS = ("recipe", "method", "weight_method", "improve", *_SECTIONS)
+_TENSOR_KEYS = ("type", "min", "max", "symmetric", "method")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """An exception: what it speaks of and what is different there; None where it says nothing."""
+
+    kind: Literal["op", "node", "tensor"]
+    pattern: str
+    activation: DType | None = None
+    weight: DType | None = None
+    per_channel: bool | None = None
+    block: int | None = None
+    leave_float: bool | None = None
+    method: str | None = None
+    symmetric: bool | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def fits(self, *words: str) -> bool:
+        """True where one of the words matches the pattern."""
+        return any(word == self.pattern or fnmatchcase(word, self.pattern) for word in words)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.pattern}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a model is quantized; `rules` are tried in order, what a later one says wins."""
+
+    name: str
+    activation: DType | None
+    """None: activations stay float."""
+    weight: DType
+    per_channel: bool = False
+    block: int = 0
+    method: str = "minmax"
+    weight_method: str = "minmax"
+    improve: tuple[str, ...] = ()
+    rules: tuple[Override, ...] = ()
+
+    def at_node(self, op_type: str, name: str) -> Recipe:
+        """The recipe as it stands for one node: without rules, exceptions applied."""
+        return self._with(r for r in self.rules if (r.kind == "op" and r.fits(op_type)) or _names(r, name))
+
+    def explicit(self, op_type: str, name: str) -> bool:
+        """True where a rule says the precision of this node."""
+        return any(
+            (r.activation is not None or r.leave_float is not None)
+            and ((r.kind == "op" and r.fits(op_type)) or _names(r, name))
+            for r in self.rules
+        )
+
+    def at_tensor(self, name: str) -> Override | None:
+        """What the rules say of one tensor, joined; None where they say nothing."""
+        found: Override | None = None
+        for rule in self.rules:
+            if rule.kind == "tensor" and rule.fits(name):
+                said = {f.name: v for f in fields(rule) if (v := getattr(rule, f.name)) is not None}
+                found = rule if found is None else replace(found, **said)
+        return found
+
+    def _with(self, rules: Iterable[Override]) -> Recipe:
+        found = replace(self, rules=())
+        for rule in rules:
+            if rule.leave_float:
+                found = replace(found, activation=None)
+            if rule.activation is not None:
+                found = replace(found, activation=rule.activation)
+            if rule.weight is not None:
+                found = replace(found, weight=rule.weight)
+            if rule.per_channel is not None:
+                found = replace(found, per_channel=rule.per_channel, block=rule.block or 0)
+            if rule.method is not None:
+                found = replace(found, method=rule.method)
+        return found
+
+
+def _names(rule: Override, name: str) -> bool:
+    return rule.kind == "node" and rule.fits(name)
+
+
+def recipe(text_or_path: str | Path) -> Recipe:
+    """The recipe of a line of text, or of a .yaml or .json file; CallError that names every fault."""
+    text = str(text_or_path).strip()
+    if isinstance(text_or_path, Path) or text.lower().endswith((".yaml", ".yml", ".json")):
+        return _from_file(Path(text))
+    faults: list[str] = []
+    found = _from_text(text, faults)
+    _raise(f"recipe {text!r}", faults)
+    assert found is not None
+    return found
+
+
+def _raise(where: str, faults: list[str]) -> None:
+    if faults:
+        raise CallError(f"{where}: " + "; ".join(faults))
+
+
+# -- text -----------------------------------------------------------------------------------------------------------
+
+
+def _from_text(text: str, faults: list[str]) -> Recipe | None:
+    first, *rest = (part.strip() for part in text.split(";"))
+    found = _base(first, text, faults)
+    rules = [_rule(part, faults) for part in rest if part]
+    return None if found is None else replace(found, rules=tuple(r for r in rules if r is not None))
+
+
+def _base(text: str, name: str, faults: list[str]) -> Recipe | None:
+    precision, *words = (word.strip() for word in text.split("+"))
+    said = _precision(precision, faults, "a recipe starts with its precision")
+    if said is None:
+        return None
+    if not said.get("leave_float") and ("weight" not in said or "activation" not in said):
+        faults.append(f"{precision!r} says the bits of one side only; write both, such as w8a8")
+        return None
+    weight = said.get("weight", DType.INT8)
+    method, improve = "minmax", []
+    weight_method = "minmax"
+    for word in words:
+        if word in IMPROVEMENTS:
+            improve.append(word)
+        elif word.startswith("weight="):
+            weight_method = word.removeprefix("weight=")
+            _check_word(weight_method, WEIGHT_METHODS, "method for weights", faults)
+        else:
+            method = word
+            _check_method(word, faults, (*IMPROVEMENTS, *METHODS))
+    return Recipe(
+        name, said.get("activation"), weight, bool(said.get("per_channel", weight.bits == 4)), said.get("block") or 0,
+        method, weight_method, tuple(improve),
+    )  # fmt: skip
+
+
+def _precision(text: str, faults: list[str], what: str) -> dict[str, Any] | None:
+    """What `w8a16_channel`, `a16` or `float` says, as fields of an Override."""
+    if text.lower() in _FLOAT:
+        return {"leave_float": True}
+    match = _BITS.fullmatch(text.lower())
+    if not text or match is None or (match["w"] is None and match["a"] is None):
+        known = ("w8a8", "w8a16", "w16a16", "w4a16", "w4a16_block", "w8a8_channel", "fp16", "float")
+        faults.append(f"{what}: {text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
+        return None
+    said: dict[str, Any] = {}
+    if match["w"] is not None:
+        if int(match["w"]) not in _WEIGHTS:
+            faults.append(f"{text!r}: weights have 4, 8 or 16 bits, not {match['w']}")
+        said["weight"] = _WEIGHTS.get(int(match["w"]), DType.INT8)
+    if match["a"] is not None:
+        if int(match["a"]) not in _ACTIVATIONS:
+            faults.append(f"{text!r}: activations have 8 or 16 bits, not {match['a']}")
+        said["activation"] = _ACTIVATIONS.get(int(match["a"]), DType.UINT8)
+    tail, _, size = (match["tail"] or "").rstrip("]").partition("[")
+    if tail == "_channel" and not size:
+        said["per_channel"], said["block"] = True, 0
+    elif tail == "_tensor" and not size:
+        said["per_channel"], said["block"] = False, 0
+    elif tail == "_block":
+        block = int(size or BLOCK)
+        said["per_channel"], said["block"] = True, block
+        if block < 1:
+            faults.append(f"{text!r}: a block has at least one element")
+        if said.get("weight") not in (DType.INT4, DType.INT8):
+            faults.append(f"{text!r}: block scales are for weights of 4 or 8 bits; write w4 or w8 before them")
+    elif tail:
+        tails = ("_channel", "_tensor", f"_block[{BLOCK}]")
+        faults.append(f"{text!r}: {tail!r} is not one of {', '.join(tails)}{did_you_mean(tail, tails)}")
+    return said
+
+
+def _rule(text: str, faults: list[str]) -> Override | None:
+    key, equals, value = (part.strip() for part in text.rpartition("="))
+    if not key or not equals:
+        faults.append(f"{text!r}: an exception is written WHAT=PRECISION, such as MatMul=w8a16")
+        return None
+    prefix, colon, rest = key.partition(":")
+    kinds = ("op", "node", "tensor")
+    if colon and prefix in kinds:
+        return _override(prefix, rest, value, faults)
+    if colon and did_you_mean(prefix, kinds):
+        faults.append(f"{text!r}: {prefix!r} is none of {', '.join(kinds)}{did_you_mean(prefix, kinds)}")
+        return None
+    return _override("op" if is_op_type(key) else "node", key, value, faults)
+
+
+def is_op_type(word: str) -> bool:
+    """True for a word that ONNX has an op type of."""
+    import onnx
+
+    return onnx.defs.has(word) or onnx.defs.has(word, "com.microsoft") or word in _CONTRIBUTED
+
+
+_CONTRIBUTED = frozenset("FusedMatMul QuickGelu SimplifiedLayerNormalization Gelu".split())
+
+
+def _override(kind: str, pattern: str, value: str, faults: list[str]) -> Override | None:
+    if not pattern:
+        faults.append(f"'{kind}:' names nothing")
+        return None
+    said = _precision(value, faults, f"{pattern}={value}")
+    return None if said is None else Override(kind, pattern, **said)  # type: ignore[arg-type]
+
+
+def _check_word(word: str, known: Iterable[str], what: str, faults: list[str]) -> None:
+    known = tuple(known)
+    if word not in known:
+        faults.append(f"{word!r} is no {what}; there are {', '.join(known)}{did_you_mean(word, known)}")
+
+
+def _check_method(text: str, faults: list[str], known: tuple[str, ...] = METHODS) -> None:
+    """`percentile=99.9`, or another method by its name."""
+    name, equals, number = text.partition("=")
+    if name not in METHODS:
+        what = "method of finding ranges" if known == METHODS else "method of finding ranges and no improvement"
+        _check_word(name, known, what, faults)
+    elif equals and name != "percentile":
+        faults.append(f"{text!r}: only percentile takes a number")
+    elif equals:
+        try:
+            fits = 50 < float(number) <= 100
+        except ValueError:
+            fits = False
+        if not fits:
+            faults.append(f"{text!r}: a percentile is a number above 50, at most 100")
+
+
+def check_method(text: str) -> str:
+    """`text` where it is a method of finding ranges; CallError otherwise."""
+    faults: list[str] = []
+    _check_method(text, faults)
+    _raise("method", faults)
+    return text
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+def _from_file(path: Path) -> Recipe:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallError(f"recipe {path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        data = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise CallError(f"recipe {path}: not {path.suffix[1:].upper()}: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise CallError(f"recipe {path}: expected keys and values ({', '.join(_KEYS)}), found {type(data).__name__}")
+    faults: list[str] = []
+    found = _from_mapping(data, path.name, faults)
+    _raise(f"recipe {path}", faults)
+    assert found is not None
+    return found
+
+
+def _from_mapping(data: Mapping[Any, Any], name: str, faults: list[str]) -> Recipe | None:
+    for key in data:
+        if key not in _KEYS:
+            faults.append(f"key {key!r} is unknown; there are {', '.join(_KEYS)}{did_you_mean(str(key), _KEYS)}")
+    base = data.get("recipe", "w8a8")
+    found = _from_text(base, faults) if isinstance(base, str) else None
+    if not isinstance(base, str):
+        faults.append(f"recipe: {base!r} is no text such as w8a8")
+    method, weight_method = data.get("method"), data.get("weight_method")
+    improve = data.get("improve", ())
+    if method is not None:
+        _check_method(str(method), faults)
+    if weight_method is not None:
+        _check_word(str(weight_method), WEIGHT_METHODS, "method for weights", faults)
+    improve = [improve] if isinstance(improve, str) else improve
+    if not isinstance(improve, (list, tuple)):
+        faults.append(f"improve: {improve!r} is no list of {', '.join(IMPROVEMENTS)}")
+        improve = ()
+    for word in improve:
+        _check_word(str(word), IMPROVEMENTS, "improvement", faults)
+    rules: list[Override] = []
+    for section, kind in _SECTIONS.items():
+        given = data.get(section) or {}
+        if not isinstance(given, Mapping):
+            faults.append(f"{section}: expected names and what is different there, found {given!r}")
+            continue
+        for pattern, value in given.items():
+            rule = _file_rule(kind, str(pattern), value, faults)
+            rules += [] if rule is None else [rule]
+    if found is None:
+        return None
+    return replace(
+        found,
+        name=name,
+        method=found.method if method is None else str(method),
+        weight_method=found.weight_method if weight_method is None else str(weight_method),
+        improve=(*found.improve, *map(str, improve)),
+        rules=(*found.rules, *rules),
+    )
+
+
+def _file_rule(kind: str, pattern: str, value: Any, faults: list[str]) -> Override | None:
+    if kind == "op" and not is_op_type(pattern) and "*" not in pattern:
+        import onnx
+
+        known = {schema.name for schema in onnx.defs.get_all_schemas()}
+        faults.append(f"ops: ONNX has no op type {pattern!r}{did_you_mean(pattern, known)}")
+        return None
+    if isinstance(value, str):
+        return _override(kind, pattern, value, faults)
+    if not isinstance(value, Mapping) or kind != "tensor":
+        faults.append(f"{pattern}: {value!r} is no precision such as w8a16 or float")
+        return None
+    for key in value:
+        if key not in _TENSOR_KEYS:
+            faults.append(
+                f"{pattern}: key {key!r} is unknown; there are {', '.join(_TENSOR_KEYS)}"
+                f"{did_you_mean(str(key), _TENSOR_KEYS)}"
+            )
+    said = _precision(str(value["type"]), faults, pattern) if "type" in value else {}
+    low, high, method = value.get("min"), value.get("max"), value.get("method")
+    numbers = [n for n in (low, high) if n is not None]
+    if any(not isinstance(n, (int, float)) or isinstance(n, bool) for n in numbers) or len(numbers) == 1:
+        faults.append(f"{pattern}: min and max are two numbers, found {low!r} and {high!r}")
+        return None
+    if numbers and not -1e38 < numbers[0] < numbers[1] < 1e38:
+        faults.append(f"{pattern}: min {low} is not below max {high}")
+    if method is not None:
+        _check_method(str(method), faults)
+    if not isinstance(value.get("symmetric", False), bool):
+        faults.append(f"{pattern}: symmetric is true or false, found {value['symmetric']!r}")
+    if said is None:
+        return None
+    return Override(
+        "tensor", pattern, **said, method=None if method is None else str(method), symmetric=value.get("symmetric"),
+        low=None if low is None else float(low), high=None if high is None else float(high),
+    )  # fmt: skip
