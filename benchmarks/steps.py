@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from rich.table import Table
 import hexforge
 from benchmarks.engines import hexforge_session, programs
 from hexforge import _native
-from hexforge.backends.htp.lowering import Lowering, Step
 from hexforge.backends.htp.program import HtpProgram
+from hexforge.backends.htp.segment import Call, Segment
 
 _REPEATS = 5
 _SHOWN = "in out kernel stride channels out_channels groups dims count".split()
@@ -30,7 +31,7 @@ _SHOWN = "in out kernel stride channels out_channels groups dims count".split()
 class Timed:
     """A step and its time."""
 
-    step: Step
+    step: Call
     ms: float
     macs: int
 
@@ -42,21 +43,22 @@ class Timed:
 
 def timed(program: HtpProgram) -> list[Timed]:
     """Every native step of a program."""
-    return [_timed(program.lowering, step) for step in program.lowering.steps if isinstance(step, Step)]
+    return [_timed(s, call) for s in program.stages if isinstance(s, Segment) for call in s.calls]
 
 
-def _timed(lowering: Lowering, step: Step) -> Timed:
-    names = dict.fromkeys((*step.ins, *step.outs))
-    sizes = {n: -(-lowering.tensors[n].nbytes // 64) * 64 + 64 for n in names if n not in lowering.constants}
+def _timed(segment: Segment, step: Call) -> Timed:
+    used = dict.fromkeys((*step.ins, *step.outs))
+    tensors = {i: segment.tensors[i] for i in used}
+    sizes = {i: -(-t[2] // 64) * 64 + 64 for i, t in tensors.items() if not isinstance(t, np.ndarray)}
     native = _native.Program(sum(sizes.values()))
     ids, offset = {}, 0
-    for name in names:
-        if name in lowering.constants:
-            ids[name] = native.constant_tensor(lowering.constants[name])
+    for i, tensor in tensors.items():
+        if isinstance(tensor, np.ndarray):
+            ids[i] = native.constant_tensor(tensor)
         else:
-            ids[name] = native.arena_tensor(offset, lowering.tensors[name].nbytes)
-            offset += sizes[name]
-    native.step(step.kind, [ids[n] for n in step.ins], [ids[n] for n in step.outs], step.attributes)
+            ids[i] = native.arena_tensor(offset, tensor[2])
+            offset += sizes[i]
+    native.step(step.kind, [ids[i] for i in step.ins], [ids[i] for i in step.outs], dict(step.attributes))
     native.run([], [], 1)
     best = float("inf")
     for _ in range(_REPEATS):
@@ -66,7 +68,7 @@ def _timed(lowering: Lowering, step: Step) -> Timed:
     return Timed(step, best * 1e3, _macs(step.kind, step.attributes))
 
 
-def _macs(kind: str, of: dict[str, Any]) -> int:
+def _macs(kind: str, of: Mapping[str, Any]) -> int:
     """Multiply-accumulates of a convolution, which matrix products are too."""
     if "out_channels" not in of or "kernel" not in of:
         return 0

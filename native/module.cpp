@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 
+#include "checksum.h"
 #include "kernels.h"
 #include "peak.h"
 
@@ -54,5 +55,12 @@ NB_MODULE(_native, module) {
       },
       nb::arg("kind"),
       "Multiply-accumulates per second of a loop that only touches registers, for u8, s16 or f32: the kernels' floor.");
+  module.def(
+      "crc32c",
+      [](nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> data, std::uint32_t before) {
+        nb::gil_scoped_release release;
+        return hexforge::crc32c(data.data(), data.size(), before);
+      },
+      nb::arg("data"), nb::arg("before") = 0, "CRC-32C of bytes that follow data with the checksum `before`.");
   hexforge::bind_program(module);
 }

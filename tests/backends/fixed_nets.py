@@ -102,7 +102,7 @@ class Net:
         """The outputs of the htp backend: the same at every level and number of threads."""
         first: dict[str, Array] | None = None
         for level in (1, 2, 3):
-            program = HtpProgram(*self.compiled(level))
+            program = HtpProgram.of(*self.compiled(level))
             if native and level > 1:
                 assert not program.references
             for threads in (1, 2):

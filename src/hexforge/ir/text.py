@@ -20,6 +20,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable, Container
 from typing import Any, NoReturn
 
 import numpy as np
@@ -47,15 +48,28 @@ _KEYWORDS = ("graph", "return")
 # -- printing ---------------------------------------------------------------------------------------------------
 
 
-def dumps(graph: Graph, *, elide: int | None = None) -> str:
-    """The graph as text; statics of more than `elide` elements are left out (and the text is then for reading only)."""
+Put = Callable[[bytes], tuple[int, int]]
+"""Stores the packed bytes of a static elsewhere and says where: offset and size."""
+Get = Callable[[int, int], bytes | memoryview]
+"""The bytes that were put there; FormatError where there are none."""
+
+
+def dumps(
+    graph: Graph, *, elide: int | None = None, put: Put | None = None, kept: Container[Value] | None = None
+) -> str:
+    """The graph as text; statics of more than `elide` elements are left out (and the text is then for reading only).
+
+    With `put` the data of statics lie elsewhere, and only of the `kept` ones, if that is given: the others are absent.
+    """
     lines = [f"graph {json.dumps(graph.name)} {{"]
     shown: set[Value] = set()
 
     def declare(value: Value) -> None:
         if value not in shown:
             shown.add(value)
-            lines.append(f"  {_ref(value)}: {_type(value.type)} = {_origin(value, elide)}")
+            absent = value.data is not None and kept is not None and value not in kept
+            origin = "STATIC absent" if absent else _origin(value, elide, put)
+            lines.append(f"  {_ref(value)}: {_type(value.type)} = {origin}")
 
     for value in graph.inputs:
         declare(value)
@@ -112,12 +126,14 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
-def _origin(value: Value, elide: int | None) -> str:
+def _origin(value: Value, elide: int | None, put: Put | None) -> str:
     if value.data is None:
-        return value.role.value
+        return f"{value.role.value} absent" if value.is_static else value.role.value
     data = value.data
     if data.size > 1 and not any(data.strides):
         return f"STATIC splat {_data(data[(slice(0, 1),) * data.ndim].reshape(1), value.dtype).strip('[]')}"
+    if put is not None and data.size > _INLINE:
+        return f"STATIC at {_literal(tuple(put(packed(data, value.dtype))))}"
     if elide is not None and data.size > elide:
         return f"STATIC elided  # {value.type.nbytes} bytes"
     return f"STATIC {_data(data, value.dtype)}"
@@ -140,7 +156,7 @@ def packed(data: Array, dtype: DType) -> bytes:
     return (flat.byteswap() if sys.byteorder == "big" else flat).tobytes()
 
 
-def unpacked(raw: bytes, type: TensorType) -> Array:
+def unpacked(raw: bytes | memoryview, type: TensorType) -> Array:
     """The array whose `packed` bytes are `raw`, which must be exactly as many as the type has."""
     if len(raw) != type.nbytes:
         raise FormatError(f"{type} has {type.nbytes} bytes, not {len(raw)}")
@@ -150,7 +166,7 @@ def unpacked(raw: bytes, type: TensorType) -> Array:
         if type.dtype is DType.INT4:
             nibbles = (nibbles.astype(np.int8) ^ 8) - 8
         return nibbles.astype(type.dtype.numpy).reshape(type.shape)
-    if type.dtype is DType.BOOL and raw.translate(None, b"\0\1"):
+    if type.dtype is DType.BOOL and bytes(raw).translate(None, b"\0\1"):
         raise FormatError(f"{type} has bytes other than 0 and 1")
     flat = np.frombuffer(raw, type.dtype.numpy)
     return (flat.byteswap() if sys.byteorder == "big" else flat).reshape(type.shape)
@@ -172,9 +188,12 @@ _ENCODINGS: tuple[tuple[str, type[Encoding]], ...] = (  # told apart by a field 
 )
 
 
-def loads(text: str) -> Graph:
-    """The graph that `dumps` printed; FormatError with line and column if the text is not one."""
-    reader = _Reader(text)
+def loads(text: str, get: Get | None = None) -> Graph:
+    """The graph that `dumps` printed; FormatError with line and column if the text is not one.
+
+    `get` finds what was put elsewhere; absent statics have no data, and nothing can be computed with them.
+    """
+    reader = _Reader(text, get)
     try:
         return reader.graph()
     except (ModelError, FormatError) as error:
@@ -189,8 +208,9 @@ def loads(text: str) -> Graph:
 class _Reader:
     """A recursive-descent parser over the text; nothing is evaluated, every size is checked before it is used."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, get: Get | None = None) -> None:
         self.text = text
+        self.get = get
         self.at = 0
         self.start = 0  # of the last token: where an error is reported
         self.error: FormatError | None = None
@@ -315,7 +335,16 @@ class _Reader:
             self.fail(f"{kind.__name__} lacks {', '.join(missing)}")
         return kind(**fields)
 
-    def data(self, type: TensorType) -> Array:
+    def data(self, type: TensorType) -> Array | None:
+        if self.get is not None and self.accept("absent"):
+            return None
+        if self.get is not None and self.accept("at"):
+            where = self.literal()
+            if not isinstance(where, tuple) or len(where) != 2 or any(v.__class__ is not int or v < 0 for v in where):
+                self.fail("data lie at [offset, bytes]")
+            if where[1] != type.nbytes:
+                self.fail(f"{type} has {type.nbytes} bytes, not {where[1]}")
+            return unpacked(self.get(*where), type)
         if self.accept("splat"):
             one = TensorType(type.dtype, (1,))
             bare = not self.accept("base64")
@@ -375,7 +404,11 @@ class _Reader:
         self.expect("=")
         for role in Role:
             if self.accept(role.value):
-                graph.value(name, type, role, self.data(type) if role is Role.STATIC else None)
+                data = self.data(type) if role is Role.STATIC else None
+                absent = role is Role.STATIC and data is None
+                stand_in = np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape) if absent else data
+                value = graph.value(name, type, role, stand_in)
+                value.data = data
                 return
         self.fail(f"expected {', '.join(r.value for r in Role)}")
 

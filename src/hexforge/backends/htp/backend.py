@@ -46,7 +46,7 @@ class HtpBackend:
         cast = to_bfloat16(graph) if self.options.htp_bf16_enable else frozenset()
         verify(graph)
         require_fit(graph)
-        program = HtpProgram(graph, compile_graph(graph, self.graph_config), threads=self.threads)
+        program = HtpProgram.of(graph, compile_graph(graph, self.graph_config), self.threads)
         _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.options.htp_bf16_enable else program
 

@@ -2,46 +2,103 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hexforge import _native
 from hexforge.backend import checked_feeds
 from hexforge.backends.htp import arena
 from hexforge.backends.htp.lowering import Lowering, Reference, Step
+from hexforge.backends.htp.segment import Call, Get, Segment, with_room
 from hexforge.backends.htp.storage import half, natural, storage, stored
-from hexforge.errors import CallError
-from hexforge.ir import Array, Graph, Node, Role, TensorType, Value
+from hexforge.errors import FormatError
+from hexforge.formats.container import Pool
+from hexforge.ir import Array, Graph, Node, Role, TensorType, Value, text
 from hexforge.ops.evaluate import Evaluation
 
 
 class HtpProgram:
     """A lowered graph. Threads may run it at the same time; results do not depend on the number of threads."""
 
-    def __init__(self, graph: Graph, lowering: Lowering, threads: int = 1) -> None:
-        self.graph = graph
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        stages: Sequence[Segment | Evaluated],
+        graph: Callable[[], Graph],
+        threads: int = 1,
+    ) -> None:
+        self.name, self.inputs, self.outputs, self.stages = name, tuple(inputs), tuple(outputs), tuple(stages)
         self.threads = threads
-        self.lowering = lowering
-        self._stages = _stages(lowering)
-        self._inputs = graph.inputs
-        self._outputs = graph.outputs
-        self.arena_bytes = max((s.arena_bytes for s in self._stages if isinstance(s, _Segment)), default=0)
+        self._graph = graph
+        self._runners = [s.runner() if isinstance(s, Segment) else s for s in stages]
+        self.arena_bytes = max((s.arena_bytes for s in stages if isinstance(s, Segment)), default=0)
+
+    @classmethod
+    def of(cls, graph: Graph, lowering: Lowering, threads: int = 1) -> HtpProgram:
+        """The program of a graph that was lowered."""
+        return cls(graph.name, graph.inputs, graph.outputs, stages_of(lowering), lambda: graph, threads)
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """The QNN graph; of a program from a context without the constants that only native steps use."""
+        return self._graph()
 
     @property
     def references(self) -> tuple[Node, ...]:
         """Nodes that have no native kernel."""
-        return tuple(s.node for s in self._stages if isinstance(s, _Evaluated))
+        return tuple(s.node for s in self.stages if isinstance(s, Evaluated))
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
-        given = checked_feeds(self.graph.name, self._inputs, feeds)
-        tensors = {v.name: _entering(given[v.name], v.type) for v in self._inputs}
-        for stage in self._stages:
-            stage.run(tensors, self.threads)
-        return {v.name: _leaving(tensors, v) for v in self._outputs}
+        given = checked_feeds(self.name, self.inputs, feeds)
+        tensors = {v.name: _entering(given[v.name], v.type) for v in self.inputs}
+        for runner in self._runners:
+            runner.run(tensors, self.threads)
+        return {v.name: _leaving(tensors, v) for v in self.outputs}
+
+    def save(self, pool: Pool) -> dict[str, Any]:
+        """What a context file holds of it; arrays go into the pool."""
+        kept = {v for node in self.references for v in node.inputs if v is not None}
+        return {
+            "graph": text.dumps(self.graph, put=pool.put, kept=kept),
+            "stages": [
+                s.to_json(pool.put) if isinstance(s, Segment) else {"node": s.node.name, "ins": s.ins, "outs": s.outs}
+                for s in self.stages
+            ],
+        }
+
+    @classmethod
+    def load(
+        cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get, threads: int = 1
+    ) -> HtpProgram:
+        """The program that `save` wrote, over the file's own bytes; FormatError where the data are not one."""
+        if (
+            not isinstance(data, dict)
+            or not isinstance(data.get("graph"), str)
+            or not isinstance(data.get("stages"), list)
+        ):
+            raise FormatError(f"program {name!r}: is malformed")
+
+        @functools.cache
+        def graph() -> Graph:
+            import hexforge.ops  # noqa: F401 - fills the table
+
+            return text.loads(data["graph"], get)
+
+        stages: list[Segment | Evaluated] = []
+        for stage in data["stages"]:
+            if isinstance(stage, dict) and "node" in stage:
+                stages.append(_evaluated(graph(), stage, name))
+            else:
+                stages.append(Segment.from_json(stage, get))
+        try:
+            return cls(name, inputs, outputs, stages, graph, threads)
+        except (ValueError, IndexError, OverflowError, MemoryError) as error:
+            raise FormatError(f"program {name!r}: its steps are malformed: {error}") from None
 
 
 def _entering(array: Array, type: TensorType) -> Array:
@@ -66,25 +123,38 @@ def _leaving(tensors: dict[str, Array], value: Value) -> Array:
     return natural(array, value.type)
 
 
-class _Evaluated:
+class Evaluated:
     """A node run by its reference on the model's types; float results are rounded to float16."""
 
-    def __init__(self, lowering: Lowering, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, ins: Sequence[str | None], outs: Sequence[str]) -> None:
+        self.node, self.ins, self.outs = node, list(ins), list(outs)
         real = storage(node.outputs[0].type).kind == "f32"
         constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
         self._evaluation = Evaluation(node.call, constants)
-        self._names = [None if v is None or v.data is not None else lowering.name(v) for v in node.inputs]
-        self._outs = [lowering.name(v) for v in node.outputs]
 
     def run(self, tensors: dict[str, Array], threads: int) -> None:
         arrays = [
             constant if name is None else natural(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
-            for constant, name, value in zip(self._constants, self._names, self.node.inputs, strict=True)
+            for constant, name, value in zip(self._constants, self.ins, self.node.inputs, strict=True)
         ]
-        for name, value, result in zip(self._outs, self.node.outputs, self._evaluation(arrays), strict=True):
+        for name, value, result in zip(self.outs, self.node.outputs, self._evaluation(arrays), strict=True):
             tensors[name] = np.ascontiguousarray(stored(result, value.type))
+
+
+def _evaluated(graph: Graph, stage: Mapping[str, Any], name: str) -> Evaluated:
+    node = next((n for n in graph.nodes if n.name == stage["node"]), None)
+    ins, outs = stage.get("ins"), stage.get("outs")
+    if node is None or not isinstance(ins, list) or not isinstance(outs, list):
+        raise FormatError(f"program {name!r}: a node that runs by its reference is malformed")
+    if len(ins) != len(node.inputs) or len(outs) != len(node.outputs):
+        raise FormatError(f"program {name!r}: a node that runs by its reference is malformed")
+    for side, values in ((ins, node.inputs), (outs, node.outputs)):
+        for tensor, value in zip(side, values, strict=True):
+            known = isinstance(tensor, str) if value is not None and not value.is_static else tensor is None
+            if not known or (value is not None and value.is_static and value.data is None):
+                raise FormatError(f"program {name!r}: node {node.name!r} has the wrong operands")
+    return Evaluated(node, ins, outs)
 
 
 def _constant(value: Value, real: bool) -> Array:
@@ -95,64 +165,40 @@ def _constant(value: Value, real: bool) -> Array:
     return value.data
 
 
-class _Segment:
-    """Native steps one after the other, in one call."""
+def _segment(
+    lowering: Lowering, steps: list[Step], reads: list[str], writes: list[str], lives: dict[str, tuple[int, int]]
+) -> Segment:
+    """Steps with their tensors numbered and placed in an arena."""
+    sizes = {name: lowering.tensors[name].nbytes for name in lives}
+    offsets, arena_bytes = arena.plan(sizes, lives)
+    # Inputs are copied into the arena first: kernels may read a little past a tensor's end.
+    tensors: list[tuple[str, int, int] | Array] = [("input", 0, lowering.tensors[name].nbytes) for name in reads]
+    ids: dict[str, int] = {}
 
-    def __init__(
-        self,
-        lowering: Lowering,
-        steps: list[Step],
-        reads: list[str],
-        writes: list[str],
-        lives: dict[str, tuple[int, int]],
-    ) -> None:
-        self._reads, self._writes = reads, writes
-        self._shapes = {name: lowering.tensors[name] for name in writes}
-        sizes = {name: lowering.tensors[name].nbytes for name in lives}
-        offsets, self.arena_bytes = arena.plan(sizes, lives)
-        program = _native.Program(self.arena_bytes)
-        ids: dict[str, int] = {}
-        copies: list[tuple[str, int]] = []
-        for name in reads:
-            # Copied into the arena first: kernels may read a little past a tensor's end.
-            copies.append((name, program.input_tensor(lowering.tensors[name].nbytes)))
-        for name in writes:
-            ids[name] = program.output_tensor(lowering.tensors[name].nbytes)
-        for name, offset in offsets.items():
-            ids[name] = program.arena_tensor(offset, sizes[name])
-        for name, source in copies:
-            attributes = {"element_bytes": 1, "dims": (sizes[name],), "strides_x": (1,), "strides_y": (1,)}
-            program.step("copy", [source], [ids[name]], attributes)
-        for step in steps:
-            for name in (*step.ins, *step.outs):
-                if name not in ids:
-                    constant = lowering.constants[name]
-                    ids[name] = program.constant_tensor(_with_room(constant.shape, constant.dtype, constant))
-            program.step(step.kind, [ids[n] for n in step.ins], [ids[n] for n in step.outs], step.attributes)
-        self._program = program
+    def number(name: str, tensor: tuple[str, int, int] | Array) -> None:
+        ids[name] = len(tensors)
+        tensors.append(tensor)
 
-    def run(self, tensors: dict[str, Array], threads: int) -> None:
-        outs = [_with_room(s.shape, s.dtype) for s in self._shapes.values()]
-        try:
-            self._program.run([np.ascontiguousarray(tensors[n]) for n in self._reads], outs, threads)
-        except IndexError as error:  # a Gather or Scatter met an index outside its axis
-            raise CallError(str(error)) from None
-        tensors.update(zip(self._writes, outs, strict=True))
+    for name in writes:
+        number(name, ("output", 0, lowering.tensors[name].nbytes))
+    for name, offset in offsets.items():
+        number(name, ("arena", offset, sizes[name]))
+    calls = [
+        Call("copy", (i,), (ids[n],), {"element_bytes": 1, "dims": (sizes[n],), "strides_x": (1,), "strides_y": (1,)})
+        for i, n in enumerate(reads)
+    ]
+    for step in steps:
+        for name in (*step.ins, *step.outs):
+            if name not in ids:
+                constant = lowering.constants[name]
+                number(name, with_room(constant.shape, constant.dtype, constant))
+        ins, outs = (tuple(ids[n] for n in side) for side in (step.ins, step.outs))
+        calls.append(Call(step.kind, ins, outs, step.attributes))
+    shapes = {name: (lowering.tensors[name].dtype, lowering.tensors[name].shape) for name in writes}
+    return Segment(tuple(reads), shapes, arena_bytes, tuple(tensors), tuple(calls))
 
 
-_ROOM = 64
-
-
-def _with_room(shape: tuple[int, ...], dtype: np.dtype[Any], data: Array | None = None) -> Array:
-    """An array with readable bytes behind it: kernels may read, never use, a vector past a tensor's end."""
-    size = math.prod(shape)
-    array = np.empty(size + -(-_ROOM // dtype.itemsize), dtype)[:size].reshape(shape)
-    if data is not None:
-        array[...] = data
-    return array
-
-
-def _stages(lowering: Lowering) -> list[Any]:
+def stages_of(lowering: Lowering) -> list[Segment | Evaluated]:
     """Native steps gathered into segments; tensors that cross a border are arrays, the others live in an arena."""
     groups: list[list[Step] | Reference] = []
     for step in lowering.steps:
@@ -169,10 +215,11 @@ def _stages(lowering: Lowering) -> list[Any]:
         else:
             used.append({n for s in group for n in (*s.ins, *s.outs)})
     graph_outputs = {lowering.name(v) for v in lowering.graph.values.values() if v.role is Role.APP_READ}
-    stages: list[Any] = []
+    stages: list[Segment | Evaluated] = []
     for i, group in enumerate(groups):
         if isinstance(group, Reference):
-            stages.append(_Evaluated(lowering, group.node))
+            names = [None if v is None or v.data is not None else lowering.name(v) for v in group.node.inputs]
+            stages.append(Evaluated(group.node, names, [lowering.name(v) for v in group.node.outputs]))
             continue
         elsewhere = set().union(*used[:i], *used[i + 1 :])
         written: dict[str, None] = {}
@@ -186,5 +233,5 @@ def _stages(lowering: Lowering) -> list[Any]:
             for name in (*step.ins, *step.outs):
                 if name not in lowering.constants and name not in writes:
                     lives[name] = (lives.get(name, (at, at))[0], at)
-        stages.append(_Segment(lowering, group, list(reads), writes, lives))
+        stages.append(_segment(lowering, group, list(reads), writes, lives))
     return stages

@@ -1,0 +1,11 @@
+// CRC-32C (Castagnoli), the checksum of every section of a context file.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace hexforge {
+
+// The checksum of `bytes` bytes that follow data with the checksum `before` (0: nothing).
+std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before);
+
+}  // namespace hexforge

@@ -1,0 +1,183 @@
+"""Segment: native steps that run in one call, with all that is needed to make them again from a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hexforge import _native
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.container import Put
+from hexforge.ir import Array
+
+ROOM = 64
+"""Bytes behind a tensor that kernels may read, and never use."""
+Get = Callable[[int, int], memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One native step: its kind, tensors by number, attributes (integers, reals, lists of integers, arrays)."""
+
+    kind: str
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Tensors in the order of their numbers, and the steps over them."""
+
+    reads: tuple[str, ...]
+    writes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    arena_bytes: int
+    tensors: tuple[tuple[str, int, int] | Array, ...]
+    """("input" | "output" | "arena", offset, bytes), or a constant."""
+    calls: tuple[Call, ...]
+
+    def to_json(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of it; arrays are put elsewhere."""
+        return {
+            "reads": list(self.reads),
+            "writes": [[name, dtype.str, list(shape)] for name, (dtype, shape) in self.writes.items()],
+            "arena_bytes": self.arena_bytes,
+            "tensors": [_array(t, put) if isinstance(t, np.ndarray) else list(t) for t in self.tensors],
+            "steps": [
+                [c.kind, list(c.ins), list(c.outs), {k: _attribute(v, put) for k, v in c.attributes.items()}]
+                for c in self.calls
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, get: Get) -> Segment:
+        """The segment that `to_json` wrote; FormatError where the data are not one."""
+        try:
+            return cls(
+                tuple(map(_text, data["reads"])),
+                {_text(name): (_dtype(dtype), _sizes(shape)) for name, dtype, shape in data["writes"]},
+                _size(data["arena_bytes"]),
+                tuple(_tensor(t, get) for t in data["tensors"]),
+                tuple(
+                    Call(_text(kind), _sizes(ins), _sizes(outs), {_text(k): _loaded(v, get) for k, v in at.items()})
+                    for kind, ins, outs, at in data["steps"]
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise FormatError(f"a native segment is malformed: {error!r}") from None
+
+    def runner(self) -> Runner:
+        """The segment, ready to run."""
+        return Runner(self)
+
+
+class Runner:
+    """A segment's native program."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        program = _native.Program(segment.arena_bytes)
+        for tensor in segment.tensors:
+            if isinstance(tensor, np.ndarray):
+                program.constant_tensor(tensor)
+            elif tensor[0] == "arena":
+                program.arena_tensor(tensor[1], tensor[2])
+            elif tensor[0] == "input":
+                program.input_tensor(tensor[2])
+            else:
+                program.output_tensor(tensor[2])
+        for call in segment.calls:
+            program.step(call.kind, list(call.ins), list(call.outs), dict(call.attributes))
+        self._program = program
+
+    @property
+    def arena_bytes(self) -> int:
+        """Working memory of one run."""
+        return self._segment.arena_bytes
+
+    def run(self, tensors: dict[str, Array], threads: int) -> None:
+        """Read the tensors it needs, add those it writes."""
+        outs = [with_room(shape, dtype) for dtype, shape in self._segment.writes.values()]
+        try:
+            self._program.run([np.ascontiguousarray(tensors[n]) for n in self._segment.reads], outs, threads)
+        except IndexError as error:  # a Gather or Scatter met an index outside its axis
+            raise CallError(str(error)) from None
+        tensors.update(zip(self._segment.writes, outs, strict=True))
+
+
+def with_room(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None) -> Array:
+    """An array with readable bytes behind it: kernels may read, never use, a vector past a tensor's end."""
+    size = math.prod(shape)
+    array = np.empty(size + -(-ROOM // dtype.itemsize), dtype)[:size].reshape(shape)
+    if data is not None:
+        array[...] = data
+    return array
+
+
+def _array(array: Array, put: Put) -> dict[str, Any]:
+    return {"at": list(put(array)), "dtype": array.dtype.name, "shape": list(array.shape)}
+
+
+def _attribute(value: Any, put: Put) -> Any:
+    if isinstance(value, np.ndarray):
+        return _array(value, put)
+    if isinstance(value, bool | int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return {"real": float(value).hex()}  # every bit of it, and infinities
+    return [int(v) for v in value]
+
+
+def _loaded(value: Any, get: Get) -> Any:
+    if isinstance(value, dict):
+        return float.fromhex(value["real"]) if "real" in value else _constant(value, get)
+    return list(_sizes(value, signed=True)) if isinstance(value, list) else _size(value, signed=True)
+
+
+def _tensor(value: Any, get: Get) -> tuple[str, int, int] | Array:
+    if isinstance(value, dict):
+        return _constant(value, get)
+    place, offset, size = value
+    if place not in ("input", "output", "arena"):
+        raise ValueError(f"no place is named {place!r}")
+    return place, _size(offset), _size(size)
+
+
+def _constant(value: dict[str, Any], get: Get) -> Array:
+    dtype, shape = _dtype(value["dtype"]), _sizes(value["shape"])
+    offset, size = _sizes(value["at"])
+    if math.prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"{dtype.name}{list(shape)} has not {size} bytes")
+    return np.frombuffer(get(offset, size), dtype).reshape(shape)
+
+
+_DTYPES = {
+    np.dtype(n) for n in "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+}
+
+
+def _dtype(name: Any) -> np.dtype[Any]:
+    found = np.dtype(_text(name))
+    if found not in _DTYPES:
+        raise ValueError(f"no tensor has the type {name!r}")
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _size(value: Any, signed: bool = False) -> int:
+    if type(value) is not int or not (-(1 << 63) if signed else 0) <= value < 1 << 63:
+        raise ValueError(f"{value!r} is not a number that can be here")
+    return value
+
+
+def _sizes(values: Any, signed: bool = False) -> tuple[int, ...]:
+    return tuple(_size(v, signed) for v in values)

@@ -1,0 +1,266 @@
+"""Container: named sections in one file that can be mapped, each with a checksum. docs/context_format.md describes it.
+
+    header   64 bytes: magic, version, sizes, where the table is, checksums of the table and of the header itself
+    sections each at a multiple of 4096 bytes, in the order they were added; zeros between
+    table    JSON: kind, name, offset, bytes and CRC-32C of each section
+
+Nothing is believed before its checksum is right, and nothing is read beyond the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexforge._native import crc32c
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.files import write_atomically
+
+MAGIC = b"HXFCTX\r\n"
+VERSION = 1
+PAGE = 4096
+HEADER = struct.Struct("<8sIIQQQII8x4xI")
+"""Magic, version, header bytes, file bytes, table offset, table bytes, sections, table checksum, own checksum."""
+MOST_SECTIONS = 1 << 16
+MOST_TABLE_BYTES = 64 << 20
+MOST_NAME = 4096
+assert HEADER.size == 64
+
+Buffer = bytes | bytearray | memoryview
+Source = str | os.PathLike[str] | Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Where something is in the file."""
+
+    kind: str
+    name: str
+    offset: int
+    bytes: int
+    crc32c: int
+
+
+def checksum(data: Buffer | np.ndarray[Any, Any], before: int = 0) -> int:
+    """CRC-32C of bytes."""
+    return int(crc32c(np.frombuffer(data, np.uint8), before)) if len(data) else before
+
+
+class Writer:
+    """Sections to be written; the data are kept, not copied, until then."""
+
+    def __init__(self) -> None:
+        self._sections: dict[tuple[str, str], list[Buffer]] = {}
+
+    def add(self, kind: str, name: str, *parts: Buffer) -> None:
+        """A section made of parts one after the other."""
+        if (kind, name) in self._sections:
+            raise CallError(f"section {kind} {name!r} is added twice")
+        if len(name) > MOST_NAME:
+            raise CallError(f"the name of section {kind} is {len(name)} characters; it may be {MOST_NAME}")
+        self._sections[kind, name] = [memoryview(p).cast("B") for p in parts if len(p)]
+
+    def add_json(self, kind: str, name: str, data: Any) -> None:
+        """A section of JSON."""
+        self.add(kind, name, encoded(data))
+
+    def parts(self) -> Iterator[Buffer]:
+        """The file's bytes, piece by piece."""
+        at, table, body = PAGE, [], []
+        for (kind, name), parts in self._sections.items():
+            size, crc = sum(len(p) for p in parts), 0
+            for part in parts:
+                crc = checksum(part, crc)
+            table.append([kind, name, at, size, crc])
+            body.append((parts, -size % PAGE))
+            at += size + -size % PAGE
+        encoded_table = encoded(table)
+        found = HEADER.pack(
+            MAGIC, VERSION, HEADER.size, at + len(encoded_table), at, len(encoded_table), len(table),
+            checksum(encoded_table), 0,
+        )  # fmt: skip
+        yield found[:-4] + struct.pack("<I", checksum(found[:-4])) + bytes(PAGE - HEADER.size)
+        for parts, padding in body:
+            yield from parts
+            yield bytes(padding)
+        yield encoded_table
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, whole or not at all."""
+        write_atomically(Path(path), self.parts())
+
+    def to_bytes(self) -> bytes:
+        """The file in memory."""
+        return b"".join(self.parts())
+
+
+class Container:
+    """A file's sections, mapped. `where` names it in errors."""
+
+    def __init__(self, source: Source, where: str = "") -> None:
+        if isinstance(source, bytes | bytearray | memoryview):
+            self.where = where or "container"
+            self._view = memoryview(source).cast("B").toreadonly()
+        else:
+            self.where = where or os.fspath(source)
+            self._view = _mapped(Path(source))
+        self.sections = self._read_table()
+        self._found = {(s.kind, s.name): s for s in self.sections}
+        self._checked: set[Section] = set()
+
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        return key in self._found
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def names(self, kind: str) -> list[str]:
+        """Names of the sections of a kind."""
+        return [s.name for s in self.sections if s.kind == kind]
+
+    def section(self, kind: str, name: str, check: bool = True) -> memoryview:
+        """The bytes of a section, their checksum verified on first use; FormatError where it is missing or damaged."""
+        found = self._found.get((kind, name))
+        if found is None:
+            raise FormatError(f"{self.where}: has no section {kind} {name!r}")
+        data = self._view[found.offset : found.offset + found.bytes]
+        if check and found not in self._checked:
+            if checksum(data) != found.crc32c:
+                raise FormatError(
+                    f"{self.where}: section {kind} {name!r} is damaged: its checksum is wrong", found.offset
+                )
+            self._checked.add(found)
+        return data
+
+    def json(self, kind: str, name: str) -> Any:
+        """A section of JSON."""
+        found = self._found.get((kind, name))
+        return decoded(bytes(self.section(kind, name)), self.where, found.offset if found else 0)
+
+    def verify(self) -> None:
+        """Check every checksum."""
+        for section in self.sections:
+            self.section(section.kind, section.name)
+
+    def _read_table(self) -> tuple[Section, ...]:
+        view, where = self._view, self.where
+        if len(view) < len(MAGIC) or bytes(view[: len(MAGIC)]) != MAGIC:
+            raise FormatError(f"{where}: is not a hexforge context{_looks_like(bytes(view[:16]))}", 0)
+        if len(view) < HEADER.size:
+            raise FormatError(f"{where}: ends within the header", len(view))
+        _, version, header, size, at, table_bytes, count, crc, own = HEADER.unpack(view[: HEADER.size])
+        if own != checksum(bytes(view[: HEADER.size - 4])):
+            raise FormatError(f"{where}: the header is damaged: its checksum is wrong", HEADER.size - 4)
+        if version != VERSION or header != HEADER.size:
+            raise FormatError(
+                f"{where}: is of format version {version}, this hexforge reads {VERSION}; compile the model again", 8
+            )
+        if size != len(view):
+            raise FormatError(f"{where}: has {len(view)} bytes, its header says {size}", min(size, len(view)))
+        if count > MOST_SECTIONS or table_bytes > MOST_TABLE_BYTES or at < PAGE or at + table_bytes != size:
+            raise FormatError(f"{where}: the header puts the table of sections outside the file", 24)
+        raw = bytes(view[at:])
+        if checksum(raw) != crc:
+            raise FormatError(f"{where}: the table of sections is damaged: its checksum is wrong", at)
+        return _sections(decoded(raw, where, at), count, where, at)
+
+
+def _sections(table: Any, count: int, where: str, at: int) -> tuple[Section, ...]:
+    shape = (str, str, int, int, int)
+    if not isinstance(table, list) or len(table) != count:
+        raise FormatError(f"{where}: the table of sections has not the {count} rows the header says", at)
+    found: list[Section] = []
+    end = PAGE
+    for row in table:
+        if not isinstance(row, list) or [type(v) for v in row] != list(shape):
+            raise FormatError(f"{where}: a row of the table of sections is malformed", at)
+        section = Section(*row)
+        if section.offset != end or section.bytes < 0 or section.offset + section.bytes > at:
+            raise FormatError(f"{where}: section {section.kind} {section.name!r} lies outside its place", at)
+        end += section.bytes + -section.bytes % PAGE
+        found.append(section)
+    if end != at or len({(s.kind, s.name) for s in found}) != len(found):
+        raise FormatError(f"{where}: the sections do not fill the file, or two have one name", at)
+    return tuple(found)
+
+
+def encoded(data: Any) -> bytes:
+    """Data as JSON bytes, the same every time."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def decoded(raw: bytes, where: str, offset: int) -> Any:
+    """JSON bytes as data; FormatError where they are none."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where}: holds malformed JSON: {error}", offset) from None
+
+
+def _mapped(path: Path) -> memoryview:
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError:
+        raise CallError(f"{path}: no such file; check the path") from None
+    except (OSError, ValueError) as error:
+        raise CallError(f"{path}: cannot be read: {error}") from None
+
+
+def _looks_like(start: bytes) -> str:
+    """What else a file may be."""
+    if start[:1] in (b"\x08", b"\x0a") or b"onnx" in start.lower():
+        return "; it may be an ONNX model"
+    if start[:4] == b"PK\x03\x04":
+        return "; it is a zip archive (a .dlc or .pte of other tools?)"
+    return "; a context binary of Qualcomm's tools is read by Qualcomm's libraries only (onnxruntime-qnn)"
+
+
+Put = Callable[[Buffer | np.ndarray[Any, Any]], tuple[int, int]]
+"""Stores bytes and says where: `Pool.put`."""
+
+
+def _raw(array: np.ndarray[Any, Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+class Pool:
+    """Arrays of several graphs in one section, each stored once however often it is used."""
+
+    ALIGN = 64
+
+    def __init__(self) -> None:
+        self._parts: list[Buffer] = []
+        self._known: dict[tuple[int, bytes], tuple[int, int]] = {}
+        self._end = 0
+        self.asked = 0
+        """Bytes that were put, each time counted."""
+
+    def put(self, data: Buffer | np.ndarray[Any, Any]) -> tuple[int, int]:
+        """Store bytes, unless they are there already; where they are."""
+        view = memoryview(data) if not isinstance(data, np.ndarray) else _raw(data)
+        size = len(view)
+        self.asked += size
+        key = (size, hashlib.blake2b(view, digest_size=16).digest())
+        if key not in self._known:
+            padding = -self._end % self.ALIGN
+            self._parts += [bytes(padding), view]
+            self._known[key] = (self._end + padding, size)
+            self._end += padding + size
+        return self._known[key]
+
+    @property
+    def parts(self) -> Sequence[Buffer]:
+        """The section's bytes; kernels may read, and do not use, a little past an array's end."""
+        return [*self._parts, bytes(2 * PAGE)]
