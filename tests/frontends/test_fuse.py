@@ -67,6 +67,17 @@ def _layer_norm(made: Made, x: str, affine: bool = True, power: bool = True) -> 
     return y
 
 
+def _group_norm(made: Made, x: str, affine: bool = True) -> str:
+    scale, shift = made.constant(np.float32([0.5, 2])), made.constant(np.float32([1, -1]))
+    grouped = made.node("Reshape", [x, made.constant(np.int64([0, 2, -1]))])
+    y = made.node("InstanceNormalization", [grouped, scale, shift], epsilon=1e-3)
+    y = str(made.node("Reshape", [y, made.constant(np.int64([2, 6, 4, 3]))]))
+    if affine:
+        y = made.node("Mul", [y, made.constant(np.linspace(0.5, 2, 6, dtype=np.float32).reshape(6, 1, 1))])
+        y = made.node("Add", [y, made.constant(np.linspace(-1, 1, 6, dtype=np.float32).reshape(1, 6, 1, 1))])
+    return y
+
+
 def _l2_norm(made: Made, x: str) -> str:
     norm = made.node("ReduceL2", [x, made.constant(np.int64([1]))], keepdims=1)
     return str(made.node("Div", [x, made.node("Clip", [norm, _const(made, 1e-12)])]))
@@ -141,6 +152,10 @@ CASES: dict[str, tuple[str, Callable[[Made, str], str], tuple[int, ...], tuple[s
     "softmax_div": ("ScaledSoftmax", _softmax("Div"), (2, 3, 8), ("Softmax",)),
     "layer_norm": ("LayerNorm", _layer_norm, (2, 3, 8), ("LayerNorm",)),
     "layer_norm_plain": ("LayerNorm", lambda m, x: _layer_norm(m, x, False, False), (2, 3, 8), ("LayerNorm",)),
+    "group_norm": ("GroupNorm", _group_norm, (2, 6, 4, 3), ("Transpose", "GroupNorm", "Transpose")),
+    "group_norm_plain": (
+        "GroupNorm", lambda m, x: _group_norm(m, x, False), (2, 6, 4, 3), ("Transpose", "GroupNorm", "Transpose"),
+    ),
     "l2_norm": ("L2Norm", _l2_norm, (2, 3, 8), ("L2Norm",)),
     "matmul_add": ("MatMulAdd", _matmul_add, (2, 3, 8), ("FullyConnected",)),
     "matmul_add_2d": ("MatMulAdd", _matmul_add, (3, 8), ("FullyConnected",)),

@@ -14,7 +14,7 @@ import numpy as np
 from hexforge.frontends.onnx.build import TRANSLATORS, Builder, Refusal, Translator
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, known, near, other, plain, scalar, shape
 from hexforge.frontends.onnx.unit import Operand, Unit
-from hexforge.ir import ScaleOffset
+from hexforge.ir import Array, ScaleOffset
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")
 _Q = ("QuantizeLinear", "com.microsoft:QuantizeLinear")
@@ -263,11 +263,63 @@ def _write_l2_norm(b: Builder, u: Unit) -> None:
     b.emit("L2Norm", [b.input(u, 0)], b.output(u), axes=u.extra["axes"], epsilon=float(u.extra["epsilon"]))
 
 
+def _group_norm(net: Net, norm: Unit) -> Unit | None:
+    """Channels reshaped into groups, normalized as if a group were one channel, reshaped back; weight and bias."""
+    into, back = net.before(norm.inputs[0], "Reshape"), _plain_reader(net, norm, "Reshape")
+    if into is None or back is None or not plain(into) or not plain(norm):
+        return None
+    x = into.inputs[0]
+    size, grouped = shape(x), shape(into.outputs[0])
+    scale, shift = known(norm, 1), known(norm, 2)
+    if x is None or size is None or grouped is None or scale is None or shift is None:
+        return None
+    if len(size) < 3 or len(grouped) < 3 or shape(back.outputs[0]) != size or grouped[0] != size[0]:
+        return None
+    if grouped[1] < 1 or size[1] % grouped[1]:
+        return None
+    weight, bias = (np.repeat(v, size[1] // grouped[1]) for v in (scale, shift))
+    parts, last = [into, norm, back], back
+    scaled = _per_channel(net, last, "Mul", size)
+    if scaled is not None:
+        last, factor = scaled
+        parts.append(last)
+        weight, bias = weight * factor, bias * factor
+    shifted = _per_channel(net, last, "Add", size)
+    if shifted is not None:
+        last, term = shifted
+        parts.append(last)
+        bias = bias + term
+    epsilon = float(attribute(norm, "epsilon", 1e-5))
+    extra = {"group": grouped[1], "epsilon": epsilon, "weight": weight, "bias": bias}
+    return net.quantized(net.join("GroupNorm", parts, [x], last.outputs, **extra))
+
+
+def _per_channel(net: Net, unit: Unit, op: str, size: tuple[int, ...]) -> tuple[Unit, Array] | None:
+    """The Mul or Add of a constant for each channel of a channel-first tensor, and that constant."""
+    found = _plain_reader(net, unit, op)
+    index = None if found is None else other(found, unit.outputs[0])
+    data = None if found is None or index is None else known(found, index)
+    if found is None or data is None or shape(found.outputs[0]) != size:
+        return None
+    given = (1,) * (len(size) - data.ndim) + data.shape
+    if given[1] not in (1, size[1]) or math.prod(given) != given[1]:
+        return None
+    return found, np.broadcast_to(data.ravel(), (size[1],))
+
+
+def _write_group_norm(b: Builder, u: Unit) -> None:
+    x, out = b.to_channel_last(b.input(u, 0)), b.output(u)
+    inputs = [x, b.static(u.extra["weight"]), b.static(u.extra["bias"])]
+    group, epsilon = u.extra["group"], u.extra["epsilon"]
+    b.to_channel_first(b.emit("GroupNorm", inputs, out.type.with_shape(x.shape), group=group, epsilon=epsilon), out)
+
+
 FUSIONS: tuple[Fusion, ...] = (
     Fusion("Convert", _DQ, _convert, _simple("Convert")),
     Fusion("HardSwish", ("HardSigmoid",), _hard_swish, _simple("HardSwish")),
     Fusion("Gelu", ("Erf",), _erf_gelu, _simple("Gelu")),
     Fusion("ScaledSoftmax", ("Mul", "Div"), _scaled_softmax, _write_scaled_softmax),
     Fusion("LayerNorm", ("ReduceMean",), _layer_norm, _write_layer_norm),
+    Fusion("GroupNorm", ("InstanceNormalization",), _group_norm, _write_group_norm),
     Fusion("L2Norm", ("ReduceL2",), _l2_norm, _write_l2_norm),
 )
