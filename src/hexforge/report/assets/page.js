@@ -1,0 +1,180 @@
+// The page: summary, timeline, tables and sections put together.
+
+const content = JSON.parse(document.getElementById("data").textContent);
+const root = document.documentElement;
+const nav = document.getElementById("nav");
+
+function link(id, text) {
+  const made = make("a", "", text);
+  made.href = `#${id}`;
+  nav.append(made);
+}
+
+function heading(id, text) {
+  const made = make("h2", "", text);
+  made.id = `${id}-title`;
+  link(id, text);
+  return made;
+}
+
+// ---- theme: the system's, the address's (?theme=dark), or the one chosen before
+const stored = {
+  read() {
+    try {
+      return localStorage.getItem("hexforge-theme");
+    } catch {
+      return null; // a page from a file may have no storage
+    }
+  },
+  write(theme) {
+    try {
+      localStorage.setItem("hexforge-theme", theme);
+    } catch {
+      // not remembered, then
+    }
+  },
+};
+const system = matchMedia("(prefers-color-scheme: dark)");
+const repaint = [];
+function setTheme(theme) {
+  root.dataset.theme = theme;
+  document.getElementById("theme").textContent = theme === "dark" ? "☀ Light" : "☾ Dark";
+  repaint.forEach((paint) => paint());
+}
+const known = (theme) => (theme === "dark" || theme === "light" ? theme : null);
+setTheme(known(new URLSearchParams(location.search).get("theme")) || known(stored.read()) || (system.matches ? "dark" : "light"));
+system.addEventListener("change", () => known(stored.read()) || setTheme(system.matches ? "dark" : "light"));
+document.getElementById("theme").addEventListener("click", () => {
+  const theme = root.dataset.theme === "dark" ? "light" : "dark";
+  stored.write(theme);
+  setTheme(theme);
+});
+let screen = null;
+addEventListener("beforeprint", () => {
+  screen = root.dataset.theme;
+  setTheme("light");
+  timeline.paint(); // at once: no frame comes before the print
+});
+addEventListener("afterprint", () => screen && setTheme(screen));
+
+// ---- choosing a task: the timeline and the table show the same one
+let timeline = null;
+let table = null;
+function pick(row, reveal = true) {
+  timeline.select(row, reveal);
+  table.select(row);
+}
+
+function summary(facts) {
+  const tags = make("ul", "facts", ...facts.facts.map(([name, value]) => make("li", "", make("span", "", name), value)));
+  const left = make("div", "", latencyCard(facts), memoryCard(facts), criticalCard(facts));
+  const right = make("div", "", whereCard(facts), slowCard(facts));
+  return [make("h1", "", facts.model), tags, make("div", "cards", left, right)];
+}
+
+function latencyCard(facts) {
+  const top = facts.high_ms * 1.1;
+  const band = make("span", "band");
+  band.style.left = `${(100 * facts.low_ms) / top}%`;
+  band.style.width = `${(100 * (facts.high_ms - facts.low_ms)) / top}%`;
+  const dot = make("span", "point");
+  dot.style.left = `${(100 * facts.latency_ms) / top}%`;
+  const [scale, unit] = facts.latency_ms < 0.1 ? [1e3, "µs"] : [1, "ms"];
+  const [low, high] = [short(facts.low_ms * scale), short(facts.high_ms * scale)];
+  return make(
+    "div",
+    "card latency",
+    make("h3", "", "One inference"),
+    make("p", "big", short(facts.latency_ms * scale), make("small", "", ` ${unit}`)),
+    make("div", "interval", band, dot),
+    make("p", "muted", `${low} to ${high} ${unit} for nine of ten models`),
+    make("p", "second", make("strong", "", fixed(facts.throughput, facts.throughput < 100 ? 1 : 0)), " per second"),
+    make("p", "verdict", facts.bound),
+  );
+}
+
+/** Parts of a whole side by side; those from `named` on carry their name. */
+function stack(parts, named, say = (part) => part.name) {
+  const whole = parts.reduce((sum, part) => sum + part.us, 0) || 1;
+  const bar = make("div", "stack");
+  bar.setAttribute("role", "img");
+  bar.setAttribute("aria-label", parts.map((part) => `${part.name} ${percent(part.us / whole, 0)}`).join(", "));
+  for (const part of parts.filter(({ us }) => us > 0)) {
+    const piece = make("span", `p-${part.key}`, part.us / whole > named ? make("b", "", say(part)) : null);
+    piece.style.flexGrow = part.us / whole;
+    piece.title = `${part.name}: ${timeText(part.us)}, ${percent(part.us / whole)}`;
+    bar.append(piece);
+  }
+  return bar;
+}
+
+function whereCard(facts) {
+  const whole = facts.parts.reduce((sum, part) => sum + part.us, 0) || 1;
+  const legend = make("ul", "legend rows");
+  for (const part of facts.parts) {
+    legend.append(
+      make("li", "", make("i", `p-${part.key}`), make("b", "", part.name), make("span", "muted about", part.about), make("span", "", timeText(part.us)), make("span", "share", percent(part.us / whole))),
+    );
+  }
+  const note = facts.factor !== 1 ? make("p", "muted", `Each part is multiplied by ${short(facts.factor)}, what this runtime's path to the device costs; the timeline below is without it.`) : null;
+  return make("div", "card where", make("h3", "", "Where the time goes"), stack(facts.parts, 0.09), legend, note);
+}
+
+function memoryCard(facts) {
+  const lines = facts.memory.map((item) => {
+    const text = item.of ? `${sizeText(item.bytes)} of ${sizeText(item.of)}` : sizeText(item.bytes);
+    const row = make("li", "", make("b", "", item.name), make("span", "muted about", item.about), make("span", "", text));
+    if (item.of) {
+      const meter = make("span", "meter", make("span"));
+      meter.firstChild.style.width = `${(100 * item.bytes) / item.of}%`;
+      row.append(meter);
+    }
+    return row;
+  });
+  return make("div", "card memory", make("h3", "", "Memory"), make("ul", "lines", ...lines));
+}
+
+function slowCard(facts) {
+  const most = facts.bottlenecks.map((item) => {
+    const name = button(tail(item.name, 3), `Show ${item.name} in the timeline`, () => {
+      pick(item.row);
+      document.getElementById("timeline").scrollIntoView({ behavior: "smooth" });
+    });
+    name.title = item.name;
+    return make("li", "", name, make("span", "tag", item.op), make("p", "", item.text));
+  });
+  return make("div", "card slow", make("h3", "", "What takes longest"), make("ol", "", ...most));
+}
+
+function criticalCard(facts) {
+  const { text, parts } = facts.critical;
+  return make("div", "card critical", make("h3", "", "Critical path"), stack(parts, 0.2), make("p", "", text));
+}
+
+// ---- put together
+link("summary", "Summary");
+document.getElementById("summary").append(...summary(content.summary));
+
+timeline = drawTimeline(content.timeline, content.ops, (row) => pick(row, true));
+repaint.push(timeline.redraw);
+const hint = "Drag to move, drag the ruler to zoom in, click a task to choose it; after a click the wheel zooms. Keys: ← → + − ↑ ↓ 0.";
+document.getElementById("timeline").append(heading("timeline", "Timeline"), timeline.element, make("p", "note hint", hint));
+
+table = drawTable(content.ops, { search: (i) => content.timeline.fused[i].join("\n"), pick: (i) => pick(i, true) });
+const kinds = drawTable(content.kinds, { pick: (i) => table.choose(1, content.kinds.rows[i][0]) });
+document.getElementById("ops").append(
+  heading("ops", "Ops"),
+  make("p", "note", "By type; a click shows the tasks of that type."),
+  kinds.element,
+  make("p", "note", "Every task. Sort by a column's head; a click on a row shows it in the timeline."),
+  table.element,
+);
+
+content.sections.forEach((section, n) => {
+  const id = `section-${n}`;
+  const made = make("section", "", heading(id, section.title), section.note ? make("p", "note", section.note) : null, make("div", "parts", ...section.parts.map((part) => DRAW[part.draw](part))));
+  made.id = id;
+  made.setAttribute("aria-labelledby", `${id}-title`);
+  document.getElementById("main").append(made);
+});
+root.dataset.drawn = "yes";

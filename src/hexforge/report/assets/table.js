@@ -1,0 +1,184 @@
+// A table to sort by any column and to filter, of any number of rows: only those in view are in the document.
+
+const ROW = 30;
+const SPARE = 12;
+
+/** A long path by its end, which tells most; the whole is its title and is what is searched. */
+function ending(text, letters = 46) {
+  return text.length > letters && text.includes("/") ? `…${text.slice(1 - letters)}` : text;
+}
+
+function cellText(column, value) {
+  if (value === null) return "–";
+  if (column.kind === "number") return fixed(value, column.digits);
+  if (column.kind === "bytes") return value === 0 ? "–" : sizeText(value);
+  if (column.kind === "share") return percent(value, column.digits);
+  return value;
+}
+
+/**
+ * Draws a table's data; `more.search(i)` is text of a row to find it by beside its cells, `more.pick(i)` is called for a row
+ * that is clicked. Returns {element, select(i), filter(text)}.
+ */
+function drawTable(spec, more = {}) {
+  const { columns, rows } = spec;
+  const numeric = columns.map((column) => column.kind !== "text");
+  const found = rows.map((row, i) => [...row.filter((_, k) => !numeric[k]), more.search ? more.search(i) : ""].join("\n").toLowerCase());
+  const largest = columns.map((column, k) => (column.kind === "share" ? Math.max(1e-9, ...rows.map((row) => row[k] || 0)) : 0));
+  let sort = spec.sort === null ? null : { column: spec.sort, down: true };
+  let order = rows.map((_, i) => i);
+  let selected = -1;
+
+  const search = make("input");
+  search.type = "search";
+  search.placeholder = "Filter…";
+  search.setAttribute("aria-label", `Filter ${spec.title || "rows"} by text`);
+  const chosen = columns.map((column, k) => {
+    if (!column.choose) return null;
+    const values = [...new Set(rows.map((row) => row[k]))].sort();
+    if (values.length < 2) return null;
+    const select = make("select", "", ...[`${column.name}: all`, ...values].map((text, n) => new Option(text, n ? text : "")));
+    select.setAttribute("aria-label", `Filter by ${column.name}`);
+    select.addEventListener("change", () => update(true));
+    return select;
+  });
+  const count = make("output", "count");
+  const controls = make("div", "controls", search, ...chosen, count);
+  controls.hidden = rows.length < 8;
+  search.addEventListener("input", () => update(true));
+
+  const heads = columns.map((column, k) => {
+    const press = button(column.name, column.about ? `${column.name}: ${column.about}. Sort` : `Sort by ${column.name}`, () => {
+      const down = sort && sort.column === k ? !sort.down : numeric[k];
+      sort = { column: k, down };
+      update(true);
+    });
+    const head = make("th", numeric[k] ? "number" : "", press);
+    head.scope = "col";
+    return head;
+  });
+  const body = make("tbody");
+  const foot = make("tfoot");
+  const grid = make("table", "", make("thead", "", make("tr", "", ...heads)), body, foot);
+  grid.setAttribute("aria-rowcount", rows.length + 1);
+  const box = make("div", "scroll", grid);
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", spec.title || "Table");
+  const nothing = make("p", "nothing", "No row has that.");
+  const element = make("div", "table wide", spec.title ? make("h3", "", spec.title) : null, controls, box, nothing);
+
+  function line(i, at) {
+    const row = make("tr", i === selected ? "selected" : "");
+    row.setAttribute("aria-rowindex", at + 2);
+    if (i === selected) row.setAttribute("aria-selected", "true");
+    columns.forEach((column, k) => {
+      const text = cellText(column, rows[i][k]);
+      const cell = make("td", numeric[k] ? "number" : "text");
+      if (column.kind === "share") {
+        const bar = make("span", "bar");
+        bar.style.width = `${(100 * (rows[i][k] || 0)) / largest[k]}%`;
+        cell.classList.add("share");
+        cell.append(make("span", "track", bar), text);
+      } else if (column.choose) {
+        cell.append(make("span", `tag ${/^(HMX|HVX|DMA|overhead|CPU)$/.test(text) ? `u-${text.toLowerCase()}` : ""}`, text));
+      } else {
+        cell.append(numeric[k] ? text : ending(text));
+      }
+      if (!numeric[k]) cell.title = text;
+      row.append(cell);
+    });
+    if (more.pick) {
+      row.classList.add("pick");
+      row.addEventListener("click", () => more.pick(i));
+    }
+    return row;
+  }
+
+  let shown = "";
+  function render(all = false) {
+    const first = all ? 0 : Math.max(0, Math.floor(box.scrollTop / ROW) - SPARE);
+    const last = Math.min(order.length, all ? 400 : Math.ceil((box.scrollTop + (box.clientHeight || 600)) / ROW) + SPARE);
+    const now = `${first} ${last} ${selected}`;
+    if (now === shown) return;
+    shown = now;
+    const space = (height) => {
+      const row = make("tr", "space");
+      row.style.height = `${height}px`;
+      row.setAttribute("aria-hidden", "true");
+      return row;
+    };
+    body.replaceChildren(
+      ...(first ? [space(first * ROW)] : []),
+      ...order.slice(first, last).map((i, n) => line(i, first + n)),
+      ...(last < order.length && !all ? [space((order.length - last) * ROW)] : []),
+    );
+  }
+
+  function update(top) {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    order = [];
+    rows.forEach((row, i) => {
+      if (words.every((word) => found[i].includes(word)) && chosen.every((c, k) => !c || !c.value || row[k] === c.value)) order.push(i);
+    });
+    if (sort) {
+      const { column, down } = sort;
+      const sign = down ? -1 : 1;
+      const compare = numeric[column] ? (a, b) => (a ?? -Infinity) - (b ?? -Infinity) : (a, b) => String(a).localeCompare(String(b), "en", { numeric: true });
+      order.sort((a, b) => sign * compare(rows[a][column], rows[b][column]) || a - b);
+    }
+    heads.forEach((head, k) => {
+      const mine = sort && sort.column === k;
+      head.setAttribute("aria-sort", mine ? (sort.down ? "descending" : "ascending") : "none");
+    });
+    count.textContent = order.length === rows.length ? `${rows.length} rows` : `${order.length} of ${rows.length} rows`;
+    nothing.hidden = order.length > 0;
+    box.hidden = order.length === 0;
+    if (columns.some((column) => column.total)) {
+      const cells = columns.map((column, k) => {
+        const values = order.map((i) => rows[i][k] || 0);
+        const total = column.total === "sum" ? values.reduce((a, b) => a + b, 0) : Math.max(0, ...values);
+        const text = column.total ? cellText(column, total) : k === 0 ? (order.length === rows.length ? "all" : "shown") : "";
+        return make("td", numeric[k] ? "number" : "text", column.total === "max" ? `max ${text}` : text);
+      });
+      foot.replaceChildren(make("tr", "", ...cells));
+    }
+    if (top) box.scrollTop = 0;
+    shown = "";
+    render();
+  }
+
+  box.addEventListener("scroll", () => render(), { passive: true });
+  addEventListener("beforeprint", () => render(true));
+  addEventListener("afterprint", () => update(false));
+  update(false);
+  new ResizeObserver(() => render()).observe(box);
+  return {
+    element,
+    /** Highlights a row and brings it into view, through a filter that hides it. */
+    select(i) {
+      selected = i;
+      if (i >= 0) {
+        if (!order.includes(i)) {
+          search.value = "";
+          chosen.forEach((c) => c && (c.value = ""));
+          update(false);
+        }
+        const at = order.indexOf(i) * ROW;
+        if (at < box.scrollTop + ROW || at > box.scrollTop + box.clientHeight - 3 * ROW) box.scrollTop = at - box.clientHeight / 2;
+      }
+      render();
+    },
+    filter(text) {
+      search.value = text;
+      chosen.forEach((c) => c && (c.value = ""));
+      update(true);
+    },
+    /** Filters by one value of a column that can be chosen by. */
+    choose(column, value) {
+      search.value = "";
+      chosen.forEach((c, k) => c && (c.value = k === column ? value : ""));
+      update(true);
+    },
+  };
+}

@@ -1,0 +1,76 @@
+"""Placement and chips: which nodes run where, and the same model on other chips, as sections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hexforge.report.section import Bars, Column, Section, Table
+from hexforge.runtime.estimate import Estimate
+
+QNN = "QNNExecutionProvider"
+
+NODES = (
+    Column("node"),
+    Column("op", choose=True),
+    Column("runs on", choose=True),
+    Column("QNN ops"),
+    Column("why not; what would work"),
+)
+
+
+def placement_section(found: Mapping[str, Any]) -> Section:
+    """Where each node runs and why not, of what `hexforge check --json` prints: `nodes`, `folded` and `totals`."""
+    totals = found["totals"]
+    rows = [
+        (
+            node["node"],
+            node["op"],
+            "CPU" if node["runs_on"] != QNN else "QNN, slow path" if node["slow_ops"] else "QNN",
+            ", ".join(_counted(node["qnn_ops"])),
+            node["reason"] or "",
+        )
+        for node in found["nodes"]
+    ]
+    rows += [
+        (node["node"], node["op"], "folded", "", "constant: computed once, before the run") for node in found["folded"]
+    ]
+    rows.sort(key=lambda row: row[2] != "CPU")
+    where = Counter(row[2] for row in rows)
+    graphs = "1 QNN graph" if totals["qnn_graphs"] == 1 else f"{totals['qnn_graphs']} QNN graphs"
+    note = (
+        f"{totals['placed']} nodes on QNN, {totals['refused']} on the CPU, {totals['folded']} folded; "
+        f"{totals['qnn_ops']} QNN ops in {graphs}."
+    )
+    columns = NODES if any(row[4] for row in rows) else NODES[:-1]
+    nodes = Table(columns, [row[: len(columns)] for row in rows], "Nodes")
+    bars = Bars([*where], [*where.values()], "nodes", "Nodes by where they run")
+    return Section("Placement", (bars, nodes) if len(where) > 1 else (nodes,), note)
+
+
+def chips_section(found: Estimate, others: Iterable[Estimate | tuple[str, str]]) -> Section:
+    """The same model on other chips, fastest first; a chip without an estimate says why."""
+    each = list(others)
+    estimates = [e for e in each if isinstance(e, Estimate)]
+    refused = [e for e in each if not isinstance(e, Estimate)]
+    if found.soc not in {e.soc for e in estimates}:
+        estimates.append(found)
+    estimates.sort(key=lambda e: e.latency_ms)
+    mark = next(i for i, e in enumerate(estimates) if e.soc == found.soc)
+    bars = Bars(
+        [e.soc for e in estimates],
+        [e.latency_ms for e in estimates],
+        "ms",
+        "Latency, and where nine of ten models lie",
+        [e.low_ms for e in estimates],
+        [e.high_ms for e in estimates],
+        mark,
+    )
+    columns = (Column("chip"), Column("why there is no estimate"))
+    tables = (Table(columns, refused, "Not on these chips"),) if refused else ()
+    return Section("Chips", (bars, *tables), f"{found.model}, {found.precision}, {found.runtime}, on each chip.")
+
+
+def _counted(names: Iterable[str]) -> list[str]:
+    return [name if n == 1 else f"{name} x{n}" for name, n in Counter(names).items()]

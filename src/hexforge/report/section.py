@@ -1,0 +1,129 @@
+"""Section: what a page shows below its timeline, as plain data; the page's script draws it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Cell = str | float | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table, and how its cells read."""
+
+    name: str
+    kind: Literal["text", "number", "bytes", "share"] = "text"
+    """A share is a part of one: shown in percent, with a bar."""
+    digits: int = 1
+    total: Literal["", "sum", "max"] = ""
+    """What the last line says of the rows that are shown."""
+    choose: bool = False
+    """Whether the rows can be filtered by this column's values."""
+    about: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        return {
+            "name": self.name, "kind": self.kind, "digits": self.digits, "total": self.total, "choose": self.choose,
+            "about": self.about,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows to sort by any column and to filter."""
+
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    sort: int | None = None
+    """The column the rows are first sorted by, largest first; as given where None."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        rows = [[_plain(cell) for cell in row] for row in self.rows]
+        columns = [column.to_json() for column in self.columns]
+        return {"draw": "table", "title": self.title, "columns": columns, "rows": rows, "sort": self.sort}
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Amounts next to each other, with a range around each where one is known."""
+
+    labels: Sequence[str]
+    values: Sequence[float]
+    unit: str = ""
+    title: str = ""
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    mark: int | None = None
+    """The bar to set apart from the others."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        ranges = {"low": [_plain(v) for v in self.low], "high": [_plain(v) for v in self.high]}
+        values = [_plain(v) for v in self.values]
+        named = {"draw": "bars", "title": self.title, "labels": list(self.labels), "unit": self.unit, "mark": self.mark}
+        return named | ranges | {"values": values}
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The points of a plot that belong together."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    labels: Sequence[str] = ()
+    """What each point is, to read on hover."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One amount over another, as dots or as lines."""
+
+    x: str
+    y: str
+    series: Sequence[Series]
+    title: str = ""
+    lines: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it; points that are not finite have no place and are left out."""
+        series = []
+        for one in self.series:
+            labels = [*one.labels, *[""] * (len(one.points) - len(one.labels))]
+            kept = [
+                (x, y, label)
+                for (x, y), label in zip(one.points, labels, strict=True)
+                if math.isfinite(x) and math.isfinite(y)
+            ]
+            series.append({"name": one.name, "points": kept})
+        return {
+            "draw": "plot", "title": self.title, "x": self.x, "y": self.y, "lines": self.lines, "series": series,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page with a title: words, then charts and tables."""
+
+    title: str
+    parts: Sequence[Table | Bars | Plot]
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        return {"title": self.title, "note": self.note, "parts": [part.to_json() for part in self.parts]}
+
+
+def _plain(value: Any) -> Cell:
+    """A cell as JSON has it: NaN and infinities, which it has not, are nothing."""
+    if isinstance(value, str | None):
+        return value
+    number = float(value)
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() else round(number, 6)

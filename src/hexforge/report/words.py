@@ -1,0 +1,74 @@
+"""Words: amounts with their units, and what bounds a model or a task, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hexforge.backends.htp.timeline import Event, Row, Timeline
+
+
+def time(us: float) -> str:
+    """A time in the unit that suits it."""
+    return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:.1f} µs" if us >= 1 else f"{us:.2g} µs"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def bottleneck(rows: Sequence[Row], whole_us: float) -> str:
+    """Why tasks of the same work take their time; the name of the first goes before."""
+    row, whole = rows[0], sum(r.us for r in rows)
+    more, each = (f", with {len(rows) - 1} more of the same work", " in each") if len(rows) > 1 else ("", "")
+    took = f"{time(whole)}, {100 * whole / whole_us:.0f} % of the accelerator's time{more}. "
+    if row.bound == "DMA":
+        moved = [
+            f"{size(count)} of {what}"
+            for count, what in ((row.weight_bytes, "weights"), (row.spill_bytes, "activations"))
+            if count
+        ]
+        return took + f"Waits {time(row.wait_us)} for {' and '.join(moved) or 'transfers'} from DRAM{each}."
+    if row.bound in ("HMX", "HVX"):
+        kind, busy = ("Matrix", row.hmx_us) if row.bound == "HMX" else ("Vector", row.hvx_us)
+        return took + f"{kind} work: {row.bound} is busy for {time(busy)}{each}."
+    return took + "Mostly the fixed cost of starting a task."
+
+
+BOUND = {
+    "hmx": "Bound by matrix work: HMX takes {:.0f} % of the call, more than anything else.",
+    "hvx": "Bound by vector work: HVX takes {:.0f} % of the call, more than anything else.",
+    "dma": "Bound by DRAM: {:.0f} % of the call goes by waiting for weights and activations to arrive.",
+    "overhead": "Bound by the number of tasks: starting them takes {:.0f} % of the call.",
+    "host": "Bound by the call itself: {:.0f} % of it is on the host. Batches or several threads share that cost.",
+    "queue": "Bound by the other threads: {:.0f} % of the call waits for theirs.",
+}
+"""What takes the largest part of a call, with its percentage."""
+
+
+def critical(line: Timeline) -> str:
+    """What the end of the inference waited for."""
+    if not line.critical:
+        return "The graph has no tasks."
+    found = pieces(line.critical)
+    longest = max(found, key=lambda e: e.end_us - e.start_us)
+    return (
+        f"What the end waited for, back to the start: {len(found)} pieces, {time(line.accelerator_us)}. "
+        f"The longest is {longest.name}: {time(longest.end_us - longest.start_us)} on {longest.unit}."
+    )
+
+
+def pieces(events: Sequence[Event]) -> list[Event]:
+    """The events, those one after another of one task and unit as one."""
+    found: list[Event] = []
+    for event in events:
+        last = found[-1] if found else None
+        if last and (last.unit, last.name) == (event.unit, event.name) and event.start_us - last.end_us < 1e-9:
+            found[-1] = Event(last.unit, last.name, last.start_us, event.end_us, last.bytes + event.bytes)
+        else:
+            found.append(event)
+    return found
