@@ -13,6 +13,7 @@ namespace nb = nanobind;
 
 namespace hexforge {
 void bind_program(nb::module_& module);
+void bind_observe(nb::module_& module);
 }
 
 namespace {
@@ -63,4 +64,5 @@ NB_MODULE(_native, module) {
       },
       nb::arg("data"), nb::arg("before") = 0, "CRC-32C of bytes that follow data with the checksum `before`.");
   hexforge::bind_program(module);
+  hexforge::bind_observe(module);
 }

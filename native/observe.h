@@ -1,0 +1,40 @@
+// Statistics of float tensors for calibration: extremes, zeros and an exact histogram in one pass.
+#pragma once
+#include <cstdint>
+
+namespace hexforge {
+
+struct Extent {
+  float low, high;  // of the finite values; infinity, -infinity where there is none
+  std::int64_t zeros = 0, nonfinite = 0;
+};
+
+// Bin b of a histogram holds the values in [b, b + 1) * 2^exponent, in counts[b mod bins], `bins` a power of two. The
+// exponent is the smallest with which all bins between the extremes have a place of their own, so it, and with it the
+// counts, depend on the values only and not on the order in which they came.
+struct Histogram {
+  std::int64_t* counts;
+  std::int64_t bins;
+  int exponent;
+  float low, high;  // of what is counted
+};
+
+// One file per instruction set gives these.
+struct Observing {
+  Extent (*scan)(const float*, std::int64_t n);
+  // out[i] = floor(x[i] / width) & mask, for finite x; scale = 1 / width, a power of two
+  void (*place)(const float*, std::int64_t n, float scale, float width, std::int32_t mask, std::int32_t* out);
+  // Element by element: low[i] = min(low[i], x[i]), high[i] = max(high[i], x[i]), of finite x
+  void (*widen)(const float*, std::int64_t n, float* low, float* high);
+  // sum of (x - scale * clamp(rint(x / scale), low, high))^2
+  double (*rounding)(const float*, std::int64_t n, float scale, float low, float high);
+};
+extern const Observing kObservingPortable, kObservingAvx2, kObservingAvx512;
+const Observing& observing();
+
+constexpr int kLowestExponent = -126;  // its inverse is a float
+int exponent_of(float low, float high, std::int64_t bins);
+void coarsen(Histogram& histogram, int exponent);  // bins of 2^exponent, not finer than they are
+Extent observe(const float* x, std::int64_t n, Histogram* histogram);
+
+}  // namespace hexforge

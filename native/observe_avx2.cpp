@@ -1,0 +1,5 @@
+#include "observe_body.h"
+
+namespace hexforge {
+const Observing kObservingAvx2 = {scan, place, widen, rounding};
+}  // namespace hexforge

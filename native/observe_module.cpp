@@ -1,0 +1,121 @@
+// Python bindings of observe.h.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/tuple.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <tuple>
+
+#include "observe.h"
+
+namespace nb = nanobind;
+
+namespace hexforge {
+namespace {
+
+using Values = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Cube = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Counts = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Errors = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// Bins index memory, so what describes them is checked.
+Histogram histogram_of(Counts counts, int exponent, double low, double high) {
+  const auto bins = static_cast<std::int64_t>(counts.shape(0));
+  Histogram histogram{counts.data(), bins, exponent, static_cast<float>(low), static_cast<float>(high)};
+  if (bins < 2 || bins > (1 << 20) || (bins & (bins - 1))) throw std::invalid_argument("observe: bins are 2^k");
+  if (low <= high && (!std::isfinite(low) || !std::isfinite(high) ||
+                      exponent != exponent_of(histogram.low, histogram.high, bins))) {
+    throw std::invalid_argument("observe: the histogram's exponent does not follow from its extremes");
+  }
+  if (exponent < kLowestExponent) throw std::invalid_argument("observe: the histogram's exponent is too low");
+  return histogram;
+}
+
+std::tuple<double, double, std::int64_t, std::int64_t> plain(const Extent& e) { return {e.low, e.high, e.zeros, e.nonfinite}; }
+
+}  // namespace
+
+void bind_observe(nb::module_& module) {
+  module.def(
+      "extent",
+      [](Values x) {
+        nb::gil_scoped_release release;
+        return plain(observe(x.data(), static_cast<std::int64_t>(x.shape(0)), nullptr));
+      },
+      nb::arg("x"), "Lowest and highest finite value, how many are zero, how many are not finite.");
+  module.def(
+      "observe",
+      [](Values x, Counts counts, int exponent, double low, double high) {
+        Histogram histogram = histogram_of(counts, exponent, low, high);
+        nb::gil_scoped_release release;
+        const Extent found = observe(x.data(), static_cast<std::int64_t>(x.shape(0)), &histogram);
+        return std::tuple_cat(plain(found), std::make_tuple(histogram.exponent));
+      },
+      nb::arg("x"), nb::arg("counts"), nb::arg("exponent"), nb::arg("low"), nb::arg("high"),
+      "Count x into a histogram of bins of 2^exponent, whose values lie between low and high; extent and new exponent.");
+  module.def(
+      "coarsen",
+      [](Counts counts, int exponent, double low, double high, int wanted) {
+        Histogram histogram = histogram_of(counts, exponent, low, high);
+        coarsen(histogram, wanted);
+      },
+      nb::arg("counts"), nb::arg("exponent"), nb::arg("low"), nb::arg("high"), nb::arg("wanted"),
+      "Make the bins of a histogram 2^wanted wide.");
+  module.def(
+      "histogram_exponent",
+      [](double low, double high, std::int64_t bins) {
+        if (!std::isfinite(low) || !std::isfinite(high) || low > high || bins < 2) {
+          throw std::invalid_argument("histogram_exponent: low and high must be finite and in order");
+        }
+        return exponent_of(static_cast<float>(low), static_cast<float>(high), bins);
+      },
+      nb::arg("low"), nb::arg("high"), nb::arg("bins"), "The exponent of the bins of values between low and high.");
+  module.def(
+      "channel_extents",
+      [](Cube x, Floats low, Floats high) {
+        const auto outer = static_cast<std::int64_t>(x.shape(0)), channels = static_cast<std::int64_t>(x.shape(1)),
+                   inner = static_cast<std::int64_t>(x.shape(2));
+        if (low.shape(0) != x.shape(1) || high.shape(0) != x.shape(1)) {
+          throw std::invalid_argument("channel_extents: one low and high per channel");
+        }
+        nb::gil_scoped_release release;
+        for (std::int64_t o = 0; o < outer; ++o) {
+          const float* row = x.data() + o * channels * inner;
+          if (inner == 1) {
+            observing().widen(row, channels, low.data(), high.data());
+            continue;
+          }
+          for (std::int64_t c = 0; c < channels; ++c) {
+            const Extent found = observing().scan(row + c * inner, inner);
+            if (found.low < low.data()[c]) low.data()[c] = found.low;
+            if (found.high > high.data()[c]) high.data()[c] = found.high;
+          }
+        }
+      },
+      nb::arg("x"), nb::arg("low"), nb::arg("high"), "Widen low and high of each channel of x [outer, channel, inner].");
+  module.def(
+      "rounding_errors",
+      [](Rows x, Rows scales, Rows low, Rows high, Errors out) {
+        const std::size_t rows = x.shape(0), candidates = scales.shape(1);
+        const auto fits = [&](const auto& a) { return a.shape(0) == rows && a.shape(1) == candidates; };
+        if (!fits(scales) || !fits(low) || !fits(high) || !fits(out)) {
+          throw std::invalid_argument("rounding_errors: scales, low, high and out are [rows of x, candidates]");
+        }
+        nb::gil_scoped_release release;
+        const auto n = static_cast<std::int64_t>(x.shape(1));
+        for (std::size_t r = 0; r < rows; ++r) {
+          for (std::size_t k = 0; k < candidates; ++k) {
+            const std::size_t at = r * candidates + k;
+            out.data()[at] = observing().rounding(x.data() + static_cast<std::int64_t>(r) * n, n, scales.data()[at],
+                                                  low.data()[at], high.data()[at]);
+          }
+        }
+      },
+      nb::arg("x"), nb::arg("scales"), nb::arg("low"), nb::arg("high"), nb::arg("out"),
+      "out[r, k]: squared error of row r when rounded to low..high steps of scales[r, k].");
+}
+
+}  // namespace hexforge

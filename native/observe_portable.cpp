@@ -1,0 +1,5 @@
+#include "observe_body.h"
+
+namespace hexforge {
+const Observing kObservingPortable = {scan, place, widen, rounding};
+}  // namespace hexforge
