@@ -1,15 +1,16 @@
-"""What commands print with: a console that does not cut columns in a pipe, tables, a spinner."""
+"""What commands print with: a console that does not cut columns in a pipe, tables, a spinner, a progress bar."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +28,16 @@ def console() -> Console:
 def waiting(message: str) -> AbstractContextManager[Any]:
     """A spinner on standard error while something long goes on; nothing where that is not a terminal."""
     return Console(stderr=True).status(message)
+
+
+@contextmanager
+def bar(message: str) -> Iterator[Callable[[int, int], None]]:
+    """Gives what says (done, of all): a bar with the time left on standard error, nothing where that is no terminal."""
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as shown:
+        task = shown.add_task(message, total=None)
+        yield lambda done, of: shown.update(task, completed=done, total=of)
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
