@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from hexforge.options import ProviderOptions
 class Program(Protocol):
     """A compiled graph, ready to run from several threads."""
 
-    graph: Graph
+    @property
+    def graph(self) -> Graph:
+        """The QNN graph it computes."""
+        ...
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
@@ -29,6 +32,30 @@ class SaysHow(Protocol):
     @property
     def references(self) -> tuple[Node, ...]:
         """Nodes without a kernel of their own: their op's reference runs, which is right and slow."""
+        ...
+
+
+Put = Callable[[Any], tuple[int, int]]
+"""Stores an array or bytes in a context file and says where: offset and size."""
+Get = Callable[[int, int], memoryview]
+"""The bytes of a context file that are there; FormatError where there are none."""
+
+
+@runtime_checkable
+class Saves(Protocol):
+    """A program that can be written into a context file."""
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What is written of it, as plain data for JSON; arrays are put."""
+        ...
+
+
+@runtime_checkable
+class Loads(Protocol):
+    """A backend whose programs can be read from a context file."""
+
+    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get) -> Program:
+        """The program that `save` wrote, over the file's own bytes; FormatError where the data are not one."""
         ...
 
 

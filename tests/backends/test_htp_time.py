@@ -254,7 +254,7 @@ def test_packed_weights_are_fetched_as_four_bits() -> None:
     wide = TensorType(DType.UINT8, (1, 4096), ScaleOffset(0.1, -128))
     x = made.value("x", wide, Role.APP_WRITE)
     small = np.random.default_rng(0).integers(-8, 8, (4096, 4096)).astype(np.int8)
-    weight = made.static(small, TensorType(DType.INT8, small.shape, ScaleOffset(0.01, 0)), name="w")
+    weight = made.static(small, ScaleOffset(0.01, 0), name="w")
     y = made.value("y", wide, Role.APP_READ)
     made.node("FullyConnected", [x, weight], [y])
     plain, packed = (

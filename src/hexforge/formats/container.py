@@ -14,7 +14,7 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,10 +225,6 @@ def _looks_like(start: bytes) -> str:
     if start[:4] == b"PK\x03\x04":
         return "; it is a zip archive (a .dlc or .pte of other tools?)"
     return "; a context binary of Qualcomm's tools is read by Qualcomm's libraries only (onnxruntime-qnn)"
-
-
-Put = Callable[[Buffer | np.ndarray[Any, Any]], tuple[int, int]]
-"""Stores bytes and says where: `Pool.put`."""
 
 
 def _raw(array: np.ndarray[Any, Any]) -> memoryview:

@@ -118,6 +118,11 @@ def _type(type: TensorType) -> str:
     return f"{type} {{{', '.join(kept)}}}"
 
 
+def dump_type(type: TensorType) -> str:
+    """A tensor type as text: data type, shape and encoding."""
+    return _type(type)
+
+
 def _literal(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_literal, value))}]"
@@ -203,6 +208,16 @@ def loads(text: str, get: Get | None = None) -> Graph:
             reader.fail(str(error))
         except FormatError as placed:
             raise placed from error
+
+
+def load_type(text: str) -> TensorType:
+    """The type that `dump_type` printed; FormatError if the text is none."""
+    reader = _Reader(text)
+    found = reader.type()
+    reader.skip()
+    if reader.at != len(text):
+        reader.fail(f"expected the end, found {reader.here()}")
+    return found
 
 
 class _Reader:

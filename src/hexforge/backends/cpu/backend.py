@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from hexforge.backend import Get
 from hexforge.backends.cpu.program import CpuProgram
-from hexforge.ir import Graph, Node
+from hexforge.errors import FormatError
+from hexforge.ir import Graph, Node, Value, text
 from hexforge.ir.verify import verify
 
 if TYPE_CHECKING:
@@ -29,3 +32,11 @@ class CpuBackend:
         graph.sort()
         verify(graph)
         return CpuProgram(graph)
+
+    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get) -> CpuProgram:
+        """A program from a context file, over the file's own bytes."""
+        if not isinstance(data, dict) or not isinstance(data.get("graph"), str):
+            raise FormatError(f"program {name!r}: is malformed")
+        import hexforge.ops  # noqa: F401 - fills the table
+
+        return self.compile(text.loads(data["graph"], get))

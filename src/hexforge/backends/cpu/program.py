@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from hexforge.backend import checked_feeds
-from hexforge.ir import Array, Graph, Value
+from hexforge.backend import Put, checked_feeds
+from hexforge.ir import Array, Graph, Value, text
 from hexforge.ops.evaluate import Evaluation
 
 _Step = tuple[Evaluation, tuple[Value | None, ...], tuple[Value, ...]]
@@ -42,6 +43,10 @@ class CpuProgram:
                 environment.pop(value, None)
         taken = {id(a) for a in (*given.values(), *self._statics.values())}
         return {v.name: _own(environment[v], taken) for v in self._outputs}
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of it: the graph; its constants are put elsewhere in it."""
+        return {"graph": text.dumps(self.graph, put=put)}
 
 
 def _prepared(graph: Graph) -> list[_Step]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from hexforge import _native
+from hexforge.backend import Get
 from hexforge.backends.htp.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.pipeline import compile_graph
@@ -13,7 +16,7 @@ from hexforge.backends.htp.program import HtpProgram
 from hexforge.backends.htp.soc import target
 from hexforge.backends.htp.support import require_fit, unsupported
 from hexforge.errors import CallError
-from hexforge.ir import Graph, Node
+from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
 from hexforge.options import ProviderOptions
 
@@ -49,6 +52,13 @@ class HtpBackend:
         program = HtpProgram.of(graph, compile_graph(graph, self.graph_config), self.threads)
         _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.options.htp_bf16_enable else program
+
+    def load(
+        self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get
+    ) -> HtpProgram | BFloat16Program:
+        """A program from a context file, over the file's own bytes."""
+        kind = BFloat16Program if isinstance(data, dict) and "bfloat16" in data else HtpProgram
+        return kind.load(name, inputs, outputs, data, get, self.threads)
 
 
 def _processors() -> int:

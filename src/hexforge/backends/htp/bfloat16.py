@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from hexforge.backend import Get, Put
 from hexforge.backends.htp.program import HtpProgram
-from hexforge.ir import Array, DType, Graph, Node, Role, TensorType
+from hexforge.errors import FormatError
+from hexforge.ir import Array, DType, Graph, Node, Role, TensorType, Value
 
 
 def to_bfloat16(graph: Graph) -> frozenset[str]:
@@ -29,9 +32,27 @@ class BFloat16Program:
     """A program in bfloat16 behind float32 inputs and outputs."""
 
     def __init__(self, program: HtpProgram, cast: frozenset[str]) -> None:
-        self.graph = program.graph
         self._program = program
         self._cast = cast
+
+    @property
+    def graph(self) -> Graph:
+        """The graph in bfloat16."""
+        return self._program.graph
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of it; arrays are put elsewhere in it."""
+        return {**self._program.save(put), "bfloat16": sorted(self._cast)}
+
+    @classmethod
+    def load(
+        cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get, threads: int = 1
+    ) -> BFloat16Program:
+        """The program that `save` wrote."""
+        cast = data["bfloat16"]
+        if not isinstance(cast, list) or not all(isinstance(n, str) for n in cast):
+            raise FormatError(f"program {name!r}: is malformed")
+        return cls(HtpProgram.load(name, inputs, outputs, data, get, threads), frozenset(cast))
 
     @property
     def references(self) -> tuple[Node, ...]:

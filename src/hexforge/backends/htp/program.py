@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import checked_feeds
+from hexforge.backend import Get, Put, checked_feeds
 from hexforge.backends.htp import arena
 from hexforge.backends.htp.lowering import Lowering, Reference, Step
-from hexforge.backends.htp.segment import Call, Get, Segment, with_room
+from hexforge.backends.htp.segment import Call, Segment, with_room
 from hexforge.backends.htp.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
-from hexforge.formats.container import Pool
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value, text
 from hexforge.ops.evaluate import Evaluation
 
@@ -60,13 +59,13 @@ class HtpProgram:
             runner.run(tensors, self.threads)
         return {v.name: _leaving(tensors, v) for v in self.outputs}
 
-    def save(self, pool: Pool) -> dict[str, Any]:
-        """What a context file holds of it; arrays go into the pool."""
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of it; arrays are put elsewhere in it."""
         kept = {v for node in self.references for v in node.inputs if v is not None}
         return {
-            "graph": text.dumps(self.graph, put=pool.put, kept=kept),
+            "graph": text.dumps(self.graph, put=put, kept=kept),
             "stages": [
-                s.to_json(pool.put) if isinstance(s, Segment) else {"node": s.node.name, "ins": s.ins, "outs": s.outs}
+                s.to_json(put) if isinstance(s, Segment) else {"node": s.node.name, "ins": s.ins, "outs": s.outs}
                 for s in self.stages
             ],
         }

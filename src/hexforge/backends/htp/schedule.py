@@ -33,9 +33,14 @@ MOVES = {
     "BatchToSpace": "depth_to_space",
     "SpaceToBatch": "depth_to_space",
 }
-NORMS = {"LayerNorm", "L2Norm", "RmsNorm", "InstanceNorm", "GroupNorm", "Lrn"}
+NORMS = {"LayerNorm", "L2Norm", "RmsNorm", "Lrn"}
+IMAGE_NORMS = {"InstanceNorm", "GroupNorm"}
+"""Over the pixels of a channel or a group of them, lane by lane: two sums, and one pass that scales."""
+RECURRENT = {"Lstm", "Gru"}
 CONVERTS = {"Cast", "Convert", "Quantize", "Dequantize"}
 WINDOWED = {"Conv2d", "DepthWiseConv2d", "TransposeConv2d", "PoolMax2d", "PoolAvg2d"}
+ATTENTION = {"MatMul", "Softmax", "LogSoftmax"}
+"""Each row of the result needs one row of the first operand: with what stands between them, tiled by rows."""
 LOCAL = WINDOWED | CLAMPS | LOOKUPS | set(ARITHMETIC) | {"Concat", "Tile", "DepthToSpace", "Resize", "Argmax", "Cast"}
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 SMALL = 4096
@@ -115,7 +120,7 @@ class _Scheduler:
 
     def _add(self, node: Node) -> None:
         p, op, out = self._precision(node), node.op.name, self._shape(node, node.outputs[0])
-        task = Task(node.name, op, p, [node.name], [op], local=op in LOCAL and len(out) == 4)
+        task = Task(node.name, op, p, [node.name], [op], local=_is_local(node, out))
         self._work(task, node, out)
         written = any(v.role is Role.APP_READ or self._leaves(v) for v in node.outputs)
         if written and len(out) == 4:
@@ -131,7 +136,7 @@ class _Scheduler:
         )
         if joins:
             into = self.tasks[last]
-            for kind, amount in task.hvx.items():
+            for kind, amount in () if _gates_itself(node) else task.hvx.items():
                 into.add("chain" if kind == "affine" else kind, amount)
             into.ops.append(node.name)
             into.kinds.append(op)
@@ -173,8 +178,11 @@ class _Scheduler:
             task.add("lookup", written)
         elif op in ARITHMETIC:
             task.add(self._arithmetic(node), written)
+        elif op == "Split":
+            task.add("blocks" if _whole_channels(node) else "slice", read)
         elif op in MOVES:
-            task.add(MOVES[op], read if op in ("DepthToSpace", "SpaceToDepth") else written)
+            whole = op == "StridedSlice" and _whole_channels(node)
+            task.add("blocks" if whole else MOVES[op], read if op in ("DepthToSpace", "SpaceToDepth") else written)
         elif op == "Transpose" and node in self._border:
             task.add("border_transpose", math.prod(out) / 1e6)
         elif op == "Transpose":
@@ -187,6 +195,9 @@ class _Scheduler:
             task.add("softmax", written)
         elif op in NORMS:
             task.add("norm", written)
+        elif op in IMAGE_NORMS:
+            task.add("reduce", 2 * read)
+            task.add("affine", written)
         elif op.startswith("Pool"):
             window = node.params.get("filter_size", (1, 1))
             if math.prod(window) > 16:
@@ -213,6 +224,14 @@ class _Scheduler:
             folded = self._runtime == "tflite" and self._precision(node).activation_bytes == 1
             return "divide" if kind == "divide" and not folded else "border"
         return "affine" if alone and kind == "add" else kind
+
+
+def _is_local(node: Node, out: Sequence[int]) -> bool:
+    op = node.op.name
+    if op in ATTENTION:
+        along = node.params.get("axis", len(out) - 1) == len(out) - 1
+        return along and _static(node) is None and not node.params.get("transpose_in0")
+    return op in LOCAL and len(out) == 4
 
 
 def _dynamic(node: Node) -> list[Value]:
@@ -245,10 +264,43 @@ def _chain(value: Value, step: Callable[[Value], Node | None], done: Callable[[V
     return found
 
 
+def _gates_itself(node: Node) -> bool:
+    """True for x times a function of x (SiLU, Mish, Gelu by Sigmoid): one look-up does both."""
+    found = _dynamic(node)
+    return node.op.name == "ElementWiseMultiply" and len(found) == 2 and (_leads(*found) or _leads(*reversed(found)))
+
+
+def _leads(start: Value, value: Value) -> bool:
+    """True where a value is a function of another by look-ups and constants alone."""
+    lookups = 0
+    while value is not start:
+        node = value.producer
+        if node is None or node.op.name not in LOOKUPS | ARITHMETIC.keys() or len(_dynamic(node)) != 1:
+            return False
+        lookups += node.op.name in LOOKUPS
+        value = _data(node)
+    return lookups > 0
+
+
 def _renames(node: Node) -> bool:
     """True for a reshape that only adds or drops axes of 1, or is too small to matter."""
     before, after = _data(node).shape, node.outputs[0].shape
     return [d for d in before if d != 1] == [d for d in after if d != 1] or math.prod(after) <= SMALL
+
+
+def _whole_channels(node: Node) -> bool:
+    """True where a cut takes whole tiles of channels, or whole images: nothing moves within a tile."""
+    source = _data(node).shape
+    if node.op.name == "Split":
+        axis = node.params["axis"]
+        return axis < len(source) - 3 or (
+            axis == len(source) - 1 and not any(i % CHANNELS for i in node.params["split_index"])
+        )
+    if len(node.outputs[0].shape) != len(source):
+        return False
+    cut = [a for a, (n, m) in enumerate(zip(source, node.outputs[0].shape, strict=True)) if n != m]
+    begin, _, step = node.params["ranges"][cut[0]] if len(cut) == 1 else (1, 0, 0)
+    return step == 1 and (cut[0] < len(source) - 3 or (cut[0] == len(source) - 1 and begin % CHANNELS == 0))
 
 
 def _convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
@@ -264,7 +316,8 @@ def _convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[in
     rows, wide = pixels(out, p, folded=pointwise), up(out[-1], CHANNELS)
     size = p.activation_bytes / 1e6
     if node.op.name == "TransposeConv2d":
-        kind, macs = "conv", pixels(source, p) * up(source[-1], CHANNELS) * up(out[-1] * height * width, CHANNELS)
+        kind, deep = "grouped" if group > 1 else "conv", up(source[-1] // group, CHANNELS)
+        macs = pixels(source, p) * deep * up(out[-1] * height * width, CHANNELS)
         task.add("depth_to_space", padded(out) * size)
     elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
         kind, macs = "depthwise", rows * height * width * CHANNELS * wide  # a diagonal block for each 32 channels
@@ -291,12 +344,12 @@ def _product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) 
     if node.op.name == "FullyConnected":
         weight = constant.shape if constant is not None else (out[-1], source[-1])
         wide, deep = weight[0], weight[1]
-        rows, batch, line = math.prod(out) // wide, 1, max(source[:-1], default=1)
+        rows, batch = math.prod(out) // wide, 1
         kind = "fully_connected"
     else:
         deep = source[-2] if node.params.get("transpose_in0") else source[-1]
         rows, wide = (out[-2] if len(out) > 1 else 1), out[-1]
-        batch, line = math.prod(out) // (rows * wide), rows
+        batch = math.prod(out) // (rows * wide)
         kind = "matmul"
         if constant is None:  # the second operand is brought into the weights' layout
             moved = batch * up(deep, CHANNELS) * up(wide, CHANNELS)
@@ -305,7 +358,7 @@ def _product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) 
     macs = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
     task.hmx[kind] = macs
     task.hmx["readout"] = lines * up(wide, CHANNELS) / 1e6
-    if line % 8 and rows > 1:
+    if rows % 8 and rows > 1:
         task.hmx["odd_rows"] = macs  # rows that do not fold into tiles of eight
     task.add("matrix_op", 1)
 
@@ -313,6 +366,11 @@ def _product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) 
 def _other(task: Task, node: Node, written: float) -> None:
     """An op without a rule of its own: by the kind of work it says it is."""
     p, work = task.precision, node.op.work(node.call)
+    if node.op.name in RECURRENT:  # a step waits for the one before
+        shape = _data(node).shape
+        steps = 1 if len(shape) < 3 else shape[0] if node.params.get("time_major") else shape[1]
+        task.add("matrix_op", steps)
+        task.add("vector_op", 4 * steps)
     if work.macs:
         task.hmx["fully_connected"] = work.macs / 1e9
         task.weight_bytes = p.weight_bytes(sum(v.type.size for v in node.inputs if v is not None and v.is_static))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hexforge import _native
+from hexforge.backend import Get, Put
 from hexforge.errors import CallError, FormatError
-from hexforge.formats.container import Put
 from hexforge.ir import Array
 
 ROOM = 64
 """Bytes behind a tensor that kernels may read, and never use."""
-Get = Callable[[int, int], memoryview]
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,9 @@ def image(shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 def padded(shape: Sequence[int]) -> int:
     """Elements of a tensor as the vector units see it: depth to 32 and, where there is an image, 8 x 4 pixels."""
+    if len(shape) != 4:  # no image: axes behind which less than a tile's depth lies are one with those before
+        while len(shape) > 1 and (shape[-1] == 1 or (len(shape) > 4 and shape[-1] < CHANNELS)):
+            shape = (*shape[:-2], shape[-2] * shape[-1])
     n, h, w, c = image(shape)
     if len(shape) >= 4 and h * w > 1:
         h, w = up(h, 8), up(w, 4)

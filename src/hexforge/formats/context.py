@@ -1,0 +1,152 @@
+"""Context: what a compiled model's file says of itself. The bytes are a container's (formats/container.py).
+
+info      ""               JSON: producer, backend, targets, options, and the table of graphs
+program   <number>         JSON: what the backend saved of a graph; graphs that are the same share one
+schematic <target>/<graph> JSON: the ops as the target runs them, for profiles and reports
+adapter   <name>           an updatable section: what LoRA adapters change
+weights   ""               arrays, each stored once, that programs refer to by offset and size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hexforge.errors import FormatError
+from hexforge.ir import Role, TensorType, Value, text
+
+MOST_GRAPHS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A chip the graphs were prepared for."""
+
+    soc: str
+    soc_model: int
+    arch: int
+    vtcm_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInfo:
+    """One graph of a context."""
+
+    name: str
+    inputs: tuple[tuple[str, TensorType], ...]
+    outputs: tuple[tuple[str, TensorType], ...]
+    program: str
+    """Name of the section with its program."""
+    arena_bytes: int = 0
+    spill_fill_bytes: int = 0
+    num_hvx_threads: int = 0
+    vtcm_mb: int = 0
+    optimization: int = 0
+    updatable: tuple[str, ...] = ()
+    """Tensors that adapters may change."""
+
+    def values(self) -> tuple[list[Value], list[Value]]:
+        """Inputs and outputs as values of a graph."""
+        return (
+            [Value(name, type, Role.APP_WRITE) for name, type in self.inputs],
+            [Value(name, type, Role.APP_READ) for name, type in self.outputs],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What a context file says of itself."""
+
+    producer: str
+    backend: str
+    targets: tuple[Target, ...]
+    options: Mapping[str, str]
+    graphs: tuple[GraphInfo, ...]
+    weight_sharing: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for the file and for `hexforge info --json`."""
+        return {
+            "producer": self.producer,
+            "backend": self.backend,
+            "targets": [[t.soc, t.soc_model, t.arch, t.vtcm_mb] for t in self.targets],
+            "options": dict(self.options),
+            "weight_sharing": self.weight_sharing,
+            "metadata": dict(self.metadata),
+            "graphs": [
+                {
+                    "name": g.name,
+                    "inputs": [[name, text.dump_type(type)] for name, type in g.inputs],
+                    "outputs": [[name, text.dump_type(type)] for name, type in g.outputs],
+                    "program": g.program,
+                    "arena_bytes": g.arena_bytes,
+                    "spill_fill_bytes": g.spill_fill_bytes,
+                    "num_hvx_threads": g.num_hvx_threads,
+                    "vtcm_mb": g.vtcm_mb,
+                    "optimization": g.optimization,
+                    "updatable": list(g.updatable),
+                }
+                for g in self.graphs
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, where: str) -> Info:
+        """What `to_json` gave; FormatError where the data are something else."""
+        try:
+            graphs = tuple(
+                GraphInfo(
+                    _text(g["name"]),
+                    _tensors(g["inputs"]),
+                    _tensors(g["outputs"]),
+                    _text(g["program"]),
+                    arena_bytes=_size(g["arena_bytes"]),
+                    spill_fill_bytes=_size(g["spill_fill_bytes"]),
+                    num_hvx_threads=_size(g["num_hvx_threads"]),
+                    vtcm_mb=_size(g["vtcm_mb"]),
+                    optimization=_size(g["optimization"]),
+                    updatable=_texts(g["updatable"]),
+                )
+                for g in data["graphs"]
+            )
+            found = cls(
+                _text(data["producer"]),
+                _text(data["backend"]),
+                tuple(Target(_text(s), _size(m), _size(a), _size(v)) for s, m, a, v in data["targets"]),
+                _strings(data["options"]),
+                graphs,
+                data["weight_sharing"] is True,
+                _strings(data["metadata"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"{where}: the table of graphs is malformed: {error!r}") from None
+        names = [g.name for g in found.graphs]
+        if len(set(names)) != len(names) or not 0 < len(names) <= MOST_GRAPHS:
+            raise FormatError(f"{where}: has {len(names)} graphs; 1 to {MOST_GRAPHS}, each with its own name, can be")
+        return found
+
+
+def _tensors(rows: Any) -> tuple[tuple[str, TensorType], ...]:
+    return tuple((_text(name), text.load_type(_text(type))) for name, type in rows)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _texts(values: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(_text(v) for v in values)
+
+
+def _strings(values: Mapping[str, Any]) -> dict[str, str]:
+    return {_text(k): _text(v) for k, v in values.items()}
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError(f"{value!r} is not a size")
+    return value

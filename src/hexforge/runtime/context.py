@@ -1,0 +1,139 @@
+"""Context: compiled graphs in a file: built from programs, opened without compiling."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hexforge.backend import Backend, Loads, Program, Saves
+from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.formats.container import Container, Pool, Source, Writer, encoded
+from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info, Target
+from hexforge.options import ProviderOptions
+from hexforge.runtime import registry
+
+PRODUCER = f"hexforge {importlib.metadata.version('hexforge')}"
+
+
+@dataclass(slots=True)
+class Builder:
+    """Graphs on their way into one file; arrays that several of them have are stored once."""
+
+    backend: str
+    targets: Sequence[Target] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    weight_sharing: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+    pool: Pool = field(default_factory=Pool)
+    _graphs: dict[str, GraphInfo] = field(default_factory=dict)
+    _programs: dict[bytes, str] = field(default_factory=dict)
+    _schematics: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, program: Program, name: str = "", schematics: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """A graph's program; `schematics` by chip, `more` fields of GraphInfo."""
+        if not isinstance(program, Saves):
+            raise UnsupportedError(f"programs of the {self.backend} backend cannot be saved")
+        graph = program.graph
+        name = name or graph.name
+        if name in self._graphs:
+            raise CallError(f"the context has a graph {name!r} already; give this one another name")
+        if len(self._graphs) == MOST_GRAPHS:
+            raise CallError(f"graph {name!r}: a context holds {MOST_GRAPHS} graphs")
+        data = encoded(program.save(self.pool.put))
+        section = self._programs.setdefault(data, str(len(self._programs)))
+        self._graphs[name] = GraphInfo(
+            name,
+            tuple((v.name, v.type) for v in graph.inputs),
+            tuple((v.name, v.type) for v in graph.outputs),
+            section,
+            getattr(program, "arena_bytes", 0),
+            **more,
+        )
+        for soc, schematic in (schematics or {}).items():
+            self._schematics[f"{soc}/{name}"] = schematic
+
+    @property
+    def info(self) -> Info:
+        """What the file will say of itself."""
+        graphs = tuple(self._graphs.values())
+        return Info(
+            PRODUCER, self.backend, tuple(self.targets), self.options, graphs, self.weight_sharing, self.metadata
+        )
+
+    def writer(self) -> Writer:
+        """The sections of the file."""
+        found = Writer()
+        found.add_json("info", "", self.info.to_json())
+        for data, section in self._programs.items():
+            found.add("program", section, data)
+        for name, schematic in self._schematics.items():
+            found.add_json("schematic", name, schematic)
+        found.add("weights", "", *self.pool.parts)
+        return found
+
+
+class Context:
+    """An opened context: its graphs become programs on use. The file stays mapped as long as a program of it lives."""
+
+    def __init__(self, source: Source, where: str = "", verify: bool = True) -> None:
+        self._container = Container(source, where)
+        self.where = self._container.where
+        if verify:
+            self._container.verify()
+        self.info = Info.from_json(self._container.json("info", ""), self.where)
+        self._weights = self._container.section("weights", "", check=verify)
+
+    @property
+    def container(self) -> Container:
+        """The sections."""
+        return self._container
+
+    @property
+    def graphs(self) -> tuple[GraphInfo, ...]:
+        """The table of graphs."""
+        return self.info.graphs
+
+    def graph(self, name: str) -> GraphInfo:
+        """A graph's row of the table."""
+        for found in self.info.graphs:
+            if found.name == name:
+                return found
+        raise CallError(f"{self.where}: has no graph {name!r}; it has {', '.join(g.name for g in self.info.graphs)}")
+
+    def program(self, name: str, backend: Backend | None = None) -> Program:
+        """A graph, ready to run; on the backend it was made for, with its default options, unless one is given."""
+        row = self.graph(name)
+        backend = backend or registry.backend(ProviderOptions.parse({"backend_type": self.info.backend}))
+        if backend.name != self.info.backend:
+            raise UnsupportedError(f"{self.where}: was made for the {self.info.backend} backend, not {backend.name}")
+        if not isinstance(backend, Loads):
+            raise UnsupportedError(f"the {backend.name} backend loads no contexts")
+        inputs, outputs = row.values()
+        try:
+            return backend.load(name, inputs, outputs, self._container.json("program", row.program), self._get)
+        except FormatError as error:
+            raise FormatError(f"{self.where}: {error}") from None
+
+    def programs(self, names: Collection[str] | None = None, backend: Backend | None = None) -> dict[str, Program]:
+        """Several graphs, all unless named."""
+        return {n: self.program(n, backend) for n in (names if names is not None else [g.name for g in self.graphs])}
+
+    def _get(self, offset: int, size: int) -> memoryview:
+        if offset < 0 or size < 0 or offset + size > len(self._weights):
+            raise FormatError(f"{self.where}: a program refers to bytes {offset} to {offset + size} of the weights, "
+                              f"which are {len(self._weights)}")  # fmt: skip
+        return self._weights[offset : offset + size]
+
+
+def is_context(path: str | os.PathLike[str]) -> bool:
+    """True where a file begins as a context does."""
+    from hexforge.formats.container import MAGIC
+
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - any path-like
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False

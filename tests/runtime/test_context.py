@@ -1,0 +1,100 @@
+"""Contexts: the same bits from a file as from a fresh compile, stored once, believed only when whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexforge.ops  # noqa: F401 - fills the table
+from hexforge.backend import Backend
+from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.htp.backend import HtpBackend
+from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.formats.container import Container
+from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType
+from hexforge.runtime.context import Builder, Context
+
+U8 = ScaleOffset(0.05, -128)
+
+
+def net(size: int = 6, name: str = "net", seed: int = 0) -> Graph:
+    """A convolution with a clamp, a table, an index op that has no kernel, and a sum."""
+    rng = np.random.default_rng(seed)
+    made = Graph(name)
+    x = made.value("x", TensorType(DType.UINT8, (1, size, size, 8), U8), Role.APP_WRITE)
+    weight = rng.integers(-127, 128, (3, 3, 8, 16)).astype(np.int8)
+    kernel = made.static(weight, ScaleOffset(0.01), name="w")
+    mid = TensorType(DType.UINT8, (1, size, size, 16), U8)
+    conv = made.node("Conv2d", [x, kernel], [made.value("c", mid)], stride=(1, 1), pad_amount=((1, 1), (1, 1)))
+    act = made.node(
+        "Sigmoid", [conv.outputs[0]], [made.value("s", TensorType(mid.dtype, mid.shape, ScaleOffset(1 / 256)))]
+    )
+    y = made.value("y", mid, Role.APP_READ)
+    made.node("ElementWiseAdd", [act.outputs[0], conv.outputs[0]], [y])
+    return made
+
+
+def feeds(graph: Graph) -> dict[str, Array]:
+    rng = np.random.default_rng(1)
+    return {v.name: rng.integers(0, 256, v.shape).astype(v.dtype.numpy) for v in graph.inputs}
+
+
+def saved(path: Path, *graphs: Graph, backend: Callable[[], Backend] = HtpBackend, **more: Any) -> Builder:
+    made = backend()
+    builder = Builder(made.name, **more)
+    for graph in graphs:
+        builder.add(made.compile(graph))
+    builder.writer().write(path)
+    return builder
+
+
+@pytest.mark.parametrize("backend", [HtpBackend, CpuBackend])
+def test_a_program_from_a_file_gives_the_same_bits(tmp_path: Path, backend: Callable[[], Backend]) -> None:
+    path = tmp_path / "a.bin"
+    saved(path, net(), backend=backend)
+    fresh = backend().compile(net())
+    moved = tmp_path / "elsewhere" / "b.bin"
+    moved.parent.mkdir()
+    path.rename(moved)
+    for source in (moved, moved.read_bytes()):
+        program = Context(source).program("net")
+        for name, array in fresh.run(feeds(net())).items():
+            np.testing.assert_array_equal(program.run(feeds(net()))[name], array)
+        assert program.graph.name == "net"
+        assert [n.op.name for n in program.graph] == [n.op.name for n in fresh.graph]
+
+
+def test_graphs_of_one_file_share_their_weights(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.bin", tmp_path / "two.bin"
+    saved(one, net(6, "a"))
+    builder = saved(two, net(6, "a"), net(12, "b"))
+    sizes = [{s.kind: s.bytes for s in Container(p).sections} for p in (one, two)]
+    assert sizes[1]["weights"] <= 1.05 * sizes[0]["weights"]
+    assert builder.pool.asked > 1.9 * (sizes[0]["weights"] - 2 * 4096) - 64 * 32
+    context = Context(two)
+    assert [g.name for g in context.graphs] == ["a", "b"]
+    for size, name in ((6, "a"), (12, "b")):
+        graph = net(size, name)
+        want = HtpBackend().compile(net(size, name)).run(feeds(graph))["y"]
+        np.testing.assert_array_equal(context.program(name).run(feeds(graph))["y"], want)
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    saved(path, net())
+    context = Context(path)
+    with pytest.raises(CallError, match="has no graph 'other'; it has net"):
+        context.program("other")
+    with pytest.raises(UnsupportedError, match="made for the htp backend, not cpu"):
+        context.program("net", CpuBackend())
+    with pytest.raises(CallError, match="no such file"):
+        Context(tmp_path / "none.bin")
+    with pytest.raises(CallError, match="has a graph 'net' already"):
+        saved(tmp_path / "b.bin", net(), net())
+    with pytest.raises(FormatError, match="not a hexforge context"):
+        Context(b"\x00" * 100)
+    assert not (tmp_path / "b.bin").exists()
