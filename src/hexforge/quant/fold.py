@@ -26,6 +26,10 @@ def fold(model: onnx_ir.Model) -> onnx_ir.Model:
         changed = False
         for node in list(model.graph):
             changed |= node.graph is not None and any(rule(node) for rule in _RULES)
+    for node in model.graph:
+        found = layer(node)
+        if found is not None and found.bias is None and node.op_type != "MatMul":
+            put(node, 2, np.zeros(found.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
     used = {v for n in model.graph.all_nodes() for v in n.inputs if v is not None} | set(model.graph.outputs)
     for name, value in list(model.graph.initializers.items()):
         if value not in used:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir
@@ -35,7 +35,7 @@ def rounded(array: Array, fixed: Fixed) -> Array:
         return dequantize(quantize(array, type), type, np.float32)
     low, high = quantized_range(fixed.dtype, encoding)
     scale = np.float32(encoding.scale)
-    steps = array / scale
+    steps = np.asarray(array / scale)
     np.rint(steps, out=steps)
     np.clip(steps, np.float32(low + encoding.offset), np.float32(high + encoding.offset), out=steps)
     steps *= scale
@@ -129,7 +129,7 @@ class NodeRunner:
 
 @dataclass(slots=True)
 class Step:
-    """A node about to run: `exact` and `coarse` are what it reads in float and quantized, per sample, by name."""
+    """A node about to run. What it reads and makes is asked for by world: exact (float), or as the plan quantizes."""
 
     node: onnx_ir.Node
     runner: NodeRunner
@@ -137,28 +137,28 @@ class Step:
     exact: dict[str, _Values]
     coarse: dict[str, _Values]
     samples: int
-
-    def run(self, exact: bool, sample: int) -> list[Array]:
-        """Outputs for one sample, before their own quantization."""
-        world = self.exact if exact else self.coarse
-        given = []
-        for value in self.runner.fed:
-            assert value.name is not None
-            if value.const_value is not None:
-                array = value.const_value.numpy() if exact else constant_in(self.plan, value)
-            else:
-                array = world[value.name][sample]
-                convert = None if exact else self.plan.converts.get((value.name, self.node.name or ""))
-                array = array if convert is None else rounded(array, convert)
-            given.append(array)
-        return self.runner(given)
+    _made: dict[bool, list[list[Array]]] = field(default_factory=dict)
 
     def read(self, value: onnx_ir.Value, exact: bool, sample: int) -> Array:
         """What the node reads under a value's name, converted as the plan says."""
         assert value.name is not None
+        if value.const_value is not None:
+            return value.const_value.numpy() if exact else constant_in(self.plan, value)
         array = (self.exact if exact else self.coarse)[value.name][sample]
         convert = None if exact else self.plan.converts.get((value.name, self.node.name or ""))
         return array if convert is None else rounded(array, convert)
+
+    def outputs(self, exact: bool) -> list[list[Array]]:
+        """Outputs before their own quantization: by sample, then by output. Kept until `forget`."""
+        if exact not in self._made:
+            self._made[exact] = [
+                self.runner([self.read(v, exact, i) for v in self.runner.fed]) for i in range(self.samples)
+            ]
+        return self._made[exact]
+
+    def forget(self) -> None:
+        """The plan changed what the node makes."""
+        self._made.pop(False, None)
 
 
 class Walk:
@@ -183,7 +183,7 @@ class Walk:
             step = Step(node, runner, self.plan, self.exact, self.coarse, count)
             yield step
             for exact, world in ((True, self.exact), (False, self.coarse)):
-                results = [step.run(exact, i) for i in range(count)]
+                results = step.outputs(exact)
                 for index, name in enumerate(runner.made):
                     arrays = [r[index] for r in results]
                     world[name] = arrays if exact else [self._left(name, a) for a in arrays]
