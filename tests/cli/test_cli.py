@@ -240,14 +240,21 @@ def test_options_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["does"] for row in found.values())
 
 
-def test_demo_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
     assert run("demo") == 0
     out = capsys.readouterr().out
+    report = tmp_path / "hexforge-report.html"
+    assert " ms on SM8650 (" in out
+    assert report.name in out
+    assert all(f'"title":"{title}"' in report.read_text() for title in ("Placement", "Chips"))
     assert "accuracy 98.89% (356 of 360)" in out
     assert "htp backend" in out
     assert "right on htp   right on cpu" in out
-    assert run("demo", "--backend", "cpu") == 0
+    report.unlink()
+    assert run("demo", "--backend", "cpu", "--no-report") == 0
     assert "accuracy 98.89% (356 of 360)" in capsys.readouterr().out
+    assert not report.exists()
 
 
 def test_program_and_version() -> None:

@@ -1,9 +1,14 @@
-"""`hexforge demo`: the built-in digit classifier, checked and run on digits it never saw."""
+"""`hexforge demo`: the built-in digit classifier, checked, run on digits it never saw, and timed in a report."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
+from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.arguments import BackendName, Soc, provider_options
@@ -11,10 +16,18 @@ from hexforge.cli.screen import console, table
 from hexforge.ir import Array
 
 SHADES = " .:-=+*%@"
+CHIP = "SM8650"
 
 
-def demo(backend: BackendName = "htp", soc: Soc = "") -> None:
-    """Check the built-in digit classifier, run it on held-out digits, and compare with float32 on the cpu backend."""
+def demo(
+    backend: BackendName = "htp",
+    soc: Soc = "",
+    report: Annotated[Path, typer.Option("--report", dir_okay=False, help="Where the page goes.")] = Path(
+        "hexforge-report.html"
+    ),
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
+) -> None:
+    """Check the built-in digit classifier, run it on held-out digits, and write a page of its time on a chip."""
     import numpy as np
 
     from hexforge import demo as built_in
@@ -24,7 +37,8 @@ def demo(backend: BackendName = "htp", soc: Soc = "") -> None:
     options = provider_options(backend, soc, None)
     flags = f"--backend {backend}" + (f" --soc {soc}" if soc else "")
     screen.print(f"[bold]1. Where does each node run?[/]  hexforge check {built_in.MODEL.name} {flags}")
-    print_checked(screen, checked(built_in.MODEL, options))
+    placement = checked(built_in.MODEL, options)
+    print_checked(screen, placement)
 
     pictures, labels = built_in.held_out()
     screen.print(f"[bold]2. Run it[/] on {len(labels)} held-out digits through hexforge.InferenceSession")
@@ -59,6 +73,31 @@ def demo(backend: BackendName = "htp", soc: Soc = "") -> None:
         screen.print(
             f"htp computes floats in float16: its outputs are at most {apart:.2g} from float32's, of {largest:.3g}"
         )
+    if not no_report:
+        _report(screen, soc if soc.strip("0") else CHIP, placement, report)
+
+
+def _report(screen: Console, soc: str, placement: Mapping[str, Any], path: Path) -> None:
+    """Estimates the model on the chip and the others, and writes the page."""
+    from hexforge import demo as built_in
+    from hexforge.formats.files import write_atomically
+    from hexforge.report import page
+    from hexforge.runtime.estimate import estimate, everywhere, graph_of
+
+    shown = f"hexforge estimate {built_in.MODEL.name} --soc {soc} --precision float --report {path}"
+    screen.print(Text.assemble(("3. How long does it take on the chip?", "bold"), f"  {shown}"))
+    graph = graph_of(built_in.MODEL)
+    found = estimate(graph, soc, "float")
+    write_atomically(path, page(found, placement, others=everywhere(graph, precision="float")).encode())
+    screen.print(
+        Text.assemble(
+            (f"{found.latency_ms:.3f} ms on {found.soc}", "bold"),
+            f" ({found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models); timeline, ops, memory, placement and "
+            "other chips: open ",
+            (str(path), "bold"),
+            " in a browser",
+        )
+    )
 
 
 def _logits(pictures: Array, options: dict[str, str]) -> tuple[Array, float]:
