@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from hexforge.backends.htp.power import Power
     from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError, ModelError, UnsupportedError
     from hexforge.options import ProviderOptions
+    from hexforge.runtime.advise import Advice, advise
     from hexforge.runtime.estimate import Estimate, estimate
     from hexforge.runtime.fallback import RunOptions, SessionOptions
     from hexforge.runtime.session import InferenceSession
 
 __all__ = [
+    "Advice",
     "CallError",
     "CapacityError",
     "Estimate",
@@ -28,10 +30,13 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "UnsupportedError",
+    "advise",
     "estimate",
 ]
 
 _HOMES = {
+    "Advice": "hexforge.runtime.advise",
+    "advise": "hexforge.runtime.advise",
     "InferenceSession": "hexforge.runtime.session",
     "Estimate": "hexforge.runtime.estimate",
     "GraphConfig": "hexforge.backends.htp.options",

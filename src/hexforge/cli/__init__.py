@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hexforge.cli.advise import advise
 from hexforge.cli.check import check
 from hexforge.cli.demo import demo
 from hexforge.cli.estimate import estimate
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="The Snapdragon NPU stack on any computer: where a model's nodes run, and the numbers they compute.",
 )
-for _command in (check, estimate, ops, show, run, fix_shapes, options, socs, demo):
+for _command in (check, estimate, advise, ops, show, run, fix_shapes, options, socs, demo):
     app.command()(_command)
 
 

@@ -20,7 +20,7 @@ from hexforge.ir import Graph
 
 if TYPE_CHECKING:
     from hexforge.backend import Program
-    from hexforge.frontends.onnx.reader import ModelSource
+    from hexforge.frontends.onnx.reader import Model, ModelSource
 
 AS_IS = "as-is"
 """Each node at the precision of its own types: a QDQ model, or float."""
@@ -206,7 +206,7 @@ def everywhere(model: ModelSource | Graph | Program, **how: Any) -> Iterator[Est
 
 
 def graph_of(
-    model: ModelSource | Graph | Program,
+    model: ModelSource | Model | Graph | Program,
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -216,10 +216,10 @@ def graph_of(
         return model
     if isinstance(found := getattr(model, "graph", None), Graph):
         return found
-    from hexforge.frontends.onnx import build, place, read, units
+    from hexforge.frontends.onnx import Model, build, place, read, units
     from hexforge.passes import NEUTRAL, run
 
-    loaded = read(model, dims=dims, shapes=shapes)  # type: ignore[arg-type]
+    loaded = model if isinstance(model, Model) else read(model, dims=dims, shapes=shapes)  # type: ignore[arg-type]
     loaded.require_static()
     placements = place(units(loaded.ir), lambda node: None)
     refused = [f"{p.unit.op} ({p.reason})" for p in placements if not p.taken]

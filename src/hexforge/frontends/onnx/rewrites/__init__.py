@@ -1,0 +1,27 @@
+"""Rewrites: ONNX models as HTP likes them, one rule an idea; each finds its places and rewrites them."""
+
+from hexforge.frontends.onnx.rewrites import (
+    activation,
+    arithmetic,
+    branches,
+    channels,
+    conv,
+    matmul,
+    movement,
+    quantized,
+)
+from hexforge.frontends.onnx.rewrites.rule import Change, Rule, apply, find
+
+RULES: tuple[Rule, ...] = (
+    *arithmetic.RULES,
+    *conv.RULES,
+    *branches.RULES,
+    *activation.RULES,
+    *matmul.RULES,
+    *movement.RULES,
+    *channels.RULES,
+    *quantized.RULES,
+)
+"""Every rule; where two gain the same, the earlier is named first."""
+
+__all__ = ["RULES", "Change", "Rule", "apply", "find"]

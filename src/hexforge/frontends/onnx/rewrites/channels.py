@@ -1,0 +1,155 @@
+"""Channels: counts that leave most of a block of 32 idle, and what the multiple below would give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir
+from onnx_ir import Node, Value
+
+from hexforge.frontends.onnx.rewrites.conv import LANES, conv
+from hexforge.frontends.onnx.rewrites.edit import Editor, data, is_op, shape
+from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
+
+MOST_LOST = 1 / 8
+"""Of the channels: a network that loses more is another network."""
+ALONG = (
+    "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSwish", "HardSigmoid", "Tanh", "Elu", "Gelu", "MaxPool", "AveragePool",
+    "GlobalAveragePool", "GlobalMaxPool", "Softplus", "Erf",
+)  # fmt: skip
+"""Ops that keep channels apart and in their number."""
+PAIRS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu")
+
+
+@dataclass(slots=True)
+class _Group:
+    """Values whose channels are the same ones, and the nodes whose constants run along them."""
+
+    count: int
+    values: list[Value] = field(default_factory=list)
+    written: list[Node] = field(default_factory=list)
+    """Convolutions that make the channels."""
+    read: list[Node] = field(default_factory=list)
+    """Convolutions that add over them."""
+    kept: list[Node] = field(default_factory=list)
+    """Nodes with a constant for each channel."""
+
+
+def _group(node: Node) -> _Group | None:
+    """All that must change with the channels a convolution makes; None where something else reads them."""
+    made = conv(node)
+    if made is None or made.group != 1:
+        return None
+    found = _Group(made.weight.shape[0])
+    waiting = [node.outputs[0]]
+    while waiting:
+        value = waiting.pop()
+        if value in found.values:
+            continue
+        sizes = shape(value)
+        if len(sizes) != 4 or sizes[1] != found.count or value.is_graph_output() or value.is_graph_input():
+            return None
+        found.values.append(value)
+        producer = value.producer()
+        nodes = [(producer, -1)] if producer is not None else []
+        for user, index in [*nodes, *value.uses()]:
+            joined = _joined(found, user, index)
+            if joined is None:
+                return None
+            waiting += joined
+    return found
+
+
+def _joined(found: _Group, node: Node, index: int) -> list[Value] | None:
+    """Values that share the channels through a node, which reads them as input `index` (-1: writes them)."""
+    made = conv(node)
+    if made is not None:
+        if made.group == 1:
+            side = found.written if index < 0 else found.read
+            if node not in side:
+                side.append(node)
+            return []
+        if made.group != found.count or made.weight.shape[:2] != (found.count, 1):
+            return None
+        if node not in found.kept:
+            found.kept.append(node)
+        return [made.x, node.outputs[0]]
+    if is_op(node, *ALONG):
+        return [v for v in (node.inputs[0], node.outputs[0]) if v is not None]
+    if is_op(node, *PAIRS):
+        constants = [v for v in node.inputs if v is not None and v.const_value is not None]
+        if any(_axis(v, found.count) is None for v in constants):
+            return None
+        if constants and node not in found.kept:
+            found.kept.append(node)
+        return [v for v in (*node.inputs, *node.outputs) if v is not None and v.const_value is None]
+    return None
+
+
+def _axis(value: Value, count: int) -> int | None:
+    """The axis of a constant that runs along the channels, -1 for one that does not; None for another shape."""
+    sizes = shape(value)
+    if all(d == 1 for d in sizes):
+        return -1
+    at = len(sizes) - 3
+    return at if at >= 0 and sizes[at] == count and all(d == 1 for i, d in enumerate(sizes) if i != at) else None
+
+
+def _shrunk(editor: Editor, node: Node) -> Change | None:
+    made = conv(node)
+    if made is None or made.group != 1:
+        return None
+    count = made.weight.shape[0]
+    less = count // LANES * LANES
+    if less in (0, count) or (count - less) / count > MOST_LOST:
+        return None
+    found = _group(node)
+    if found is None or found.written[0] is not node:
+        return None
+    group = found
+
+    def cut(at: Node, index: int, axis: int) -> None:
+        array = data(at.inputs[index])
+        assert array is not None
+        kept = np.ascontiguousarray(np.take(array, range(less), axis))
+        at.replace_input_with(index, editor.constant(kept, f"{at.name}_less"))
+
+    def make() -> None:
+        for at in group.written:
+            for index in range(1, len(at.inputs)):
+                cut(at, index, 0)
+        for at in group.read:
+            cut(at, 1, 1)
+        for at in group.kept:
+            if is_op(at, "Conv"):
+                for index in range(1, len(at.inputs)):
+                    cut(at, index, 0)
+                at.attributes["group"] = onnx_ir.AttrInt64("group", less)
+                continue
+            for index, value in enumerate(at.inputs):
+                if (
+                    value is not None
+                    and value.const_value is not None
+                    and (axis := _axis(value, count)) not in (None, -1)
+                ):
+                    assert axis is not None
+                    cut(at, index, axis)
+        for value in group.values:
+            sizes = shape(value)
+            value.shape = onnx_ir.Shape((sizes[0], less, *sizes[2:]))
+
+    above = less + LANES
+    what = f"{count} channels take the time of {above}; {less} would be whole blocks"
+    return change(what, group.written, make, count)
+
+
+RULES = (
+    Rule(
+        "channels-of-32", "Channels become a multiple of 32",
+        "The matrix unit and VTCM hold channels in blocks of 32; those a count leaves idle are computed and moved all "
+        "the same.",
+        "HMX tile of 32 x 32 channels; QNN LLM guidelines ask for multiples of 32",
+        "Use the multiple of 32 below, or as many as the one above has: they cost no more.", False, _shrunk,
+    ),
+)  # fmt: skip

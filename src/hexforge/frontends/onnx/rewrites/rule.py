@@ -1,0 +1,68 @@
+"""Rule: what a guideline says, the places in a model it speaks of, and the change it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
+
+import onnx_ir
+from onnx_ir import Node
+
+from hexforge.frontends.onnx.rewrites.edit import Editor, shape
+
+PREDICTED = "no document: what the costs fitted to measured latencies predict"
+"""The source of a rule that stands on the simulator alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A rewrite of some nodes that was found and not made yet."""
+
+    nodes: tuple[str, ...]
+    what: str
+    """What is there, in words."""
+    key: Hashable
+    """Places with the same key are the same work, so that one stands for all."""
+    make: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One idea: where it holds, and how a model is rewritten for it."""
+
+    name: str
+    title: str
+    why: str
+    source: str
+    """Who says so."""
+    how: str
+    keeps_function: bool
+    match: Callable[[Editor, Node], Change | None]
+    runtimes: tuple[str, ...] = ()
+    """Paths to the device it is for; none: all."""
+    accuracy: bool = False
+    """True where it is for the numbers' sake; time is no reason to leave it out."""
+
+
+def change(what: str, nodes: list[Node], make: Callable[[], object], *more: Hashable) -> Change:
+    """A change of nodes; places whose nodes have the same ops and shapes are alike."""
+    key = tuple((n.op_type, *(shape(v) for v in (*n.inputs, *n.outputs) if v is not None)) for n in nodes)
+    return Change(tuple(n.name or "" for n in nodes), what, (*key, *more), make)
+
+
+def find(model: onnx_ir.Model, rule: Rule) -> list[Change]:
+    """The places of a rule in a model, which is left as it is."""
+    editor = Editor(model)
+    return [found for node in editor.nodes() if (found := rule.match(editor, node)) is not None]
+
+
+def apply(model: onnx_ir.Model, rule: Rule, keys: Collection[Hashable] | None = None) -> list[Change]:
+    """Rewrite a model in place wherever the rule holds (or only where its places have one of these keys)."""
+    editor, made = Editor(model), []
+    for node in editor.nodes():
+        found = rule.match(editor, node)
+        if found is not None and (keys is None or found.key in keys):
+            found.make()
+            made.append(found)
+    editor.tidy()
+    return made

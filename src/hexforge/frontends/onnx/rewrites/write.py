@@ -1,0 +1,31 @@
+"""Write: a rewritten model as a file, with what the original says of itself."""
+
+from __future__ import annotations
+
+import onnx
+
+from hexforge.errors import CapacityError
+from hexforge.frontends.onnx.extract import extract_parts
+from hexforge.frontends.onnx.reader import Model
+
+
+def model_bytes(model: Model) -> bytes:
+    """A whole model as bytes; inputs, outputs, opset and metadata are the original's, shapes are static."""
+    found = extract_parts(
+        model,
+        list(model.ir.graph),
+        [v.name or "" for v in model.ir.graph.inputs],
+        [v.name or "" for v in model.ir.graph.outputs],
+    )
+    if found.constants:
+        size = sum(array.nbytes for array in found.constants.values())
+        raise CapacityError(f"{model.name}: {size >> 20} MB of weights do not fit into one protobuf of 2 GB")
+    proto, about = found.proto, model.metadata
+    proto.ir_version = max(proto.ir_version, model.ir.ir_version)
+    proto.producer_name, proto.domain, proto.doc_string = about.producer_name, about.domain, about.description
+    proto.model_version = about.version
+    proto.graph.name, proto.graph.doc_string = about.graph_name or "graph", about.graph_description
+    proto.metadata_props.extend(
+        onnx.StringStringEntryProto(key=key, value=value) for key, value in about.custom_metadata_map.items()
+    )
+    return bytes(proto.SerializeToString())

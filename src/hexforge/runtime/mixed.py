@@ -1,0 +1,186 @@
+"""Mixed precision: an inference with some nodes of an 8-bit graph at 16 bit; and which nodes take longest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from hexforge.backends.htp import cost, schedule, simulate, tile
+from hexforge.backends.htp import soc as chips
+from hexforge.backends.htp.options import GraphConfig
+from hexforge.backends.htp.power import Power
+from hexforge.backends.htp.settings import Settings
+from hexforge.backends.htp.tile import Task
+from hexforge.errors import CallError
+from hexforge.ir import Graph, Node
+
+EIGHT, SIXTEEN = "w8a8", "w8a16"
+BETWEEN = {
+    "ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseSelect", "Reshape",
+    "Cast", "Convert", "StridedSlice", "Concat",
+}  # fmt: skip
+"""What may stand between a product of attention and its softmax: scale, mask, shape."""
+FUNCTIONS = {"LayerNorm", "RmsNorm", "Gelu"}
+
+
+def attention_nodes(graph: Graph) -> set[Node]:
+    """Softmax with the products of two computed tensors before and after it, and what is between."""
+    found: set[Node] = set()
+    for node in graph:
+        if node.op.name == "Softmax":
+            before = _until_product(node, lambda n: [v.producer for v in n.inputs if v is not None])
+            after = _until_product(node, lambda n: [u for v in n.outputs for u in v.users])
+            if before and after:
+                found |= {node, *before, *after}
+    return found
+
+
+def _until_product(start: Node, step: object) -> set[Node]:
+    """Nodes on the way from a softmax to a product of two computed tensors; empty where there is none."""
+    found: set[Node] = set()
+    product = False
+    waiting = list(step(start))  # type: ignore[operator]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in found:
+            continue
+        if node.op.name == "MatMul" and not any(v is not None and v.is_static for v in node.inputs[:2]):
+            found.add(node)
+            product = True
+        elif node.op.name in BETWEEN:
+            found.add(node)
+            waiting += step(node)  # type: ignore[operator]
+    return found if product else set()
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionRule:
+    """Nodes that are faster at another precision than the graph's."""
+
+    name: str
+    title: str
+    why: str
+    source: str
+    how: str
+
+    def tried(
+        self, graph: Graph, soc: str, precision: str, runtime: str, config: GraphConfig | None, power: Power | None
+    ) -> tuple[tuple[str, ...], float] | None:
+        """Names of nodes, and the latency in us with them at 16 bit; None where nothing of the kind is at 8 bit."""
+        attention = attention_nodes(graph)
+        if not attention:
+            return None
+        functions = {node for node in graph if node.op.name in FUNCTIONS}
+        best: tuple[tuple[str, ...], float] | None = None
+        for nodes in (attention, attention | functions):
+            names = tuple(node.name for node in graph if node in nodes)
+            us = mixed_us(graph, soc, precision, runtime, names, config, power)
+            if us is not None and (best is None or us < best[1]):
+                best = names, us
+        return best
+
+
+def settings_of(soc: str, config: GraphConfig | None, power: Power | None) -> Settings:
+    """A chip's costs under options."""
+    chip = chips.find(str(soc))
+    if chip is None:
+        raise CallError("name a chip; known: " + ", ".join(s.name for s in chips.SOCS))
+    return Settings.of(cost.costs(chip), config or GraphConfig(), power or Power())
+
+
+def mixed_us(
+    graph: Graph,
+    soc: str,
+    precision: str,
+    runtime: str,
+    names: Collection[str],
+    config: GraphConfig | None = None,
+    power: Power | None = None,
+) -> float | None:
+    """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
+    settings = settings_of(soc, config, power)
+    asked = tile.PRECISIONS.get(precision)
+    tasks = schedule.schedule(graph, asked, runtime, settings.vtcm_bytes)
+    wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.vtcm_bytes)
+    chosen = set(names)
+    if [t.ops for t in tasks] != [t.ops for t in wide]:
+        return None  # a path that schedules 16 bit otherwise: there is no task for task
+    changed = {i for i, t in enumerate(tasks) if t.precision.name == EIGHT and chosen & set(t.ops)}
+    if not changed:
+        return None
+    mixed = [wide[i] if i in changed else t for i, t in enumerate(tasks)]
+    for i, task in enumerate(mixed):
+        for source, size in task.reads:
+            if source >= 0 and (source in changed) != (i in changed):
+                codes = size // task.precision.activation_bytes
+                task.add("cast", codes * 2 / 1e6)
+    elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
+    return simulate.run(mixed, settings, elements, runtime).latency_us
+
+
+PRECISION_RULES = (
+    PrecisionRule(
+        "attention-at-16-bit",
+        "Attention of an 8-bit model runs at 16 bit",
+        "Softmax and normalisation are computed in 16 bit and more inside; between 8-bit tensors every one of them "
+        "converts on its way in and out.",
+        "measured latencies (qai-hub-models): ViT on a Galaxy S24 takes 7.0 ms at w8a8, 5.2 ms at w8a16",
+        "Quantize these nodes' activations to 16 bit (overrides of the quantizer), the rest to 8 bit.",
+    ),
+)
+
+
+# -- bottlenecks ------------------------------------------------------------------------------------------------
+
+
+PACK = "Pack"
+"""Stands for bringing a graph's input or output into or out of tiles, which is no node's own work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A QNN node and its part of the time."""
+
+    node: str
+    op: str
+    us: float
+
+
+def bottlenecks(
+    graph: Graph, soc: str, precision: str, runtime: str = "qnn_dlc", config: GraphConfig | None = None
+) -> list[Share]:
+    """Nodes by the time they execute, without waits for DMA, longest first: fused ones by what each asks of its units."""
+    settings = settings_of(soc, config, None)
+    tasks = schedule.schedule(graph, tile.PRECISIONS.get(precision), runtime, settings.vtcm_bytes)
+    elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
+    line = simulate.run(tasks, settings, elements, runtime)
+    found: dict[tuple[str, str], float] = {}
+    for task, row in zip(tasks, line.rows, strict=True):
+        shares = list(_shares(task, settings))
+        whole = sum(us for _, us in shares) or 1.0
+        for at, us in shares:
+            key = (task.name, PACK) if at is None else (task.ops[at], task.kinds[at])
+            found[key] = found.get(key, 0.0) + (row.us - row.wait_us) * us / whole
+    made = [Share(node, op, us) for (node, op), us in found.items()]
+    return sorted(made, key=lambda share: -share.us)
+
+
+def _shares(task: Task, settings: Settings) -> Iterator[tuple[int | None, float]]:
+    """Which member of a task (None: packing) asks for how much: HMX works for the first, fused ones have one size."""
+    costs = settings.costs
+    yield 0, costs.hmx_us(task) + costs.values["task"]
+    for kind, amount in task.hvx.items():
+        us = costs.vector_us(kind, task.precision.rate) * amount
+        if kind == "pack":
+            yield None, us
+            continue
+        members = [i for i, op in enumerate(task.kinds) if kind in _kinds(op)] or [0]
+        for i in members:
+            yield i, us / len(members)
+
+
+def _kinds(op: str) -> set[str]:
+    """The kinds of vector work an op that can be fused is counted as."""
+    if op in schedule.LOOKUPS:
+        return {"lookup", "vector_op"}
+    return {schedule.ARITHMETIC[op], "chain", "affine", "border", "vector_op"} if op in schedule.ARITHMETIC else set()
