@@ -1,4 +1,4 @@
-# make demo    install into .venv, check the built-in digit classifier and run it on held-out digits
+# make demo    install into .venv, check the built-in digit classifier, run it on held-out digits, write a report
 # make test    what CI runs: formatting, lint, types, all tests (real models included)
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv by name and version.

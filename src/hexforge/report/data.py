@@ -62,6 +62,7 @@ def summary(found: Estimate) -> dict[str, Any]:
             ["threads", str(found.threads)],
             ["costs", found.provenance],
         ],
+        "batch": line.batch,
         "latency_ms": found.latency_ms,
         "low_ms": found.low_ms,
         "high_ms": found.high_ms,

@@ -84,11 +84,11 @@ function latencyCard(facts) {
   return make(
     "div",
     "card latency",
-    make("h3", "", "One inference"),
+    make("h3", "", facts.batch > 1 ? `One inference of ${facts.batch} samples` : "One inference"),
     make("p", "big", short(facts.latency_ms * scale), make("small", "", ` ${unit}`)),
     make("div", "interval", band, dot),
     make("p", "muted", `${low} to ${high} ${unit} for nine of ten models`),
-    make("p", "second", make("strong", "", fixed(facts.throughput, facts.throughput < 100 ? 1 : 0)), " per second"),
+    make("p", "second", make("strong", "", fixed(facts.throughput, facts.throughput < 100 ? 1 : 0)), facts.batch > 1 ? " samples per second" : " per second"),
     make("p", "verdict", facts.bound),
   );
 }
@@ -155,12 +155,12 @@ function criticalCard(facts) {
 link("summary", "Summary");
 document.getElementById("summary").append(...summary(content.summary));
 
-timeline = drawTimeline(content.timeline, content.ops, (row) => pick(row, true));
+timeline = drawTimeline(content.timeline, content.ops, pick);
 repaint.push(timeline.redraw);
 const hint = "Drag to move, drag the ruler to zoom in, click a task to choose it; after a click the wheel zooms. Keys: ← → + − ↑ ↓ 0.";
 document.getElementById("timeline").append(heading("timeline", "Timeline"), timeline.element, make("p", "note hint", hint));
 
-table = drawTable(content.ops, { search: (i) => content.timeline.fused[i].join("\n"), pick: (i) => pick(i, true) });
+table = drawTable(content.ops, { search: (i) => content.timeline.fused[i].join("\n"), pick });
 const kinds = drawTable(content.kinds, { pick: (i) => table.choose(1, content.kinds.rows[i][0]) });
 document.getElementById("ops").append(
   heading("ops", "Ops"),

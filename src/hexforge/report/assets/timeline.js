@@ -7,7 +7,7 @@ const GRAPH = 84;
 const GAP = 10;
 const HEIGHT = AXIS + LANES.length * LANE + 2 * (GRAPH + GAP) + 6;
 
-/** Draws the timeline; `pick(row)` is called for a task that is clicked. Returns {element, select(row, reveal), redraw(), paint()}. */
+/** Draws the timeline; `pick(row, reveal)` is called for a task that is chosen. Returns {element, select(row, reveal), redraw(), paint()}. */
 function drawTimeline(data, ops, pick) {
   const lanes = lanesOf(data, ops);
   const whole = data.whole || 1;
@@ -199,8 +199,7 @@ function drawTimeline(data, ops, pick) {
     } else if (!press.moved && event.type === "pointerup") {
       const found = hit(x, y);
       const row = found ? found.lane.row[found.index] : -1;
-      if (row >= 0 || y > AXIS) pick(row);
-      if (event.pointerType === "touch") tell(x, y, event.clientX, event.clientY);
+      if (row >= 0 || y > AXIS) pick(row, false);
     }
     if (!pointers.size) press = null;
     redraw();
