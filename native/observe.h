@@ -28,6 +28,10 @@ struct Observing {
   void (*widen)(const float*, std::int64_t n, float* low, float* high);
   // sum of (x - scale * clamp(rint(x / scale), low, high))^2
   double (*rounding)(const float*, std::int64_t n, float scale, float low, float high);
+  // The same expected of counts[b] values spread evenly over [first + b * width, first + (b + 1) * width), low and
+  // high being multiples of scale
+  double (*clipping)(const double* counts, std::int64_t bins, double first, double width, double scale, double low,
+                     double high);
 };
 extern const Observing kObservingPortable, kObservingAvx2, kObservingAvx512;
 const Observing& observing();

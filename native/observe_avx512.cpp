@@ -1,5 +1,5 @@
 #include "observe_body.h"
 
 namespace hexforge {
-const Observing kObservingAvx512 = {scan, place, widen, rounding};
+const Observing kObservingAvx512 = {scan, place, widen, rounding, clipping};
 }  // namespace hexforge

@@ -130,5 +130,31 @@ double rounding(const float* x, std::int64_t n, float scale, float low, float hi
   return sum;
 }
 
+// Integral of the squared error up to x, from some constant on: rounded between low and high, which are multiples of
+// scale, and cut off outside. Over one step of u = x / scale it grows by 1 / 12, within one by d^3 / 3.
+inline double integral(double x, double scale, double inverse, double low, double high) {
+  const double kept = x < low ? low : x > high ? high : x, beyond = x - kept;
+  const double u = kept * inverse, steps = (u + 6755399441055744.0) - 6755399441055744.0, d = u - steps;
+  return scale * scale * scale * (steps / 12 + d * d * d / 3) + beyond * beyond * beyond / 3;
+}
+
+double clipping(const double* counts, std::int64_t bins, double first, double width, double scale, double low,
+                double high) {
+  constexpr int kSums = 8;  // as many sums everywhere: all sets add in the same order
+  double sums[kSums] = {};
+  const double inverse = 1 / scale;
+  for (std::int64_t begin = 0; begin < bins; begin += kSums) {
+    for (int s = 0; s < kSums; ++s) {
+      const std::int64_t b = begin + s;
+      const double left = first + static_cast<double>(b) * width;
+      const double grown = integral(left + width, scale, inverse, low, high) - integral(left, scale, inverse, low, high);
+      sums[s] += (b < bins ? counts[b] : 0.0) * grown;
+    }
+  }
+  double sum = 0;
+  for (double s : sums) sum += s;
+  return sum / width;
+}
+
 }  // namespace
 }  // namespace hexforge

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <tuple>
@@ -19,7 +20,11 @@ using Cube = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Counts = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Reals = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Sums = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Errors = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+constexpr double kPoint = 0x1p-10;  // of a bin: the width of a bin whose values are all alike
 
 // Bins index memory, so what describes them is checked.
 Histogram histogram_of(Counts counts, int exponent, double low, double high) {
@@ -96,6 +101,32 @@ void bind_observe(nb::module_& module) {
         }
       },
       nb::arg("x"), nb::arg("low"), nb::arg("high"), "Widen low and high of each channel of x [outer, channel, inner].");
+  module.def(
+      "clipping_errors",
+      [](Reals counts, double first, double width, double least, double most, Reals scales, Reals low, Reals high,
+         Sums out) {
+        const std::size_t candidates = scales.shape(0);
+        const auto bins = static_cast<std::int64_t>(counts.shape(0));
+        if (low.shape(0) != candidates || high.shape(0) != candidates || out.shape(0) != candidates) {
+          throw std::invalid_argument("clipping_errors: one low, high and out per scale");
+        }
+        nb::gil_scoped_release release;
+        if (!bins) throw std::invalid_argument("clipping_errors: no bins");
+        // The outer bins reach only as far as there are values, which a fine scale would notice.
+        const double second = std::min(first + width, most), last = std::max(first + static_cast<double>(bins - 1) * width, least);
+        for (std::size_t k = 0; k < candidates; ++k) {
+          const auto errors = [&](const double* part, std::int64_t n, double from, double step) {
+            return observing().clipping(part, n, from, step, scales.data()[k], low.data()[k], high.data()[k]);
+          };
+          double& sum = out.data()[k];
+          sum = errors(counts.data(), 1, least, std::max(second - least, kPoint * width));
+          if (bins > 1) sum += errors(counts.data() + bins - 1, 1, last, std::max(most - last, kPoint * width));
+          if (bins > 2) sum += errors(counts.data() + 1, bins - 2, first + width, width);
+        }
+      },
+      nb::arg("counts"), nb::arg("first"), nb::arg("width"), nb::arg("least"), nb::arg("most"), nb::arg("scales"), nb::arg("low"), nb::arg("high"),
+      nb::arg("out"),
+      "out[k]: squared error of a histogram's values, least to most, when rounded to scales[k] and cut to low..high.");
   module.def(
       "rounding_errors",
       [](Rows x, Rows scales, Rows low, Rows high, Errors out) {
