@@ -25,7 +25,6 @@ pytestmark = [
 
 ACTIONS = """
 const found = {};
-const wait = () => new Promise((done) => setTimeout(done, 60));
 const find = (query) => document.querySelector(query);
 const cells = (n) => [...ops.querySelectorAll("tbody tr:not(.space)")].map((row) => row.cells[n].textContent);
 const key = (key) => find("canvas").dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
@@ -33,47 +32,47 @@ const view = () => find(".timeline .count").textContent;
 const tables = document.querySelectorAll("#ops .table");
 const ops = tables[tables.length - 1];
 addEventListener("error", (event) => (found.error = event.message));
-(async () => {
-  await wait();
-  found.whole = view();
-  key("+");
-  await wait();
-  found.zoomed = view();
-  key("0");
-  await wait();
-  found.reset = view();
-  key("ArrowDown");
-  await wait();
-  found.chosen = find(".details strong").textContent;
-  found.row = ops.querySelector("tr.selected td").title;
-  ops.querySelectorAll("th button")[4].click();
-  found.sorted = cells(4).slice(0, 3);
-  const search = ops.querySelector("input");
-  search.value = "softmax";
-  search.dispatchEvent(new Event("input"));
-  found.filtered = [...new Set(cells(1))];
-  found.count = ops.querySelector(".count").textContent;
-  found.sum = ops.querySelector("tfoot td:nth-child(5)").textContent;
-  ops.querySelectorAll("tbody tr")[1].click();
-  await wait();
-  found.picked = find(".details strong").textContent;
-  found.theme = document.documentElement.dataset.theme;
-  find("#theme").click();
-  found.other = document.documentElement.dataset.theme;
-  found.images = document.querySelectorAll("img").length;
-  found.heading = find("h1").textContent;
-  const out = document.createElement("pre");
-  out.id = "found";
-  out.textContent = JSON.stringify(found);
-  document.body.append(out);
-})();
+found.whole = view();
+key("+");
+found.zoomed = view();
+key("0");
+found.reset = view();
+key("ArrowDown");
+found.chosen = find(".details strong").textContent;
+found.row = ops.querySelector("tr.selected td").title;
+ops.querySelectorAll("th button")[4].click();
+found.sorted = cells(4).slice(0, 3);
+const search = ops.querySelector("input");
+search.value = "softmax";
+search.dispatchEvent(new Event("input"));
+found.filtered = [...new Set(cells(1))];
+found.count = ops.querySelector(".count").textContent;
+found.sum = ops.querySelector("tfoot td:nth-child(5)").textContent;
+ops.querySelectorAll("tbody tr")[1].click();
+found.picked = find(".details strong").textContent;
+found.theme = document.documentElement.dataset.theme;
+find("#theme").click();
+found.other = document.documentElement.dataset.theme;
+found.images = document.querySelectorAll("img").length;
+found.heading = find("h1").textContent;
+// a print paints at once, without a frame
+dispatchEvent(new Event("beforeprint"));
+const { width, height } = find("canvas");
+const pixels = find("canvas").getContext("2d").getImageData(0, 0, width, height).data;
+found.colours = new Set(new Uint32Array(pixels.buffer)).size;
+found.printed = document.documentElement.dataset.theme;
+dispatchEvent(new Event("afterprint"));
+const out = document.createElement("pre");
+out.id = "found";
+out.textContent = JSON.stringify(found);
+document.body.append(out);
 """
 
 
-def opened(path: Path, *more: str) -> tuple[str, str]:
+def opened(path: Path) -> tuple[str, str]:
     """The document as drawn, and what the browser logged."""
     assert CHROMIUM is not None
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0", *more]
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
     command += [f"--user-data-dir={path.parent / 'profile'}", "--virtual-time-budget=4000", "--dump-dom"]
     done = subprocess.run([*command, f"{path.as_uri()}?theme=light"], capture_output=True, text=True, timeout=120)
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
@@ -105,6 +104,8 @@ def test_interaction(tmp_path: Path) -> None:
     assert found["sum"] == f"{sum(row.us for row in made(300).rows if row.op == 'Softmax'):.2f}"
     assert found["picked"] not in ("", "/t/0")
     assert (found["theme"], found["other"]) == ("light", "dark")
+    assert found["printed"] == "light"
+    assert found["colours"] > 10
     assert (found["images"], found["heading"]) == (0, EVIL)
     assert "error" not in found
     assert log == ""

@@ -58,6 +58,9 @@ function drawTimeline(data, ops, pick) {
     const span = Math.min(Math.max(b - a, least), whole * 1.02);
     a = Math.min(Math.max(a, -0.01 * whole), 1.01 * whole - span);
     [from, to] = [a, a + span];
+    range.textContent = `${timeText(span)} in view`;
+    thumb.style.left = `${(100 * Math.max(0, from)) / whole}%`;
+    thumb.style.width = `${Math.max(0.3, (100 * (Math.min(to, whole) - Math.max(0, from))) / whole)}%`;
     redraw();
   }
 
@@ -91,9 +94,6 @@ function drawTimeline(data, ops, pick) {
     const c = canvas.getContext("2d");
     c.scale(ratio, ratio);
     paintTimeline(c, { data, lanes, steps, width, left: left(), from, to, selected, extent, cursor, band });
-    range.textContent = `${timeText(to - from)} in view`;
-    thumb.style.left = `${(100 * Math.max(0, from)) / whole}%`;
-    thumb.style.width = `${Math.max(0.3, (100 * (Math.min(to, whole) - Math.max(0, from))) / whole)}%`;
   }
 
   /** What is drawn at a place: {lane, index}, or null. */
@@ -259,6 +259,7 @@ function drawTimeline(data, ops, pick) {
   strip.addEventListener("pointermove", slide);
   canvas.style.height = `${HEIGHT}px`;
   new ResizeObserver(redraw).observe(canvas);
+  show(from, to);
   return { element, select, redraw, paint };
 }
 
