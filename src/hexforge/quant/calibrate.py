@@ -1,0 +1,186 @@
+"""Calibrate: a float model run on samples, with statistics of its tensors. Interrupted, it goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnx_ir
+from onnx_ir import serde
+
+from hexforge.errors import CallError
+from hexforge.ir import Array
+from hexforge.quant.observe import Statistics, TensorStatistics
+from hexforge.quant.parts import PART_BYTES, Part, split
+from hexforge.quant.plan import Feeds, Samples
+
+SAVE_SECONDS = 5.0
+"""Between two writes of the state."""
+
+_FLOATS = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16, onnx_ir.DataType.DOUBLE)
+_MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_SHARED_BYTES = 1 << 20  # from here on a part's tensors are worth several threads
+
+
+def calibrate(
+    model: onnx_ir.Model,
+    samples: Samples,
+    *,
+    tensors: Collection[str] | None = None,
+    histogram: bool = True,
+    channel_axis: int | None = None,
+    state: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    part_bytes: int = PART_BYTES,
+) -> Statistics:
+    """Statistics of the float tensors of a model (inputs and what nodes give), or of some, over all samples.
+
+    `channel_axis` also keeps the extremes of each slice along it. `state` is a file that holds what was seen so far:
+    an interrupted run goes on from it and ends with the same statistics, bit by bit; a finished one is not run again.
+    """
+    sources = watched(model, tensors, moves=channel_axis is None)
+    total = len(samples)
+    if not total:
+        raise CallError("calibration needs at least one sample, and there is none")
+    found = _resumed(state, model, sources, histogram, channel_axis) or _fresh(model, sources, histogram, channel_axis)
+    run = _Run(found, split(model, set(sources.values()), part_bytes), sorted(set(sources.values())))
+    seen, digest, saved = found.samples, b"", time.monotonic()
+    if progress is not None and seen:
+        progress(seen, total)
+    whole = True  # false while a sample is only partly taken in: such a state must not be kept
+    count = 0
+    try:
+        for count, feeds in enumerate(samples, 1):
+            digest = fingerprint(feeds, digest)
+            if count <= seen:
+                if count == seen and digest.hex() != found.data_sha256:
+                    raise CallError(f"{state}: made with other data; delete it, or name another state file")
+                continue
+            whole = False
+            run.take(feeds)
+            found.samples, found.data_sha256 = count, digest.hex()
+            whole = True
+            if state is not None and time.monotonic() - saved > SAVE_SECONDS:
+                found.save(state)
+                saved = time.monotonic()
+            if progress is not None:
+                progress(count, total)
+    except BaseException:
+        if state is not None and whole and found.samples > seen:
+            found.save(state)
+        raise
+    finally:
+        run.close()
+    if count < seen:
+        raise CallError(f"{state}: made with {seen} samples, and now there are {count}; delete it, or give all of them")
+    if state is not None and found.samples > seen:
+        found.save(state)
+    return found
+
+
+def watched(model: onnx_ir.Model, tensors: Collection[str] | None = None, moves: bool = True) -> dict[str, str]:
+    """The float tensors to observe, each with the one whose values it holds: another where they were only moved."""
+    found: dict[str, str] = {str(v.name): str(v.name) for v in model.graph.inputs if v.dtype in _FLOATS}
+    for node in model.graph:
+        for value in node.outputs:
+            if not value.name or value.dtype not in _FLOATS or node.op_type == "Constant":
+                continue
+            source = node.inputs[0] if moves and node.op_type in _MOVES and node.domain == "" else None
+            found[value.name] = value.name if source is None else found.get(str(source.name), value.name)
+    if tensors is None:
+        return found
+    unknown = sorted(set(tensors) - set(found))
+    if unknown:
+        raise CallError(f"the model computes no float tensor {unknown[0]!r}; it does {', '.join(list(found)[:5])} ...")
+    return {name: found[name] for name in found if name in set(tensors)}
+
+
+class _Run:
+    """Runs samples part by part and updates the statistics of what each part gives."""
+
+    def __init__(self, found: Statistics, parts: Sequence[Part], names: Sequence[str]) -> None:
+        self.found, self.parts, self.names = found, parts, set(names)
+        self.threads = min(os.cpu_count() or 1, 4)
+        self.pool = ThreadPoolExecutor(self.threads)
+
+    def take(self, feeds: Feeds) -> None:
+        """Take in one sample."""
+        values: dict[str, Array] = dict(feeds)
+        self._observe({name: array for name, array in values.items() if name in self.names})
+        for part in self.parts:
+            made = part.run(values)
+            self._observe({name: array for name, array in made.items() if name in self.names})
+            values |= made
+            del made
+            for name in part.last_read:
+                values.pop(name, None)
+
+    def _observe(self, arrays: dict[str, Array]) -> None:
+        rest = list(arrays.items())
+        if sum(array.nbytes for array in arrays.values()) < _SHARED_BYTES:
+            self._update(rest)
+            return
+        rest.sort(key=lambda item: -item[1].nbytes)
+        list(self.pool.map(self._update, (rest[i :: self.threads] for i in range(self.threads))))
+
+    def _update(self, arrays: Sequence[tuple[str, Array]]) -> None:
+        for name, array in arrays:
+            self.found[name].update(array)
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self.pool.shutdown()
+
+
+def _fresh(model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None) -> Statistics:
+    made = {name: TensorStatistics(histogram, axis) for name in set(sources.values())}
+    return Statistics({name: made[source] for name, source in sources.items()}, model_sha256(model))
+
+
+def _resumed(
+    state: Path | None, model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None
+) -> Statistics | None:
+    """What a state file holds, None where there is none yet; CallError where it is of something else."""
+    if state is None or not state.exists():
+        return None
+    found = Statistics.load(state)
+    if found.model_sha256 != model_sha256(model):
+        raise CallError(f"{state}: made with another model; delete it, or name another state file")
+    kept = all((t.counts is not None, t.channel_axis) == (histogram, axis) for t in found.values())
+    if set(found) != set(sources) or not kept:
+        raise CallError(f"{state}: made for other tensors or statistics; delete it, or name another state file")
+    return Statistics(
+        {name: found[source] for name, source in sources.items()},
+        found.model_sha256, found.data_sha256, found.samples,
+    )  # fmt: skip
+
+
+def model_sha256(model: onnx_ir.Model) -> str:
+    """Of what a model computes: its inputs, nodes and constants."""
+    sha = hashlib.sha256()
+    for value in model.graph.inputs:
+        sha.update(serde.serialize_value(value).SerializeToString(deterministic=True))
+    for node in model.graph:
+        sha.update(serde.serialize_node(node).SerializeToString(deterministic=True))
+    for name, value in sorted(model.graph.initializers.items()):
+        if value.const_value is not None:
+            _hash_array(sha, name, value.const_value.numpy())
+    return sha.hexdigest()
+
+
+def fingerprint(feeds: Feeds, before: bytes = b"") -> bytes:
+    """Of a sample and, through `before`, of all samples before it."""
+    sha = hashlib.sha256(before)
+    for name, array in sorted(feeds.items()):
+        _hash_array(sha, name, array)
+    return sha.digest()
+
+
+def _hash_array(sha: hashlib._Hash, name: str, array: Array) -> None:
+    sha.update(f"{name}\0{array.dtype.str}{array.shape}\0".encode())
+    sha.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
