@@ -1,10 +1,10 @@
 """Recipes: how many bits weights and activations get, in a line of text or a small file.
 
-    w8a8                  8-bit weights and activations; w8a16, w16a16, w4a16 alike
-    w8a8_channel          a weight scale for every output channel; w4a16_block[64]: one for every 64 inputs of a channel
-    fp16                  nothing is quantized: float16 math
-    w8a8+percentile=99.9+equalize+bias      how ranges are found, and what betters the encodings
-    w8a8; MatMul=w8a16; /encoder/*=w8a16; tensor:logits=a16; /head/*=float       exceptions, the last that fits wins
+w8a8                  8-bit weights and activations; w8a16, w16a16, w4a16 alike
+w8a8_channel          a weight scale for every output channel; w4a16_block[64]: one for every 64 inputs of a channel
+fp16                  nothing is quantized: float16 math
+w8a8+percentile=99.9+equalize+bias      how ranges are found, and what betters the encodings
+w8a8; MatMul=w8a16; /encoder/*=w8a16; tensor:logits=a16; /head/*=float       exceptions, the last that fits wins
 """
 
 from __future__ import annotations
@@ -153,6 +153,8 @@ def _base(text: str, name: str, faults: list[str]) -> Recipe | None:
         faults.append(f"{precision!r} says the bits of one side only; write both, such as w8a8")
         return None
     weight = said.get("weight", DType.INT8)
+    if weight is DType.INT16 and said.get("activation") is DType.UINT8:
+        faults.append(f"{precision!r}: HTP multiplies 16-bit weights by 16-bit activations only; write w16a16 or w8a8")
     method, improve = "minmax", []
     weight_method = "minmax"
     for word in words:
