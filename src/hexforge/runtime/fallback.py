@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 
 from hexforge.errors import CallError, ModelError
-from hexforge.frontends.onnx.extract import Extract
+from hexforge.frontends.onnx.cut import Extract
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
 

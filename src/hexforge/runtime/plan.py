@@ -1,66 +1,33 @@
-"""Plan: a model read, placed, partitioned and compiled; then run part by part."""
+"""Plan: a model read, placed, partitioned and compiled, ready to run part by part."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hexforge.backend import Backend, Program, SaysHow
-from hexforge.errors import ModelError, UnsupportedError
+from hexforge.errors import CallError, ModelError, UnsupportedError
 from hexforge.frontends.onnx.build import Refusal
 from hexforge.frontends.onnx.extract import Extract, extract_parts
 from hexforge.frontends.onnx.node_units import units
 from hexforge.frontends.onnx.place import Placement, build, place
 from hexforge.frontends.onnx.reader import Model
 from hexforge.frontends.onnx.unit import Unit
-from hexforge.ir import Array, Graph
+from hexforge.ir import Array
 from hexforge.passes import NEUTRAL, run
 from hexforge.runtime.fallback import CPU, QNN, CpuPart
-from hexforge.runtime.partition import Part, Step, partition
+from hexforge.runtime.partition import Step, partition
+from hexforge.runtime.stages import Row, Stage, Stages
 
 _CONVERTS = ("QuantizeLinear", "DequantizeLinear")
 _ALONE = "a graph of one single {} is not worth making; it runs on the CPU"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One node of the model: where it runs, why not on the backend, and what QNN ops its unit became."""
-
-    node: str
-    op_type: str
-    domain: str
-    where: str
-    """QNNExecutionProvider or CPUExecutionProvider."""
-    reason: str | None
-    qnn_ops: tuple[str, ...]
-    unit: int
-    """Number of the unit; nodes of one unit become QNN ops together."""
-    slow: tuple[str, ...] = ()
-    """QNN ops of its unit, after the passes, that have no kernel of their own on the backend."""
-
-    def __str__(self) -> str:
-        domain = "" if self.domain in ("", "ai.onnx") else f"{self.domain}:"
-        return f"{self.node!r} ({domain}{self.op_type})"
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A part, ready to run."""
-
-    name: str
-    part: Part
-    rows: tuple[Row, ...]
-    runner: Program | CpuPart
-    reads: tuple[str, ...]
-    """Tensors the runner is fed."""
-
-
-class Plan:
+class Plan(Stages):
     """What a session does with a model on a backend."""
 
     def __init__(
@@ -84,16 +51,15 @@ class Plan:
                     reason = _ALONE.format(placements[i].unit.target.op_type)
                     placements[i] = replace(placements[i], reason=reason)
         by_unit = [_rows(i, p) for i, p in enumerate(placements)]
-        self.rows = tuple(row for rows in by_unit for row in rows)
-        """Every node of the model, in order."""
+        rows_in_order = [row for rows in by_unit for row in rows]
         if strict:
-            _refuse(self.rows, backend.name)
-        self._stages: list[Stage] = []
+            _refuse(rows_in_order, backend.name)
+        stages: list[Stage] = []
         stem = _stem(model)
         for number, part in enumerate(parts):
             chosen = [placements[i] for i in part.steps]
             rows = tuple(row for i in part.steps for row in by_unit[i])
-            name = f"{stem}_{sum(s.part.taken for s in self._stages)}_0" if part.taken else f"cpu_{number}"
+            name = f"{stem}_{sum(s.part.taken for s in stages)}_0" if part.taken else f"cpu_{number}"
             runner: Program | CpuPart
             reads = tuple(part.inputs)
             if part.taken:
@@ -103,58 +69,15 @@ class Plan:
                 nodes = [node for p in chosen for node in p.unit.nodes]
                 cut = extract_parts(model, nodes, part.inputs, part.outputs)
                 runner = make_cpu_part(cut, [str(row) for row in rows])
-            self._stages.append(Stage(name, part, _with_slow(rows, runner), runner, reads))
-        slow = {(row.node, row.unit): row.slow for stage in self._stages for row in stage.rows}
-        self.rows = tuple(replace(row, slow=slow.get((row.node, row.unit), ())) for row in self.rows)
-        self._constants = _constant_outputs(model, steps)
-        self._last = {name: i for i, stage in enumerate(self._stages) for name in stage.part.inputs}
+            stages.append(Stage(name, part, _with_slow(rows, runner), runner, reads))
+        slow = {(row.node, row.unit): row.slow for stage in stages for row in stage.rows}
+        self._rows = tuple(replace(row, slow=slow.get((row.node, row.unit), ())) for row in rows_in_order)
+        super().__init__(stages, _constant_outputs(model, steps))
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The parts, in the order they run."""
-        return tuple(self._stages)
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        """The QNN graphs, in the order they run."""
-        return tuple(s.runner.graph for s in self._stages if s.part.taken and not isinstance(s.runner, CpuPart))
-
-    def run(
-        self,
-        feeds: Mapping[str, Any],
-        outputs: Sequence[str],
-        *,
-        only_needed: bool = False,
-        around: Callable[[Stage], AbstractContextManager[None]] = lambda stage: nullcontext(),
-    ) -> dict[str, Any]:
-        """Outputs by name. May be called from several threads at once: nothing here is written to."""
-        known: dict[str, Any] = {**self._constants, **feeds}
-        kept = set(outputs)
-        needed = self._needed(outputs) if only_needed else set(range(len(self._stages)))
-        for index, stage in enumerate(self._stages):
-            if index not in needed:
-                continue
-            with around(stage):
-                known.update(_run(stage, known))
-            for name in stage.part.inputs:
-                if self._last[name] == index and name not in kept:
-                    known.pop(name, None)
-        return {name: known[name] for name in outputs}
-
-    def _needed(self, outputs: Iterable[str]) -> set[int]:
-        wanted, needed = set(outputs), set()
-        for index in reversed(range(len(self._stages))):
-            part = self._stages[index].part
-            if wanted & set(part.outputs):
-                needed.add(index)
-                wanted.update(part.inputs)
-        return needed
-
-
-def _run(stage: Stage, known: Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(stage.runner, CpuPart):
-        return stage.runner.run({name: known[name] for name in stage.part.inputs if name in known})
-    return stage.runner.run({name: known[name] for name in stage.reads})
+    def rows(self) -> tuple[Row, ...]:
+        """Every node of the model, in the model's order."""
+        return self._rows
 
 
 def _compile(backend: Backend, chosen: list[Unit], name: str, outputs: Sequence[str]) -> Program:
@@ -167,8 +90,11 @@ def _compile(backend: Backend, chosen: list[Unit], name: str, outputs: Sequence[
 
 
 def _stem(model: Model) -> str:
-    names = "\n".join(f"{n.op_type} {n.name} {[v.name for v in n.outputs]}" for n in model.ir.graph)
-    digest = hashlib.blake2b(names.encode(), digest_size=8).digest()
+    """A name for the model's graphs that other models' graphs do not have: they may end up in one context."""
+    names = [f"{n.op_type} {n.name} {[v.name for v in n.outputs]}" for n in model.ir.graph]
+    names += [f"{v.name} {v.shape}" for v in model.ir.graph.inputs]
+    names.append(model.path.name if model.path is not None else "")
+    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=8).digest()
     return f"{QNN}_{QNN}_{int.from_bytes(digest)}"
 
 
@@ -275,11 +201,11 @@ def _constant_outputs(model: Model, steps: Sequence[Step]) -> dict[str, Array]:
 
 
 def _check(model: Model) -> None:
-    """ModelError for quantization parameters that are no numbers; UnsupportedError for context models."""
+    """ModelError for quantization parameters that are no numbers; CallError for context models."""
     faults = []
     for node in model.ir.graph:
         if node.op_type == "EPContext":
-            raise UnsupportedError(f"node {label(node)!r} is an EPContext: context models are not built yet")
+            raise CallError(f"{model.name}: node {label(node)!r} is an EPContext: the model is compiled already")
         if node.op_type in _CONVERTS:
             faults.extend(_bad_encoding(node))
     if faults:

@@ -37,8 +37,7 @@ def arguments(declared: Iterable[Declared], values: Iterable[Any]) -> list[NodeA
         if shape is None:
             shape = () if item.shape is None else item.shape
         dims = [d if d is None or isinstance(d, (int, str)) else d.value for d in shape]
-        tensor = item.dtype is not None and item.type.startswith("tensor(") and item.dtype.name != "STRING"
-        found.append(NodeArg(item.name, item.type, dims, item.dtype.numpy() if tensor and item.dtype else None))
+        found.append(NodeArg(item.name, item.type, dims, item.dtype))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Declared: a model's inputs and outputs as it declares them, and the writing of a copy with fixed shapes."""
+"""Declared: what a model says of itself, its inputs and outputs, and the writing of a copy with fixed shapes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
-import onnx_ir
 
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import write_atomically
@@ -23,7 +24,34 @@ class Declared:
     name: str
     type: str
     shape: tuple[int | str | None, ...] | None
-    dtype: onnx_ir.DataType | None
+    dtype: np.dtype[Any] | None
+    """The numpy type of a tensor's elements; None for strings, sequences and the like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a model says of itself, under onnxruntime's names."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: Mapping[str, str]
+
+
+def metadata(proto: onnx.ModelProto) -> Metadata:
+    """What a model says of itself."""
+    return Metadata(
+        proto.producer_name,
+        proto.graph.name,
+        proto.domain,
+        proto.doc_string,
+        proto.graph.doc_string,
+        proto.model_version,
+        {p.key: p.value for p in proto.metadata_props},
+    )
 
 
 def declare(info: onnx.ValueInfoProto) -> Declared:
@@ -32,10 +60,10 @@ def declare(info: onnx.ValueInfoProto) -> Declared:
     tensor = type.tensor_type if type.HasField("tensor_type") else None
     dtype = shape = None
     if tensor is not None:
-        try:
-            dtype = onnx_ir.DataType(tensor.elem_type)
-        except ValueError:
-            raise ModelError(f"input or output {info.name!r} has the unknown data type {tensor.elem_type}") from None
+        if tensor.elem_type not in onnx.TensorProto.DataType.values():
+            raise ModelError(f"input or output {info.name!r} has the unknown data type {tensor.elem_type}")
+        if tensor.elem_type not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
         if tensor.HasField("shape"):
             shape = tuple(_declared_dimension(d) for d in tensor.shape.dim)
     return Declared(info.name, _type_text(type), shape, dtype)

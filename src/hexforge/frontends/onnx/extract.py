@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -11,25 +10,15 @@ import onnx_ir
 from onnx_ir import serde
 
 from hexforge.errors import CallError, CapacityError
+from hexforge.frontends.onnx.cut import MOST_BYTES, RUNTIME_IR, RUNTIME_OPSET, Extract
 from hexforge.frontends.onnx.reader import Model
 from hexforge.frontends.onnx.source import schema_of
 from hexforge.frontends.onnx.tensors import stored_bytes
 from hexforge.ir import Array
 
-RUNTIME_OPSET = 26  # the newest that onnxruntime 1.31 loads, and the newest IR version
-RUNTIME_IR = 13
 OLDEST_IR = 10  # from 4 on initializers need not be inputs; 10 has every data type that onnxruntime takes
-MOST_BYTES = 3 << 29  # 1.5 GB, a safe step below protobuf's 2 GB
 LEAST_SEPARATE_BYTES = 1 << 16
 LEAST_SPREAD_BYTES = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Extract:
-    """A model and the constants that do not fit into its protobuf, for SessionOptions.add_external_initializers."""
-
-    proto: onnx.ModelProto
-    constants: dict[str, Array] = field(default_factory=dict)
 
 
 def extract(

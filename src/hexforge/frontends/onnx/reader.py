@@ -13,7 +13,7 @@ from onnx_ir import passes, serde
 from onnx_ir.passes import common
 
 from hexforge.errors import CallError, HexforgeError, ModelError
-from hexforge.frontends.onnx.declared import Declared, bind, declare, is_named
+from hexforge.frontends.onnx.declared import Declared, Metadata, bind, declare, is_named, metadata
 from hexforge.frontends.onnx.simplify import name_nodes, simplify
 from hexforge.frontends.onnx.source import Source, open_source
 from hexforge.frontends.onnx.tensors import make_dense, own_tensors
@@ -27,19 +27,6 @@ class FoldedNode:
 
     name: str
     op_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """What a model says of itself, under onnxruntime's names."""
-
-    producer_name: str
-    graph_name: str
-    domain: str
-    description: str
-    graph_description: str
-    version: int
-    custom_metadata_map: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +106,7 @@ def read(
     constants |= {t.values.name for t in graph.sparse_initializer}
     declared_inputs = tuple(declare(v) for v in graph.input if v.name not in constants)
     declared_outputs = tuple(declare(v) for v in graph.output)
-    metadata, node_count = _metadata(proto), len(graph.node)
+    said, node_count = metadata(proto), len(graph.node)
     model = _deserialize(opened)
     path = opened.path
     where = opened.where
@@ -133,7 +120,7 @@ def read(
     after = {node.name for node in model.graph}
     folded = tuple(FoldedNode(name, op_type) for name, op_type in before if name not in after)
     opset = model.opset_imports.get("", 0)
-    return Model(model, path, declared_inputs, declared_outputs, metadata, opset, folded, node_count)
+    return Model(model, path, declared_inputs, declared_outputs, said, opset, folded, node_count)
 
 
 def _deserialize(source: Source) -> onnx_ir.Model:
@@ -160,18 +147,6 @@ def _inline(model: onnx_ir.Model, where: str) -> None:
         raise ModelError(
             f"{where}: its functions cannot be inlined: {error.__cause__ or error}; export it without functions"
         ) from None
-
-
-def _metadata(proto: onnx.ModelProto) -> Metadata:
-    return Metadata(
-        proto.producer_name,
-        proto.graph.name,
-        proto.domain,
-        proto.doc_string,
-        proto.graph.doc_string,
-        proto.model_version,
-        {p.key: p.value for p in proto.metadata_props},
-    )
 
 
 def _fix_inputs(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str) -> None:

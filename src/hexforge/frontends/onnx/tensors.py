@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import PurePosixPath, PureWindowsPath
 
 import numpy as np
 import onnx
 import onnx_ir
 from onnx_ir import serde
 
-from hexforge.errors import CallError, CapacityError, FormatError, ModelError
+from hexforge.errors import CapacityError, FormatError, ModelError
+from hexforge.frontends.onnx.beside import locate
 from hexforge.frontends.onnx.source import Source, label, nodes_of
 from hexforge.ir import Array
 
@@ -41,28 +41,11 @@ class Files:
     def _map(self, location: str, what: str) -> Array:
         if location in self._maps:
             return self._maps[location]
-        folder = self._source.folder
-        if folder is None:
-            raise CallError(f"{what} lies in {location!r}; give the model by path, or the folder that holds it")
-        posix, windows = PurePosixPath(location), PureWindowsPath(location)
-        if not location or posix.is_absolute() or windows.drive or windows.root or ".." in windows.parts:
-            raise FormatError(f"{what}: {location!r} leaves the model's folder, which is not allowed")
-        path = folder / posix
+        real = locate(location, self._source.folder, self._source.path, what)
         try:
-            real = path.resolve(strict=True)
-            # A model file that is itself a link (as in download caches) may have its data beside what it links to.
-            allowed = {folder.resolve()}
-            if self._source.path is not None:
-                allowed.add(self._source.path.resolve().parent)
-            if not any(real.is_relative_to(a) for a in allowed):
-                raise FormatError(f"{what}: {location!r} links to a file outside the model's folder")
-            if not real.is_file():
-                raise FormatError(f"{what}: {location!r} is not a file")
             empty = real.stat().st_size == 0
             mapped = np.empty(0, np.uint8) if empty else np.memmap(real, np.uint8, mode="r")
-        except FileNotFoundError:
-            raise FormatError(f"{what}: {location!r} is missing; put it beside the model") from None
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError) as error:
             raise FormatError(f"{what}: {location!r} cannot be read: {error}") from None
         self._maps[location] = np.asarray(mapped)
         return self._maps[location]

@@ -1,0 +1,119 @@
+"""Wire: a serialized model walked without parsing it, so that what it embeds is never copied along with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hexforge.errors import FormatError
+
+_GRAPH, _NODE, _ATTRIBUTE = 7, 1, 5  # ModelProto.graph, GraphProto.node, NodeProto.attribute
+_OP_TYPE, _NAME, _BYTES = 4, 1, 4  # NodeProto.op_type, AttributeProto.name, AttributeProto.s
+_FIXED = {1: 8, 5: 4}  # wire types of 64 and 32 bits
+_DELIMITED, _VARINT = 2, 0
+_CACHE = b"ep_cache_context"
+LEAST_DETACHED_BYTES = 4096  # a file name is shorter, a context is larger
+
+
+@dataclass(frozen=True, slots=True)
+class Slim:
+    """A serialized model without the contexts embedded in it, and these by the number of their node."""
+
+    model: bytes
+    embedded: Mapping[int, memoryview]
+
+
+def has_contexts(data: memoryview) -> bool:
+    """True where a node of the graph is an EPContext. What is no model has none."""
+    try:
+        for number, wire, _, start, end in _fields(data, 0, len(data)):
+            if number == _GRAPH and wire == _DELIMITED:
+                for inner, kind, _, at, stop in _fields(data, start, end):
+                    if inner == _NODE and kind == _DELIMITED and _op_type(data, at, stop) == b"EPContext":
+                        return True
+    except FormatError:
+        return False
+    return False
+
+
+def slim(data: memoryview) -> Slim:
+    """Take embedded contexts out of a serialized model; they stay views of `data`."""
+    embedded: dict[int, memoryview] = {}
+    count = 0
+
+    def node(start: int, end: int) -> bytes:
+        nonlocal count
+        count += 1
+        return _rebuilt(data, start, end, _ATTRIBUTE, attribute)
+
+    def attribute(start: int, end: int) -> bytes:
+        found = {number: (at, stop) for number, wire, _, at, stop in _fields(data, start, end) if wire == _DELIMITED}
+        at, stop = found.get(_BYTES, (0, 0))
+        name = found.get(_NAME, (0, 0))
+        if data[slice(*name)] != _CACHE or stop - at < LEAST_DETACHED_BYTES:
+            return bytes(data[start:end])
+        embedded[count - 1] = data[at:stop]
+        return _rebuilt(data, start, end, _BYTES, lambda *_: b"")
+
+    def graph(start: int, end: int) -> bytes:
+        return _rebuilt(data, start, end, _NODE, node)
+
+    return Slim(_rebuilt(data, 0, len(data), _GRAPH, graph), embedded)
+
+
+def _rebuilt(data: memoryview, start: int, end: int, field: int, replace: Callable[[int, int], bytes]) -> bytes:
+    """A message with the contents of one field replaced by what a function makes of their range."""
+    parts: list[bytes | memoryview] = []
+    done = start
+    for number, wire, head, at, stop in _fields(data, start, end):
+        if number == field and wire == _DELIMITED:
+            made = replace(at, stop)
+            parts += [data[done:head], _varint(len(made)), made]
+            done = stop
+    parts.append(data[done:end])
+    return b"".join(parts)
+
+
+def _op_type(data: memoryview, start: int, end: int) -> bytes:
+    for number, wire, _, at, stop in _fields(data, start, end):
+        if number == _OP_TYPE and wire == _DELIMITED:
+            return bytes(data[at:stop]) if stop - at < 64 else b""
+    return b""
+
+
+def _fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Each field of a message: number, wire type, where its key ends, and the range of its contents."""
+    while start < end:
+        key, head = _number(data, start, end)
+        number, wire, at = key >> 3, key & 7, head
+        if wire == _DELIMITED:
+            size, at = _number(data, at, end)
+            stop = at + size
+        elif wire == _VARINT:
+            _, stop = _number(data, at, end)
+        else:
+            stop = at + _FIXED.get(wire, end + 1)
+        if stop > end or number == 0:
+            raise FormatError("the model is cut off or damaged, or is no ONNX model", start)
+        yield number, wire, head, at, stop
+        start = stop
+
+
+def _number(data: memoryview, start: int, end: int) -> tuple[int, int]:
+    """A varint and where it ends."""
+    value = shift = 0
+    for at in range(start, min(end, start + 10)):
+        value |= (data[at] & 0x7F) << shift
+        if data[at] < 0x80:
+            return value, at + 1
+        shift += 7
+    raise FormatError("the model is cut off or damaged, or is no ONNX model", start)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

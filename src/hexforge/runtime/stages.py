@@ -1,0 +1,113 @@
+"""Stages: the parts a model runs in, whether they were compiled just now or come from a context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from hexforge.backend import Program
+from hexforge.ir import Graph
+from hexforge.runtime.fallback import CpuPart
+from hexforge.runtime.partition import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One node of the model: where it runs, why not on the backend, and what QNN ops its unit became."""
+
+    node: str
+    op_type: str
+    domain: str
+    where: str
+    """QNNExecutionProvider or CPUExecutionProvider."""
+    reason: str | None
+    qnn_ops: tuple[str, ...]
+    unit: int
+    """Number of the unit; nodes of one unit become QNN ops together."""
+    slow: tuple[str, ...] = ()
+    """QNN ops of its unit, after the passes, that have no kernel of their own on the backend."""
+
+    def __str__(self) -> str:
+        domain = "" if self.domain in ("", "ai.onnx") else f"{self.domain}:"
+        return f"{self.node!r} ({domain}{self.op_type})"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part, ready to run."""
+
+    name: str
+    part: Part
+    rows: tuple[Row, ...]
+    runner: Program | CpuPart
+    reads: tuple[str, ...]
+    """Tensors the runner is fed."""
+    names: Mapping[str, str] | None = None
+    """What the runner calls tensors that the model calls otherwise."""
+
+    def run(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """What the part writes, by the model's names."""
+        if isinstance(self.runner, CpuPart):
+            return self.runner.run({name: known[name] for name in self.part.inputs if name in known})
+        if not self.names:
+            return self.runner.run({name: known[name] for name in self.reads})
+        found = self.runner.run({self.names.get(name, name): known[name] for name in self.reads})
+        return {name: found[self.names.get(name, name)] for name in self.part.outputs}
+
+
+class Stages:
+    """Parts that run one after another."""
+
+    def __init__(self, stages: Sequence[Stage], constants: Mapping[str, Any]) -> None:
+        self._stages = list(stages)
+        self._constants = constants
+        """Outputs of the model that no part writes."""
+        self._last = {name: i for i, stage in enumerate(self._stages) for name in stage.part.inputs}
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Every node of the model."""
+        return tuple(row for stage in self.stages for row in stage.rows)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The parts, in the order they run."""
+        return tuple(self._stages)
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The QNN graphs, in the order they run."""
+        return tuple(s.runner.graph for s in self._stages if not isinstance(s.runner, CpuPart))
+
+    def run(
+        self,
+        feeds: Mapping[str, Any],
+        outputs: Sequence[str],
+        *,
+        only_needed: bool = False,
+        around: Callable[[Stage], AbstractContextManager[None]] = lambda stage: nullcontext(),
+    ) -> dict[str, Any]:
+        """Outputs by name. May be called from several threads at once: nothing here is written to."""
+        known: dict[str, Any] = {**self._constants, **feeds}
+        kept = set(outputs)
+        needed = self._needed(outputs) if only_needed else set(range(len(self._stages)))
+        for index, stage in enumerate(self._stages):
+            if index not in needed:
+                continue
+            with around(stage):
+                known.update(stage.run(known))
+            for name in stage.part.inputs:
+                if self._last[name] == index and name not in kept:
+                    known.pop(name, None)
+        return {name: known[name] for name in outputs}
+
+    def _needed(self, outputs: Iterable[str]) -> set[int]:
+        wanted, needed = set(outputs), set()
+        for index in reversed(range(len(self._stages))):
+            part = self._stages[index].part
+            if wanted & set(part.outputs):
+                needed.add(index)
+                wanted.update(part.inputs)
+        return needed
