@@ -1,0 +1,125 @@
+"""Pictures: image files as the numbers a model reads. Needs the extra `images` (Pillow)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+from hexforge.errors import CallError
+from hexforge.ir import Array
+
+SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
+"""Of the files taken for pictures."""
+
+OPTIONS_FILE = "images.json"
+"""Beside the pictures: options by name."""
+
+_CHOICES = {"layout": ("", "NCHW", "NHWC"), "resize": ("stretch", "crop", "pad"), "color": ("", "RGB", "BGR", "L")}
+
+
+@dataclass(frozen=True, slots=True)
+class PictureOptions:
+    """How a picture becomes numbers: (pixel * scale - mean) / std, channel by channel."""
+
+    layout: str = ""
+    """NCHW or NHWC; empty: where the input has 1 or 3 channels."""
+    resize: str = "stretch"
+    """stretch to the input's size, crop the middle of it, or pad it, the sides kept in proportion."""
+    color: str = ""
+    """RGB, BGR or L (grey); empty: RGB or L as the input has 3 channels or 1."""
+    scale: float = 1 / 255
+    mean: float | tuple[float, ...] = 0.0
+    std: float | tuple[float, ...] = 1.0
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], where: str) -> PictureOptions:
+        """Options by name; CallError for unknown names and wrong values."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise CallError(f"{where}: no picture option {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        for name, value in given.items():
+            if name in _CHOICES and value not in _CHOICES[name]:
+                choices = ", ".join(filter(None, _CHOICES[name]))
+                raise CallError(f"{where}: {name} cannot be {value!r}; it is one of {choices}")
+            several = tuple in (getattr(t, "__origin__", t) for t in get_args(get_type_hints(cls)[name]))
+            if name not in _CHOICES and not _is_number(value) and not (several and _are_numbers(value)):
+                raise CallError(f"{where}: {name} is a number{' or one for each channel' if several else ''}")
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
+        return cls(**values)
+
+    @classmethod
+    def beside(cls, folder: Path, given: Mapping[str, Any]) -> PictureOptions:
+        """Options from the file in a folder, where there is one, with those given on top."""
+        path = folder / OPTIONS_FILE
+        found: Any = {}
+        if path.is_file():
+            try:
+                found = json.loads(path.read_text("utf-8"))
+            except (OSError, ValueError) as error:
+                raise CallError(f"{path}: cannot be read as JSON: {error}") from None
+            if not isinstance(found, dict):
+                raise CallError(f"{path}: must hold one JSON object of picture options")
+            cls.of(found, str(path))
+        return cls.of({**found, **given}, "picture options")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(_is_number, value))
+
+
+def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], options: PictureOptions) -> Array:
+    """One picture as an input of a shape and type."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise CallError(f"{path}: pictures need Pillow: pip install 'hexforge[images]'; or give .npy files") from None
+    layout = options.layout or _layout(path, shape)
+    if len(shape) != 4 or shape[0] not in (1, None):
+        raise CallError(
+            f"{path}: a picture cannot be an input of shape {list(shape)}; it must be one NCHW or NHWC image"
+        )
+    channels, height, width = (shape[i] for i in ((1, 2, 3) if layout == "NCHW" else (3, 1, 2)))
+    color = options.color or ("L" if channels == 1 else "RGB")
+    try:
+        with Image.open(path) as file:
+            image = ImageOps.exif_transpose(file).convert("L" if color == "L" else "RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise CallError(f"{path}: cannot be read as a picture: {error}") from None
+    size = (width or image.width, height or image.height)
+    if image.size != size:
+        bilinear = Image.Resampling.BILINEAR
+        if options.resize == "crop":
+            image = ImageOps.fit(image, size, bilinear)
+        elif options.resize == "pad":
+            image = ImageOps.pad(image, size, bilinear)
+        else:
+            image = image.resize(size, bilinear)
+    pixels = np.asarray(image)
+    pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+    pixels = pixels[:, :, ::-1] if color == "BGR" else pixels
+    if dtype != np.uint8:
+        try:
+            pixels = (pixels * options.scale - np.asarray(options.mean)) / np.asarray(options.std)
+        except ValueError:
+            raise CallError(
+                f"{path}: mean and std must be one number or {pixels.shape[2]}, one for each channel"
+            ) from None
+    return np.ascontiguousarray((pixels.transpose(2, 0, 1) if layout == "NCHW" else pixels)[None], dtype)
+
+
+def _layout(path: Path, shape: Sequence[int | None]) -> str:
+    for layout, axis in (("NCHW", 1), ("NHWC", 3)):
+        if len(shape) == 4 and shape[axis] in (1, 3):
+            return layout
+    raise CallError(f"{path}: no picture fits an input of shape {list(shape)}; it must have 1 or 3 channels")
