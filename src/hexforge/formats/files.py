@@ -4,34 +4,88 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hexforge.errors import CallError
 
+Data = bytes | Iterable[bytes | bytearray | memoryview]
+_UMASK = threading.Lock()  # it can be read only by setting it
 
-def write_atomically(path: Path, data: bytes | Iterable[bytes | bytearray | memoryview]) -> None:
+
+def write_atomically(path: Path, data: Data) -> None:
     """Write a file whole or not at all: a temporary beside it, flushed to disk, then renamed."""
+    write_together([(path, data)])
+
+
+def write_together(files: Sequence[tuple[Path, Data]], replace: bool = True) -> None:
+    """Write several files: all of them to disk first, then each renamed in its turn.
+
+    Without `replace` a file that is there, even one that appears meanwhile, is an error and stays as it is.
+    """
+    staged: list[tuple[Path, Path]] = []
+    placed: list[Path] = []
+    at = files[0][0]
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise CallError(f"{path}: cannot be written: {error.strerror or error}") from None
+        for at, data in files:
+            staged.append((_staged(at, data), at))
+        for temporary, at in staged:
+            if replace:
+                temporary.replace(at)
+            else:
+                _place_new(temporary, at)
+                placed.append(at)
+        for folder in dict.fromkeys(at.parent for at, _ in files):
+            _flush_folder(folder)
+    except BaseException as error:
+        for path in placed:
+            path.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            raise CallError(f"{at}: is there already; remove it or give another path") from None
+        if isinstance(error, OSError):
+            raise CallError(f"{at}: cannot be written: {error.strerror or error}") from None
+        raise
+    finally:
+        for temporary, _ in staged:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _staged(path: Path, data: Data) -> Path:
+    """A temporary file beside `path` with the data in it, on disk."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             for part in (data,) if isinstance(data, bytes) else data:
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)  # mkstemp makes it private
-        Path(temporary).replace(path)
-        _flush_folder(path.parent)
-    except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise CallError(f"{path}: cannot be written: {error.strerror or error}") from None
+        temporary.chmod(0o666 & ~_umask())  # mkstemp makes it private
+    except BaseException:
+        temporary.unlink(missing_ok=True)
         raise
+    return temporary
+
+
+def _place_new(temporary: Path, path: Path) -> None:
+    """Give a temporary its name unless another file has it; FileExistsError then."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        temporary.replace(path)
+
+
+def _umask() -> int:
+    with _UMASK:
+        found = os.umask(0)
+        os.umask(found)
+        return found
 
 
 def _flush_folder(folder: Path) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.declared import Declared, Metadata, fix_shapes
-    from hexforge.frontends.onnx.extract import Extract, extract, extract_parts
+    from hexforge.frontends.onnx.cut import Extract
+    from hexforge.frontends.onnx.extract import extract, extract_parts
     from hexforge.frontends.onnx.node_units import units
     from hexforge.frontends.onnx.place import Placement, build, place
     from hexforge.frontends.onnx.reader import FoldedNode, Model, read
@@ -35,7 +36,8 @@ __all__ = [
 
 _HOMES = {
     "declared": ("Declared", "Metadata", "fix_shapes"),
-    "extract": ("Extract", "extract", "extract_parts"),
+    "cut": ("Extract",),
+    "extract": ("extract", "extract_parts"),
     "node_units": ("units",),
     "place": ("Placement", "build", "place"),
     "reader": ("FoldedNode", "Model", "read"),

@@ -30,14 +30,16 @@ class Source:
     folder: Path | None
 
 
-def open_source(source: str | os.PathLike[str] | bytes | onnx.ModelProto, folder: Path | None = None) -> Source:
+def open_source(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto, folder: Path | None = None, name: str = ""
+) -> Source:
     """Parse and check a model given by path, as bytes or as a ModelProto (which is copied, as reading edits it)."""
     path: Path | None = None
     if isinstance(source, onnx.ModelProto):
         proto, where = onnx.ModelProto(), "model"
         proto.CopyFrom(source)
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        where = "model bytes"
+        where = name or "model bytes"
         proto = _parse(bytes(source), where)
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
