@@ -18,12 +18,11 @@ from hexforge.runtime.mixed import PRECISION_RULES
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.reader import ModelSource
+    from hexforge.runtime.agreement import Reference
 
 MIN_GAIN = 0.01
 MOST_ROUNDS = 2
 """Rewrites make room for each other: a Div that became a Mul can go into a convolution."""
-MOST_VERIFIED = 1 << 31
-"""Bytes of weights up to which a model is run to compare it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,82 +155,47 @@ def advised(
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     trial = _Trial(soc, precision, runtime, config, power)
-    rules = [rule for rule in RULES if not rule.runtimes or runtime in rule.runtimes]
-    steps = len(rules) + 2
+    graph = graph_of(copied(loaded))
+    timed = estimate(graph, soc, precision, runtime, config=config, power=power)
+    before = timed.latency_ms * 1e3
+    rules = [rule for rule in RULES if _is_for(rule, trial)]
     saw = observe or (lambda done, of, rule: None)
-    graph = trial.graph(loaded)
-    before = trial.graph_us(graph)
-    found: list[Advice] = []
+    tried: list[_Tried] = []
     for n, rule in enumerate(rules):
-        saw(n, steps, rule.name)
-        advice = trial.advice(loaded, rule, before)
-        if advice is not None and (advice.accuracy or (advice.gain_us > 0 and advice.gain >= min_gain)):
-            found.append(advice)
-    saw(len(rules), steps, "precision")
-    found += [
-        a
-        for r in PRECISION_RULES
-        if (a := _precision_advice(r, graph, trial, before)) is not None and a.gain >= min_gain
+        saw(n, len(rules) + 2, rule.name)
+        if (one := trial(loaded, rule, before)) is not None and one.gains(before):
+            tried.append(one)
+    saw(len(rules), len(rules) + 2, "precision")
+    precisions = [_precision_advice(rule, graph, trial, before) for rule in PRECISION_RULES]
+    saw(len(rules) + 1, len(rules) + 2, "all together")
+    together = _Together(trial, loaded, before, [t for t in tried if t.rule.keeps_function], verify)
+    found = [t.advice(before) for t in tried] + [a for a in precisions if a is not None]
+    found = [
+        replace(a, error=together.errors.get(a.rule)) for a in found if a.accuracy or a.gain >= max(min_gain, 1e-9)
     ]
-    saw(len(rules) + 1, steps, "together")
-    together = _Together(trial, loaded, before, [r for r in rules if r.keeps_function], verify)
-    errors = together.errors
-    found = [replace(a, error=errors.get(a.rule)) if a.keeps_function else a for a in found]
     found.sort(key=lambda a: (a.accuracy and a.gain < min_gain, -a.gain_us))
-    saw(steps, steps, "")
     return Advised(
-        loaded.name, estimate(graph, soc, precision, runtime).soc, precision, runtime, before, tuple(found),
-        together.us, tuple(together.applied), tuple(together.dropped), together.model, together.error,
+        loaded.name, timed.soc, precision, runtime, before, tuple(found), together.us, tuple(together.applied),
+        tuple(together.dropped), together.model, together.error,
     )  # fmt: skip
 
 
-class _Trial:
-    """How models are timed."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tried:
+    """A model rewritten by a rule where that gains, and its latency."""
 
-    def __init__(self, soc: str, precision: str, runtime: str, config: GraphConfig | None, power: Power | None) -> None:
-        self.soc, self.precision, self.runtime, self.config, self.power = soc, precision, runtime, config, power
+    rule: Rule
+    model: Model
+    us: float
+    changes: list[Change]
 
-    def graph(self, model: Model) -> Graph:
-        """The QNN graph of a model, which is left as it is."""
-        return graph_of(copied(model))
+    def gains(self, before: float) -> bool:
+        """True where it is faster; what is for the numbers' sake need not be."""
+        return self.us < before or (self.rule.accuracy and self.us <= before)
 
-    def graph_us(self, graph: Graph) -> float:
-        """The latency of a QNN graph."""
-        found = estimate(graph, self.soc, self.precision, self.runtime, config=self.config, power=self.power)
-        return found.latency_ms * 1e3
-
-    def us(self, model: Model) -> float | None:
-        """The latency of a model; None where it cannot be timed, or does not fit."""
-        try:
-            return self.graph_us(self.graph(model))
-        except (UnsupportedError, CapacityError):
-            return None
-
-    def chosen(self, model: Model, rule: Rule, before: float) -> tuple[Model, float, list[Change]] | None:
-        """The model rewritten where that gains, its latency and what was changed; each kind of place is tried alone."""
-        places = find(model.ir, rule)
-        kinds = list(dict.fromkeys(place.key for place in places))
-        if not kinds:
-            return None
-        keys: set[Hashable] = set(kinds)
-        if len(kinds) > 1 and not rule.accuracy:
-            keys = {key for key in kinds if (us := self._with(model, rule, {key})[1]) is not None and us < before}
-        if not keys:
-            return None
-        made, us, changes = self._with(model, rule, keys)
-        return None if us is None or not changes else (made, us, changes)
-
-    def _with(self, model: Model, rule: Rule, keys: set[Hashable]) -> tuple[Model, float | None, list[Change]]:
-        made = copied(model)
-        changes = apply(made.ir, rule, keys)
-        return made, self.us(made), changes
-
-    def advice(self, model: Model, rule: Rule, before: float) -> Advice | None:
-        """What a rule gains by itself."""
-        found = self.chosen(model, rule, before)
-        if found is None:
-            return None
-        _, us, changes = found
+    def advice(self, before: float) -> Advice:
+        """The rule's advice."""
+        rule, changes = self.rule, self.changes
         return Advice(
             rule.name,
             rule.title,
@@ -242,72 +206,117 @@ class _Trial:
             rule.how,
             rule.keeps_function,
             before,
-            us,
+            self.us,
             accuracy=rule.accuracy,
         )
 
 
-class _Together:
-    """Every rewrite that keeps the function and gains, one on top of the other, each checked against the original."""
+class _Trial:
+    """How models are timed, and which kinds of places were found to gain."""
 
-    def __init__(self, trial: _Trial, model: Model, before: float, rules: Sequence[Rule], verify: bool) -> None:
+    def __init__(self, soc: str, precision: str, runtime: str, config: GraphConfig | None, power: Power | None) -> None:
+        self.soc, self.precision, self.runtime, self.config, self.power = soc, precision, runtime, config, power
+        self._gains: dict[tuple[str, Hashable], bool] = {}
+
+    def us(self, graph: Graph) -> float:
+        """The latency of a QNN graph."""
+        found = estimate(graph, self.soc, self.precision, self.runtime, config=self.config, power=self.power)
+        return found.latency_ms * 1e3
+
+    def _with(self, model: Model, rule: Rule, keys: set[Hashable]) -> tuple[Model, float, list[Change]]:
+        """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
+        made = copied(model)
+        changes = apply(made.ir, rule, keys)
+        try:
+            return made, self.us(graph_of(copied(made))), changes
+        except (UnsupportedError, CapacityError):
+            return made, math.inf, changes
+
+    def __call__(self, model: Model, rule: Rule, before: float) -> _Tried | None:
+        """The model with a rule applied where that gains; each kind of place is tried once, alone."""
+        kinds = list(dict.fromkeys(place.key for place in find(model.ir, rule)))
+        if len(kinds) > 1 and not rule.accuracy:
+            for key in kinds:
+                if (rule.name, key) not in self._gains:
+                    self._gains[rule.name, key] = self._with(model, rule, {key})[1] < before
+        keys = {key for key in kinds if self._gains.get((rule.name, key), True)}
+        if not keys:
+            return None
+        made, us, changes = self._with(model, rule, keys)
+        return _Tried(rule, made, us, changes) if changes and us < math.inf else None
+
+
+class _Together:
+    """Every rewrite that keeps the function and gains, one on top of the other, checked against the original."""
+
+    def __init__(self, trial: _Trial, model: Model, before: float, tried: Sequence[_Tried], verify: bool) -> None:
         self.model, self.us = model, before
         self.applied: list[str] = []
         self.dropped: list[tuple[str, str]] = []
         self.errors: dict[str, float] = {}
         self.error: float | None = None
-        self._reference = self._made_reference(model) if verify else None
-        for _ in range(MOST_ROUNDS):
-            candidates = []
-            for rule in rules:
-                if rule.name in dict(self.dropped):
-                    continue
-                found = trial.chosen(self.model, rule, self.us)
-                if found is not None and (found[1] < self.us or (rule.accuracy and found[1] <= self.us)):
-                    candidates.append((self.us - found[1], rule))
-            candidates.sort(key=lambda pair: -pair[0])
-            changed = False
-            for _, rule in candidates:
-                changed |= self._take(trial, rule)
-            if not changed:
+        self._original, self._trial, self._verify = model, trial, verify
+        self._reference: Reference | None = None
+        rules = [rule for rule in RULES if rule.keeps_function and _is_for(rule, trial)]
+        for n in range(MOST_ROUNDS):
+            candidates = tried if n == 0 else [t for rule in rules if (t := self._tried(rule)) is not None]
+            if not candidates:
                 break
+            self._round(sorted(candidates, key=lambda t: t.us))
 
-    def _made_reference(self, model: Model) -> Any:
+    def _tried(self, rule: Rule) -> _Tried | None:
+        found = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.us)
+        return found if found is not None and found.gains(self.us) else None
+
+    def _round(self, candidates: Sequence[_Tried]) -> None:
+        """Take all that gain and compare once; where the outputs differ, again with a comparison for each."""
+        model, us = self.model, self.us
+        taken = self._take(candidates, each=False)
+        error, why = self._compared(self.model) if taken and self._verify else (None, "")
+        if why:
+            self.model, self.us = model, us
+            taken = self._take(candidates, each=True)
+        elif error is not None:
+            self.error = error
+            self.errors.update(dict.fromkeys(taken, error))
+        self.applied += [rule for rule in taken if rule not in self.applied]
+
+    def _take(self, candidates: Sequence[_Tried], each: bool) -> list[str]:
+        taken: list[str] = []
+        for first in candidates:
+            tried = self._tried(first.rule) if taken else first  # what was taken made another model of it
+            if tried is None:
+                continue
+            if each:
+                error, why = self._compared(tried.model)
+                if why:
+                    self.dropped.append((tried.rule.name, why))
+                    continue
+                if error is not None:
+                    self.errors[tried.rule.name] = self.error = error
+            self.model, self.us = tried.model, tried.us
+            taken.append(tried.rule.name)
+        return taken
+
+    def _compared(self, model: Model) -> tuple[float | None, str]:
+        """The largest difference from the original's outputs (None where nothing can be said) and what is wrong."""
         from hexforge.runtime.agreement import Reference
 
         try:
-            return Reference(model)
-        except HexforgeError as error:
-            self.dropped.append(("verification", f"the original does not run on the CPU: {error}"))
-            return None
+            self._reference = self._reference or Reference(self._original)
+            error = self._reference.error(model)
+        except HexforgeError as problem:
+            return None, f"cannot be compared: {problem}"
+        if math.isnan(error):
+            self._verify = False
+            self.dropped.append(("verification", "the original's outputs are not finite, so nothing can be compared"))
+            return None, ""
+        fits = error <= self._reference.tolerance
+        return error, "" if fits else f"outputs differ by {error:.1e} of their range"
 
-    def _take(self, trial: _Trial, rule: Rule) -> bool:
-        found = trial.chosen(self.model, rule, self.us)
-        if found is None or not (found[1] < self.us or (rule.accuracy and found[1] <= self.us)):
-            return False
-        made, us, _ = found
-        if self._reference is not None:
-            try:
-                error = self._reference.error(made)
-            except HexforgeError as problem:
-                self.dropped.append((rule.name, f"the result does not run on the CPU: {problem}"))
-                return False
-            if math.isnan(error):  # as with weights that are all alike: numbers overflow, and nothing can be compared
-                self._reference = None
-                self.dropped.append(
-                    ("verification", "the original's outputs are not finite, so nothing can be compared")
-                )
-                return self._take(trial, rule)
-            self.errors[rule.name] = max(error, self.errors.get(rule.name, 0.0))
-            if error > self._reference.tolerance:
-                self.dropped.append((rule.name, f"outputs differ by {error:.1e} of their range"))
-                return False
-            self.error = error
-        self.model, self.us = made, us
-        self.error = self.error if self._reference is not None else None
-        if rule.name not in self.applied:
-            self.applied.append(rule.name)
-        return True
+
+def _is_for(rule: Rule, trial: _Trial) -> bool:
+    return not rule.runtimes or trial.runtime in rule.runtimes
 
 
 def copied(model: Model) -> Model:

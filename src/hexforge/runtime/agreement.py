@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hexforge.frontends.onnx import Model, extract_parts
-from hexforge.frontends.onnx.rewrites.ranges import index_range
+from hexforge.frontends.onnx.rewrites.ranges import index_range, output_step
 from hexforge.ir import Array
 from hexforge.runtime.fallback import CpuPart
 
@@ -24,10 +24,12 @@ class Reference:
 
     def __init__(self, model: Model) -> None:
         self.samples = samples(model)
-        self.outputs = [_run(_part(model), sample) for sample in self.samples]
+        part = _part(model)
+        self._steps = {v.name or "": step for v in model.ir.graph.outputs if (step := output_step(v))}
+        self.outputs = [_run(part, sample) for sample in self.samples]
 
     def error(self, model: Model) -> float:
-        """The largest difference of another model's outputs, relative to the range of each; NaN where none is finite."""
+        """The largest difference of another model's outputs, relative to their ranges; NaN where none is finite."""
         part = _part(model)
         found = [
             difference(expected[name], result)
@@ -40,7 +42,10 @@ class Reference:
     def tolerance(self) -> float:
         """What may be left between models that compute the same."""
         half = any(v.dtype == np.float16 for v in self.outputs[0].values())
-        return HALF_TOLERANCE if half else TOLERANCE
+        found = HALF_TOLERANCE if half else TOLERANCE
+        for name, step in self._steps.items():  # one step of a quantized output
+            found = max([found, *(1.001 * step / _width(sample[name]) for sample in self.outputs)])
+        return found
 
 
 def difference(expected: Array, result: Array) -> float:
@@ -59,8 +64,12 @@ def difference(expected: Array, result: Array) -> float:
     a, b = a[~odd], b[~odd]
     if not a.size:
         return math.nan
-    width = float(a.max() - a.min()) or float(np.abs(a).max()) or 1.0
-    return float(np.abs(a - b).max()) / width
+    return float(np.abs(a - b).max()) / _width(a)
+
+
+def _width(array: Array) -> float:
+    finite = array[np.isfinite(array)]
+    return (float(np.ptp(finite)) or float(np.abs(finite).max()) or 1.0) if finite.size else 1.0
 
 
 def samples(model: Model, count: int = 2) -> list[dict[str, Array]]:

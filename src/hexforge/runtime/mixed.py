@@ -133,10 +133,6 @@ PRECISION_RULES = (
 # -- bottlenecks ------------------------------------------------------------------------------------------------
 
 
-PACK = "Pack"
-"""Stands for bringing a graph's input or output into or out of tiles, which is no node's own work."""
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
     """A QNN node and its part of the time."""
@@ -149,7 +145,7 @@ class Share:
 def bottlenecks(
     graph: Graph, soc: str, precision: str, runtime: str = "qnn_dlc", config: GraphConfig | None = None
 ) -> list[Share]:
-    """Nodes by the time they execute, without waits for DMA, longest first: fused ones by what each asks of its units."""
+    """Nodes by the time they execute (waits for DMA left out), longest first: fused ones by what each asks for."""
     settings = settings_of(soc, config, None)
     tasks = schedule.schedule(graph, tile.PRECISIONS.get(precision), runtime, settings.vtcm_bytes)
     elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
@@ -159,14 +155,19 @@ def bottlenecks(
         shares = list(_shares(task, settings))
         whole = sum(us for _, us in shares) or 1.0
         for at, us in shares:
-            key = (task.name, PACK) if at is None else (task.ops[at], task.kinds[at])
+            if at is None:
+                continue
+            key = task.ops[at], task.kinds[at]
             found[key] = found.get(key, 0.0) + (row.us - row.wait_us) * us / whole
     made = [Share(node, op, us) for (node, op), us in found.items()]
     return sorted(made, key=lambda share: -share.us)
 
 
 def _shares(task: Task, settings: Settings) -> Iterator[tuple[int | None, float]]:
-    """Which member of a task (None: packing) asks for how much: HMX works for the first, fused ones have one size."""
+    """Which member of a task asks for how much: HMX works for the first, fused ones have one size.
+
+    None stands for packing a graph's inputs and outputs into tiles and out of them, which is no node's own work.
+    """
     costs = settings.costs
     yield 0, costs.hmx_us(task) + costs.values["task"]
     for kind, amount in task.hvx.items():

@@ -1,10 +1,10 @@
-"""Ranges: what whole numbers an input can be given."""
+"""Ranges: what whole numbers an input can be given, and how finely an output is quantized."""
 
 from __future__ import annotations
 
 from onnx_ir import Value
 
-from hexforge.frontends.onnx.rewrites.edit import integer, is_op, shape
+from hexforge.frontends.onnx.rewrites.edit import data, integer, is_op, operand, shape
 
 SAME = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice")
 FLAGS = 2
@@ -23,3 +23,12 @@ def index_range(value: Value) -> int:
             below = index_range(node.outputs[0])
             found += [below] if below > FLAGS else []
     return max(1, min(found, default=FLAGS))
+
+
+def output_step(value: Value) -> float:
+    """The distance of neighbouring numbers a quantized output can take; 0 for one that is not quantized."""
+    node = value.producer()
+    if node is None or not is_op(node, "DequantizeLinear"):
+        return 0.0
+    scale = data(operand(node, 1))
+    return 0.0 if scale is None else float(scale.max())

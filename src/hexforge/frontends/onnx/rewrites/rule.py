@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir
 from onnx_ir import Node
@@ -12,6 +12,8 @@ from hexforge.frontends.onnx.rewrites.edit import Editor, shape
 
 PREDICTED = "no document: what the costs fitted to measured latencies predict"
 """The source of a rule that stands on the simulator alone."""
+
+MOST_PASSES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,24 @@ def find(model: onnx_ir.Model, rule: Rule) -> list[Change]:
 
 
 def apply(model: onnx_ir.Model, rule: Rule, keys: Collection[Hashable] | None = None) -> list[Change]:
-    """Rewrite a model in place wherever the rule holds (or only where its places have one of these keys)."""
-    editor, made = Editor(model), []
-    for node in editor.nodes():
-        found = rule.match(editor, node)
-        if found is not None and (keys is None or found.key in keys):
-            found.make()
-            made.append(found)
+    """Rewrite a model in place wherever the rule holds (or only where its places have one of these keys).
+
+    It goes on with what its own nodes make room for: of two constants before a convolution the second comes next.
+    """
+    editor = Editor(model)
+    original = {node.name for node in editor.nodes()}
+    made: list[Change] = []
+    for _ in range(MOST_PASSES):
+        before = len(made)
+        for node in editor.nodes():
+            found = rule.match(editor, node)
+            if found is None:
+                continue
+            own = not original.issuperset(found.nodes)
+            if own if before else keys is None or found.key in keys or own:
+                found.make()
+                made.append(found)
+        if len(made) == before:
+            break
     editor.tidy()
-    return made
+    return [replace(change, nodes=tuple(n for n in change.nodes if n in original)) for change in made]
