@@ -47,6 +47,9 @@ class Numbered:
     def __len__(self) -> int:
         return self.count
 
+    def __getitem__(self, number: int) -> Feeds:
+        return self.make(self.first + number)
+
 
 def onnxruntime_runner(model: Path) -> Runner:
     """The model in onnxruntime's CPU provider, on one thread."""

@@ -68,7 +68,8 @@ def _folder(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) ->
     if not folders:
         files = _files(path, len(inputs))
         options = PictureOptions.beside(path, pictures)
-        return Indexed(len(files), lambda i: (str(files[i]), _read(files[i], inputs, options)))
+        names = [file.name for file in files]
+        return Indexed(len(files), lambda i: (str(files[i]), _read(files[i], inputs, options)), names)
     for wanted in inputs:
         if wanted.name not in folders:
             raise CallError(f"{path}: has folders for {', '.join(folders)}, and none for input {wanted}")

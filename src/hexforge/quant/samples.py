@@ -133,6 +133,8 @@ class Indexed:
 
     total: int
     get: Callable[[int], tuple[str, Any]]
+    names: Sequence[str] = ()
+    """The file of each, where each has one."""
 
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
         """From sample `start` on."""
@@ -198,9 +200,9 @@ class _Once:
 
 
 def samples(
-    source: Any, inputs: Sequence[Input], *, skip: int = 0, limit: int | None = None, **pictures: Any
+    source: Any, of: onnx_ir.Model | Sequence[Input], *, skip: int = 0, limit: int | None = None, **pictures: Any
 ) -> CheckedSamples:
-    """Samples for a model's inputs, from:
+    """Samples for a model, or for its inputs, from:
 
     a folder or file (see hexforge.quant.sample_files), `random:N` or `random:N:SEED`, a list or other sequence, a
     function that gives an iterator, an iterable, or onnxruntime's CalibrationDataReader. A sample is a dict of arrays
@@ -209,6 +211,7 @@ def samples(
     """
     from hexforge.quant.sample_files import file_samples, stacked
 
+    inputs = inputs_of(of) if isinstance(of, onnx_ir.Model) else tuple(of)
     origin: Origin
     if isinstance(source, CheckedSamples):
         origin = source.origin

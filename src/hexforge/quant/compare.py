@@ -1,0 +1,291 @@
+"""Compare: what quantizing costs each tensor of a model, and how the tensors of a QDQ model are watched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import onnx_ir
+
+from hexforge.ir import Array
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+SUFFIXES = ("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output", "_quantized", "_dequantized")
+"""What quantizers append to the names of a float model's tensors."""
+
+_PIECE = 1 << 15
+"""Elements looked at together: their float64 copies stay in the cache."""
+
+Kind = Literal["input", "tensor", "output", "weight"]
+
+
+@dataclass(slots=True)
+class ErrorSums:
+    """The error of an array against its reference, summed up piece by piece; pieces can be merged in any number."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+    power: float = 0.0
+    max_error: float = 0.0
+    count: int = 0
+    not_finite: int = 0
+    """Elements that are NaN or infinite where the reference is a number."""
+
+    def update(self, reference: Array, found: Array) -> None:
+        """Add a piece. Elements whose reference is no finite number (masks) are left out."""
+        first, second = np.ravel(reference), np.ravel(found)
+        if first.size != second.size:
+            raise ValueError(f"{first.size} elements against {second.size}")
+        for start in range(0, first.size, _PIECE):
+            self._add(
+                first[start : start + _PIECE].astype(np.float64), second[start : start + _PIECE].astype(np.float64)
+            )
+
+    def _add(self, first: Array, second: Array) -> None:
+        error = first - second
+        noise = _square(error)
+        if not math.isfinite(noise):
+            known = np.isfinite(first) & np.isfinite(second)
+            self.not_finite += int((np.isfinite(first) & ~np.isfinite(second)).sum())
+            first, second, error = first[known], second[known], error[known]
+            noise = _square(error)
+        self.signal += _square(first)
+        self.power += _square(second)
+        self.noise += noise
+        self.max_error = max(self.max_error, float(np.abs(error).max(initial=0.0)))
+        self.count += first.size
+
+    def merge(self, other: ErrorSums) -> None:
+        """Add what another has seen."""
+        self.signal += other.signal
+        self.noise += other.noise
+        self.power += other.power
+        self.max_error = max(self.max_error, other.max_error)
+        self.count += other.count
+        self.not_finite += other.not_finite
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to quantization noise: infinite where nothing is lost, minus infinite where something is no number."""
+        if self.not_finite:
+            return -math.inf
+        if self.noise == 0:
+            return math.inf
+        return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
+
+    @property
+    def cosine(self) -> float:
+        """The cosine between both, 1 where they are the same."""
+        if self.not_finite:
+            return 0.0
+        length = math.sqrt(self.signal * self.power)
+        product = (self.signal + self.power - self.noise) / 2
+        return min(1.0, product / length) if length else float(self.noise == 0)
+
+
+def _square(array: Array) -> float:
+    return float(np.einsum("i,i->", array, array))  # not `@`: for so little work BLAS's threads only wait
+
+
+def _sums(reference: Array, found: Array) -> ErrorSums:
+    sums = ErrorSums()
+    sums.update(reference, found)
+    return sums
+
+
+def sqnr_db(reference: Array, found: Array) -> float:
+    """Signal to quantization noise in dB."""
+    return _sums(reference, found).sqnr_db
+
+
+def cosine(reference: Array, found: Array) -> float:
+    """The cosine between two arrays."""
+    return _sums(reference, found).cosine
+
+
+def max_error(reference: Array, found: Array) -> float:
+    """The largest difference of an element."""
+    sums = _sums(reference, found)
+    return math.inf if sums.not_finite else sums.max_error
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """How a QuantizeLinear or DequantizeLinear maps numbers, out of its constants."""
+
+    dtype: onnx_ir.DataType
+    scale: Array
+    zero_point: Array
+    axis: int
+    block: int
+
+    @staticmethod
+    def of(node: onnx_ir.Node) -> Linear | None:
+        """The mapping of a node; None where its scale is no constant."""
+        scale = _constant(node.inputs[1])
+        zero = node.inputs[2] if len(node.inputs) > 2 else None
+        if scale is None or (zero is not None and _constant(zero) is None):
+            return None
+        integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
+        dtype = zero.dtype if zero is not None else integers.dtype if integers is not None else None
+        zeros = _constant(zero) if zero is not None else None
+        zeros = np.zeros(scale.shape, np.int64) if zeros is None else zeros.astype(np.int64)
+        axis, block = (node.attributes.get(name) for name in ("axis", "block_size"))
+        return Linear(
+            dtype or onnx_ir.DataType.UINT8,
+            scale.astype(np.float32),
+            zeros,
+            1 if axis is None else axis.as_int(),
+            0 if block is None else block.as_int(),
+        )
+
+    @property
+    def type(self) -> str:
+        """The integer type, e.g. uint8."""
+        return self.dtype.name.lower()
+
+    def _spread(self, values: Array, shape: tuple[int, ...]) -> Array:
+        """A scale or zero point against an array of this shape."""
+        if values.size == 1:
+            return values.reshape(())
+        if self.block:
+            return np.repeat(values, self.block, self.axis)[tuple(slice(size) for size in shape)]
+        return values.reshape([-1 if i == self.axis % len(shape) else 1 for i in range(len(shape))])
+
+    def dequantize(self, integers: Array) -> Array:
+        """Real numbers of integers."""
+        centered = integers.astype(np.int64) - self._spread(self.zero_point, integers.shape)
+        return np.asarray(centered * self._spread(self.scale, integers.shape), np.float32)
+
+    def rounded(self, real: Array) -> Array:
+        """What is left of real numbers after quantizing and dequantizing them."""
+        scale, zero = (self._spread(v, real.shape).astype(np.float32) for v in (self.scale, self.zero_point))
+        bits = self.dtype.bitwidth
+        low = -(1 << (bits - 1)) if self.dtype.is_signed() else 0
+        steps = np.asarray(real, np.float32) / scale
+        np.rint(steps, out=steps)
+        np.clip(steps, low - zero, low + (1 << bits) - 1 - zero, out=steps)
+        steps *= scale
+        return steps
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A tensor of the QDQ model that has a counterpart in the float model."""
+
+    name: str
+    """In the float model."""
+    kind: Kind
+    linear: Linear | None
+    """How it is quantized; None for an output that is not."""
+    output: str
+    """The output of the watched model that gives its dequantized value."""
+    producer: str
+    """The op type that makes it, empty for inputs of the model."""
+
+
+def watch(model: onnx_ir.Model, names: Collection[str]) -> list[Watched]:
+    """Make every quantized activation an output of a QDQ model, and say which tensor of the float model each is.
+
+    `names` are the float model's tensors. The model is edited: each gets a DequantizeLinear of its own, so that the
+    QDQ groups stay as they are. Tensors without a counterpart are passed over.
+    """
+    graph = model.graph
+    outputs = {value.name: value for value in graph.outputs}
+    found: dict[tuple[str, str], Watched] = {}
+    inputs = {value.name for value in graph.inputs}
+    for node in [node for node in graph if node.op_type == QUANTIZE]:
+        linear = Linear.of(node)
+        name = float_name(node, names)
+        if linear is None or name is None or (name, linear.type) in found:
+            continue
+        direct = [u.outputs[0] for u in node.outputs[0].consumers() if u.op_type == DEQUANTIZE]
+        shown = next((str(v.name) for v in direct if v.name in outputs), "")
+        kind: Kind = "input" if name in inputs else "output" if shown and shown == name else "tensor"
+        if not shown:
+            shown = f"{name}/{linear.type}/watched"
+            value = onnx_ir.Value(name=shown, shape=node.inputs[0].shape if node.inputs[0] else None)
+            value.dtype = onnx_ir.DataType.FLOAT
+            copied = onnx_ir.Node(
+                node.domain, DEQUANTIZE, [node.outputs[0], *node.inputs[1:]],
+                [a for key, a in node.attributes.items() if key in ("axis", "block_size")],
+                outputs=[value], name=shown,
+            )  # fmt: skip
+            graph.insert_after(node, copied)
+            graph.outputs.append(value)
+        source = node.inputs[0].producer() if node.inputs[0] is not None else None
+        found[name, linear.type] = Watched(name, kind, linear, shown, source.op_type if source is not None else "")
+    compared = {item.output for item in found.values()}
+    for name, value in outputs.items():
+        if name in names and name not in compared:
+            made = value.producer()
+            found[str(name), ""] = Watched(str(name), "output", None, str(name), made.op_type if made else "")
+    return list(found.values())
+
+
+def float_name(node: onnx_ir.Node, names: Collection[str]) -> str | None:
+    """The float model's name of what a QuantizeLinear quantizes, None where it has none of it."""
+    value = node.inputs[0]
+    if value is None or value.const_value is not None:
+        return None
+    before = value.producer()
+    if before is not None and before.op_type == DEQUANTIZE:  # from one integer type to another
+        first = before.inputs[0].producer() if before.inputs[0] is not None else None
+        return float_name(first, names) if first is not None and first.op_type == QUANTIZE else None
+    after = [u.outputs[0].name for u in node.outputs[0].consumers() if u.op_type == DEQUANTIZE]
+    return next((n for n in _candidates(str(value.name), *map(str, after)) if n in names), None)
+
+
+def weights(model: onnx_ir.Model, floats: Mapping[str, Array]) -> Iterator[tuple[str, onnx_ir.Node, Array, Array]]:
+    """Quantized constants that the float model has too: name, DequantizeLinear, the float's numbers, those it gives."""
+    for node in model.graph:
+        if node.op_type != DEQUANTIZE or (integers := _constant(node.inputs[0])) is None:
+            continue
+        linear = Linear.of(node)
+        names = _candidates(str(node.inputs[0].name), str(node.outputs[0].name))  # type: ignore[union-attr]
+        name = next((n for n in names if n in floats), None)
+        if linear is not None and name is not None and floats[name].shape == integers.shape:
+            yield name, node, floats[name], linear.dequantize(integers)
+
+
+def _candidates(*names: str) -> Iterator[str]:
+    for name in names:
+        yield name
+        for suffix in SUFFIXES:
+            if name.endswith(suffix):
+                yield name.removesuffix(suffix)
+
+
+def _constant(value: onnx_ir.Value | None) -> Array | None:
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    return value.const_value.numpy()
+
+
+def float_tensors(model: onnx_ir.Model) -> list[str]:
+    """Every float tensor that changes with the inputs: the model's inputs and what its nodes make."""
+    values = [*model.graph.inputs, *(v for node in model.graph for v in node.outputs)]
+    return [str(v.name) for v in values if v.name and v.dtype in (None, onnx_ir.DataType.FLOAT)]
+
+
+def float_constants(model: onnx_ir.Model) -> dict[str, Array]:
+    """The float constants of a model."""
+    found = {}
+    for name, value in model.graph.initializers.items():
+        if value.const_value is not None and value.dtype == onnx_ir.DataType.FLOAT:
+            found[name] = value.const_value.numpy()
+    return found
+
+
+def show(model: onnx_ir.Model, names: Collection[str]) -> None:
+    """Make tensors of a float model outputs of it; what is one already, or an input, stays as it is."""
+    have = {value.name for value in (*model.graph.outputs, *model.graph.inputs)}
+    values = {value.name: value for node in model.graph for value in node.outputs}
+    for name in names:
+        if name in values and name not in have:
+            if values[name].dtype is None:
+                values[name].dtype = onnx_ir.DataType.FLOAT
+            model.graph.outputs.append(values[name])
