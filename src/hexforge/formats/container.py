@@ -162,7 +162,9 @@ class Container:
             raise FormatError(f"{where}: the header is damaged: its checksum is wrong", HEADER.size - 4)
         if version != VERSION or header != HEADER.size:
             raise FormatError(
-                f"{where}: is of format version {version}, this hexforge reads {VERSION}; compile the model again", 8
+                f"{where}: is of format version {version}, this hexforge reads {VERSION}; compile the model again",
+                8,
+                code=5004,  # QNN_CONTEXT_ERROR_BINARY_VERSION
             )
         if size != len(view):
             raise FormatError(f"{where}: has {len(view)} bytes, its header says {size}", min(size, len(view)))
@@ -255,6 +257,10 @@ class Pool:
             self._known[key] = (self._end + padding, size)
             self._end += padding + size
         return self._known[key]
+
+    def forget(self) -> None:
+        """Store what comes from here on anew, also where it is there already: graphs that share nothing."""
+        self._known.clear()
 
     @property
     def parts(self) -> Sequence[Buffer]:

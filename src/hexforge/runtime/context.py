@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
+import weakref
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hexforge.backend import Backend, Loads, Program, Saves
@@ -15,6 +17,7 @@ from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info, Target
 from hexforge.options import ProviderOptions
 from hexforge.runtime import registry
 
+DEFAULT_HVX_THREADS, DEFAULT_VTCM_MB = 4, 4
 PRODUCER = f"hexforge {importlib.metadata.version('hexforge')}"
 
 
@@ -85,6 +88,9 @@ class Context:
             self._container.verify()
         self.info = Info.from_json(self._container.json("info", ""), self.where)
         self._weights = self._container.section("weights", "", check=verify)
+        self._executed: set[str] = set()
+        self._threads: dict[str, int] = {}
+        self._loaded: dict[str, weakref.WeakSet[Any]] = {}
 
     @property
     def container(self) -> Container:
@@ -113,19 +119,72 @@ class Context:
             raise UnsupportedError(f"the {backend.name} backend loads no contexts")
         inputs, outputs = row.values()
         try:
-            return backend.load(name, inputs, outputs, self._container.json("program", row.program), self._get)
+            found = backend.load(name, inputs, outputs, self._container.json("program", row.program), self._get)
         except FormatError as error:
             raise FormatError(f"{self.where}: {error}") from None
+        inner: Any = getattr(found, "inner", found)
+        if hasattr(inner, "on_first_run"):
+            inner.on_first_run = functools.partial(self._executed.add, name)
+            inner.threads = self._threads.get(name, inner.threads)
+            self._loaded.setdefault(name, weakref.WeakSet()).add(inner)
+        return found
 
     def programs(self, names: Collection[str] | None = None, backend: Backend | None = None) -> dict[str, Program]:
         """Several graphs, all unless named."""
         return {n: self.program(n, backend) for n in (names if names is not None else [g.name for g in self.graphs])}
+
+    def set_config(self, name: str, *, num_hvx_threads: int | None = None, vtcm_mb: int | None = None) -> GraphInfo:
+        """Change a graph's settings until it first runs, as QnnGraph_setConfig does; vtcm_mb 0 is all of the chip's.
+
+        No number depends on them. Threads that are set here also run the graph on this computer.
+        """
+        row = self.graph(name)
+        if self.info.backend != "htp":
+            raise UnsupportedError(f"{self.where}: the {self.info.backend} backend has no HVX threads and no VTCM")
+        if name in self._executed:
+            raise CallError(
+                f"{self.where}: graph {name!r}: the number of threads and VTCM can not be configured after the first "
+                "execution of the graph, it has to be prior to it; open the context again"
+            )
+        changed = settings(self.info.targets, num_hvx_threads, vtcm_mb, row)
+        if num_hvx_threads is not None:
+            self._threads[name] = num_hvx_threads
+            for program in self._loaded.get(name, ()):
+                program.threads = num_hvx_threads
+        row = replace(row, **changed)
+        graphs = tuple(row if g.name == name else g for g in self.info.graphs)
+        self.info = replace(self.info, graphs=graphs)
+        return row
 
     def _get(self, offset: int, size: int) -> memoryview:
         if offset < 0 or size < 0 or offset + size > len(self._weights):
             raise FormatError(f"{self.where}: a program refers to bytes {offset} to {offset + size} of the weights, "
                               f"which are {len(self._weights)}")  # fmt: skip
         return self._weights[offset : offset + size]
+
+
+def settings(
+    targets: Sequence[Target], num_hvx_threads: int | None, vtcm_mb: int | None, before: GraphInfo | None = None
+) -> dict[str, int]:
+    """HVX threads and VTCM of a graph for all of some chips; CallError for more than one of them has.
+
+    What is not given stays as before. QNN writes 4 threads and takes 4 MB in an offline prepare that does not say.
+    """
+    from hexforge.backends.htp.soc import find
+
+    chips = [chip for t in targets if t.soc and (chip := find(t.soc)) is not None]
+    most = min((c.hvx_threads for c in chips), default=DEFAULT_HVX_THREADS)
+    room = min((c.vtcm_mb for c in chips), default=DEFAULT_VTCM_MB)
+    names = ", ".join(c.name for c in chips) or "an unknown chip"
+    if num_hvx_threads is not None and not 1 <= num_hvx_threads <= most:
+        raise CallError(f"num_hvx_threads {num_hvx_threads}: {names} can have 1 to {most}")
+    if vtcm_mb is not None and not 0 <= vtcm_mb <= room:
+        raise CallError(f"vtcm_mb {vtcm_mb}: {names} can have 1 to {room}, or 0 for all of it")
+    if num_hvx_threads is None:
+        num_hvx_threads = before.num_hvx_threads if before else min(DEFAULT_HVX_THREADS, most)
+    if vtcm_mb is None:
+        vtcm_mb = before.vtcm_mb if before else min(DEFAULT_VTCM_MB, room)
+    return {"num_hvx_threads": num_hvx_threads, "vtcm_mb": vtcm_mb}
 
 
 def is_context(path: str | os.PathLike[str]) -> bool:

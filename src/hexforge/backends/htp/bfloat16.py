@@ -36,6 +36,11 @@ class BFloat16Program:
         self._cast = cast
 
     @property
+    def inner(self) -> HtpProgram:
+        """The program that runs."""
+        return self._program
+
+    @property
     def graph(self) -> Graph:
         """The graph in bfloat16."""
         return self._program.graph

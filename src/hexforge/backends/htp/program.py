@@ -34,6 +34,8 @@ class HtpProgram:
         self.threads = threads
         self._graph = graph
         self._runners = [s.runner() if isinstance(s, Segment) else s for s in stages]
+        self.on_first_run: Callable[[], None] | None = None
+        """Called once, before the program first runs."""
         self.arena_bytes = max((s.arena_bytes for s in stages if isinstance(s, Segment)), default=0)
 
     @classmethod
@@ -54,6 +56,9 @@ class HtpProgram:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
         given = checked_feeds(self.name, self.inputs, feeds)
+        if self.on_first_run is not None:
+            self.on_first_run()
+            self.on_first_run = None
         tensors = {v.name: _entering(given[v.name], v.type) for v in self.inputs}
         for runner in self._runners:
             runner.run(tensors, self.threads)

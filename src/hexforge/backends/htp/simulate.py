@@ -11,7 +11,7 @@ from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.power import Power
 from hexforge.backends.htp.schedule import schedule
 from hexforge.backends.htp.settings import Settings
-from hexforge.backends.htp.tile import Precision, Task, place
+from hexforge.backends.htp.tile import Precision, Task, place, spill_fill_bytes
 from hexforge.backends.htp.timeline import Event, Row, Timeline, overlaps
 from hexforge.ir import Graph, ScaleOffset
 
@@ -173,6 +173,7 @@ class _Order:
             spill_bytes=sum(self.spill),
             context_bytes=_context_bytes(once, self.vtcm_bytes),
             batch=batch,
+            spill_fill_bytes=spill_fill_bytes(once, self.vtcm_bytes),
         )
 
     def _bound(self, i: int, wait: float) -> str:

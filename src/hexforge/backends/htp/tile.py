@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,8 +65,8 @@ def padded(shape: Sequence[int]) -> int:
         while len(shape) > 1 and (shape[-1] == 1 or (len(shape) > 4 and shape[-1] < CHANNELS)):
             shape = (*shape[:-2], shape[-2] * shape[-1])
     n, h, w, c = image(shape)
-    if len(shape) >= 4 and h * w > 1:
-        h, w = up(h, 8), up(w, 4)
+    if len(shape) >= 4 and h * w > 1:  # what is one pixel high is a line, folded into whole tiles
+        h, w = (1, up(w, 32)) if h == 1 else (up(h, 8), up(w, 4))
     return n * h * w * up(c, CHANNELS)
 
 
@@ -139,6 +140,17 @@ def place(tasks: Sequence[Task], vtcm_bytes: int) -> None:
             # neither operand stays: the one that is cheaper to read again for each part of the other
             again_weights = (-(-read // half) - 1) * task.weight_bytes
             task.spill_bytes += min(again_weights, (-(-task.weight_bytes // half) - 1) * read)
+
+
+def spill_fill_bytes(tasks: Sequence[Task], vtcm_bytes: int) -> int:
+    """The buffer in DRAM that holds, at the worst moment, what `place` moves there between its task and its readers."""
+    group, half = _tiled_together(tasks, vtcm_bytes), vtcm_bytes // 2
+    change = [0] * (len(tasks) + 1)
+    for source, size, readers in _tensors(tasks):
+        if source >= 0 and size > half and any(group[r] != group[source] for r in readers):
+            change[source] += size - half // 2
+            change[max(readers) + 1] -= size - half // 2
+    return max(itertools.accumulate(change), default=0)
 
 
 def _tiled_together(tasks: Sequence[Task], vtcm_bytes: int) -> list[int]:

@@ -76,6 +76,8 @@ class Timeline:
     context_bytes: int
     """About what a context binary of it takes."""
     batch: int = 1
+    spill_fill_bytes: int = 0
+    """The buffer in DRAM for activations that VTCM has no room for."""
 
     @property
     def host_us(self) -> float:
