@@ -31,7 +31,7 @@ def correct_biases(
 
 
 def bias_of(of: Layer) -> onnx_ir.Value | None:
-    """The constant added to each output channel: the layer's own bias, or that of an Add which alone reads a product."""
+    """The constant added to each output channel: its own bias, or that of an Add that alone reads a product."""
     if of.bias is not None:
         return of.bias
     add, shape = only_reader(of.out), dims(of.out)

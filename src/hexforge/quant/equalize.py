@@ -7,6 +7,7 @@ a group is scaled where everything that touches it allows that.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +22,17 @@ _LIMIT = 64.0
 """Channels are scaled by no more than this either way: a dead channel must not blow up."""
 
 _KEEPS = frozenset(
-    ("Relu", "LeakyRelu", "PRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Identity", "Dropout")
+    (
+        "Relu",
+        "LeakyRelu",
+        "PRelu",
+        "MaxPool",
+        "AveragePool",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "Identity",
+        "Dropout",
+    )
 )
 """Ops that commute with a positive factor per channel (axis 1)."""
 
@@ -89,23 +100,25 @@ def groups(model: onnx_ir.Model) -> list[Group]:
         group.writers.append(each)
     for each in layers:
         root = sets.root(each.data)
-        if (group := made.get(root)) is None:
+        read = made.get(root)
+        if read is None:
             continue
         spread = flattened.get(each.data, 1)
-        if each.inputs != group.channels * spread or len(each.weight.uses()) > 1 or _reads_other_axis(each, group, spread):
+        if each.inputs != read.channels * spread or len(each.weight.uses()) > 1 or _reads_other_axis(each, read):
             blocked.add(root)
-        group.readers.append((each, spread))
+        read.readers.append((each, spread))
     for value, node, index in shifts:
-        if (group := made.get(sets.root(value))) is not None:
-            group.shifts.append((node, index))
+        shifted = made.get(sets.root(value))
+        if shifted is not None:
+            shifted.shifts.append((node, index))
     return [g for root, g in made.items() if root not in blocked and g.writers and g.readers]
 
 
-def _reads_other_axis(each: Layer, group: Group, spread: int) -> bool:
+def _reads_other_axis(each: Layer, group: Group) -> bool:
     shape = dims(each.data)
     assert shape is not None
     axis = len(shape) - 1 if each.node.op_type in ("Gemm", "MatMul") else 1
-    return axis != group.axis and not (spread >= 1 and len(shape) == 2 and group.axis == 1)
+    return axis != group.axis and not (len(shape) == 2 and group.axis == 1)
 
 
 def _pass(
@@ -125,10 +138,9 @@ def _pass(
         return sets.join(out, source)
     if plain and node.op_type == "Clip" and _is_relu(node):
         return sets.join(out, source)
-    if plain and node.op_type in ("Flatten", "Reshape", "Squeeze") and len(size) == 2 and len(given) > 2:
-        if size[1] % given[1] == 0 and size[0] == given[0] and np.prod(given[1:]) == size[1]:
-            flattened[out] = size[1] // given[1]
-            return sets.join(out, source)
+    if plain and node.op_type in ("Flatten", "Reshape", "Squeeze") and _flattens(given, size):
+        flattened[out] = size[1] // given[1]
+        return sets.join(out, source)
     if node.op_type == "Add" and len(data) == 2 and all(dims(v) == size for v in data):
         sets.join(out, data[0])
         return sets.join(out, data[1])
@@ -142,6 +154,11 @@ def _pass(
             shifts.append((out, node, index))
             return sets.join(out, source)
     return sets.block(*node.inputs, *node.outputs)
+
+
+def _flattens(given: tuple[int, ...], size: tuple[int, ...]) -> bool:
+    """True where all axes behind the batch become one: a channel becomes neighbours."""
+    return len(given) > 2 and given[1] > 0 and size == (given[0], math.prod(given[1:]))
 
 
 def _is_relu(node: onnx_ir.Node) -> bool:
@@ -179,7 +196,8 @@ def apply(group: Group, factor: Array) -> None:
         put(reader.node, 1, reader.stored(_matrix(reader) / reader.by_input(np.repeat(factor, spread))), "weight")
     for node, index in group.shifts:
         given, shape = constant(node.inputs[index]), dims(node.outputs[0])
-        assert given is not None and shape is not None
+        assert given is not None
+        assert shape is not None
         by_channel = factor.reshape([-1 if i == group.axis else 1 for i in range(len(shape))])
         put(node, index, given * by_channel, f"{node.name}.shift")
 
@@ -191,11 +209,11 @@ def _matrix(of: Layer) -> Array:
 
 
 def _width(matrix: Array, axis: int) -> Array:
-    return np.abs(matrix).max(axis=tuple(i for i in range(matrix.ndim) if i != axis))
+    return np.asarray(np.abs(matrix).max(axis=tuple(i for i in range(matrix.ndim) if i != axis)))
 
 
 def _read_width(of: Layer, spread: int, channels: int) -> Array:
     """The largest weight that reads each channel."""
     matrix = np.abs(_matrix(of))
     matrix = matrix.reshape(*matrix.shape[:2], -1).max(-1).reshape(of.group, of.outputs // of.group, -1).max(1)
-    return matrix.reshape(channels, spread).max(1)
+    return np.asarray(matrix.reshape(channels, spread).max(1))

@@ -12,10 +12,24 @@ from onnx_ir import serde
 from onnx_ir.passes import common
 
 from hexforge.ir import Array
-from hexforge.quant.layers import Layer, attribute, constant, dims, layer, number, numbers, only_reader, per_channel, put
+from hexforge.quant.layers import (
+    Layer,
+    attribute,
+    constant,
+    dims,
+    layer,
+    number,
+    numbers,
+    only_reader,
+    per_channel,
+    put,
+)
 
 _OPSET = 21
 """LayerNormalization and HardSwish are there from 17 and 14; 21 is what QDQ models of 16 bits are written in."""
+
+_PROTOBUF_BYTES = 3 << 29
+"""Weights of more do not go through the converter: a message has two gigabytes at most."""
 
 
 def fold(model: onnx_ir.Model) -> onnx_ir.Model:
@@ -39,12 +53,14 @@ def fold(model: onnx_ir.Model) -> onnx_ir.Model:
 
 def _modern(model: onnx_ir.Model) -> onnx_ir.Model:
     """The model in an opset that has the nodes written here; as it is where it cannot be converted."""
-    if model.opset_imports.get("", _OPSET) >= _OPSET:
+    size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+    if model.opset_imports.get("", _OPSET) >= _OPSET or size > _PROTOBUF_BYTES:
         return model
     try:
         proto = onnx.version_converter.convert_version(serde.serialize_model(model), _OPSET)
         converted = serde.deserialize_model(proto)
-        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(converted)  # the converter writes axes as Constant nodes
+        # the converter writes axes as Constant nodes
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(converted)
         return converted
     except (RuntimeError, ValueError, onnx.version_converter.ConvertError):
         return model
@@ -60,7 +76,12 @@ def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int)
         return None
     if node.op_type == "BatchNormalization":
         found = [constant(v) for v in node.inputs[1:]]
-        if any(p is None for p in found) or number(node, "training_mode", 0) or node.inputs[0] is not source or axis != 1:
+        if (
+            any(p is None for p in found)
+            or number(node, "training_mode", 0)
+            or node.inputs[0] is not source
+            or axis != 1
+        ):
             return None
         scale, shift, mean, variance = (np.asarray(p, np.float64) for p in found)
         factor = scale / np.sqrt(variance + number(node, "epsilon", 1e-5))
@@ -193,7 +214,12 @@ def _nothing(node: onnx_ir.Node) -> bool:
         return False
     for index in (1, 0) if node.op_type in ("Mul", "Add") else (1,):
         given, other = constant(node.inputs[index]), node.inputs[1 - index]
-        if given is not None and other is not None and (given == neutral).all() and dims(other) == dims(node.outputs[0]):
+        if (
+            given is not None
+            and other is not None
+            and (given == neutral).all()
+            and dims(other) == dims(node.outputs[0])
+        ):
             _skip(node, other)
             return True
     return False
@@ -307,7 +333,7 @@ def _one(op: str, inputs: list[onnx_ir.Value], parts: list[onnx_ir.Node], attrib
     old = last.outputs[0]
     new = onnx_ir.node(op, inputs, attributes or None, name=last.name)
     made = new.outputs[0]
-    made.shape, made.type, made.dtype = old.shape, old.type, old.dtype
+    made.shape, made.type = old.shape, old.type
     name, old.name = old.name, f"{old.name}.before"
     made.name = name
     graph.insert_after(last, new)

@@ -113,7 +113,9 @@ class Layer:
                 return matrix
             case "ConvTranspose":
                 kept = matrix.reshape(self.group, self.outputs // self.group, *matrix.shape[1:])
-                return np.ascontiguousarray(np.moveaxis(kept, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:]))
+                return np.ascontiguousarray(
+                    np.moveaxis(kept, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:])
+                )
             case "Gemm":
                 return matrix if number(self.node, "transB", 0) else np.ascontiguousarray(matrix.T)
             case _:
@@ -191,7 +193,7 @@ def layer(node: onnx_ir.Node) -> Layer | None:
 
 def only_reader(value: onnx_ir.Value) -> onnx_ir.Node | None:
     """The node that reads a value once, where nothing else does."""
-    uses = value.uses()
+    uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
@@ -206,7 +208,7 @@ def per_channel(array: Array, channels: int, axis: int, rank: int) -> Array | No
 
 
 def put(node: onnx_ir.Node, index: int, array: Array, name: str) -> None:
-    """Make input `index` of a node the constant `array`, under the old constant's name where only this node reads it."""
+    """Make input `index` of a node the constant `array`, of the old one's name if only this node reads that."""
     graph = node.graph
     assert isinstance(graph, onnx_ir.Graph)
     old = node.inputs[index] if index < len(node.inputs) else None

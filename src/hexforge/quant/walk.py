@@ -44,7 +44,8 @@ def rounded(array: Array, fixed: Fixed) -> Array:
 
 def constant_in(plan: Plan, value: onnx_ir.Value) -> Array:
     """The real numbers a constant has in a plan, quantized where it is."""
-    assert value.const_value is not None and value.name is not None
+    assert value.const_value is not None
+    assert value.name is not None
     array = plan.constants.get(value.name)
     array = value.const_value.numpy() if array is None else array
     fixed = plan.tensors.get(value.name)
@@ -162,10 +163,13 @@ class Step:
 
 
 class Walk:
-    """Steps over a model. `plan` may be changed between steps; `outputs` holds the model's results afterwards."""
+    """Steps over a model. `plan` may be changed between steps; without one, only the float world is walked.
 
-    def __init__(self, model: onnx_ir.Model, plan: Plan, samples: Sequence[Feeds]) -> None:
-        self.model, self.plan = model, plan
+    `exact` and `coarse` hold the values alive, afterwards the model's outputs.
+    """
+
+    def __init__(self, model: onnx_ir.Model, plan: Plan | None, samples: Sequence[Feeds]) -> None:
+        self.model, self.plan, self.float_only = model, plan or Plan(), plan is None
         self.samples = samples[: max(1, MEMORY_BYTES // max(1, 2 * peak_bytes(model)))]
         self.exact: dict[str, _Values] = {}
         self.coarse: dict[str, _Values] = {}
@@ -182,7 +186,7 @@ class Walk:
             runner = NodeRunner(node, self.model)
             step = Step(node, runner, self.plan, self.exact, self.coarse, count)
             yield step
-            for exact, world in ((True, self.exact), (False, self.coarse)):
+            for exact, world in ((True, self.exact), (False, self.coarse))[: 1 if self.float_only else 2]:
                 results = step.outputs(exact)
                 for index, name in enumerate(runner.made):
                     arrays = [r[index] for r in results]

@@ -1,0 +1,208 @@
+"""Improve: the steps of a recipe that better its encodings, each kept only where samples it has not seen agree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir
+
+from hexforge.errors import CallError
+from hexforge.ir import Array
+from hexforge.quant.assign import assign
+from hexforge.quant.bias import correct_biases
+from hexforge.quant.calibrate import calibrate
+from hexforge.quant.compare import ErrorSums
+from hexforge.quant.equalize import equalize
+from hexforge.quant.narrow import narrow
+from hexforge.quant.observe import Statistics
+from hexforge.quant.plan import Feeds, Fixed, Plan, Runner, Samples
+from hexforge.quant.recipe import Recipe
+from hexforge.quant.rounding import round_weights
+from hexforge.quant.walk import session
+from hexforge.quant.write import write
+
+FITTED, JUDGED = 24, 12
+"""Samples that steps are fitted to, and others that decide whether a step is kept; at most."""
+_CAP_DB = 100.0
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how far it is, and out of how much."""
+Load = Callable[[onnx_ir.Model], Runner]
+"""Makes something that runs a QDQ model, such as a session on the emulator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A step: the outputs' SQNR before and with it, on samples kept apart."""
+
+    name: str
+    before_db: float
+    after_db: float
+    kept: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Improvement:
+    """The model the plan is for (equalized, where that helped), and what was tried."""
+
+    model: onnx_ir.Model
+    statistics: Statistics
+    plan: Plan
+    tried: tuple[Tried, ...]
+
+
+def improve(
+    model: onnx_ir.Model,
+    statistics: Statistics,
+    samples: Samples,
+    recipe: Recipe,
+    load: Load,
+    *,
+    given: Mapping[str, Fixed | None] | None = None,
+    wide_products: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Improvement:
+    """The plan of a folded model by a recipe, bettered by what `recipe.improve` names.
+
+    Each step starts from the best plan so far and is dropped where the outputs are no better for it. The same samples
+    and seed give the same plan.
+    """
+    return _Improving(model, statistics, samples, recipe, load, given, wide_products, seed, progress).run()
+
+
+class Judge:
+    """How near a quantized model's outputs are to the float model's."""
+
+    def __init__(self, model: onnx_ir.Model, samples: Sequence[Feeds], load: Load) -> None:
+        self.samples, self.load = samples, load
+        self.names = [str(v.name) for v in model.graph.outputs if v.dtype == onnx_ir.DataType.FLOAT]
+        run = session(model)
+        self.references: list[list[Array]] = [run.run(self.names, dict(feeds)) for feeds in samples]
+
+    def __call__(self, model: onnx_ir.Model, plan: Plan) -> float:
+        """SQNR in dB, the mean of the outputs'."""
+        run = self.load(write(model, plan))
+        sums = [ErrorSums() for _ in self.names]
+        for feeds, references in zip(self.samples, self.references, strict=True):
+            found = run(feeds)
+            for name, total, reference in zip(self.names, sums, references, strict=True):
+                total.update(reference, found[name])
+        return float(np.mean([np.clip(total.sqnr_db, -_CAP_DB, _CAP_DB) for total in sums])) if sums else 0.0
+
+
+class _Improving:
+    def __init__(
+        self,
+        model: onnx_ir.Model,
+        statistics: Statistics,
+        samples: Samples,
+        recipe: Recipe,
+        load: Load,
+        given: Mapping[str, Fixed | None] | None,
+        wide_products: bool,
+        seed: int,
+        progress: Progress | None,
+    ) -> None:
+        self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
+        self.given, self.wide_products, self.seed = dict(given or {}), wide_products, seed
+        self.said = progress or (lambda what, done, whole: None)
+        self.load = load
+        self.tried: list[Tried] = []
+        self.plan = self.best = self._assign()
+        """The plan steps go on from, and the one to give: the same, perhaps with corrected biases."""
+
+    def run(self) -> Improvement:
+        """All steps, in an order in which none undoes another."""
+        if self.recipe.improve and self.plan.tensors:
+            self.fitted, judged = _split(self.samples)
+            self.judge = Judge(self.model, judged, self.load)
+            self.score = self.judge(self.model, self.plan)
+            if "bias" in self.recipe.improve:
+                self._keep("bias", self.plan, time.perf_counter())
+            for name, step in (
+                ("equalize", self._equalize),
+                ("range", self._range),
+                ("seqmse", self._round),
+                ("adaround", self._round),
+            ):
+                if name in self.recipe.improve:
+                    step(name)
+        return Improvement(self.model, self.statistics, self.best, tuple(self.tried))
+
+    def _assign(self, **changes: str) -> Plan:
+        chosen = replace(self.recipe, **changes)  # type: ignore[arg-type]
+        return assign(self.model, self.statistics, chosen, given=self.given, wide_products=self.wide_products)
+
+    def _keep(self, name: str, plan: Plan, since: float) -> bool:
+        """Judge a plan, with corrected biases where they are asked for; take it if it is better, and say so."""
+        offered = [plan]
+        if "bias" in self.recipe.improve:
+            offered.append(correct_biases(self.model, plan, self.fitted, self._progress("correcting biases")))
+        scores = [self.judge(self.model, each) for each in offered]
+        found = max(scores)
+        better = found > self.score
+        self.tried.append(Tried(name, self.score, found, better, time.perf_counter() - since))
+        if better:
+            self.plan, self.best, self.score = plan, offered[scores.index(found)], found
+        return better
+
+    def _progress(self, what: str) -> Callable[[int, int], None]:
+        return lambda done, whole: self.said(what, done, whole)
+
+    def _equalize(self, name: str) -> None:
+        start, equalized = time.perf_counter(), self.model.clone()
+        if not equalize(equalized):
+            return
+        before = self.model, self.statistics
+        self.model = equalized
+        self.statistics = calibrate(equalized, self.samples, progress=self._progress("calibrating, equalized"))
+        if not self._keep(name, self._assign(), start):
+            self.model, self.statistics = before
+
+    def _range(self, name: str) -> None:
+        start = time.perf_counter()
+        if self.recipe.weight_method != "mse" and self._keep(
+            f"{name}: weights by mse", self._assign(weight_method="mse"), start
+        ):
+            self.recipe = replace(self.recipe, weight_method="mse")
+        start = time.perf_counter()
+        if self.recipe.method != "mse" and self._keep(f"{name}: mse", self._assign(method="mse"), start):
+            self.recipe = replace(self.recipe, method="mse")
+        start, before = time.perf_counter(), self.given
+        found = narrow(self.model, self.plan, self.fitted, self._progress("searching ranges"))
+        self.given = {**found, **before}
+        if not self._keep(f"{name}: by readers", self._assign(), start):
+            self.given = before
+
+    def _round(self, name: str) -> None:
+        start = time.perf_counter()
+        plan = round_weights(
+            self.model, self.plan, self.fitted, compensate=name == "adaround",
+            correct_bias="bias" in self.recipe.improve, seed=self.seed, progress=self._progress("rounding weights"),
+        )  # fmt: skip
+        self._keep(name, plan, start)
+
+
+def _split(samples: Samples) -> tuple[list[Feeds], list[Feeds]]:
+    """Samples to fit to and others to judge by, spread over all; the same where there is but one."""
+    count = len(samples)
+    if not count:
+        raise CallError("improving encodings needs at least one sample, and there is none")
+    wanted = np.unique(np.linspace(0, count - 1, min(count, FITTED + JUDGED)).astype(int))
+    judged = set(wanted[2::3].tolist()) if len(wanted) > 2 else {int(wanted[-1])}
+    fitted, judges = [], []
+    last = int(wanted[-1])
+    chosen = set(wanted.tolist())
+    for index, feeds in enumerate(samples):
+        if index in judged:
+            judges.append(feeds)
+        elif index in chosen:
+            fitted.append(feeds)
+        if index == last:
+            break
+    return fitted or judges, judges
