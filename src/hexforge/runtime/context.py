@@ -165,7 +165,7 @@ class Context:
 
 def settings(
     targets: Sequence[Target], num_hvx_threads: int | None, vtcm_mb: int | None, before: GraphInfo | None = None
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """HVX threads and VTCM of a graph for all of some chips; CallError for more than one of them has.
 
     What is not given stays as before. QNN writes 4 threads and takes 4 MB in an offline prepare that does not say.
