@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from hexforge.backends.htp.tile import CHANNELS, PRECISIONS, Precision, Task, padded, pixels, place, up, window_depth
+from hexforge.backends.htp.tile import CHANNELS, PRECISIONS, Precision, Task, padded, place
+from hexforge.backends.htp.work import convolution, data, dynamic, other, product, static
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Role, Value
 
@@ -14,10 +15,13 @@ RUNTIMES = ("qnn_dlc", "onnx", "tflite")
 
 CLAMPS = {"Relu", "ReluMinMax", "Relu1", "Relu6"}
 """Applied where the matrix unit or another op writes its result."""
-LOOKUPS = {"Sigmoid", "Tanh", "Gelu", "HardSwish", "Elu", "ElementWiseNeuron", "ElementWiseExp", "ElementWisePower"}
+LOOKUPS = {"Sigmoid", "Tanh", "Gelu", "HardSwish", "Elu"} | {
+    f"ElementWise{name}"
+    for name in "Neuron Exp Power Log Rsqrt SquareRoot Softplus Sin Cos Asin Atan".split()
+}
 ARITHMETIC = {
     f"ElementWise{name}": "divide" if name == "Divide" else "add"
-    for name in ("Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "SquaredDifference")
+    for name in "Add Subtract Multiply Divide Maximum Minimum SquaredDifference Abs Neg Ceil Floor Round Sign".split()
 } | {"Prelu": "prelu", "Batchnorm": "affine"}
 MOVES = {
     "Concat": "concat",
@@ -36,7 +40,6 @@ MOVES = {
 NORMS = {"LayerNorm", "L2Norm", "RmsNorm", "Lrn"}
 IMAGE_NORMS = {"InstanceNorm", "GroupNorm"}
 """Over the pixels of a channel or a group of them, lane by lane: two sums, and one pass that scales."""
-RECURRENT = {"Lstm", "Gru"}
 CONVERTS = {"Cast", "Convert", "Quantize", "Dequantize"}
 WINDOWED = {"Conv2d", "DepthWiseConv2d", "TransposeConv2d", "PoolMax2d", "PoolAvg2d"}
 ATTENTION = {"MatMul", "Softmax", "LogSoftmax"}
@@ -80,11 +83,11 @@ class _Scheduler:
         """Transposes at the graph's border."""
         nodes = graph.nodes
         for node in nodes:
-            if not any(_dynamic(node)):
+            if not any(dynamic(node)):
                 self._skipped.add(node)
             elif node.op.name == "Transpose":
                 self._border_transpose(node)
-            elif node.op.name == "Reshape" and _renames(node):
+            elif (node.op.name == "Reshape" and _renames(node)) or _stays(node):
                 self._skipped.add(node)
         for node in nodes:
             if node not in self._skipped:
@@ -93,7 +96,7 @@ class _Scheduler:
             _whole_gelu(task)
 
     def _border_transpose(self, node: Node) -> None:
-        perm, source = tuple(node.params["perm"]), _data(node)
+        perm, source = tuple(node.params["perm"]), data(node)
         if perm == TO_LAST:
             chain = _chain(source, lambda v: v.producer, lambda v: v.role is Role.APP_WRITE)
         elif perm == TO_FIRST:
@@ -115,7 +118,7 @@ class _Scheduler:
     def _task_of(self, value: Value) -> int:
         """The task that makes a value, through what only renames it; -1 for the graph's input."""
         while value.producer is not None and value.producer in self._skipped:
-            value = _data(value.producer) if any(_dynamic(value.producer)) else Value("", value.type)
+            value = data(value.producer) if any(dynamic(value.producer)) else Value("", value.type)
         return -1 if value.producer is None else self._made[value.producer]
 
     def _add(self, node: Node) -> None:
@@ -128,11 +131,11 @@ class _Scheduler:
         if op in CLAMPS or op in LOOKUPS or op in ARITHMETIC:
             constant = max((math.prod(v.shape) for v in node.inputs if v is not None and v.is_static), default=0)
             task.weight_bytes = constant * p.activation_bytes if constant > SMALL else 0
-        reads = [(self._task_of(v), v.type.size * p.activation_bytes) for v in _dynamic(node)]
+        reads = [(self._task_of(v), v.type.size * p.activation_bytes) for v in dynamic(node)]
         size = node.outputs[0].type.size
         last = len(self.tasks) - 1
         joins = (op in CLAMPS or op in LOOKUPS or op in ARITHMETIC) and any(
-            index == last >= 0 and v.type.size == size for (index, _), v in zip(reads, _dynamic(node), strict=True)
+            index == last >= 0 and v.type.size == size for (index, _), v in zip(reads, dynamic(node), strict=True)
         )
         if joins:
             into = self.tasks[last]
@@ -159,14 +162,14 @@ class _Scheduler:
 
     def _work(self, task: Task, node: Node, out: tuple[int, ...]) -> None:
         op, p = node.op.name, task.precision
-        source = self._shape(node, _data(node))
+        source = self._shape(node, data(node))
         size = p.activation_bytes / 1e6
         written, read = padded(out) * size, padded(source) * size
         if op in ("Conv2d", "DepthWiseConv2d", "TransposeConv2d"):
-            _convolution(task, node, source, out)
+            convolution(task, node, source, out)
             return
         if op in ("FullyConnected", "MatMul"):
-            _product(task, node, source, out)
+            product(task, node, source, out)
             return
         if op in CLAMPS:
             return
@@ -213,12 +216,12 @@ class _Scheduler:
         elif op in CONVERTS:
             task.add("cast", written)
         else:
-            _other(task, node, written)
+            other(task, node, written)
 
     def _arithmetic(self, node: Node) -> str:
         kind = ARITHMETIC[node.op.name]
-        alone = sum(1 for _ in _dynamic(node)) == 1
-        first = alone and len(node.outputs[0].shape) == 4 and self._task_of(_data(node)) == -1
+        alone = sum(1 for _ in dynamic(node)) == 1
+        first = alone and len(node.outputs[0].shape) == 4 and self._task_of(data(node)) == -1
         if node in self._channel_last or first:
             # tflite folds an 8-bit normalisation into the input's quantization
             folded = self._runtime == "tflite" and self._precision(node).activation_bytes == 1
@@ -230,22 +233,8 @@ def _is_local(node: Node, out: Sequence[int]) -> bool:
     op = node.op.name
     if op in ATTENTION:
         along = node.params.get("axis", len(out) - 1) == len(out) - 1
-        return along and _static(node) is None and not node.params.get("transpose_in0")
+        return along and static(node) is None and not node.params.get("transpose_in0")
     return op in LOCAL and len(out) == 4
-
-
-def _dynamic(node: Node) -> list[Value]:
-    return [v for v in node.inputs if v is not None and not v.is_static]
-
-
-def _data(node: Node) -> Value:
-    """The first input that is not constant."""
-    return _dynamic(node)[0]
-
-
-def _static(node: Node, index: int = 1) -> Value | None:
-    found = node.inputs[index] if index < len(node.inputs) else None
-    return found if found is not None and found.is_static else None
 
 
 def _only_user(value: Value) -> Node | None:
@@ -257,16 +246,16 @@ def _chain(value: Value, step: Callable[[Value], Node | None], done: Callable[[V
     found: list[Node] = []
     while not done(value):
         node = step(value)
-        if node is None or node.op.name not in ARITHMETIC.keys() | CLAMPS | CONVERTS or len(_dynamic(node)) != 1:
+        if node is None or node.op.name not in ARITHMETIC.keys() | CLAMPS | CONVERTS or len(dynamic(node)) != 1:
             return None
         found.append(node)
-        value = _data(node) if node.outputs[0] is value else node.outputs[0]
+        value = data(node) if node.outputs[0] is value else node.outputs[0]
     return found
 
 
 def _gates_itself(node: Node) -> bool:
     """True for x times a function of x (SiLU, Mish, Gelu by Sigmoid): one look-up does both."""
-    found = _dynamic(node)
+    found = dynamic(node)
     return node.op.name == "ElementWiseMultiply" and len(found) == 2 and (_leads(*found) or _leads(*reversed(found)))
 
 
@@ -275,22 +264,27 @@ def _leads(start: Value, value: Value) -> bool:
     lookups = 0
     while value is not start:
         node = value.producer
-        if node is None or node.op.name not in LOOKUPS | ARITHMETIC.keys() or len(_dynamic(node)) != 1:
+        if node is None or node.op.name not in LOOKUPS | ARITHMETIC.keys() or len(dynamic(node)) != 1:
             return False
         lookups += node.op.name in LOOKUPS
-        value = _data(node)
+        value = data(node)
     return lookups > 0
+
+
+def _stays(node: Node) -> bool:
+    """True for a resize to the size there was."""
+    return node.op.name.startswith("Resize") and node.outputs[0].shape == data(node).shape
 
 
 def _renames(node: Node) -> bool:
     """True for a reshape that only adds or drops axes of 1, or is too small to matter."""
-    before, after = _data(node).shape, node.outputs[0].shape
+    before, after = data(node).shape, node.outputs[0].shape
     return [d for d in before if d != 1] == [d for d in after if d != 1] or math.prod(after) <= SMALL
 
 
 def _whole_channels(node: Node) -> bool:
     """True where a cut takes whole tiles of channels, or whole images: nothing moves within a tile."""
-    source = _data(node).shape
+    source = data(node).shape
     if node.op.name == "Split":
         axis = node.params["axis"]
         return axis < len(source) - 3 or (
@@ -303,89 +297,16 @@ def _whole_channels(node: Node) -> bool:
     return step == 1 and (cut[0] < len(source) - 3 or (cut[0] == len(source) - 1 and begin % CHANNELS == 0))
 
 
-def _convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
-    p = task.precision
-    weight = node.inputs[1]
-    kernel = weight.shape if weight is not None else (1, 1, source[-1], out[-1])
-    height, width = kernel[0], kernel[1]
-    group = node.params.get("group", 1)
-    stride = max(node.params.get("stride", (1, 1)))
-    dilation = max(node.params.get("dilation", (1, 1)))
-    task.weight_bytes = p.weight_bytes(math.prod(kernel))
-    pointwise = height * width == group == 1 and source[-1] >= CHANNELS and node.op.name == "Conv2d"
-    rows, wide = pixels(out, p, folded=pointwise), up(out[-1], CHANNELS)
-    size = p.activation_bytes / 1e6
-    if node.op.name == "TransposeConv2d":
-        kind, deep = "grouped" if group > 1 else "conv", up(source[-1] // group, CHANNELS)
-        macs = pixels(source, p) * deep * up(out[-1] * height * width, CHANNELS)
-        task.add("depth_to_space", padded(out) * size)
-    elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
-        kind, macs = "depthwise", rows * height * width * CHANNELS * wide  # a diagonal block for each 32 channels
-    elif group > 1:
-        kind, macs = "grouped", rows * height * width * up(source[-1] // group, CHANNELS) * wide
-    else:
-        kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
-        if source[-1] <= 4:
-            task.add("pack", padded(source) * size)
-    task.hmx[kind] = macs / 1e9
-    task.hmx["readout"] = rows * wide / 1e6
-    if dilation > 1 and kind == "conv":
-        task.hmx["dilation"] = macs / 1e9
-    if stride > 1 and (height > 1 or kind == "depthwise") and node.op.name != "TransposeConv2d":
-        task.add("stride", padded(source) * size)
-    task.halo = (height - 1) * dilation / max(1, out[-3]) if node.op.name != "TransposeConv2d" else 0.0
-
-
-def _product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
-    p = task.precision
-    constant = _static(node)
-    if constant is not None:
-        task.weight_bytes = p.weight_bytes(constant.type.size)
-    if node.op.name == "FullyConnected":
-        weight = constant.shape if constant is not None else (out[-1], source[-1])
-        wide, deep = weight[0], weight[1]
-        rows, batch = math.prod(out) // wide, 1
-        kind = "fully_connected"
-    else:
-        deep = source[-2] if node.params.get("transpose_in0") else source[-1]
-        rows, wide = (out[-2] if len(out) > 1 else 1), out[-1]
-        batch = math.prod(out) // (rows * wide)
-        kind = "matmul"
-        if constant is None:  # the second operand is brought into the weights' layout
-            moved = batch * up(deep, CHANNELS) * up(wide, CHANNELS)
-            task.add("operand", moved * p.activation_bytes / 1e6)
-    lines = batch * up(rows, p.rows * p.columns)
-    macs = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
-    task.hmx[kind] = macs
-    task.hmx["readout"] = lines * up(wide, CHANNELS) / 1e6
-    if rows % 8 and rows > 1:
-        task.hmx["odd_rows"] = macs  # rows that do not fold into tiles of eight
-    task.add("matrix_op", 1)
-
-
-def _other(task: Task, node: Node, written: float) -> None:
-    """An op without a rule of its own: by the kind of work it says it is."""
-    p, work = task.precision, node.op.work(node.call)
-    if node.op.name in RECURRENT:  # a step waits for the one before
-        shape = _data(node).shape
-        steps = 1 if len(shape) < 3 else shape[0] if node.params.get("time_major") else shape[1]
-        task.add("matrix_op", steps)
-        task.add("vector_op", 4 * steps)
-    if work.macs:
-        task.hmx["fully_connected"] = work.macs / 1e9
-        task.weight_bytes = p.weight_bytes(sum(v.type.size for v in node.inputs if v is not None and v.is_static))
-    task.add("add", work.lanes * p.activation_bytes / 1e6)
-    task.add("lookup", work.lookups * p.activation_bytes / 1e6)
-    if not (work.macs or work.lanes or work.lookups):
-        task.add("gather", written)
-
-
 def _whole_gelu(task: Task) -> None:
-    """Gelu written out with Tanh and a cube is recognised and runs as one look-up."""
-    cubes = task.kinds.count("ElementWisePower")
-    if "Tanh" not in task.kinds or not cubes:
+    """Gelu written out with Tanh and a cube (a power, or two products) is recognised and runs as one look-up."""
+    lookups = sum(kind in LOOKUPS for kind in task.kinds)
+    if "Tanh" not in task.kinds or not ("ElementWisePower" in task.kinds or _products(task) >= 5):
         return
-    amount = task.hvx["lookup"] / (cubes + task.kinds.count("Tanh"))
+    amount = task.hvx["lookup"] / lookups
     for kind in ("chain", "affine", "add"):
         task.hvx.pop(kind, None)
     task.hvx["lookup"], task.hvx["vector_op"] = amount, 1.0
+
+
+def _products(task: Task) -> int:
+    return task.kinds.count("ElementWiseMultiply")

@@ -61,9 +61,12 @@ def image(shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 def padded(shape: Sequence[int]) -> int:
     """Elements of a tensor as the vector units see it: depth to 32 and, where there is an image, 8 x 4 pixels."""
-    if len(shape) != 4:  # no image: axes behind which less than a tile's depth lies are one with those before
-        while len(shape) > 1 and (shape[-1] == 1 or (len(shape) > 4 and shape[-1] < CHANNELS)):
-            shape = (*shape[:-2], shape[-2] * shape[-1])
+    rank = len(shape)
+    while rank != 4 and len(shape) > 1 and (shape[-1] == 1 or (rank > 4 and shape[-1] < CHANNELS)):
+        shape = (
+            *shape[:-2],
+            shape[-2] * shape[-1],
+        )  # no image: what is less than a tile deep is one with the axis before
     n, h, w, c = image(shape)
     if len(shape) >= 4 and h * w > 1:  # what is one pixel high is a line, folded into whole tiles
         h, w = (1, up(w, 32)) if h == 1 else (up(h, 8), up(w, 4))
