@@ -1,0 +1,54 @@
+"""Quality: a comparison of a quantized model with the float one, as sections of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hexforge.report.section import Bars, Cell, Column, Section, Table
+from hexforge.runtime.compare import Comparison, TensorError
+
+_BARS = 30
+_TENSORS = (
+    Column("tensor"),
+    Column("kind", choose=True),
+    Column("op", choose=True, about="What makes it; what reads it, for a weight"),
+    Column("type", choose=True),
+    Column("SQNR dB", "number", 2, about="In the running quantized model, all errors before it included"),
+    Column("cosine", "number", 6),
+    Column("max error", "number", 5),
+    Column("own SQNR dB", "number", 2, about="What its own quantization leaves of the float model's numbers"),
+)
+_LAYERS = (
+    Column("layer"),
+    Column("op", choose=True),
+    Column("SQNR dB", "number", 2, about="Of the output that lost most"),
+    Column("gain dB", "number", 2, about="By leaving this layer in float"),
+)
+
+
+def quality_sections(found: Comparison) -> list[Section]:
+    """Tensors, and layers where their sensitivity was measured."""
+    shown = [*found.outputs, *found.tensors][:_BARS]
+    note = (
+        f"{found.model} on {found.backend} against {found.reference} in float, {found.samples} samples. Signal to "
+        "quantization noise: 6 dB more is half the error."
+    )
+    bars = Bars([row.name for row in shown], [row.worst.sqnr_db for row in shown], "dB", "outputs, then worst tensors")
+    everything = (*found.outputs, *found.tensors, *found.weights)
+    sections = [Section("Quantization", [bars, Table(_TENSORS, list(_rows(everything)))], note)]
+    if found.layers:
+        alone = found.sensitivity == "one"
+        rows = [(r.name, r.op_type, r.sqnr_db, None if alone else r.gain_db) for r in found.layers]
+        worst = found.layers[:_BARS]
+        values = [r.sqnr_db if alone else r.gain_db for r in worst]
+        title = "outputs' SQNR with only this layer quantized" if alone else "what leaving this layer in float wins"
+        drawn = Bars([r.name for r in worst], values, "dB", title)
+        sections.append(Section("Sensitivity of layers", [drawn, Table(_LAYERS, rows)]))
+    return sections
+
+
+def _rows(errors: Iterable[TensorError]) -> Iterable[tuple[Cell, ...]]:
+    for row in errors:
+        running, own = row.running, row.own
+        figures = (None, None, None) if running is None else (running.sqnr_db, running.cosine, running.max_error)
+        yield (row.name, row.kind, row.op_type, row.dtype, *figures, None if own is None else own.sqnr_db)
