@@ -11,15 +11,20 @@ if TYPE_CHECKING:
     from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError, ModelError, UnsupportedError
     from hexforge.options import ProviderOptions
     from hexforge.runtime.advise import Advice, advise
+    from hexforge.runtime.compare import Comparison, compare
     from hexforge.runtime.estimate import Estimate, estimate
+    from hexforge.runtime.evaluate import Evaluation, evaluate
     from hexforge.runtime.fallback import RunOptions, SessionOptions
+    from hexforge.runtime.quantize import Quantization, quantize
     from hexforge.runtime.session import InferenceSession
 
 __all__ = [
     "Advice",
     "CallError",
     "CapacityError",
+    "Comparison",
     "Estimate",
+    "Evaluation",
     "FormatError",
     "GraphConfig",
     "HexforgeError",
@@ -27,11 +32,15 @@ __all__ = [
     "ModelError",
     "Power",
     "ProviderOptions",
+    "Quantization",
     "RunOptions",
     "SessionOptions",
     "UnsupportedError",
     "advise",
+    "compare",
     "estimate",
+    "evaluate",
+    "quantize",
 ]
 
 _HOMES = {
@@ -42,8 +51,14 @@ _HOMES = {
     "GraphConfig": "hexforge.backends.htp.options",
     "Power": "hexforge.backends.htp.power",
     "ProviderOptions": "hexforge.options",
+    "Quantization": "hexforge.runtime.quantize",
+    "quantize": "hexforge.runtime.quantize",
     "RunOptions": "hexforge.runtime.fallback",
     "SessionOptions": "hexforge.runtime.fallback",
+    "Comparison": "hexforge.runtime.compare",
+    "compare": "hexforge.runtime.compare",
+    "Evaluation": "hexforge.runtime.evaluate",
+    "evaluate": "hexforge.runtime.evaluate",
     "estimate": "hexforge.runtime.estimate",
 }
 

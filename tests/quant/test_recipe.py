@@ -74,8 +74,8 @@ def test_every_fault_at_once() -> None:
         assert part in said, part
 
 
-@pytest.mark.parametrize("text", ["", "w8", "a16", "w8a8+percentile=20", "w8a8+minmax=3", "w8a8; =a16", "w4a16_block[0]",
-                                  "w16a16_block[8]", "w16a8"])  # fmt: skip
+@pytest.mark.parametrize("text", ["", "w8", "a16", "w8a8+percentile=20", "w8a8+minmax=3", "w8a8; =a16",
+                                  "w4a16_block[0]", "w16a16_block[8]", "w16a8"])  # fmt: skip
 def test_refused(text: str) -> None:
     with pytest.raises(CallError, match="recipe"):
         recipe(text)

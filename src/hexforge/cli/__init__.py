@@ -10,12 +10,16 @@ import typer
 
 from hexforge.cli.advise import advise
 from hexforge.cli.check import check
+from hexforge.cli.compare import compare
 from hexforge.cli.demo import demo
 from hexforge.cli.estimate import estimate
+from hexforge.cli.evaluate import evaluate
 from hexforge.cli.fix_shapes import fix_shapes
 from hexforge.cli.ops import ops
 from hexforge.cli.options import options
+from hexforge.cli.quantize import quantize
 from hexforge.cli.run import run
+from hexforge.cli.search import search
 from hexforge.cli.show import show
 from hexforge.cli.socs import socs
 from hexforge.errors import HexforgeError
@@ -26,8 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="The Snapdragon NPU stack on any computer: where a model's nodes run, and the numbers they compute.",
 )
-for _command in (check, estimate, advise, ops, show, run, fix_shapes, options, socs, demo):
+for _command in (check, estimate, advise, quantize, compare, search, ops, show, run, fix_shapes, options, socs, demo):
     app.command()(_command)
+app.command("eval")(evaluate)
 
 
 def _version(wanted: bool) -> None:

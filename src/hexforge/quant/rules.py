@@ -33,7 +33,7 @@ _TABLE: tuple[tuple[str, QuantRule], ...] = (
      "DepthToSpace SpaceToDepth", SAME_FIRST),
     ("Pad", SAME_FIRST),
     ("AveragePool GlobalAveragePool GlobalMaxPool LeakyRelu ReduceMean ReduceMin ReduceMax ReduceProd ReduceSum "
-     "ReduceL2 Relu Gelu Elu Erf HardSwish LogSoftmax Softplus Sqrt Atan Asin Sin Cos Sign Exp Log LRN Ceil "
+     "ReduceL2 Relu Gelu Elu HardSwish LogSoftmax Softplus Sqrt Atan Asin Sin Cos Sign Exp Log LRN Ceil "
      "Floor Round Abs Neg LpNormalization Clip Reciprocal CumSum", _FIRST),
     ("Sigmoid Softmax HardSigmoid", SIGMOID),
     ("Tanh", TANH),
@@ -154,14 +154,12 @@ def _why_float(node: onnx_ir.Node, rule: QuantRule) -> str | None:
     if other is not None:
         kind = "of unknown type" if other.dtype is None else other.dtype.name.lower()
         return f"{other.name!r} is {kind}; only float32 tensors are quantized"
-    for value in node.inputs:
+    for value in data:
         array = constant(value)
-        if array is not None and array.size and not np.abs(array).max() <= FLOAT16_MOST and node.op_type != "Clip":
-            name = "" if value is None else value.name
-            return f"constant {name!r} has numbers that no scale spans beside others; it computes in float16"
-    if rule.output == "input" and len([v for v in node.outputs if v.name and not is_float(v)]) > (
-        node.op_type == "TopK"
-    ):
+        if value is not None and array is not None and not np.abs(array).max(initial=0.0) <= FLOAT16_MOST:
+            return f"constant {value.name!r} has numbers that no scale spans beside others; it computes in float16"
+    others = [v for v in node.outputs if v.name and not is_float(v)]
+    if rule.output == "input" and len(others) > (node.op_type == "TopK"):
         return f"{node.op_type} with indices as an output has no fixed-point form; it computes in float16"
     if node.op_type == "MaxPool" and (node.version or 12) < 12:
         return "MaxPool takes integers from opset 12 on; convert the model to a newer opset"

@@ -25,7 +25,8 @@ def to_bytes(model: onnx_ir.Model) -> bytes:
     """A model as the bytes of one ONNX file; CallError where they are too many for that."""
     if constant_bytes(model) > EMBEDDED_BYTES:
         raise CallError("the model has more constants than one file holds (2 GB); name a file to write it to")
-    return serde.serialize_model(model).SerializeToString()
+    data: bytes = serde.serialize_model(model).SerializeToString()
+    return data
 
 
 def save(model: onnx_ir.Model, path: Path) -> tuple[Path, ...]:
