@@ -14,7 +14,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format models conformance peers bench clean
+.PHONY: demo test lint types format models conformance peers cluster bench clean
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -49,6 +49,11 @@ peers: $(VENV)/.dev
 	@$(PIP) install --no-deps openvino==2026.4.1
 	@$(PYTHON) -m venv .venv-vendor
 	@.venv-vendor/bin/python -m pip --disable-pip-version-check -q install onnxruntime-qnn==2.7.0 onnxruntime==1.31.1
+
+# The search over Ray, on one machine: the same code that a cluster runs.
+cluster: models
+	@$(PIP) install -e '.[cluster]'
+	@$(BIN)/python -m pytest -m cluster
 
 bench: models
 	-@$(BIN)/python -m benchmarks.memory

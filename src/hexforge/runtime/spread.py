@@ -21,12 +21,21 @@ _function: Callable[[Any], Any] | None = None
 
 
 def spread(
-    make: Callable[..., Callable[[Task], Result]], arguments: tuple[Any, ...], tasks: Iterable[Task], jobs: int = 1
+    make: Callable[..., Callable[[Task], Result]],
+    arguments: tuple[Any, ...],
+    tasks: Iterable[Task],
+    jobs: int = 1,
+    *,
+    cluster: bool = False,
 ) -> Iterator[Result]:
     """What `make(*arguments)` gives for each task, in order.
 
-    With several jobs each process calls `make` once, and `make`, arguments, tasks and results travel as pickles.
+    With several jobs each process calls `make` once, and `make`, arguments, tasks and results travel as pickles. On a
+    `cluster` the processes are Ray's actors, one for each of its processors; files named in arguments must be there.
     """
+    if cluster:
+        yield from _on_cluster(make, arguments, tasks)
+        return
     if jobs < 1:
         raise CallError(f"jobs {jobs}: work is done by at least one process")
     if jobs == 1:
@@ -49,6 +58,43 @@ def spread(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _on_cluster(
+    make: Callable[..., Callable[[Task], Result]], arguments: tuple[Any, ...], tasks: Iterable[Task]
+) -> Iterator[Result]:
+    """The same over the machines of a Ray cluster, or this one where there is none."""
+    try:
+        import ray
+        from ray.util import ActorPool
+    except ImportError:
+        raise CallError("a cluster needs Ray: pip install 'hexforge[cluster]'") from None
+    waiting = list(tasks)
+    if not waiting:
+        return
+    if not ray.is_initialized():
+        ray.init(logging_level="error", log_to_driver=False, include_dashboard=False)
+    actor = ray.remote(num_cpus=1)(_Actor)
+    count = min(len(waiting), max(1, int(ray.cluster_resources().get("CPU", 1))))
+    pool = ActorPool([actor.remote(make, arguments) for _ in range(count)])
+    for result in pool.map(lambda one, task: one.work.remote(task), waiting):
+        if isinstance(result, HexforgeError):
+            raise result
+        yield result
+
+
+class _Actor:
+    """A worker of a cluster; a user's mistake comes back as a value, since Ray wraps what is raised."""
+
+    def __init__(self, make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
+        _start(make, arguments)
+
+    def work(self, task: Any) -> Any:
+        """The function of one task."""
+        try:
+            return _work(task)
+        except HexforgeError as error:
+            return error
 
 
 def _start(make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:

@@ -1,0 +1,147 @@
+"""`hexforge search`: the mix of precisions that meets a quality at the lowest simulated latency."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexforge.cli.arguments import Json, Model
+from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.errors import CallError
+from hexforge.formats.files import write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.runtime.search import Searched
+
+
+def search(
+    model: Model,
+    data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, or random:8.")],
+    metric: Annotated[
+        str, typer.Option("--metric", help="sqnr, or FILE.py:FUNCTION (given what runs a sample; more is better).")
+    ] = "sqnr",
+    evaluation: Annotated[str, typer.Option("--evaluation", help="Samples quality is measured on.")] = "",
+    target: Annotated[float | None, typer.Option("--target", help="Quality to reach; unless given, --high's.")] = None,
+    budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100,
+    soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = "SM8650",
+    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
+    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8",
+    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16",
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Groups of layers that change together.")] = 16,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that quality is measured on.")] = 16,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Spread over a Ray cluster (extra `cluster`).")] = False,
+    state: Annotated[Path | None, typer.Option("--state", help="Keeps what was measured; continues from it.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best mix as a QDQ model.")] = None,
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="Write the best mix's recipe (JSON).")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
+    from hexforge.runtime.quantize import quantize
+    from hexforge.runtime.search import processes, search_precision
+
+    with bar("measuring mixes") as progress:
+        found = search_precision(
+            model, data, soc=soc, runtime=runtime, low=low, high=high, metric=metric, evaluation=evaluation or None,
+            target=target, budget=budget, groups=groups, samples=samples, jobs=jobs or processes(), cluster=cluster,
+            state=state, progress=progress,
+        )  # fmt: skip
+    best = found.best
+    if (output or recipe) and best is None:
+        raise CallError(
+            f"no mix reaches {found.target:g}; lower --target or choose a better --high; nothing was written"
+        )
+    if best is not None and recipe is not None:
+        write_atomically(recipe, json.dumps(found.recipe_file(best), indent=1).encode())
+    if best is not None and output is not None:
+        quantize(model, data, found.recipe(best), output, soc=soc)
+    if report is not None:
+        _write_report(found, model, data, report)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print(found)
+
+
+def _print(found: Searched) -> None:
+    points, screen = found.found, console()
+    low, high = points.low, points.high
+    rows = [
+        (
+            name,
+            f"{p.quality:.2f}",
+            f"{p.latency_ms:.3f}",
+            f"{len(p.high)} of {len(found.groups)}",
+            f"{100 * (p.latency_ms / high.latency_ms - 1):+.1f} %",
+        )
+        for name, p in (
+            (found.low.name, low),
+            *((f"mix {i + 1}", p) for i, p in enumerate(points.front()) if p.high not in (low.high, high.high)),
+            (found.high.name, high),
+        )
+    ]
+    title = f"{found.model} on {found.soc}: {len(points.points)} mixes measured, those no other beats"
+    screen.print(table(title, ("mix", found.metric, "ms", f"groups {found.high.name}", f"to {found.high.name}"), rows))
+    better = points.dominating()
+    if better:
+        p = better[0]
+        screen.print(
+            f"[bold]{100 * (1 - p.latency_ms / high.latency_ms):.1f} % faster than {found.high.name} and no worse[/]: "
+            f"{p.latency_ms:.3f} ms at {p.quality:.2f}, {len(p.high)} of {len(found.groups)} groups {found.high.name}"
+        )
+    elif points.exhausted:
+        screen.print(
+            f"no mix of this space is faster than {found.high.name} and as good: all {len(points.points)} measured"
+        )
+    else:
+        screen.print(
+            f"no mix that was measured is faster than {found.high.name} and as good; a larger --budget sees more"
+        )
+    if found.best is None:
+        screen.print(f"none reaches the target {found.target:g}")
+    else:
+        names = ", ".join(found.groups[g].name for g in sorted(found.best.high)[:6])
+        more = " …" if len(found.best.high) > 6 else ""
+        screen.print(
+            f"best for {found.target:.2f}: {found.best.latency_ms:.3f} ms; {found.high.name}: {names or 'none'}{more}"
+        )
+
+
+def front_section(found: Searched) -> Any:
+    """The front as a section of a report."""
+    from hexforge.report import Column, Plot, Section, Series, Table
+
+    every = [(p.latency_ms, p.quality) for p in found.found.points.values()]
+    front = [(p.latency_ms, p.quality) for p in found.found.front()]
+    rows = [
+        (p.latency_ms, p.quality, len(p.high), ", ".join(found.groups[g].name for g in sorted(p.high)) or "none")
+        for p in found.found.front()
+    ]
+    columns = (
+        Column("ms", "number", 3), Column(found.metric, "number", 2), Column("groups", "number", 0),
+        Column(f"at {found.high.name}"),
+    )  # fmt: skip
+    return Section(
+        "Mixed precision",
+        [
+            Plot("ms", found.metric, [Series("measured", every)]),
+            Plot("ms", found.metric, [Series("front", front)], lines=True),
+            Table(columns, rows, sort=0),
+        ],
+        note=f"Mixes of {found.low.name} and {found.high.name}: quality on the emulator, latency simulated.",
+    )
+
+
+def _write_report(found: Searched, model: Path, data: str, path: Path) -> None:
+    from hexforge.report import page
+    from hexforge.runtime.estimate import estimate
+    from hexforge.runtime.quantize import quantize
+
+    chosen = found.best or found.found.high
+    written = quantize(model, data, found.recipe(chosen), soc=found.soc).model
+    assert written is not None
+    write_atomically(path, page(estimate(written, found.soc), sections=[front_section(found)]).encode())
