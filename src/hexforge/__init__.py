@@ -10,11 +10,16 @@ if TYPE_CHECKING:
     from hexforge.backends.htp.power import Power
     from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError, ModelError, UnsupportedError
     from hexforge.options import ProviderOptions
+    from hexforge.ort.model_compiler import ModelCompiler
     from hexforge.runtime.advise import Advice, advise
     from hexforge.runtime.compare import Comparison, compare
+    from hexforge.runtime.compatibility import Compatibility, validate
+    from hexforge.runtime.compile import Compiled, compile
+    from hexforge.runtime.context import Context
     from hexforge.runtime.estimate import Estimate, estimate
     from hexforge.runtime.evaluate import Evaluation, evaluate
     from hexforge.runtime.fallback import RunOptions, SessionOptions
+    from hexforge.runtime.manage import ManagedSession
     from hexforge.runtime.quantize import Quantization, quantize
     from hexforge.runtime.session import InferenceSession
 
@@ -23,12 +28,17 @@ __all__ = [
     "CallError",
     "CapacityError",
     "Comparison",
+    "Compatibility",
+    "Compiled",
+    "Context",
     "Estimate",
     "Evaluation",
     "FormatError",
     "GraphConfig",
     "HexforgeError",
     "InferenceSession",
+    "ManagedSession",
+    "ModelCompiler",
     "ModelError",
     "Power",
     "ProviderOptions",
@@ -38,17 +48,26 @@ __all__ = [
     "UnsupportedError",
     "advise",
     "compare",
+    "compile",
     "estimate",
     "evaluate",
     "quantize",
+    "validate",
 ]
 
 _HOMES = {
+    "Compatibility": "hexforge.runtime.compatibility",
+    "validate": "hexforge.runtime.compatibility",
+    "Compiled": "hexforge.runtime.compile",
+    "compile": "hexforge.runtime.compile",
+    "Context": "hexforge.runtime.context",
+    "ManagedSession": "hexforge.runtime.manage",
     "Advice": "hexforge.runtime.advise",
     "advise": "hexforge.runtime.advise",
     "InferenceSession": "hexforge.runtime.session",
     "Estimate": "hexforge.runtime.estimate",
     "GraphConfig": "hexforge.backends.htp.options",
+    "ModelCompiler": "hexforge.ort.model_compiler",
     "Power": "hexforge.backends.htp.power",
     "ProviderOptions": "hexforge.options",
     "Quantization": "hexforge.runtime.quantize",

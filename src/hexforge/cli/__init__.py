@@ -11,17 +11,21 @@ import typer
 from hexforge.cli.advise import advise
 from hexforge.cli.check import check
 from hexforge.cli.compare import compare
+from hexforge.cli.compile import compile
 from hexforge.cli.demo import demo
 from hexforge.cli.estimate import estimate
 from hexforge.cli.evaluate import evaluate
 from hexforge.cli.fix_shapes import fix_shapes
+from hexforge.cli.info import info
 from hexforge.cli.ops import ops
 from hexforge.cli.options import options
+from hexforge.cli.prune import prune
 from hexforge.cli.quantize import quantize
 from hexforge.cli.run import run
 from hexforge.cli.search import search
 from hexforge.cli.show import show
 from hexforge.cli.socs import socs
+from hexforge.cli.wrap import wrap
 from hexforge.errors import HexforgeError
 
 app = typer.Typer(
@@ -30,7 +34,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="The Snapdragon NPU stack on any computer: where a model's nodes run, and the numbers they compute.",
 )
-for _command in (check, estimate, advise, quantize, compare, search, ops, show, run, fix_shapes, options, socs, demo):
+for _command in (
+    check,
+    estimate,
+    advise,
+    quantize,
+    compare,
+    search,
+    compile,
+    info,
+    wrap,
+    prune,
+    ops,
+    show,
+    run,
+    fix_shapes,
+    options,
+    socs,
+    demo,
+):
     app.command()(_command)
 app.command("eval")(evaluate)
 

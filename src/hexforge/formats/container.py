@@ -123,6 +123,11 @@ class Container:
     def __len__(self) -> int:
         return len(self._view)
 
+    @property
+    def view(self) -> memoryview:
+        """The whole file."""
+        return self._view
+
     def names(self, kind: str) -> list[str]:
         """Names of the sections of a kind."""
         return [s.name for s in self.sections if s.kind == kind]

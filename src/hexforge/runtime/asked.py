@@ -78,7 +78,7 @@ def graph_fields(
         raise CallError(f"optimization {config.optimization} is not a level; it is 1, 2 or 3")
     found = settings(targets, threads, vtcm_mb)
     for target in targets:
-        if (chip := find(target.soc)) is not None:
+        if target.soc_model and (chip := find(target.soc)) is not None:
             Settings.of(cost.costs(chip), replace(config, **found), Power())
     return {**found, "optimization": config.optimization}
 

@@ -81,7 +81,7 @@ def _order(found: Compatibility) -> tuple[int, int]:
 
 
 def _against(info: Info, made: Target, chip: Target) -> Compatibility:
-    there = f"{made.soc} (v{made.arch})" if made.soc else f"v{made.arch}"
+    there = f"{made.soc} (v{made.arch})" if made.soc_model else f"v{made.arch}"
     here = f"{chip.soc} (v{chip.arch})" if chip.soc else f"v{chip.arch}"
     again = f"compile the model with --soc {chip.soc}" if chip.soc else "compile the model for it"
     if made.arch > chip.arch:

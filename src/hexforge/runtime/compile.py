@@ -269,7 +269,7 @@ def _schematics(
     found: dict[str, Any] = {}
     spill = 0
     for target in targets:
-        if target.soc:
+        if target.soc_model:
             found[target.soc], needed = schematic(graph, target.soc, config)
             spill = max(spill, needed)
         if steps is not None:

@@ -133,6 +133,13 @@ class Context:
         """Several graphs, all unless named."""
         return {n: self.program(n, backend) for n in (names if names is not None else [g.name for g in self.graphs])}
 
+    def schematic(self, name: str, soc: str = "") -> Any:
+        """A graph as a chip of the file (the first unless named) runs it, as prepared; None where none is kept."""
+        self.graph(name)
+        soc = soc or (self.info.targets[0].soc if self.info.targets else "")
+        key = ("schematic", f"{soc}/{name}")
+        return self._container.json(*key) if key in self._container else None
+
     def set_config(self, name: str, *, num_hvx_threads: int | None = None, vtcm_mb: int | None = None) -> GraphInfo:
         """Change a graph's settings until it first runs, as QnnGraph_setConfig does; vtcm_mb 0 is all of the chip's.
 
@@ -172,9 +179,9 @@ def settings(
     """
     from hexforge.backends.htp.soc import find
 
-    chips = [chip for t in targets if t.soc and (chip := find(t.soc)) is not None]
+    chips = [chip for t in targets if t.soc_model and (chip := find(t.soc)) is not None]
     most = min((c.hvx_threads for c in chips), default=DEFAULT_HVX_THREADS)
-    room = min((c.vtcm_mb for c in chips), default=DEFAULT_VTCM_MB)
+    room = min((t.vtcm_mb for t in targets if t.vtcm_mb), default=DEFAULT_VTCM_MB)
     names = ", ".join(c.name for c in chips) or "an unknown chip"
     if num_hvx_threads is not None and not 1 <= num_hvx_threads <= most:
         raise CallError(f"num_hvx_threads {num_hvx_threads}: {names} can have 1 to {most}")

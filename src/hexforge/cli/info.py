@@ -1,0 +1,107 @@
+"""`hexforge info`: what a context file, or an ONNX model that holds one, says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from hexforge.cli.arguments import Json
+from hexforge.cli.screen import console, print_json, table
+
+_COLOURS = {"optimal": "green", "sub-optimal": "yellow", "unsupported": "bold red"}
+
+
+def info(
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="A context, or an EPContext model.", show_default=False)
+    ],
+    soc: Annotated[str, typer.Option("--soc", help="Say how well it suits this chip.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified."""
+    from hexforge.runtime.describe import describe
+
+    found = describe(file, soc)
+    if as_json:
+        print_json(found)
+        return
+    _print(console(), found)
+
+
+def _print(screen: Console, found: dict[str, Any]) -> None:
+    ours = found["hexforge"]
+    chips = ", ".join(f"{t['soc']} (v{t['htp_arch']}, {t['vtcm_mb']} MB VTCM)" for t in ours["targets"])
+    facts = [
+        ("file", ours["file"]),
+        ("made by", f"{ours['producer']}, format {ours['format_version']}"),
+        ("backend", ours["backend"]),
+        ("chips", chips or "none"),
+        ("options", ", ".join(f"{k}={v}" for k, v in ours["options"].items()) or "defaults"),
+        ("size", f"{ours['bytes']:,} bytes: " + ", ".join(f"{k} {v:,}" for k, v in ours["bytes_by_kind"].items())),
+        ("weights", _weights(ours["weights"])),
+        ("checksums", f"{ours['checksums']} ({len(ours['sections'])} sections)"),
+    ]
+    if "model" in ours:
+        nodes = ours["model"]["ep_context_nodes"]
+        facts.insert(0, ("model", f"{ours['model']['file']}: {ours['model']['nodes']} nodes, {len(nodes)} EPContext"))
+    screen.print(table("", ("", ""), facts))
+    rows = [
+        (
+            graph["graphName"] if not i and side == "in" else "",
+            side,
+            tensor["info"]["name"],
+            tensor["info"]["dataType"].removeprefix("QNN_DATATYPE_"),
+            str(tensor["info"]["dimensions"]),
+            _encoding(tensor["info"]["quantizeParams"]),
+        )
+        for graph in (g["info"] for g in found["info"]["graphs"])
+        for side, tensors in (("in", graph["graphInputs"]), ("out", graph["graphOutputs"]))
+        for i, tensor in enumerate(tensors)
+    ]
+    screen.print(table("", ("graph", "", "tensor", "QNN_DATATYPE_", "dimensions", "encoding"), rows))
+    columns = ("graph", "level", "HVX threads", "VTCM MB", "arena bytes", "spill-fill bytes", "weight bytes")
+    by_graph = ours["weights"]["by_graph"]
+    lines = [
+        (
+            g["name"],
+            str(g["optimization"]),
+            str(g["num_hvx_threads"]),
+            str(g["vtcm_mb"]),
+            *(f"{size:,}" for size in (g["arena_bytes"], g["spill_fill_bytes"], by_graph[g["name"]])),
+        )
+        for g in ours["graphs"]
+    ]
+    screen.print(table("", columns, lines))
+    cycles = [
+        (g["name"], soc, f"{s['latency_us'] / 1e3:.3f}", f"{s['cycles']:,}", str(s["tasks"]), _most(s))
+        for g in ours["graphs"]
+        for soc, s in g["schematic"].items()
+    ]
+    if cycles:
+        title = "schematic: as simulated when it was prepared"
+        screen.print(table(title, ("graph", "chip", "ms", "cycles", "tasks", "cycles by op type"), cycles))
+    if "compatibility" in ours:
+        verdict = ours["compatibility"]
+        reasons = f": {'; '.join(verdict['reasons'])}" if verdict["reasons"] else ""
+        colour = _COLOURS[verdict["verdict"]]
+        screen.print(Text.assemble(f"on {verdict['soc']}: ", (verdict["verdict"], colour), reasons))
+
+
+def _weights(weights: dict[str, Any]) -> str:
+    shared = f", {weights['shared_bytes']:,} shared" if weights["shared_bytes"] else ""
+    return f"{weights['stored_bytes']:,} bytes stored, {weights['used_bytes']:,} used by the graphs{shared}"
+
+
+def _encoding(found: dict[str, Any]) -> str:
+    if "scaleOffset" in found:
+        return f"scale {found['scaleOffset']['scale']:g}, offset {found['scaleOffset']['offset']}"
+    return "" if found["definition"].endswith("UNDEFINED") else found["quantizationEncoding"].lower()
+
+
+def _most(summary: dict[str, Any]) -> str:
+    whole = summary["cycles"] or 1
+    return ", ".join(f"{op} {100 * n / whole:.0f}%" for op, n in list(summary["cycles_by_op"].items())[:5])

@@ -1,0 +1,21 @@
+"""`hexforge prune`: a context of several chips for one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def prune(
+    context: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The context.", show_default=False)],
+    soc: Annotated[str, typer.Option("--soc", help="The chip to keep, by name or number.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The context to write.", dir_okay=False)],
+) -> None:
+    """Keep one chip of a context that was made for several."""
+    from hexforge.runtime.wrap import prune as pruned
+
+    before = context.stat().st_size
+    found = pruned(context, soc, output)
+    typer.echo(f"{output}: {len(found.container):,} bytes for {found.info.targets[0].soc}, {before:,} before")

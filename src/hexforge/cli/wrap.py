@@ -1,0 +1,25 @@
+"""`hexforge wrap`: an ONNX model around each graph of a context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def wrap(
+    context: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The context.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for the models; else beside the context.")
+    ] = None,
+    embed: Annotated[bool, typer.Option("--embed", help="Put the context into each model.")] = False,
+    quantized_io: Annotated[
+        bool, typer.Option("--quantized-io", help="Keep quantized inputs and outputs; else float32, by Q and DQ nodes.")
+    ] = False,
+) -> None:
+    """Write one ONNX model around each graph of a context, which InferenceSession runs."""
+    from hexforge.runtime.wrap import wrap as wrapped
+
+    for path in wrapped(context, output, embed=embed, quantized_io=quantized_io):
+        typer.echo(path)

@@ -1,0 +1,246 @@
+"""Describe: what a context, or a model that holds one, says of itself: as qnn-context-binary-utility does, and ours."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from hexforge.backend import Loads
+from hexforge.errors import FormatError
+from hexforge.formats.container import PAGE, VERSION
+from hexforge.formats.context import GraphInfo
+from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
+from hexforge.options import ProviderOptions
+from hexforge.runtime import registry
+from hexforge.runtime.compatibility import Compatibility, compare, device
+from hexforge.runtime.context import Context, is_context
+
+_BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "saver": 2}
+"""QNN_BACKEND_ID_…"""
+
+
+def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
+    """What `hexforge info --json` prints of a context or an EPContext model; FormatError for any other file."""
+    if is_context(path):
+        return described(Context(path), soc)
+    from hexforge.frontends.onnx.epcontext import read_context_model
+
+    model = read_context_model(path)
+    if model is None:
+        try:
+            Context(path)
+        except FormatError as error:
+            if "it may be an ONNX model" in str(error):
+                raise FormatError(f"{path}: is an ONNX model without compiled graphs; `hexforge compile` makes a "
+                                  "context of it, `hexforge check` says where its nodes run") from None  # fmt: skip
+            raise
+    assert model is not None
+    contexts = [
+        Context(node.embedded, f"{path}: the context in node {node.name!r}")
+        if node.embedded is not None
+        else Context(model.context_path(node))
+        for node in model.contexts.values()
+        if node.main
+    ]
+    if not contexts:
+        raise FormatError(f"{path}: none of its EPContext nodes has the context (main_context=1); compile it again")
+    found = described(contexts[0], soc)
+    found["hexforge"]["model"] = {
+        "file": os.fspath(path),
+        "nodes": len(model.nodes),
+        "ep_context_nodes": [
+            {
+                "name": node.name,
+                "graph": node.graph,
+                "main_context": node.main,
+                "embed_mode": int(node.embedded is not None if node.main else not node.file),
+                "file": node.file,
+                "max_size": node.max_size,
+                "ep_sdk_version": node.sdk_version,
+                "is_multi_soc_ep_context": node.multi_soc,
+                "inputs": list(node.inputs),
+                "outputs": list(node.outputs),
+            }
+            for node in model.contexts.values()
+        ],
+        "contexts": [c.where for c in contexts],
+    }
+    return found
+
+
+def described(context: Context, soc: str = "") -> dict[str, Any]:
+    """What there is to say of an opened context; `soc` asks how well it suits a chip."""
+    info, container = context.info, context.container
+    container.verify()
+    weights, stored = _weights(context)
+    sections = [
+        {"kind": s.kind, "name": s.name, "offset": s.offset, "bytes": s.bytes, "crc32c": f"{s.crc32c:08x}"}
+        for s in container.sections
+    ]
+    sizes: Counter[str] = Counter()
+    for section in container.sections:
+        sizes[section.kind] += section.bytes
+    sizes["table and padding"] = len(container) - sum(sizes.values())
+    ours = {
+        "file": context.where,
+        "bytes": len(container),
+        "format_version": VERSION,
+        "page_bytes": PAGE,
+        "producer": info.producer,
+        "backend": info.backend,
+        "targets": [
+            {"soc": t.soc, "soc_model": t.soc_model, "htp_arch": t.arch, "vtcm_mb": t.vtcm_mb} for t in info.targets
+        ],
+        "options": dict(info.options),
+        "metadata": dict(info.metadata),
+        "weight_sharing": info.weight_sharing,
+        "weights": {
+            "stored_bytes": stored,
+            "used_bytes": sum(weights.values()),
+            "shared_bytes": sum(weights.values()) - stored,
+            "by_graph": weights,
+        },
+        "bytes_by_kind": dict(sizes),
+        "sections": sections,
+        "checksums": "verified",
+        "graphs": [_graph(context, g) for g in info.graphs],
+    }
+    if soc:
+        ours["compatibility"] = _verdict(soc, compare(info, device(soc), info.backend))
+    first = info.targets[0] if info.targets else None
+    return {
+        "info": {
+            "backendId": _BACKEND_IDS.get(info.backend, 0),
+            "buildId": info.producer,
+            "contextBlobVersion": {"major": VERSION, "minor": 0, "patch": 0},
+            "contextBlobSize": len(container),
+            "socModel": first.soc_model if first else 0,
+            "socVersion": first.soc if first else "",
+            "numContextTensors": 0,
+            "contextTensors": [],
+            "numGraphs": len(info.graphs),
+            "graphs": [{"version": 1, "info": _graph_info(g)} for g in info.graphs],
+        },
+        "hexforge": ours,
+    }
+
+
+def _verdict(soc: str, found: Compatibility) -> dict[str, Any]:
+    target = found.target.soc if found.target is not None else ""
+    return {"soc": soc, "verdict": str(found.verdict), "reasons": list(found.reasons), "compared_with": target}
+
+
+def _weights(context: Context) -> tuple[dict[str, int], int]:
+    """Bytes of the weights section that each graph uses, and that any does."""
+    section = context.container.section("weights", "")
+    backend = registry.backend(ProviderOptions.parse({"backend_type": context.info.backend}))
+    found: dict[str, int] = {}
+    everywhere: set[tuple[int, int]] = set()
+    for row in context.graphs:
+        used: set[tuple[int, int]] = set()
+
+        def get(offset: int, size: int, used: set[tuple[int, int]] = used) -> memoryview:
+            if offset < 0 or size < 0 or offset + size > len(section):
+                raise FormatError(f"{context.where}: a program refers to bytes beyond the weights")
+            used.add((offset, size))
+            return section[offset : offset + size]
+
+        inputs, outputs = row.values()
+        if isinstance(backend, Loads):
+            program = backend.load(row.name, inputs, outputs, context.container.json("program", row.program), get)
+            len(program.graph)  # constants that only references use are read with the graph
+        found[row.name] = sum(size for _, size in used)
+        everywhere |= used
+    return found, sum(size for _, size in everywhere)
+
+
+def _graph(context: Context, row: GraphInfo) -> dict[str, Any]:
+    schematics = {}
+    for target in context.info.targets:
+        if (summary := context.schematic(row.name, target.soc)) is not None:
+            schematics[target.soc] = _summary(summary)
+    return {
+        "name": row.name,
+        "program": row.program,
+        "arena_bytes": row.arena_bytes,
+        "spill_fill_bytes": row.spill_fill_bytes,
+        "num_hvx_threads": row.num_hvx_threads,
+        "vtcm_mb": row.vtcm_mb,
+        "optimization": row.optimization,
+        "updatable": list(row.updatable),
+        "schematic": schematics,
+    }
+
+
+def _summary(schematic: dict[str, Any]) -> dict[str, Any]:
+    """A schematic's totals, and its cycles by op type, most first."""
+    try:
+        columns = schematic["columns"]
+        op, cycles = columns.index("op"), columns.index("cycles")
+        by_op: Counter[str] = Counter()
+        for row in schematic["rows"]:
+            by_op[str(row[op])] += int(row[cycles])
+        keys = ("accelerator_us", "latency_us", "core_mhz", "dram_bytes", "vtcm_peak_bytes")
+        return {
+            **{key: schematic[key] for key in keys},
+            "tasks": len(schematic["rows"]),
+            "cycles": sum(by_op.values()),
+            "cycles_by_op": dict(by_op.most_common()),
+        }
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise FormatError(f"a schematic is malformed: {error!r}") from None
+
+
+def _graph_info(row: GraphInfo) -> dict[str, Any]:
+    return {
+        "graphName": row.name,
+        "numGraphInputs": len(row.inputs),
+        "graphInputs": _tensors(row.inputs, "QNN_TENSOR_TYPE_APP_WRITE", 1),
+        "numGraphOutputs": len(row.outputs),
+        "graphOutputs": _tensors(row.outputs, "QNN_TENSOR_TYPE_APP_READ", 1 + len(row.inputs)),
+        "graphBlobInfo": {
+            "spillFillBufferSize": row.spill_fill_bytes,
+            "vtcmSize": row.vtcm_mb,
+            "optimizationLevel": row.optimization,
+            "numHvxThreads": row.num_hvx_threads,
+        },
+    }
+
+
+def _tensors(tensors: Sequence[tuple[str, TensorType]], kind: str, first: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "version": 1,
+            "info": {
+                "id": first + i,
+                "name": name,
+                "type": kind,
+                "dataFormat": "QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER",
+                "dataType": type.qnn_dtype,
+                "rank": len(type.shape),
+                "dimensions": list(type.shape),
+                "quantizeParams": _encoding(type),
+            },
+        }
+        for i, (name, type) in enumerate(tensors)
+    ]
+
+
+def _encoding(type: TensorType) -> dict[str, Any]:
+    encoding = type.encoding
+    if encoding is None:
+        undefined = "QNN_QUANTIZATION_ENCODING_UNDEFINED"
+        return {"definition": "QNN_DEFINITION_UNDEFINED", "quantizationEncoding": undefined}
+    found: dict[str, Any] = {"definition": "QNN_DEFINITION_DEFINED", "quantizationEncoding": encoding.qnn_name}
+    if isinstance(encoding, ScaleOffset):
+        found["scaleOffset"] = {"scale": encoding.scale, "offset": encoding.offset}
+    elif isinstance(encoding, AxisScaleOffset):
+        pairs = zip(encoding.scales, encoding.offsets, strict=True)
+        found["axisScaleOffset"] = {
+            "axis": encoding.axis,
+            "numScaleOffsets": len(encoding.scales),
+            "scaleOffset": [{"scale": s, "offset": o} for s, o in pairs],
+        }
+    return found

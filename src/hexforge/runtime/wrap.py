@@ -1,0 +1,91 @@
+"""Wrap: a context's graphs as ONNX models, one each; and prune: a context of several chips for one of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from hexforge.errors import CallError
+from hexforge.formats.container import Writer
+from hexforge.formats.files import Data, write_atomically, write_together
+from hexforge.frontends.onnx.epcontext import COMPATIBILITY, EpContext
+from hexforge.runtime.context import PRODUCER, Context
+
+
+def wrap(
+    context: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    embed: bool = False,
+    quantized_io: bool = False,
+) -> list[Path]:
+    """Write `<graph>_qnn_ctx.onnx` for each graph of a context, `…_fp32_io.onnx` where Q and DQ were put around it.
+
+    They lie beside the context, which is copied where another folder is given, unless it is embedded.
+    """
+    from hexforge.frontends.onnx.context_wrapper import is_quantized, wrapper
+    from hexforge.runtime.saving import compatibility_text
+
+    path = Path(context)
+    opened = Context(path)
+    out = Path(folder) if folder is not None else path.parent
+    if out.exists() and not out.is_dir():
+        raise CallError(f"{out}: is a file; give a folder for the models")
+    info = opened.info
+    properties = {COMPATIBILITY: compatibility_text(info)}
+    whole = memoryview(path.read_bytes()) if embed else None
+    files: list[tuple[Path, Data]] = []
+    if not embed and (not out.exists() or not out.samefile(path.parent)):
+        files.append((out / path.name, [opened.container.view]))
+    for graph in opened.graphs:
+        real_io = not quantized_io and any(is_quantized(type) for _, type in (*graph.inputs, *graph.outputs))
+        stem = re.sub(r"[^\w.-]", "_", graph.name)
+        node = EpContext(
+            name=graph.name,
+            graph=graph.name,
+            inputs=tuple(name for name, _ in graph.inputs),
+            outputs=tuple(name for name, _ in graph.outputs),
+            embedded=whole,
+            file="" if embed else path.name,
+            sdk_version=PRODUCER,
+            max_size=graph.spill_fill_bytes,
+            multi_soc=len(info.targets) > 1,
+            notes=", ".join(f"{t.soc} (v{t.arch})" for t in info.targets),
+        )
+        wide = info.options.get("htp_bf16_enable") == "1"
+        data = wrapper(graph, node, properties, real_io=real_io, wide=wide)
+        files.append((out / f"{stem}_qnn_ctx{'_fp32_io' if real_io else ''}.onnx", data))
+    names = [at.name for at, _ in files]
+    if len(set(names)) != len(names):
+        raise CallError(f"{path}: two graphs would have one file name; their names differ only in signs")
+    out.mkdir(parents=True, exist_ok=True)
+    write_together(files)
+    return [at for at, _ in files if at.suffix == ".onnx"]
+
+
+def prune(context: str | os.PathLike[str], soc: str, output: str | os.PathLike[str]) -> Context:
+    """Write a context for one of its chips; programs and weights stay as they are."""
+    from hexforge.backends.htp.soc import find
+
+    opened = Context(context)
+    info = opened.info
+    chip = find(soc)
+    kept = [t for t in info.targets if chip is not None and t.soc == chip.name]
+    if not kept:
+        has = ", ".join(t.soc for t in info.targets) or "no chip"
+        raise CallError(f"{opened.where}: was not made for {soc or 'that chip'}; it has {has}")
+    options = {**info.options, "soc_model": kept[0].soc}
+    for key in ("htp_arch", "vtcm_mb"):
+        if "," in options.get(key, ""):
+            options[key] = options[key].split(",")[info.targets.index(kept[0])]
+    dropped = {t.soc for t in info.targets} - {kept[0].soc}
+    writer = Writer()
+    writer.add_json("info", "", replace(info, targets=tuple(kept), options=options).to_json())
+    for section in opened.container.sections:
+        other = section.kind == "schematic" and section.name.partition("/")[0] in dropped
+        if section.kind != "info" and not other:
+            writer.add(section.kind, section.name, opened.container.section(section.kind, section.name))
+    write_atomically(Path(output), writer.parts())
+    return Context(output)
