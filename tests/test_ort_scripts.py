@@ -156,3 +156,80 @@ def test_a_script_error_shows_its_own_lines(tmp_path: Path) -> None:
         '  File "script.py", line 4, in f',
     ]
     assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+# -- mixed precision ------------------------------------------------------------------------------------------------
+
+FIGURE = (
+    ("Op1", "x"), ("Op2", "Op1_out"), ("Op3", "Op1_out"), ("Op4", "Op2_out"), ("Op5", "Op3_out", "Op4_out"),
+    ("Op6", "Op5_out"), ("Op7", "Op2_out"), ("Op8", "Op2_out"),
+)  # fmt: skip
+"""The published figure: each op, and what it reads."""
+
+
+def save_figure(path: Path) -> None:
+    """The model of the figure; what the ops are does not matter."""
+    nodes = [
+        helper.make_node("Add" if len(reads) == 2 else "LeakyRelu", list(reads), [f"{name}_out"], name=name)
+        for name, *reads in FIGURE
+    ]
+    names = ("x", "Op6_out", "Op7_out", "Op8_out")
+    x, *outputs = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 8, 8]) for name in names)
+    graph = helper.make_graph(nodes, "figure", [x], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.metadata_props.add(key="origin", value="a figure")
+    onnx.save(model, path)
+
+
+def test_mixed_precision(tmp_path: Path) -> None:
+    """The published fragment gives the published overrides, and the model it makes runs whole on the NPU."""
+    save_figure(tmp_path / "figure.onnx")
+    published("data_reader.py", tmp_path, LIBRARIES[0])
+    before = (
+        "import data_reader, onnxruntime\n"
+        "from onnxruntime.quantization import QuantType, quantize\n"
+        "from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model\n"
+        "float_model_path = 'figure.onnx'\n"
+        "assert qnn_preprocess_model(float_model_path, 'pre.onnx') in (True, False)\n"
+        "data_reader = data_reader.DataReader(float_model_path)\n"
+    )
+    after = (
+        "\noverrides = qnn_config.extra_options['TensorQuantOverrides']\n"
+        "QUInt8, QUInt16 = QuantType.QUInt8, QuantType.QUInt16\n"
+        "assert overrides == {\n"
+        "  'Op2_out': [{'quant_type': QUInt8, 'convert': {'quant_type': QUInt16, 'recv_nodes': {'Op4'}}}],\n"
+        "  'Op3_out': [{'quant_type': QUInt8, 'convert': {'quant_type': QUInt16, 'recv_nodes': {'Op5'}}}],\n"
+        "  'Op4_out': [{'quant_type': QUInt16}],\n"
+        "  'Op5_out': [{'quant_type': QUInt16, 'convert': {'quant_type': QUInt8, 'recv_nodes': {'Op6'}}}],\n"
+        "}, overrides\n"
+        "quantize(float_model_path, 'figure.qdq.onnx', qnn_config)\n"
+        "options = onnxruntime.SessionOptions()\n"
+        "options.add_session_config_entry('session.disable_cpu_ep_fallback', '1')\n"
+        "session = onnxruntime.InferenceSession('figure.qdq.onnx', options, providers=['QNNExecutionProvider'],\n"
+        "                                       provider_options=[{'backend_type': 'htp'}])\n"
+        "print([row.qnn_ops for row in session.placements].count(('Convert',)))\n"
+    )
+    done = run(tmp_path, published("mixed_precision.py", tmp_path, LIBRARIES[0], before, after))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) == 6  # two nodes for each of the three converts
+
+
+def test_preprocessing_keeps_metadata(tmp_path: Path) -> None:
+    """onnxruntime's own fails on a model with metadata."""
+    save_model(tmp_path / "model.onnx")
+    model = onnx.load(tmp_path / "model.onnx")
+    model.metadata_props.add(key="names", value="{0: 'cat'}")
+    model.graph.node[0].name = ""  # something to change: nodes without a name get one
+    onnx.save(model, tmp_path / "model.onnx")
+    script = (
+        "from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model\n"
+        "import hexforge.ort.quantization.execution_providers.qnn as ours\n"
+        "assert ours.qnn_preprocess_model is qnn_preprocess_model\n"
+        "assert qnn_preprocess_model('model.onnx', 'pre.onnx')\n"
+    )
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+    done = run(tmp_path, "script.py")
+    assert done.returncode == 0, done.stderr
+    found = onnx.load(tmp_path / "pre.onnx")
+    assert {p.key: p.value for p in found.metadata_props}["names"] == "{0: 'cat'}"
+    assert all(node.name for node in found.graph.node)

@@ -14,6 +14,7 @@ from hexforge.ort.devices import (
     unregister_execution_provider_library,
 )
 from hexforge.ort.model_compiler import ModelCompiler
+from hexforge.ort.preprocess import mend as _mend
 from hexforge.ort.stand_in import alias_submodules as _alias_submodules
 from hexforge.runtime.binding import IOBinding
 from hexforge.runtime.fallback import PROVIDERS as _PROVIDERS
@@ -51,3 +52,4 @@ def __dir__() -> list[str]:
 
 
 _alias_submodules(__name__, _real.__name__)
+_mend()
