@@ -61,7 +61,7 @@ class _Model:
 
 
 MODELS = {
-    "digits": _Model("", {}, 64),
+    "digits": _Model("", {}, 256),
     "ppocr_rec": _Model("ch_PP-OCRv4_rec_infer.onnx", {"x": [1, 3, 48, 320]}, 6),
     "nudenet": _Model("320n.onnx", {"images": [1, 3, 320, 320]}, 6),
     "resnet50": _Model("", {}, 6),

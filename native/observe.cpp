@@ -65,6 +65,26 @@ void coarsen(Histogram& histogram, int exponent) {
   histogram.exponent = exponent;
 }
 
+double divergence(const double* counts, const double* sums, const double* filled, const double* logs, std::int64_t bins,
+                  std::int64_t first, std::int64_t last, std::int64_t levels) {
+  constexpr double kNothing = 1e-4;  // a level may hold nothing but what was added from outside
+  const double total = sums[bins], below = sums[first], above = total - sums[last];
+  const auto times_log = [](double n) { return n > 0 ? n * std::log(n) : 0.0; };
+  // sum of p log p, with what is outside at the ends, less sum of p log q
+  double found = logs[last] - logs[first];
+  found += times_log(counts[first] + below) - times_log(counts[first]);
+  found += times_log(counts[last - 1] + above) - times_log(counts[last - 1]);
+  for (std::int64_t l = 0, begin = first; l < levels; ++l) {
+    const std::int64_t end = first + (l + 1) * (last - first) / levels;
+    const double inside = sums[end] - sums[begin], many = filled[end] - filled[begin];
+    const double mass = inside + (l == 0 ? below : 0) + (l == levels - 1 ? above : 0);
+    if (mass > 0) found -= mass * std::log(std::max(inside, kNothing) / std::max(many, 1.0));
+    begin = end;
+  }
+  // p is of all values, q of those inside
+  return found / total - std::log(total / std::max(sums[last] - sums[first], kNothing));
+}
+
 Extent observe(const float* x, std::int64_t n, Histogram* histogram) {
   const Observing& kernels = observing();
   if (!histogram) return kernels.scan(x, n);

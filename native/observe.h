@@ -39,6 +39,13 @@ const Observing& observing();
 constexpr int kLowestExponent = -126;  // its inverse is a float
 int exponent_of(float low, float high, std::int64_t bins);
 void coarsen(Histogram& histogram, int exponent);  // bins of 2^exponent, not finer than they are
+
+// Kullback-Leibler divergence between counts and what is left of them when bins [first, last) become `levels` levels,
+// each spread evenly over its bins that are not empty, and the bins outside are added to the outermost. The sums are
+// running ones, one longer than counts: of the counts, of bins that are not empty, of counts * log(counts).
+double divergence(const double* counts, const double* sums, const double* filled, const double* logs, std::int64_t bins,
+                  std::int64_t first, std::int64_t last, std::int64_t levels);
+
 Extent observe(const float* x, std::int64_t n, Histogram* histogram);
 
 }  // namespace hexforge

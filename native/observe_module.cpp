@@ -15,7 +15,7 @@ namespace nb = nanobind;
 namespace hexforge {
 namespace {
 
-using Values = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Values = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Cube = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -48,7 +48,7 @@ void bind_observe(nb::module_& module) {
       "extent",
       [](Values x) {
         nb::gil_scoped_release release;
-        return plain(observe(x.data(), static_cast<std::int64_t>(x.shape(0)), nullptr));
+        return plain(observe(x.data(), static_cast<std::int64_t>(x.size()), nullptr));
       },
       nb::arg("x"), "Lowest and highest finite value, how many are zero, how many are not finite.");
   module.def(
@@ -56,7 +56,7 @@ void bind_observe(nb::module_& module) {
       [](Values x, Counts counts, int exponent, double low, double high) {
         Histogram histogram = histogram_of(counts, exponent, low, high);
         nb::gil_scoped_release release;
-        const Extent found = observe(x.data(), static_cast<std::int64_t>(x.shape(0)), &histogram);
+        const Extent found = observe(x.data(), static_cast<std::int64_t>(x.size()), &histogram);
         return std::tuple_cat(plain(found), std::make_tuple(histogram.exponent));
       },
       nb::arg("x"), nb::arg("counts"), nb::arg("exponent"), nb::arg("low"), nb::arg("high"),
@@ -101,6 +101,24 @@ void bind_observe(nb::module_& module) {
         }
       },
       nb::arg("x"), nb::arg("low"), nb::arg("high"), "Widen low and high of each channel of x [outer, channel, inner].");
+  module.def(
+      "divergences",
+      [](Reals counts, Reals sums, Reals filled, Reals logs, Counts first, Counts last, std::int64_t levels, Sums out) {
+        const auto bins = static_cast<std::int64_t>(counts.shape(0));
+        for (const Reals& running : {sums, filled, logs}) {
+          if (running.shape(0) != counts.shape(0) + 1) throw std::invalid_argument("divergences: running sums of bins");
+        }
+        if (first.shape(0) != out.shape(0) || last.shape(0) != out.shape(0) || levels < 1) {
+          throw std::invalid_argument("divergences: one first, last and out per candidate");
+        }
+        for (std::size_t k = 0; k < out.shape(0); ++k) {
+          const std::int64_t from = first.data()[k], to = last.data()[k];
+          if (from < 0 || from >= to || to > bins) throw std::invalid_argument("divergences: bins out of range");
+          out.data()[k] = divergence(counts.data(), sums.data(), filled.data(), logs.data(), bins, from, to, levels);
+        }
+      },
+      nb::arg("counts"), nb::arg("sums"), nb::arg("filled"), nb::arg("logs"), nb::arg("first"), nb::arg("last"),
+      nb::arg("levels"), nb::arg("out"), "out[k]: information lost when bins first[k]..last[k] become levels.");
   module.def(
       "clipping_errors",
       [](Reals counts, double first, double width, double least, double most, Reals scales, Reals low, Reals high,

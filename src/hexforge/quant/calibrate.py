@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,7 +48,8 @@ def calibrate(
     if not total:
         raise CallError("calibration needs at least one sample, and there is none")
     found = _resumed(state, model, sources, histogram, channel_axis) or _fresh(model, sources, histogram, channel_axis)
-    run = _Run(found, split(model, set(sources.values()), part_bytes), sorted(set(sources.values())))
+    observed = {source: found[name] for name, source in sources.items()}
+    run = _Run(observed, split(model, set(observed), part_bytes))
     seen, digest, saved = found.samples, b"", time.monotonic()
     if progress is not None and seen:
         progress(seen, total)
@@ -103,38 +104,39 @@ def watched(model: onnx_ir.Model, tensors: Collection[str] | None = None, moves:
 class _Run:
     """Runs samples part by part and updates the statistics of what each part gives."""
 
-    def __init__(self, found: Statistics, parts: Sequence[Part], names: Sequence[str]) -> None:
-        self.found, self.parts, self.names = found, parts, set(names)
+    def __init__(self, tensors: Mapping[str, TensorStatistics], parts: Sequence[Part]) -> None:
+        self.tensors, self.parts = tensors, parts
         self.threads = min(os.cpu_count() or 1, 4)
         self.pool = ThreadPoolExecutor(self.threads)
 
     def take(self, feeds: Feeds) -> None:
         """Take in one sample."""
         values: dict[str, Array] = dict(feeds)
-        self._observe({name: array for name, array in values.items() if name in self.names})
+        self._observe(values)
         for part in self.parts:
-            made = part.run(values)
-            self._observe({name: array for name, array in made.items() if name in self.names})
+            made = dict(zip(part.names, part.run(values), strict=True))
+            self._observe(made)
             values |= made
-            del made
+            del made  # what no later part reads is to go now
             for name in part.last_read:
                 values.pop(name, None)
 
-    def _observe(self, arrays: dict[str, Array]) -> None:
-        rest = list(arrays.items())
-        if sum(array.nbytes for array in arrays.values()) < _SHARED_BYTES:
-            self._update(rest)
+    def _observe(self, arrays: Mapping[str, Array]) -> None:
+        work = [(tensor, array) for name, array in arrays.items() if (tensor := self.tensors.get(name)) is not None]
+        if sum(array.nbytes for _, array in work) < _SHARED_BYTES:
+            _update(work)
             return
-        rest.sort(key=lambda item: -item[1].nbytes)
-        list(self.pool.map(self._update, (rest[i :: self.threads] for i in range(self.threads))))
-
-    def _update(self, arrays: Sequence[tuple[str, Array]]) -> None:
-        for name, array in arrays:
-            self.found[name].update(array)
+        work.sort(key=lambda item: -item[1].nbytes)
+        list(self.pool.map(_update, (work[i :: self.threads] for i in range(self.threads))))
 
     def close(self) -> None:
         """Let the threads go."""
         self.pool.shutdown()
+
+
+def _update(work: Sequence[tuple[TensorStatistics, Array]]) -> None:
+    for tensor, array in work:
+        tensor.update(array)
 
 
 def _fresh(model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None) -> Statistics:
@@ -154,10 +156,9 @@ def _resumed(
     kept = all((t.counts is not None, t.channel_axis) == (histogram, axis) for t in found.values())
     if set(found) != set(sources) or not kept:
         raise CallError(f"{state}: made for other tensors or statistics; delete it, or name another state file")
-    return Statistics(
-        {name: found[source] for name, source in sources.items()},
-        found.model_sha256, found.data_sha256, found.samples,
-    )  # fmt: skip
+    shared = {source: found[name] for name, source in sources.items()}
+    tensors = {name: shared[source] for name, source in sources.items()}
+    return Statistics(tensors, found.model_sha256, found.data_sha256, found.samples)
 
 
 def model_sha256(model: onnx_ir.Model) -> str:

@@ -62,16 +62,15 @@ class TensorStatistics:
     def update(self, array: Array) -> None:
         """Take in one sample's values."""
         values = np.ascontiguousarray(array, np.float32)
-        flat = values.reshape(-1)
         if self.counts is None:
-            low, high, zeros, nonfinite = _native.extent(flat)
+            low, high, zeros, nonfinite = _native.extent(values)
         else:
             low, high, zeros, nonfinite, self.exponent = _native.observe(
-                flat, self.counts, self.exponent, self.minimum, self.maximum
+                values, self.counts, self.exponent, self.minimum, self.maximum
             )
         self.zeros += zeros
         self.nonfinite += nonfinite
-        finite = flat.size - nonfinite
+        finite = values.size - nonfinite
         if not finite:
             return
         self.count += finite

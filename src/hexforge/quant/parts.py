@@ -63,15 +63,19 @@ class Part:
         except Exception as error:  # its classes share no other base
             raise ModelError(f"onnxruntime cannot load the model for calibration: {_first_line(error)}") from None
 
-    def run(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Every output by name."""
-        names = [str(v.name) for v in self.outputs]
+    @cached_property
+    def names(self) -> list[str]:
+        """Of the outputs."""
+        return [str(v.name) for v in self.outputs]
+
+    def run(self, values: Mapping[str, Array]) -> list[Array]:
+        """Every output, in order."""
         session = self._session
         try:
-            found = session.run(names, {str(v.name): values[str(v.name)] for v in self.inputs})
+            found: list[Array] = session.run(self.names, {str(v.name): values[str(v.name)] for v in self.inputs})
         except Exception as error:
             raise ModelError(f"onnxruntime cannot run the model: {_first_line(error)}") from None
-        return dict(zip(names, found, strict=True))
+        return found
 
 
 def _first_line(error: Exception) -> str:

@@ -80,7 +80,8 @@ def _percentile(statistics: TensorStatistics, percent: float, dtype: DType, symm
         low, high = -bound, bound
     else:
         low, high = np.interp((cut / 2, statistics.count - cut / 2), ends, edges)
-    return max(float(low), statistics.minimum), min(float(high), statistics.maximum)
+    low, high = np.clip((low, high), statistics.minimum, statistics.maximum)
+    return float(low), float(high)
 
 
 def _without_zeros(statistics: TensorStatistics) -> tuple[Array, Array]:
@@ -93,44 +94,23 @@ def _without_zeros(statistics: TensorStatistics) -> tuple[Array, Array]:
 
 
 def _entropy(statistics: TensorStatistics, percent: float, dtype: DType, symmetric: bool) -> _Range:
-    """The range that, cut to the type's levels, loses least information (Kullback-Leibler), as TensorRT has it.
-
-    With n the values, m the filled bins and s the sum of a level's bins, a level spreads as s / m over its bins, so a
-    candidate's divergence needs sums per level only: all come from cumulative sums, at all candidates' levels at once.
-    """
+    """The range that, cut to the type's levels, loses least information (Kullback-Leibler), as TensorRT has it."""
     counts, edges = _without_zeros(statistics)
     levels = 1 << min(dtype.bits, 16)
     if len(counts) <= levels or not counts.any():  # too coarse to tell levels apart: 16 bits lose nothing anyway
         return statistics.minimum, statistics.maximum
-    zero = int(np.clip(np.searchsorted(edges, 0.0), 0, len(counts)))
+    zero = int(np.searchsorted(edges, 0.0).clip(0, len(counts)))
     reach = max(zero, len(counts) - zero)
-    reaches = np.unique(np.linspace(min(levels, reach), reach, 128).astype(np.int64))
+    reaches = np.unique(np.linspace(min(levels, reach), reach, 64).astype(np.int64))
     first, last = np.maximum(zero - reaches, 0), np.minimum(zero + reaches, len(counts))
     usable = (last - first >= levels) | (reaches == reach)
     first, last = first[usable], last[usable]
-
-    def summed(values: Array) -> Array:
-        return np.append(0.0, np.cumsum(values))
-
-    logs = counts * np.log(np.where(counts > 0, counts, 1.0))
-    sums, filled, own = summed(counts), summed(counts > 0), summed(logs)
-    cuts = first[:, None] + (np.arange(levels + 1) * (last - first)[:, None]) // levels
-    inside = np.diff(sums[cuts])
-    bins = np.maximum(np.diff(filled[cuts]), 1.0)
-    spread = np.log(np.maximum(inside, 1e-4) / bins)  # a level may hold nothing but what was cut off
-    below, above = sums[first], sums[-1] - sums[last]
-    reference = own[last] - own[first]
-    for edge, extra in ((first, below), (last - 1, above)):
-        reference += _times_log(counts[edge] + extra) - logs[edge]
-    shared = (inside * spread).sum(1) + below * spread[:, 0] + above * spread[:, -1]
-    # sum p log (p / q) with p over all values and q over those inside
-    divergence = (reference - shared) / sums[-1] - np.log(sums[-1] / np.maximum(inside.sum(1), 1e-4))
+    logs = counts * np.log(np.maximum(counts, 1.0))
+    running = (np.append(0.0, np.cumsum(values)) for values in (counts, counts > 0, logs))
+    divergence = np.empty(len(first))
+    _native.divergences(counts, *running, first, last, levels, divergence)
     best = int(np.argmin(divergence))
     return max(float(edges[first[best]]), statistics.minimum), min(float(edges[last[best]]), statistics.maximum)
-
-
-def _times_log(values: Array) -> Array:
-    return np.asarray(values * np.log(np.maximum(values, 1.0)))
 
 
 def _mse(statistics: TensorStatistics, percent: float, dtype: DType, symmetric: bool) -> _Range:
