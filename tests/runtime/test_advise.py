@@ -23,7 +23,7 @@ from hexforge.frontends.onnx.rewrites.edit import Editor, Node, is_op
 from hexforge.frontends.onnx.rewrites.rule import Change, change
 from hexforge.runtime import advise as module
 from hexforge.runtime.advise import advised
-from hexforge.runtime.agreement import Reference, difference, samples
+from hexforge.runtime.agreement import MOST_NOISE, TOLERANCE, Reference, difference, samples
 from hexforge.runtime.estimate import estimate, graph_of
 from hexforge.runtime.mixed import attention_nodes, bottlenecks, mixed_us
 from tests.models import showcase
@@ -273,8 +273,36 @@ def test_samples_repeat() -> None:
     loaded = read(divided())
     for one, other in zip(samples(loaded), samples(loaded), strict=True):
         assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert Reference(loaded).error(loaded) == (0, True)
+
+
+def test_a_model_is_excused_for_roundings_it_enlarges_and_no_more() -> None:
+    nodes = [
+        node("Mul", ["x", "many"], ["turns"]),
+        node("Sin", ["turns"], ["y"]),  # moves by hundreds of roundings for each of its input
+        node("Mul", ["x", "two"], ["z"]),
+    ]
+    constants = {"many": np.array(300, np.float32), "two": np.array(2, np.float32)}
+    loaded = read(model(nodes, {"x": (FLOAT, [64])}, {"y": (FLOAT, [64]), "z": (FLOAT, [64])}, constants))
+    for allowed in Reference(loaded).allowed:
+        assert allowed["z"] == pytest.approx(TOLERANCE)
+        assert allowed["z"] < allowed["y"] <= MOST_NOISE
+
+
+def test_inputs_that_roundings_move_are_left_out_where_there_are_others() -> None:
+    # sin(90 x) + 1000 max(-x, 0): only where all inputs are above 0 is the first part all there is
+    nodes = [
+        node("Mul", ["x", "many"], ["u"]),
+        node("Sin", ["u"], ["v"]),
+        node("Mul", ["x", "back"], ["w"]),
+        node("Relu", ["w"], ["r"]),
+        node("Add", ["v", "r"], ["y"]),
+    ]
+    constants = {"many": np.array(90, np.float32), "back": np.array(-1000, np.float32)}
+    loaded = read(model(nodes, {"x": (FLOAT, [4096])}, {"y": (FLOAT, [4096])}, constants))
     reference = Reference(loaded)
-    assert reference.error(loaded) == 0
+    assert len(samples(loaded)) == 2
+    assert [allowed["y"] for allowed in reference.allowed] == [TOLERANCE]
 
 
 # -- the command ------------------------------------------------------------------------------------------------

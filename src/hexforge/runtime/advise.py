@@ -304,14 +304,13 @@ class _Together:
 
         try:
             self._reference = self._reference or Reference(self._original)
-            error = self._reference.error(model)
+            error, fits = self._reference.error(model)
         except HexforgeError as problem:
             return None, f"cannot be compared: {problem}"
         if math.isnan(error):
             self._verify = False
             self.dropped.append(("verification", "the original's outputs are not finite, so nothing can be compared"))
             return None, ""
-        fits = error <= self._reference.tolerance
         return error, "" if fits else f"outputs differ by {error:.1e} of their range"
 
 
