@@ -229,7 +229,7 @@ BACKENDS = ("htp", "cpu", "gpu", "saver", "ir", "genie")
 _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
 
 _TIME = "it changes when things happen on the chip and no number; the htp backend's timeline is not built yet"
-_CONTEXT = "it concerns context binaries, which are not built yet"
+_CONTEXT = "it concerns how contexts lie in a Snapdragon's memory, and changes no number"
 _DUMP = "this dump is not written yet; `hexforge show` prints the graph"
 _PROFILE = "profiling is not built yet"
 _DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
@@ -337,8 +337,10 @@ class ProviderOptions(OptionTable):
         None, "threads preparing graphs; unset: at most 8", "only used on Windows on Snapdragon", low=1
     )
     disable_file_mapped_weights: bool = flag(False, "read context binaries instead of mapping them", _DEVICE)
-    enable_htp_prepare_only: bool = flag(False, "prepare a context and never run it; needs ep.context_enable", _CONTEXT)
-    enable_htp_prepare_and_load: bool = flag(False, "prepare, serialize and load again in one session", _CONTEXT)
+    enable_htp_prepare_only: bool = flag(
+        False, "prepare a context and never run it; needs ep.context_enable", backend="htp"
+    )
+    enable_htp_prepare_and_load: bool = flag(False, "prepare, serialize and load again in one session", backend="htp")
     enable_htp_graph_splitting: bool = flag(False, "let the HTP split graphs at context creation", _CONTEXT)
     htp_graph_splitting_num_prepare_threads: int = integer(
         0xFFFFFFFF, "threads preparing split graphs; the default leaves it to the backend", _CONTEXT, high=0xFFFFFFFF

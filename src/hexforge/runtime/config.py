@@ -15,7 +15,7 @@ from hexforge.options import OptionTable, choice, flag, integer, text
 PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 """Session config keys under this prefix are provider options, as in the plugin execution provider."""
 
-_CONTEXT = "context models are not built yet"
+_WEIGHTLESS = "a context here always has its weights"
 _OURS = "hexforge groups Quantize and Dequantize itself and runs no onnxruntime rewrite before placing nodes"
 _TIME = "it changes when things happen on the chip and no number; the htp backend's timeline is not built yet"
 _MODES = (
@@ -112,29 +112,39 @@ class SessionConfig(OptionTable):
     load_model_format: str = choice(
         "ONNX ORT", "format of the model; QNNExecutionProvider reads ONNX", key="session.load_model_format"
     )
-    context_enable: bool = flag(False, "write a context model; not built yet: 1 is an error", key="ep.context_enable")
-    context_file_path: str = text("where the context model is written", _CONTEXT, "ep.context_file_path")
-    context_embed_mode: bool = flag(False, "context binary inside the context model", _CONTEXT, "ep.context_embed_mode")
-    context_node_name_prefix: str = text("prefix of EPContext node names", _CONTEXT, "ep.context_node_name_prefix")
-    share_ep_contexts: bool = flag(False, "share contexts between sessions", _CONTEXT, "ep.share_ep_contexts")
-    stop_share_ep_contexts: bool = flag(False, "last session that shares", _CONTEXT, "ep.stop_share_ep_contexts")
-    context_model_external_initializers_file_name: str = text(
-        "file for the weights of CPU nodes of a context model",
-        _CONTEXT,
-        "ep.context_model_external_initializers_file_name",
+    context_enable: bool = flag(False, "write a context model when the session is made", key="ep.context_enable")
+    context_file_path: str = text(
+        "where the context model is written, <model>_ctx.onnx unless given; of one read as bytes: where it would lie",
+        key="ep.context_file_path",
     )
-    enable_weightless: bool = flag(False, "context models without weights", _CONTEXT, "ep.enable_weightless")
-    context_source_model_path: str = text("model a context was made of", _CONTEXT, "ep.context_source_model_path")
+    context_embed_mode: bool = flag(
+        False, "context binary inside the context model, else in <context model>_qnn.bin", key="ep.context_embed_mode"
+    )
+    context_node_name_prefix: str = text(
+        "put before the names of EPContext nodes and their graphs", key="ep.context_node_name_prefix"
+    )
+    share_ep_contexts: bool = flag(False, "have one context with other sessions", key="ep.share_ep_contexts")
+    stop_share_ep_contexts: bool = flag(
+        False, "the last session that shares; it writes the context", key="ep.stop_share_ep_contexts"
+    )
+    context_model_external_initializers_file_name: str = text(
+        "file beside a context model for the constants of its CPU nodes",
+        key="ep.context_model_external_initializers_file_name",
+    )
+    enable_weightless: bool = flag(False, "context models without weights", _WEIGHTLESS, "ep.enable_weightless")
+    context_source_model_path: str = text("model a context was made of", _WEIGHTLESS, "ep.context_source_model_path")
     enable_weightless_ep_context_nodes: bool = flag(
-        False, "EPContext nodes without weights", _CONTEXT, "ep.enable_weightless_ep_context_nodes"
+        False, "EPContext nodes without weights", _WEIGHTLESS, "ep.enable_weightless_ep_context_nodes"
     )
     disable_model_compile: bool = flag(
         False, "error where the model would have to be compiled first", key="session.disable_model_compile"
     )
     fail_on_suboptimal_compiled_model: bool = flag(
-        False, "error where a compiled model is not optimal", _CONTEXT, "session.fail_on_suboptimal_compiled_model"
+        False,
+        "error where a context model does not use all the chip has",
+        key="session.fail_on_suboptimal_compiled_model",
     )
-    compile_only: bool = flag(False, "compile and do not run; internal", _CONTEXT, "session.compile_only")
+    compile_only: bool = flag(False, "compile and do not run", "ModelCompiler does that", "session.compile_only")
     disable_quant_qdq: bool = flag(False, "do not look for QDQ groups", _OURS, "session.disable_quant_qdq")
     disable_qdq_constant_folding: bool = flag(
         False, "do not fold QDQ of constants", _OURS, "session.disable_qdq_constant_folding"

@@ -9,7 +9,7 @@ import ctypes
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from hexforge.errors import CallError, ModelError
 from hexforge.frontends.onnx.cut import Extract
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
+from hexforge.runtime.context_data import reader
 
 CPU = "CPUExecutionProvider"
 QNN = "QNNExecutionProvider"
@@ -32,6 +33,16 @@ KNOWN_PROVIDERS = (QNN, *onnxruntime.get_all_providers())
 
 PlainSession = onnxruntime.InferenceSession
 OrtValue = onnxruntime.OrtValue
+
+_OF_THE_WHOLE = (
+    "session.disable_cpu_ep_fallback",
+    "session.disable_model_compile",
+    "session.compile_only",
+    "ep.context_enable",
+    "ep.share_ep_contexts",
+    "ep.stop_share_ep_contexts",
+)
+"""Keys that concern a whole model: the sessions of its parts on the CPU must not see them."""
 
 _COPIED = (
     "enable_cpu_mem_arena enable_mem_pattern enable_mem_reuse execution_mode execution_order graph_optimization_level "
@@ -50,6 +61,7 @@ class SessionOptions(onnxruntime.SessionOptions):  # type: ignore[misc]
         self._dims: dict[str, int] = {}
         self._libraries: list[str] = []
         self._replaced: list[str] = []
+        self._context_reader: Callable[[str], bytearray] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and not hasattr(type(self), name):
@@ -58,8 +70,19 @@ class SessionOptions(onnxruntime.SessionOptions):  # type: ignore[misc]
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set one session config entry; a session checks the key and the value when it is made."""
-        super().add_session_config_entry(key, value)
+        if key not in _OF_THE_WHOLE:
+            super().add_session_config_entry(key, value)
         self._entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        """A session config entry."""
+        return self._entries[key] if key in self._entries else str(super().get_session_config_entry(key))
+
+    def hand_over(self) -> None:
+        """Give onnxruntime also the entries that concern a whole model, for a session that is onnxruntime's own."""
+        for key in _OF_THE_WHOLE:
+            if key in self._entries and _native_entry(self, key) != self._entries[key]:
+                super().add_session_config_entry(key, self._entries[key])
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Give a symbolic dimension of the inputs a size."""
@@ -80,6 +103,16 @@ class SessionOptions(onnxruntime.SessionOptions):  # type: ignore[misc]
         """Replace the data of external initializers."""
         super().add_external_initializers(names, values)
         self._replaced.extend(names)
+
+    def set_ep_context_data_read_func(self, read_func: Callable[[str, Any], None], max_data_size: int) -> None:
+        """Have a function supply contexts that are not embedded, by their names, instead of files."""
+        super().set_ep_context_data_read_func(read_func, max_data_size)
+        self._context_reader = reader(read_func, max_data_size)
+
+    def clear_ep_context_data_read_func(self) -> None:
+        """Read contexts from files."""
+        super().clear_ep_context_data_read_func()
+        self._context_reader = None
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
         """Add an execution provider, used where a session is made without `providers`."""
@@ -142,6 +175,14 @@ def _entries(options: Any, getter: str, known: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _native_entry(options: Any, key: str) -> str | None:
+    """What onnxruntime itself has of an entry."""
+    try:
+        return str(onnxruntime.SessionOptions.get_session_config_entry(options, key))
+    except RuntimeError:  # how onnxruntime says that the key is not set
+        return None
+
+
 def requested_providers(options: Any) -> list[tuple[str, dict[str, str]]]:
     """Providers added to session options."""
     return list(options._providers) if isinstance(options, SessionOptions) else []
@@ -155,6 +196,11 @@ def named_dims(options: Any) -> dict[str, int]:
 def replaced_initializers(options: Any) -> list[str]:
     """Names of initializers whose data the session options replace."""
     return list(options._replaced) if isinstance(options, SessionOptions) else []
+
+
+def context_reader(options: Any) -> Callable[[str], bytearray] | None:
+    """What supplies contexts instead of files, if anything does."""
+    return options._context_reader if isinstance(options, SessionOptions) else None
 
 
 def is_session_options(options: Any) -> bool:
@@ -282,35 +328,36 @@ def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
 
 
 _CHANGING = threading.Lock()
-_STRICT = "session.disable_cpu_ep_fallback"
 
 
 @contextmanager
 def _for_a_part(options: Any) -> Iterator[Any]:
     """The user's own options (they may hold what cannot be copied, such as custom-op libraries) fit for a part.
 
-    What names files or providers of the whole model is set aside for as long as the part's session is being made.
+    What concerns files or providers of the whole model is set aside for as long as the part's session is being made.
     """
     if options is None:
         yield onnxruntime.SessionOptions()
         return
-    strict = _entries(options, "get_session_config_entry", [_STRICT]).get(_STRICT, "0")
+    changed = {key: value for key in _OF_THE_WHOLE if (value := _native_entry(options, key)) not in (None, "0")}
     set_aside = {"optimized_model_filepath": "", "enable_profiling": False}
     kept = {name: getattr(options, name) for name in set_aside}
-    if kept == set_aside and strict == "0" and not options.has_providers():
+    if kept == set_aside and not changed and not options.has_providers():
         yield options
         return
     with _CHANGING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, value in set_aside.items():
             setattr(options, name, value)
-        onnxruntime.SessionOptions.add_session_config_entry(options, _STRICT, "0")
+        for key in changed:
+            onnxruntime.SessionOptions.add_session_config_entry(options, key, "0")
         try:
             yield options
         finally:
             for name, value in kept.items():
                 setattr(options, name, value)
-            onnxruntime.SessionOptions.add_session_config_entry(options, _STRICT, strict)
+            for key, value in changed.items():
+                onnxruntime.SessionOptions.add_session_config_entry(options, key, value)
 
 
 def _copied(options: Any, constants: Mapping[str, Array]) -> Any:

@@ -8,14 +8,11 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
-from hexforge.frontends.onnx.extract import Extract
-from hexforge.frontends.onnx.reader import Metadata, Model, read
 from hexforge.ir import Graph
 from hexforge.options import ProviderOptions, did_you_mean
-from hexforge.runtime import registry
 from hexforge.runtime.binding import IOBinding
 from hexforge.runtime.config import (
     ORT_RUN_KEYS,
@@ -31,22 +28,24 @@ from hexforge.runtime.config import (
 from hexforge.runtime.fallback import (
     CPU,
     QNN,
-    CpuPart,
     PlainSession,
     SessionOptions,
     is_session_options,
-    named_dims,
-    overridden_shapes,
     replaced_initializers,
     requested_providers,
     run_entries,
     session_entries,
     to_ortvalue,
 )
-from hexforge.runtime.plan import Plan, Row, Stage
+from hexforge.runtime.preparing import check_built, output_of, prepare
 from hexforge.runtime.providers import Requested, requested, uses_qnn
-from hexforge.runtime.signature import NodeArg, arguments, check_feed, check_outputs
+from hexforge.runtime.saving import Report
+from hexforge.runtime.signature import NodeArg, check_feed, check_outputs
+from hexforge.runtime.stages import Row, Stage, Stages
 from hexforge.runtime.trace import Trace
+
+if TYPE_CHECKING:
+    from hexforge.frontends.onnx.declared import Metadata
 
 _LOG = logging.getLogger("hexforge")
 _KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
@@ -99,7 +98,9 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         asked = requested(providers, provider_options)
         if not asked:
             asked = dict(requested_providers(sess_options))
-        self._plan: Plan | None = None
+        self._plan: Stages | None = None
+        self.saved: Report | None = None
+        """The context that was written (ep.context_enable=1), and its sizes."""
         self.notes: tuple[str, ...] = ()
         """Options that were given and have no effect, each with the reason."""
         if uses_qnn(asked):
@@ -107,6 +108,8 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             return
         if QNN in asked:  # after the CPU, which takes every node
             providers, provider_options = [(name, o) for name, o in asked.items() if name != QNN], None
+        if isinstance(sess_options, SessionOptions):
+            sess_options.hand_over()
         super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
 
     def _load(self, source: str | bytes | os.PathLike[str], sess_options: Any, asked: Requested) -> None:
@@ -117,33 +120,22 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         self._sess_options_initial = sess_options
         self._source = source
         self._lock = threading.Lock()
-        entries, options = _parse(self._sess_options, asked)
+        entries, options = parse_options(self._sess_options, asked)
         self._config = entries.config
-        backend = registry.backend(options, self._sess_options.intra_op_num_threads)
+        self._only_prepared = options.backend == "htp" and options.enable_htp_prepare_only
+        output = output_of(source, entries.config, options)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
         self._trace = Trace(prefix) if self._sess_options.enable_profiling else None
         with self._span("Session", "session_initialization"):
-            model = _read(source, self._sess_options)
-
-            def cpu_part(cut: Extract, nodes: Sequence[str]) -> CpuPart:
-                return CpuPart(cut, nodes, self._sess_options)
-
-            self._plan = Plan(
-                model,
-                backend,
-                strict=entries.config.disable_cpu_ep_fallback,
-                offload_io=options.offload_graph_io_quantization,
-                make_cpu_part=cpu_part,
-            )
-        graph = model.ir.graph
-        self._inputs_meta = arguments(model.inputs, graph.inputs)
-        self._outputs_meta = arguments(model.outputs, graph.outputs)
-        self._fixed = frozenset(str(v.name) for v in graph.initializers.values()) - {a.name for a in self._inputs_meta}
-        self._model_meta = model.metadata
+            prepared = prepare(source, self._sess_options, entries.config, options, output)
+        self._plan = prepared.plan
+        self._inputs_meta, self._outputs_meta, self._fixed = prepared.inputs, prepared.outputs, prepared.fixed
+        self._model_meta = prepared.metadata
+        self.saved = prepared.report
         self._providers = [QNN, CPU]
         self._provider_options = {QNN: {**entries.provider, **asked[QNN]}, CPU: asked.get(CPU, {})}
         self._dynamic = DynamicOptions()
-        self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options))
+        self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options), *prepared.notes)
 
     # -- what the session is ----------------------------------------------------------------------------------------
 
@@ -162,7 +154,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         """The parts the model runs in, in order."""
         return self._planned().stages
 
-    def _planned(self) -> Plan:
+    def _planned(self) -> Stages:
         if self._plan is None:
             raise CallError(f"the session has no {QNN}; give it in `providers` to see where nodes are placed")
         return self._plan
@@ -231,8 +223,10 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
         return self._execute(self._plan, names, feeds, run_options)
 
-    def _execute(self, plan: Plan, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
+    def _execute(self, plan: Stages, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
         only_needed = False
+        if self._only_prepared:
+            raise CallError("enable_htp_prepare_only=1: the session only prepares the context model; run that")
         if run_options is not None:
             keys = [o.key for o in RunConfig.table()] + sorted(ORT_RUN_KEYS)
             config, _ = sort_run_entries(run_entries(run_options, keys))
@@ -332,7 +326,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             _LOG.info(note)
 
 
-def _parse(sess_options: Any, asked: Requested) -> tuple[Entries, ProviderOptions]:
+def parse_options(sess_options: Any, asked: Requested) -> tuple[Entries, ProviderOptions]:
     """Options and config entries, every fault of both at once."""
     keys = [o.key for o in SessionConfig.table()] + sorted(ORT_SESSION_KEYS)
     keys += [PROVIDER_PREFIX + o.key for o in ProviderOptions.table()]
@@ -351,47 +345,17 @@ def _parse(sess_options: Any, asked: Requested) -> tuple[Entries, ProviderOption
         faults.append(str(error))
     if faults:
         raise CallError("\n".join(faults))
-    _check_built(entries.config, options)
+    check_built(entries.config)
     if replaced := replaced_initializers(sess_options):
         names = ", ".join(map(repr, replaced))
         raise UnsupportedError(f"SessionOptions replaces initializers {names}: {QNN} does not; save them in the model")
     return entries, options
 
 
-def _check_built(config: SessionConfig, options: ProviderOptions) -> None:
-    """UnsupportedError for what is asked for and not built."""
-    if config.context_enable:
-        only = ", and work only for the htp and gpu backends" if options.backend == "cpu" else ""
-        raise UnsupportedError(f"ep.context_enable=1: context models are not built yet{only}; leave the key out")
-    if config.load_model_format == "ORT":
-        raise UnsupportedError(f"session.load_model_format=ORT: {QNN} reads ONNX; give the .onnx file")
-    if config.disable_model_compile:
-        raise UnsupportedError(
-            f"session.disable_model_compile=1: {QNN} must compile every model, as context models are not built yet"
-        )
-    if options.backend == "htp" and options.enable_htp_prepare_only and not config.context_enable:
-        raise CallError("enable_htp_prepare_only=1 needs the session config key ep.context_enable=1")
-
-
-def _read(source: Any, sess_options: Any) -> Model:
-    """The model, with free-dimension overrides applied."""
-    if not isinstance(source, (str, bytes, os.PathLike)):
-        raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
-    dims = named_dims(sess_options)
-    model = read(source)
-    if not model.dynamic():
-        return model
-    symbols = {symbol for _, found in model.dynamic() for _, symbol in found}
-    shapes = overridden_shapes(source, [name for name, _ in model.dynamic()], sess_options)
-    model = read(source, shapes=shapes, dims={name: size for name, size in dims.items() if name in symbols})
-    model.require_static()
-    return model
-
-
 def _attribute_notes(sess_options: Any) -> list[str]:
     notes = []
     if sess_options.optimized_model_filepath:
-        notes.append("optimized_model_filepath has no effect: a model with QNN graphs in it cannot be written as ONNX")
+        notes.append("optimized_model_filepath has no effect: ep.context_enable=1 writes a model that has QNN graphs")
     if sess_options.execution_mode.name != "ORT_SEQUENTIAL":
         notes.append("execution_mode has an effect only inside the CPU parts: the parts run one after another")
     return notes

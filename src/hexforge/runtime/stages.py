@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hexforge.backend import Program
@@ -62,7 +62,7 @@ class Stages:
 
     def __init__(self, stages: Sequence[Stage], constants: Mapping[str, Any]) -> None:
         self._stages = list(stages)
-        self._constants = constants
+        self.constants = constants
         """Outputs of the model that no part writes."""
         self._last = {name: i for i, stage in enumerate(self._stages) for name in stage.part.inputs}
 
@@ -81,6 +81,10 @@ class Stages:
         """The QNN graphs, in the order they run."""
         return tuple(s.runner.graph for s in self._stages if not isinstance(s.runner, CpuPart))
 
+    def take(self, programs: Mapping[str, Program]) -> None:
+        """Run other programs of the same graphs, by the names of their stages; before the first run."""
+        self._stages = [replace(s, runner=programs.get(s.name, s.runner)) for s in self._stages]
+
     def run(
         self,
         feeds: Mapping[str, Any],
@@ -90,7 +94,7 @@ class Stages:
         around: Callable[[Stage], AbstractContextManager[None]] = lambda stage: nullcontext(),
     ) -> dict[str, Any]:
         """Outputs by name. May be called from several threads at once: nothing here is written to."""
-        known: dict[str, Any] = {**self._constants, **feeds}
+        known: dict[str, Any] = {**self.constants, **feeds}
         kept = set(outputs)
         needed = self._needed(outputs) if only_needed else set(range(len(self._stages)))
         for index, stage in enumerate(self._stages):

@@ -8,8 +8,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hexforge.frontends.onnx.declared import Declared, Metadata, fix_shapes
     from hexforge.frontends.onnx.cut import Extract
+    from hexforge.frontends.onnx.declared import Declared, Metadata, fix_shapes
     from hexforge.frontends.onnx.extract import extract, extract_parts
     from hexforge.frontends.onnx.node_units import units
     from hexforge.frontends.onnx.place import Placement, build, place

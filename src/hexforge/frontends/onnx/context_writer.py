@@ -61,7 +61,7 @@ class Composed:
     def _data(self, tensor: onnx.TensorProto) -> bytes | memoryview | None:
         """A tensor's bytes as a file has them; None for texts and for what is in a file already."""
         if tensor.name in self.beside:
-            return memoryview(self.beside[tensor.name].reshape(-1).view("u1"))
+            return self.beside[tensor.name].reshape(-1).view("u1").data
         if tensor.data_type == onnx.TensorProto.STRING or tensor.data_location == onnx.TensorProto.EXTERNAL:
             return None
         if not tensor.HasField("raw_data"):
@@ -117,8 +117,9 @@ def compose(
                 known.add(tensor.name)
                 graph.initializer.append(tensor)
         for node in cut.node:  # parts that share a constant may each bring the node that spreads it
-            if node.output[0] not in nodes:
-                nodes.update(filter(None, node.output))
+            writes = set(filter(None, node.output))
+            if not writes & nodes:
+                nodes |= writes
                 graph.node.append(node)
         for info in (*cut.value_info, *cut.input, *cut.output):
             add_info(info)

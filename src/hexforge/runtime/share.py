@@ -1,0 +1,151 @@
+"""Share: contexts that several sessions of a process have in common, while being made and while being used.
+
+Made: sessions with ep.share_ep_contexts=1 add their graphs to one context, in which equal weights are stored once; the
+session with ep.stop_share_ep_contexts=1 is the last and writes it, under the name of the first.
+Used: sessions with ep.share_ep_contexts=1 whose context is the same have one copy of it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hexforge.backend import Program
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.formats.container import HEADER
+from hexforge.formats.context import MOST_GRAPHS, Target
+from hexforge.runtime.context import Builder, Context
+
+OLDEST_ARCH = 73
+"""The first architecture whose graphs can share weights: "Hexagon v73 and onward"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program on its way into a context, under its name there."""
+
+    name: str
+    program: Program
+    more: Mapping[str, Any]
+    """Further fields of its GraphInfo."""
+
+
+@dataclass(slots=True)
+class Sharing:
+    """A context that sessions are making together."""
+
+    path: Path
+    """Where the last of them writes it."""
+    backend: str
+    targets: tuple[Target, ...]
+    options: Mapping[str, str]
+    graphs: list[Compiled] = field(default_factory=list)
+
+    def builder(self) -> Builder:
+        """The context of all graphs so far."""
+        return built(self.backend, self.targets, self.options, self.graphs, weight_sharing=True)
+
+
+LOCK = threading.RLock()
+"""Held while a session joins, writes or leaves."""
+_making: Sharing | None = None
+_opened: list[tuple[bytes, Context]] = []
+
+
+def built(backend: str, targets: Sequence[Target], options: Mapping[str, str], graphs: Sequence[Compiled],
+          weight_sharing: bool = False) -> Builder:  # fmt: skip
+    """A context of programs."""
+    found = Builder(backend, tuple(targets), dict(options), weight_sharing)
+    for graph in graphs:
+        found.add(graph.program, graph.name, **graph.more)
+    return found
+
+
+def require_sharing(backend: str, targets: Sequence[Target]) -> None:
+    """UnsupportedError where a chip's graphs cannot share weights."""
+    for target in targets if backend == "htp" else ():
+        if target.arch < OLDEST_ARCH:
+            raise UnsupportedError(
+                f"ep.share_ep_contexts=1: graphs share weights on v{OLDEST_ARCH} and newer, this is "
+                f"{target.soc or 'a chip'} (v{target.arch}); leave the key out, or set soc_model to a newer chip"
+            )
+
+
+def join(path: Path, backend: str, targets: Sequence[Target], options: Mapping[str, str],
+         replace: bool = False) -> Sharing:  # fmt: skip
+    """The context being made, begun here where none is; CallError where this session's graphs cannot go into it."""
+    global _making
+    require_sharing(backend, targets)
+    with LOCK:
+        if _making is None:
+            if path.exists() and not replace:
+                raise CallError(f"{path}: is there already; remove it or set ep.context_file_path to another path")
+            _making = Sharing(path, backend, tuple(targets), options)
+        found = _making
+    for what, theirs, ours in (
+        ("backend", found.backend, backend),
+        ("chip", _chips(found.targets), _chips(targets)),
+        ("folder", found.path.parent.resolve(), path.parent.resolve()),
+    ):
+        if theirs != ours:
+            raise CallError(
+                f"ep.share_ep_contexts=1: the {what} is {ours}, and {found.path.name}, which other sessions make, "
+                f"has {theirs}; end that with ep.stop_share_ep_contexts=1 first"
+            )
+    return found
+
+
+def check_names(sharing: Sharing, names: Sequence[str]) -> None:
+    """CallError for graphs that the context has already, or too many."""
+    if twice := sorted({g.name for g in sharing.graphs} & set(names)):
+        raise CallError(f"{sharing.path.name}: another session has added a graph {twice[0]!r} already; "
+                        "set ep.context_node_name_prefix to tell them apart")  # fmt: skip
+    if len(sharing.graphs) + len(names) > MOST_GRAPHS:
+        raise CallError(f"{sharing.path.name}: would have {len(sharing.graphs) + len(names)} graphs; "
+                        f"a context holds {MOST_GRAPHS}")  # fmt: skip
+
+
+def end() -> None:
+    """The context is written, or given up."""
+    global _making
+    with LOCK:
+        _making = None
+
+
+def opened(source: str | os.PathLike[str] | memoryview, where: str) -> Context:
+    """A context, the one that other sessions share where it is the same; CallError where only names are the same."""
+    identity = _identity(source)
+    with LOCK:
+        for known, context in _opened:
+            if known == identity:
+                return context
+        found = Context(source, where)
+        for _, other in _opened:
+            names = {g.name for g in other.graphs}
+            if twice := [g.name for g in found.graphs if g.name in names]:
+                raise CallError(f"{where}: a graph {twice[0]!r} is shared already, that of {other.where}; compile with "
+                                "ep.context_node_name_prefix to tell them apart, or do not share")  # fmt: skip
+        _opened.append((identity, found))
+        return found
+
+
+def close() -> None:
+    """Share no longer what is open; sessions keep what they have."""
+    with LOCK:
+        _opened.clear()
+
+
+def _identity(source: str | os.PathLike[str] | memoryview) -> bytes:
+    """What tells contexts apart: the header, which has a checksum of the table, which has those of the sections."""
+    if isinstance(source, memoryview):
+        return bytes(source[: HEADER.size])
+    with Path(source).open("rb") as file:
+        return file.read(HEADER.size)
+
+
+def _chips(targets: Sequence[Target]) -> str:
+    return ", ".join(t.soc or f"v{t.arch}" for t in targets) or "none"
