@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge import _native
+from hexforge._native import channel_extents, coarsen, extent, histogram_exponent, observe
 from hexforge.errors import FormatError
 from hexforge.formats.files import write_atomically
 from hexforge.ir import Array
@@ -63,9 +63,9 @@ class TensorStatistics:
         """Take in one sample's values."""
         values = np.ascontiguousarray(array, np.float32)
         if self.counts is None:
-            low, high, zeros, nonfinite = _native.extent(values)
+            low, high, zeros, nonfinite = extent(values)
         else:
-            low, high, zeros, nonfinite, self.exponent = _native.observe(
+            low, high, zeros, nonfinite, self.exponent = observe(
                 values, self.counts, self.exponent, self.minimum, self.maximum
             )
         self.zeros += zeros
@@ -87,7 +87,7 @@ class TensorStatistics:
             self.channel_minimum = np.full(shape[axis], np.inf, np.float32)
             self.channel_maximum = np.full(shape[axis], -np.inf, np.float32)
         cube = values.reshape(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-        _native.channel_extents(cube, self.channel_minimum, self.channel_maximum)
+        channel_extents(cube, self.channel_minimum, self.channel_maximum)
 
     def merge(self, other: TensorStatistics) -> None:
         """Take in what another has seen of the same tensor."""
@@ -95,10 +95,10 @@ class TensorStatistics:
             raise ValueError("statistics with and without a histogram or channels do not merge")
         minimum, maximum = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
         if self.counts is not None and other.counts is not None and other.count:
-            exponent = _native.histogram_exponent(minimum, maximum, BINS)
+            exponent = histogram_exponent(minimum, maximum, BINS)
             theirs = other.counts.copy()
-            _native.coarsen(theirs, other.exponent, other.minimum, other.maximum, exponent)
-            _native.coarsen(self.counts, self.exponent, self.minimum, self.maximum, exponent)
+            coarsen(theirs, other.exponent, other.minimum, other.maximum, exponent)
+            coarsen(self.counts, self.exponent, self.minimum, self.maximum, exponent)
             self.counts += theirs
             self.exponent = exponent
         self.minimum, self.maximum = minimum, maximum
@@ -152,7 +152,7 @@ class TensorStatistics:
             raise ValueError("extremes of no values")
         if made.counts is not None:
             made.counts = _checked(arrays["counts"], np.int64, BINS).copy()
-            exponent = _native.histogram_exponent(made.minimum, made.maximum, BINS) if made.count else _EMPTY_EXPONENT
+            exponent = histogram_exponent(made.minimum, made.maximum, BINS) if made.count else _EMPTY_EXPONENT
             if exponent != made.exponent or made.counts.sum() != made.count or made.counts.min() < 0:
                 raise ValueError("a histogram that does not belong to its extremes and count")
         return made

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge import _native
+from hexforge._native import clipping_errors, divergences, rounding_errors
 from hexforge.errors import CallError
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, ScaleOffset
 from hexforge.quant.observe import TensorStatistics
@@ -108,7 +108,7 @@ def _entropy(statistics: TensorStatistics, percent: float, dtype: DType, symmetr
     logs = counts * np.log(np.maximum(counts, 1.0))
     running = (np.append(0.0, np.cumsum(values)) for values in (counts, counts > 0, logs))
     divergence = np.empty(len(first))
-    _native.divergences(counts, *running, first, last, levels, divergence)
+    divergences(counts, *running, first, last, levels, divergence)
     best = int(np.argmin(divergence))
     return max(float(edges[first[best]]), statistics.minimum), min(float(edges[last[best]]), statistics.maximum)
 
@@ -153,7 +153,7 @@ def expected_errors(statistics: TensorStatistics, lows: Array, highs: Array, dty
     counts, edges = _without_zeros(statistics)
     out = np.empty(len(scales))
     width, extremes = math.ldexp(1.0, statistics.exponent), (statistics.minimum, statistics.maximum)
-    _native.clipping_errors(counts, float(edges[0]), width, *extremes, scales, scales * bottoms, scales * tops, out)
+    clipping_errors(counts, float(edges[0]), width, *extremes, scales, scales * bottoms, scales * tops, out)
     return np.asarray(out / statistics.count)
 
 
@@ -245,7 +245,7 @@ def _row_scales(rows: Array, least: int, most: int, symmetric: bool, method: str
         return scales[:, 0].astype(np.float64), zeros[:, 0]
     scales, zeros = scaled(2.0 ** (-np.arange(2 * 16 + 1) / 16))
     errors = np.empty(scales.shape)
-    _native.rounding_errors(rows, scales, (least - zeros).astype(np.float32), (most - zeros).astype(np.float32), errors)
+    rounding_errors(rows, scales, (least - zeros).astype(np.float32), (most - zeros).astype(np.float32), errors)
     best = np.argmin(errors, 1)[:, None]
     return np.take_along_axis(scales, best, 1)[:, 0].astype(np.float64), np.take_along_axis(zeros, best, 1)[:, 0]
 
@@ -271,7 +271,7 @@ def _block_encoding(
         candidates = np.ascontiguousarray(np.repeat(scales, count)[:, None] * np.arange(1, 17)).astype(np.float32)
         errors = np.empty(candidates.shape)
         ends = np.full_like(candidates, least), np.full_like(candidates, most)
-        _native.rounding_errors(rows, candidates, *ends, errors)
+        rounding_errors(rows, candidates, *ends, errors)
         steps = 1 + np.argmin(errors, 1).reshape(channels, count)
     return BlockwiseExpansion(
         axis, block_axis, tuple(map(float, scales)), (0,) * channels, tuple(map(int, steps.ravel())), dtype.bits, 4
