@@ -21,6 +21,7 @@ from pathlib import Path
 
 from benchmarks.accuracy_data import PAIRS, Pair, Runner
 from benchmarks.quantized import _quiet
+from hexforge.errors import HexforgeError
 from hexforge.quant.compare import ErrorSums
 from hexforge.runtime.quantize import quantize
 from hexforge.runtime.runners import runner
@@ -87,7 +88,10 @@ def measure(pair: Pair, quick: bool, ways: list[str]) -> Row:
                 make(pair, way, QUICK_CALIBRATION if quick else CALIBRATION, target)
                 made = time.perf_counter()
                 run = runner(target, "htp")
-            except Exception as error:  # a peer that cannot quantize a model is a result, not the end
+            except Exception as error:
+                if WAYS[way][0] == "hexforge" and not isinstance(error, HexforgeError):
+                    raise
+                # a model that a quantizer cannot take is a result, not the end
                 row.failed[way] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
                 _say(f"  {pair.name}, {way}: {row.failed[way]}")
                 continue

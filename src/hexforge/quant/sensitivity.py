@@ -41,7 +41,9 @@ def layers(model: onnx_ir.Model) -> list[Layer]:
             continue
         name, op_type = owner
         found.setdefault(name, (op_type, set()))[1].add(node.name or "")
-    return [Layer(name, op_type, frozenset(names)) for name, (op_type, names) in found.items()]
+    order = {node.name: i for i, node in enumerate(model.graph)}  # inputs are no nodes: they come first
+    names = sorted(found, key=lambda name: order.get(name, -1))
+    return [Layer(name, found[name][0], frozenset(found[name][1])) for name in names]
 
 
 def _owner(node: onnx_ir.Node) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from hexforge.quant.plan import Feeds, Samples
 from hexforge.quant.samples import CheckedSamples, Indexed, checked
 from hexforge.quant.samples import samples as samples_of
 from hexforge.runtime.labels import FOLDERS, class_folders, class_numbers, read_labels
-from hexforge.runtime.metrics import Metric, check_numbers, metric_of
+from hexforge.runtime.metrics import Metric, TopK, check_numbers, metric_of
 from hexforge.runtime.runners import runner
 from hexforge.runtime.spread import spread
 
@@ -66,8 +66,8 @@ def evaluate(
         raise CallError("there are no samples to evaluate")
     if found is None and chosen.labelled:
         raise CallError(f"metric {chosen.name} needs labels: a file of them, or folders named for classes")
-    if found is not None and chosen.labelled:
-        found = class_numbers(found, classes)
+    if found is not None and isinstance(chosen, TopK):
+        found, chosen.classes = class_numbers(found, classes)
     count = total if limit is None else min(limit, total)
     if count < 1:
         raise CallError(f"limit {limit}: at least one sample is evaluated")

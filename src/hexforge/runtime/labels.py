@@ -42,16 +42,22 @@ def class_folders(path: Path) -> list[Path]:
     return found
 
 
-def class_numbers(labels: Sequence[Any], classes: Sequence[str] | None = None) -> list[Any]:
-    """Labels as numbers of classes; texts are looked up in `classes`, or in their own sorted list without it."""
+def class_numbers(labels: Sequence[Any], classes: Sequence[str] | None = None) -> tuple[list[Any], int]:
+    """Labels as numbers of classes, and how many classes there must be; 0 where that is not known.
+
+    Texts are looked up in `classes`; without it they are numbers, or stand in their sorted list.
+    """
+    texts = [str(label) for label in labels]
     if not any(isinstance(label, str) for label in labels):
-        return list(labels)
-    known = sorted({str(label) for label in labels}) if classes is None else list(classes)
+        return list(labels), 0
+    if classes is None and all(text.isdecimal() for text in texts):
+        return [int(text) for text in texts], 0
+    known = sorted(set(texts)) if classes is None else list(classes)
     numbers = {name: i for i, name in enumerate(known)}
-    missing = sorted({str(label) for label in labels} - set(numbers))
+    missing = sorted(set(texts) - set(numbers))
     if missing:
         raise CallError(f"label {missing[0]!r} is not among the {len(known)} classes")
-    return [numbers[str(label)] for label in labels]
+    return [numbers[text] for text in texts], len(known)
 
 
 def read_classes(path: Path) -> list[str]:

@@ -47,6 +47,8 @@ class TopK:
 
     def __init__(self, k: int, output: str = "") -> None:
         self.name, self.k, self.output = f"top{k}", k, output
+        self.classes = 0
+        """How many scores there must be; 0: any number."""
         self._right: list[float] = []
 
     def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> float:
@@ -55,6 +57,11 @@ class TopK:
         labels = np.atleast_1d(np.asarray(label)).ravel()
         if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and (labels == np.rint(labels)).all()):
             raise CallError(f"label {label!r} is no number of a class; {self.name} needs one (or --classes with names)")
+        if self.classes and scores.shape[1] != self.classes:
+            raise CallError(
+                f"the labels are of {self.classes} classes and the model has {scores.shape[1]}; name all of them in "
+                "their order (--classes)"
+            )
         if len(labels) != len(scores):
             raise CallError(f"{len(labels)} labels for {len(scores)} rows of scores; give a label for each row")
         wrong = labels[(labels < 0) | (labels >= scores.shape[1])]
