@@ -119,14 +119,50 @@ def test_backends_to_come_say_so(folder: Path) -> None:
     assert done.stderr.startswith(f'Traceback (most recent call last):\n  File "{name}", line ')
 
 
-def test_context_models_say_so(folder: Path) -> None:
+_SESSION = (
+    "onnxruntime.InferenceSession({!r}, {}providers=['QNNExecutionProvider'],"
+    " provider_options=[{{'backend_path': '{}'}}])\n"
+)
+
+
+@pytest.mark.parametrize(("name", "binary"), [("context.py", False), ("context_external.py", True)])
+def test_context_snippets(folder: Path, name: str, binary: bool) -> None:
+    for left in folder.glob("model_a_ctx*"):
+        left.unlink()
     after = (
-        "\nonnxruntime.InferenceSession('model.qdq.onnx', options, providers=['QNNExecutionProvider'],"
-        " provider_options=[{'backend_path': 'QnnCpu.dll'}])"
+        "\nimport numpy as np\nmade = "
+        + _SESSION.format("model.qdq.onnx", "options, ", "QnnHtp.dll")
+        + "opened = "
+        + _SESSION.format("model_a_ctx.onnx", "", "QnnHtp.dll")
+        + "x = np.random.default_rng(0).random((1, 3, 224, 224), np.float32)\n"
+        + "np.testing.assert_array_equal(made.run(None, {'input': x})[0], opened.run(None, {'input': x})[0])\n"
+        + "assert 'EPContext' in [row.op_type for row in opened.placements]\n"
     )
+    done = run(folder, published(name, folder, "QnnHtp.dll", after=after))
+    assert done.returncode == 0, done.stderr
+    assert (folder / "model_a_ctx_qnn.bin").exists() is binary
+    again = run(folder, name)
+    assert again.returncode == 1
+    assert "model_a_ctx.onnx: is there already" in again.stderr
+
+
+def test_a_context_of_the_cpu_backend_is_refused_as_the_provider_does(folder: Path) -> None:
+    after = "\n" + _SESSION.format("model.qdq.onnx", "options, ", "QnnCpu.dll")
     done = run(folder, published("context.py", folder, LIBRARIES[0], after=after))
     assert done.returncode == 1
-    assert "UnsupportedError: ep.context_enable=1: context models are not built yet" in done.stderr
+    assert "UnsupportedError: ep.context_enable=1: Qnn context cache only works for HTP/DSP/GPU backend" in done.stderr
+
+
+def test_the_compiler_snippet(folder: Path) -> None:
+    """With the provider, its option and the model exchanged for ones that are there."""
+    after = "\nprint(" + _SESSION.format("output_model.onnx", "", "QnnHtp.dll").rstrip() + ".get_inputs()[0].name)\n"
+    name = published("model_compiler.py", folder, LIBRARIES[0], "import onnxruntime\n", after)
+    text = (folder / name).read_text(encoding="utf-8").replace("SomeExecutionProvider", "QNNExecutionProvider")
+    text = text.replace('"option1": "value1"', '"backend_path": "QnnHtp.dll"').replace("input_model", "model.qdq")
+    (folder / name).write_text(text, encoding="utf-8")
+    done = run(folder, name)
+    assert (done.returncode, done.stdout.strip()) == (0, "input"), done.stderr
+    assert {p.name for p in folder.glob("output_model*")} == {"output_model.onnx", "output_model_qnn.bin"}
 
 
 def test_arguments_and_exit_status(tmp_path: Path) -> None:

@@ -64,14 +64,6 @@ def test_selection_policy() -> None:
     assert ort.InferenceSession(mixed(), options).get_providers()[0] == QNN
 
 
-def test_model_compiler() -> None:
-    options = ort.SessionOptions()
-    options.add_provider(QNN, {"backend_type": "cpu"})
-    with pytest.raises(hexforge.UnsupportedError, match="not built yet"):
-        ort.ModelCompiler(options, mixed())
-    assert ort.ModelCompiler(ort.SessionOptions(), mixed()).compile_to_bytes()
-
-
 def test_io_binding_of_either_session() -> None:
     assert type(ort.IOBinding(ort.InferenceSession(mixed()))) is onnxruntime.IOBinding
     made = ort.InferenceSession(mixed(), providers=[(QNN, {"backend_type": "cpu"})])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from hexforge.options import OptionTable, choice, flag, integer, text
+from hexforge.options import Option, OptionTable, choice, flag, integer, text
 
 PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 """Session config keys under this prefix are provider options, as in the plugin execution provider."""
@@ -156,6 +156,14 @@ class SessionConfig(OptionTable):
         False, "remove QDQ that is left over", _OURS, "session.enable_quant_qdq_cleanup"
     )
     qdqisint8allowed: bool = flag(False, "int8 QDQ groups in onnxruntime", _OURS, "session.qdqisint8allowed")
+
+    def _effect(self, option: Option) -> str | None:
+        return option.effect or ("it needs ep.context_enable=1" if self._writes_only(option.key) else None)
+
+    def _writes_only(self, key: str) -> bool:
+        """True for a key that concerns the writing of a context model where none is written."""
+        written = ("ep.context_embed_mode", "ep.context_node_name_prefix")
+        return not self.context_enable and (key in written or key.startswith("ep.context_model_"))
 
     @classmethod
     def title(cls) -> str:

@@ -323,7 +323,7 @@ def read_context_model(
     where = path.name if path is not None else "model bytes"
     found = slim(data)
     chosen = Path(folder) if folder is not None else path.parent if path is not None else None
-    opened = open_source(found.model, chosen, where)
+    opened = open_source(found.model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
     embedded = {i: _aligned(view) for i, view in found.embedded.items()}
     return ContextModel(opened.proto, embedded, where, path, chosen)
 

@@ -31,9 +31,15 @@ class Source:
 
 
 def open_source(
-    source: str | os.PathLike[str] | bytes | onnx.ModelProto, folder: Path | None = None, name: str = ""
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    folder: Path | None = None,
+    name: str = "",
+    schemas: bool = True,
 ) -> Source:
-    """Parse and check a model given by path, as bytes or as a ModelProto (which is copied, as reading edits it)."""
+    """Parse and check a model given by path, as bytes or as a ModelProto (which is copied, as reading edits it).
+
+    Without `schemas` nodes are not held against those of their ops, which takes onnx a while to load.
+    """
     path: Path | None = None
     if isinstance(source, onnx.ModelProto):
         proto, where = onnx.ModelProto(), "model"
@@ -54,7 +60,8 @@ def open_source(
     _check_opsets(proto, where)
     _check_functions(proto, where)
     _check_graph(proto.graph, frozenset(), where)
-    _check_nodes(proto, where)
+    if schemas:
+        _check_nodes(proto, where)
     return Source(proto, where, path, folder)
 
 
