@@ -75,9 +75,10 @@ def compare(info: Info, chip: Target | None, backend: str = "htp") -> Compatibil
 
 
 def _order(found: Compatibility) -> tuple[int, int]:
-    """Better verdicts first, then newer architectures."""
+    """Better verdicts first, then architectures nearer to the device's."""
     assert found.target is not None
-    return tuple(Verdict).index(found.verdict), -found.target.arch
+    arch = found.target.arch
+    return tuple(Verdict).index(found.verdict), arch if found.verdict is Verdict.UNSUPPORTED else -arch
 
 
 def _against(info: Info, made: Target, chip: Target) -> Compatibility:
