@@ -2,7 +2,7 @@
 
     python -m benchmarks.improve [--samples 48] [--recipe w8a8] [MODEL ...]
 
-The peer in every row is the same recipe without improvements (one scale per weight, ranges by the extremes), on the same
+The peer in every row is the same recipe without improvements (a scale per weight, ranges by the extremes), on the same
 calibration samples. SQNR is of outputs of the htp emulator against onnxruntime's float outputs, on evaluation samples
 that neither calibration nor improvement saw; where a model has several outputs, the mean of theirs.
 """

@@ -16,7 +16,6 @@ from hexforge.quant.bias import correct_biases
 from hexforge.quant.calibrate import calibrate
 from hexforge.quant.compare import ErrorSums
 from hexforge.quant.equalize import equalize
-from hexforge.quant.narrow import narrow
 from hexforge.quant.observe import Statistics
 from hexforge.quant.plan import Feeds, Fixed, Plan, Runner, Samples
 from hexforge.quant.recipe import Recipe
@@ -24,9 +23,13 @@ from hexforge.quant.rounding import round_weights
 from hexforge.quant.walk import session
 from hexforge.quant.write import write
 
-FITTED, JUDGED = 24, 12
+FITTED, JUDGED = 24, 24
 """Samples that steps are fitted to, and others that decide whether a step is kept; at most."""
-_CAP_DB = 100.0
+METHODS = ("mse", "percentile=99.99")
+"""Ways of finding ranges that are proposed in turn, where the recipe uses another."""
+_CAP_DB, _MARGIN_DB = 100.0, 0.1
+_TRIES = 7
+"""Of a proposal of ranges: all of it, its halves, their halves."""
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
@@ -109,7 +112,8 @@ class _Improving:
         progress: Progress | None,
     ) -> None:
         self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
-        self.given, self.wide_products, self.seed = dict(given or {}), wide_products, seed
+        self.user_given, self.wide_products, self.seed = dict(given or {}), wide_products, seed
+        self.given = self.user_given
         self.said = progress or (lambda what, done, whole: None)
         self.load = load
         self.tried: list[Tried] = []
@@ -134,21 +138,21 @@ class _Improving:
                     step(name)
         return Improvement(self.model, self.statistics, self.best, tuple(self.tried))
 
-    def _assign(self, **changes: str) -> Plan:
-        chosen = replace(self.recipe, **changes)  # type: ignore[arg-type]
-        return assign(self.model, self.statistics, chosen, given=self.given, wide_products=self.wide_products)
+    def _assign(self, *, found: bool = True, **changes: str) -> Plan:
+        """The recipe's plan, some words of it changed; with the ranges that were `found` better, or without."""
+        chosen, given = replace(self.recipe, **changes), self.given if found else self.user_given  # type: ignore[arg-type]
+        return assign(self.model, self.statistics, chosen, given=given, wide_products=self.wide_products)
 
-    def _keep(self, name: str, plan: Plan, since: float) -> bool:
-        """Judge a plan, with corrected biases where they are asked for; take it if it is better, and say so."""
-        offered = [plan]
-        if "bias" in self.recipe.improve:
-            offered.append(correct_biases(self.model, plan, self.fitted, self._progress("correcting biases")))
-        scores = [self.judge(self.model, each) for each in offered]
-        found = max(scores)
-        better = found > self.score
+    def _keep(self, name: str, plan: Plan, since: float, *, corrected: bool = False) -> bool:
+        """Judge a plan, with its biases corrected where that is asked for; take it if it is better, and say so."""
+        best = plan
+        if "bias" in self.recipe.improve and not corrected:
+            best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"))
+        found = self.judge(self.model, best)
+        better = found > self.score + _MARGIN_DB
         self.tried.append(Tried(name, self.score, found, better, time.perf_counter() - since))
         if better:
-            self.plan, self.best, self.score = plan, offered[scores.index(found)], found
+            self.plan, self.best, self.score = plan, best, found
         return better
 
     def _progress(self, what: str) -> Callable[[int, int], None]:
@@ -166,18 +170,33 @@ class _Improving:
 
     def _range(self, name: str) -> None:
         start = time.perf_counter()
-        if self.recipe.weight_method != "mse" and self._keep(
-            f"{name}: weights by mse", self._assign(weight_method="mse"), start
-        ):
+        plan = self._assign(weight_method="mse")
+        if self.recipe.weight_method != "mse" and self._keep(f"{name}: weights by mse", plan, start):
             self.recipe = replace(self.recipe, weight_method="mse")
-        start = time.perf_counter()
-        if self.recipe.method != "mse" and self._keep(f"{name}: mse", self._assign(method="mse"), start):
-            self.recipe = replace(self.recipe, method="mse")
-        start, before = time.perf_counter(), self.given
-        found = narrow(self.model, self.plan, self.fitted, self._progress("searching ranges"))
-        self.given = {**found, **before}
-        if not self._keep(f"{name}: by readers", self._assign(), start):
-            self.given = before
+        for method in METHODS:
+            if method != self.recipe.method:
+                self._adopt(f"{name}: {method}", self._assign(method=method, found=False).tensors)
+
+    def _adopt(self, name: str, changes: Mapping[str, Fixed]) -> None:
+        """Take encodings that help: all, or where they do not, either half of them in the model's order, and so on."""
+        together: dict[Fixed, list[str]] = {}  # what shares an encoding changes together
+        graph = self.model.graph
+        for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
+            tensor = str(value.name)
+            fixed = self.plan.tensors.get(tensor)
+            if fixed is not None and changes.get(tensor, fixed) != fixed and tensor not in self.user_given:
+                together.setdefault(fixed, []).append(tensor)
+        rest, whole, before = [list(together.values())], len(together), self.given
+        for _ in range(_TRIES):
+            if not rest or not rest[0]:
+                break
+            classes, start = rest.pop(0), time.perf_counter()
+            self.given = {**before, **{n: changes[n] for names in classes for n in names}}
+            if self._keep(f"{name} ({len(classes)} of {whole} encodings)", self._assign(), start):
+                before = self.given
+            elif len(classes) > 1:
+                rest += [classes[: len(classes) // 2], classes[len(classes) // 2 :]]
+        self.given = before
 
     def _round(self, name: str) -> None:
         start = time.perf_counter()
@@ -185,7 +204,7 @@ class _Improving:
             self.model, self.plan, self.fitted, compensate=name == "adaround",
             correct_bias="bias" in self.recipe.improve, seed=self.seed, progress=self._progress("rounding weights"),
         )  # fmt: skip
-        self._keep(name, plan, start)
+        self._keep(name, plan, start, corrected=True)
 
 
 def _split(samples: Samples) -> tuple[list[Feeds], list[Feeds]]:
@@ -194,7 +213,7 @@ def _split(samples: Samples) -> tuple[list[Feeds], list[Feeds]]:
     if not count:
         raise CallError("improving encodings needs at least one sample, and there is none")
     wanted = np.unique(np.linspace(0, count - 1, min(count, FITTED + JUDGED)).astype(int))
-    judged = set(wanted[2::3].tolist()) if len(wanted) > 2 else {int(wanted[-1])}
+    judged = set(wanted[1::2].tolist()) if len(wanted) > 1 else {int(wanted[0])}
     fitted, judges = [], []
     last = int(wanted[-1])
     chosen = set(wanted.tolist())
