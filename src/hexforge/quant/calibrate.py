@@ -86,10 +86,10 @@ def calibrate(
 
 def watched(model: onnx_ir.Model, tensors: Collection[str] | None = None, moves: bool = True) -> dict[str, str]:
     """The float tensors to observe, each with the one whose values it holds: another where they were only moved."""
-    found: dict[str, str] = {str(v.name): str(v.name) for v in model.graph.inputs if v.dtype in _FLOATS}
+    found: dict[str, str] = {str(v.name): str(v.name) for v in model.graph.inputs if _is_float(v)}
     for node in model.graph:
         for value in node.outputs:
-            if not value.name or value.dtype not in _FLOATS or node.op_type == "Constant":
+            if not value.name or not _is_float(value) or node.op_type == "Constant":
                 continue
             source = node.inputs[0] if moves and node.op_type in _MOVES and node.domain == "" else None
             found[value.name] = value.name if source is None else found.get(str(source.name), value.name)
@@ -99,6 +99,10 @@ def watched(model: onnx_ir.Model, tensors: Collection[str] | None = None, moves:
     if unknown:
         raise CallError(f"the model computes no float tensor {unknown[0]!r}; it does {', '.join(list(found)[:5])} ...")
     return {name: found[name] for name in found if name in set(tensors)}
+
+
+def _is_float(value: onnx_ir.Value) -> bool:
+    return isinstance(value.type, onnx_ir.TensorType) and value.dtype in _FLOATS
 
 
 class _Run:
