@@ -541,6 +541,56 @@ def test_indices_stay_within_the_table_they_look_up() -> None:
     assert index_range(read(data).ir.graph.inputs[0]) == 20
 
 
+def _between_codes(op: str, domain: str, code: type, **constants: Any) -> bytes:
+    """A node of two operands, the second of which is a dequantized constant, between codes."""
+    how = {"domain": domain} if domain else {}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], **how),
+        node("DequantizeLinear", ["q", "s", "z"], ["u"], **how),
+        node("DequantizeLinear", ["c", "cs", "zero"], ["d"], **how),
+        node(op, ["u", "d"], ["v"]),
+        node("QuantizeLinear", ["v", "s", "z"], ["w"], **how),
+        node("DequantizeLinear", ["w", "s", "z"], ["y"], **how),
+    ]
+    arrays = {
+        "s": np.float32(0.05),
+        "z": code(128),
+        "cs": np.float32(0.01),
+        "zero": code(0),
+        "c": code(173),
+        **constants,
+    }
+    given = {name: np.asarray(value) for name, value in arrays.items()}
+    return model(nodes, {"x": (FLOAT, IMAGE)}, {"y": (FLOAT, None)}, given, [domain] if domain else [])
+
+
+def test_16_bit_codes_of_the_other_domain_stay_there() -> None:
+    data = _between_codes("Div", "com.microsoft", np.uint16)
+    made, count = rewritten(data, BY_NAME["div-by-quantized"])
+    assert count == 1
+    domains = {(n.op_type, n.domain) for n in made.ir.graph}
+    assert domains == {(op, "com.microsoft") for op in ("QuantizeLinear", "DequantizeLinear")} | {("Mul", "")}
+    same(data, model_bytes(made))
+
+
+def test_prelu_between_codes_becomes_relu_and_the_group_stays() -> None:
+    data = _between_codes("PRelu", "", np.uint8)
+    made, count = rewritten(data, BY_NAME["prelu-to-relu"])
+    assert count == 1
+    assert ops(made) == Counter(["QuantizeLinear", "DequantizeLinear", "Relu", "QuantizeLinear", "DequantizeLinear"])
+    relu = next(n for n in made.ir.graph if n.op_type == "Relu")
+    assert [v.producer().op_type for v in relu.inputs if v is not None and v.producer() is not None] == [
+        "DequantizeLinear"
+    ]  # type: ignore[union-attr]
+
+
+def test_rules_for_floats_leave_groups_of_codes_alone() -> None:
+    data = _between_codes("Div", "", np.uint8, c=np.full((1, 8, 1, 1), 173, np.uint8))
+    loaded = read(data)
+    changed = [rule.name for rule in RULES if find(loaded.ir, rule)]
+    assert changed == []
+
+
 @settings(max_examples=25)
 @given(
     group=st.sampled_from([1, 2, 4]),

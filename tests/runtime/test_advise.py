@@ -67,11 +67,12 @@ def test_advise_finds_the_showcase_first(pair: str, soc: str, precision: str) ->
 
 
 def test_the_shares_of_nodes_are_the_time_of_the_rows_without_packing() -> None:
-    graph = graph_of(showcase.div()[0])
+    graph = graph_of(attention())
     timeline = estimate(graph, "SM8650", "w8a8").timeline
     executed = {name: row.us - row.wait_us for row in timeline.rows for name in row.ops if len(row.ops) == 1}
     shares = {share.node: share.us for share in bottlenecks(graph, "SM8650", "w8a8")}
-    assert shares["stride_StridedSlice"] == pytest.approx(executed["stride_StridedSlice"])
+    assert executed
+    assert all(shares[name] == pytest.approx(us) for name, us in executed.items())
     assert sum(shares.values()) <= sum(row.us - row.wait_us for row in timeline.rows)
 
 

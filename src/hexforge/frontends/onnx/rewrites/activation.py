@@ -10,6 +10,7 @@ from onnx_ir import Node, Value
 from hexforge.frontends.onnx.rewrites.edit import (
     Editor,
     data,
+    dequantizes,
     is_float,
     is_op,
     number,
@@ -33,7 +34,7 @@ def _slopes(node: Node) -> np.ndarray | None:
         return None
     found = data(operand(node, 1))
     below = source(node, 1)
-    if found is None and is_op(below, "DequantizeLinear") and below is not None:
+    if found is None and below is not None and dequantizes(below):
         codes, scale, zero = (data(operand(below, i)) for i in range(3))
         if codes is None or scale is None or scale.size != 1:
             return None
@@ -189,12 +190,12 @@ RULES = (
         "prelu-to-relu", "PReLU becomes ReLU",
         "The matrix unit applies a ReLU while it writes its results; PReLU is an op of its own on the vector units "
         "that what follows waits for.",
-        SHOWCASE, "Use ReLU and train again.", False, _prelu,
+        SHOWCASE, "Use ReLU and train again.", False, _prelu, quantized=True,
     ),
     Rule(
         "zero-slopes", "PReLU or LeakyRelu with slopes of 0 becomes ReLU",
         "With slopes of 0 it is a ReLU, which the matrix unit applies while it writes its results.",
-        SHOWCASE, "Use ReLU.", True, _zero_slopes,
+        SHOWCASE, "Use ReLU.", True, _zero_slopes, quantized=True,
     ),
     Rule(
         "equal-slopes", "PReLU with one slope becomes LeakyRelu",

@@ -10,6 +10,7 @@ from onnx_ir import Node, Value
 from hexforge.frontends.onnx.rewrites.edit import (
     Editor,
     data,
+    dequantizes,
     is_float,
     is_op,
     number,
@@ -55,7 +56,7 @@ def _div_by_constant(editor: Editor, node: Node) -> Change | None:
 def _div_by_quantized(editor: Editor, node: Node) -> Change | None:
     """The same in a QDQ model: the reciprocal of one number has its own scale, so nothing is rounded."""
     dequantize = source(node, 1) if is_op(node, "Div") else None
-    if dequantize is None or not is_op(dequantize, "DequantizeLinear"):
+    if dequantize is None or not dequantizes(dequantize):
         return None
     codes, scale, zero = (data(operand(dequantize, i)) for i in range(3))
     if codes is None or codes.size != 1 or scale is None or scale.size != 1 or data(node.inputs[0]) is not None:
@@ -71,7 +72,7 @@ def _div_by_quantized(editor: Editor, node: Node) -> Change | None:
             editor.constant(np.array(1 / divisor / top, scale.dtype), f"{node.name}_reciprocal_scale"),
             editor.constant(np.array(0, codes.dtype), f"{node.name}_reciprocal_zero_point"),
         ]
-        (factor,) = editor.add("DequantizeLinear", inputs, node)
+        factor = editor.like(dequantize, inputs)
         editor.replace(node.outputs[0], editor.add("Mul", [node.inputs[0], factor], node)[0])
 
     return change(f"divides {_size(node)} by a quantized constant", [node], make)
@@ -125,8 +126,7 @@ def _div_of_branches(editor: Editor, node: Node) -> Change | None:
 
 
 def _without_codes(node: Node | None) -> Node | None:
-    while is_op(node, "QuantizeLinear", "DequantizeLinear"):
-        assert node is not None
+    while node is not None and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
         node = source(node)
     return node
 
@@ -260,6 +260,7 @@ RULES = (
         "div-by-quantized", "Div by a quantized constant becomes Mul by its reciprocal",
         "A division is computed element by element; a product is one instruction.",
         SHOWCASE, "Multiply by 1 / c, quantized with a scale of its own.", True, _div_by_quantized,
+        quantized=True,
     ),
     Rule(
         "div-by-smaller", "Div by a broadcast tensor becomes Mul by its reciprocal",
@@ -270,7 +271,7 @@ RULES = (
         "div-to-mul", "Div of two branches becomes Mul",
         "The divisor is learned, so it can be trained to be the factor: a product costs a seventh of a division.",
         SHOWCASE, "Replace Div by Mul and train the branch again, which then gives the reciprocal.", False,
-        _div_of_branches,
+        _div_of_branches, quantized=True,
     ),
     Rule(
         "constants-meet", "Constants of neighbouring Mul or Add become one",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from onnx_ir import Node, Value
@@ -45,7 +46,7 @@ def _same(a: Node, b: Node) -> bool:
     return _attributes(a) == _attributes(b)
 
 
-def _attributes(node: Node) -> dict[str, object]:
+def _attributes(node: Node) -> dict[str, Any]:
     return {a.name: a.value for a in node.attributes.values()}
 
 

@@ -56,6 +56,18 @@ def is_op(node: Node | None, *ops: str) -> bool:
     return node is not None and node.domain == "" and node.op_type in ops
 
 
+def dequantizes(node: Node | None) -> bool:
+    """True for a DequantizeLinear; com.microsoft's takes 16-bit codes before opset 21."""
+    return node is not None and node.op_type == "DequantizeLinear" and node.domain in ("", "com.microsoft")
+
+
+def is_quantized(node: Node) -> bool:
+    """True for a node between codes: it reads what was dequantized, or what it writes is quantized."""
+    if any(v is not None and dequantizes(v.producer()) for v in node.inputs):
+        return True
+    return any(user.op_type == "QuantizeLinear" for v in node.outputs for user, _ in v.uses())
+
+
 def reader(value: Value | None) -> Node | None:
     """The only node that reads a value; None where there are more, or where it leaves the graph."""
     if value is None or value.is_graph_output():
@@ -130,13 +142,20 @@ class Editor:
         return value
 
     def add(
-        self, op: str, inputs: Sequence[Value | None], at: Node, count: int = 1, **attributes: Any
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        at: Node,
+        count: int = 1,
+        domain: str = "",
+        **attributes: Any,
     ) -> tuple[Value, ...]:
         """A new node before another; what it writes has its types and shapes."""
         stem = f"{at.name}_{op}"
         outputs = [Value(name=self.name(f"{stem}_out")) for _ in range(count)]
         made = [onnx_ir.convenience.convert_attribute(key, value) for key, value in attributes.items()]
-        node = Node("", op, inputs, made, name=self.name(stem), outputs=outputs, version=self.opset)
+        version = self.model.opset_imports.get(domain, 1)
+        node = Node(domain, op, inputs, made, name=self.name(stem), outputs=outputs, version=version)
         self.graph.insert_before(at, node)
         infer_node(node, self.model.opset_imports, self.model.ir_version)
         for value in outputs:
@@ -147,7 +166,8 @@ class Editor:
     def like(self, node: Node, inputs: Sequence[Value | None], **attributes: Any) -> Value:
         """A copy of a node with other inputs and some attributes changed."""
         kept = {a.name: a.value for a in node.attributes.values() if a.name not in attributes}
-        return self.add(node.op_type, inputs, node, 1, **kept, **attributes)[0]
+        (made,) = self.add(node.op_type, inputs, node, 1, node.domain, **kept, **attributes)
+        return made
 
     def replace(self, old: Value, new: Value) -> None:
         """Let everything that reads `old` read `new`; what is not needed any more goes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx_ir import Node
 
-from hexforge.frontends.onnx.rewrites.edit import Editor, data, integer, is_op, operand, shape
+from hexforge.frontends.onnx.rewrites.edit import Editor, data, dequantizes, integer, is_op, operand, shape
 from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
 from hexforge.ir import Array
 
@@ -17,7 +17,7 @@ GUIDE = (
 
 def _weights(node: Node) -> tuple[Array, Array, Array] | None:
     """Codes, scale and zero point of uint8 weights."""
-    if not is_op(node, "DequantizeLinear") or not node.outputs[0].uses():
+    if not dequantizes(node) or not node.outputs[0].uses():
         return None
     codes, scale, zero = (data(operand(node, i)) for i in range(3))
     if codes is None or scale is None or codes.dtype != np.uint8 or codes.ndim < 2 or scale.ndim > 1:

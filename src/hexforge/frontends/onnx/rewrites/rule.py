@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import onnx_ir
 from onnx_ir import Node
 
-from hexforge.frontends.onnx.rewrites.edit import Editor, shape
+from hexforge.frontends.onnx.rewrites.edit import Editor, is_quantized, shape
 
 PREDICTED = "no document: what the costs fitted to measured latencies predict"
 """The source of a rule that stands on the simulator alone."""
@@ -44,6 +44,12 @@ class Rule:
     """Paths to the device it is for; none: all."""
     accuracy: bool = False
     """True where it is for the numbers' sake; time is no reason to leave it out."""
+    quantized: bool = False
+    """True where it also holds between the codes of a QDQ model, whose groups must stay whole."""
+
+    def matched(self, editor: Editor, node: Node) -> Change | None:
+        """The change to make at a node, if any."""
+        return None if is_quantized(node) and not self.quantized else self.match(editor, node)
 
 
 def change(what: str, nodes: list[Node], make: Callable[[], object], *more: Hashable) -> Change:
@@ -55,7 +61,7 @@ def change(what: str, nodes: list[Node], make: Callable[[], object], *more: Hash
 def find(model: onnx_ir.Model, rule: Rule) -> list[Change]:
     """The places of a rule in a model, which is left as it is."""
     editor = Editor(model)
-    return [found for node in editor.nodes() if (found := rule.match(editor, node)) is not None]
+    return [found for node in editor.nodes() if (found := rule.matched(editor, node)) is not None]
 
 
 def apply(model: onnx_ir.Model, rule: Rule, keys: Collection[Hashable] | None = None) -> list[Change]:
@@ -69,7 +75,7 @@ def apply(model: onnx_ir.Model, rule: Rule, keys: Collection[Hashable] | None = 
     for _ in range(MOST_PASSES):
         before = len(made)
         for node in editor.nodes():
-            found = rule.match(editor, node)
+            found = rule.matched(editor, node)
             if found is None:
                 continue
             own = not original.issuperset(found.nodes)
