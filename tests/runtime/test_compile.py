@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +231,18 @@ def test_settings_change_until_the_first_execution(tmp_path: Path) -> None:
     np.testing.assert_array_equal(late.run(image(16))["y"], fresh(net(), 16))
     with pytest.raises(UnsupportedError, match="no HVX threads"):
         compile(quantized(), backend="cpu", graph_names=["q"]).context.set_config("q", vtcm_mb=1)
+
+
+def test_the_documents_own_reader_reads_a_file() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "context_format.md").read_text()
+    scope: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], scope)
+    made = compile(quantized(), graph_names=["q"])
+    found = scope["sections"](made.to_bytes())
+    assert [kind for kind, _ in found] == ["info", "program", "schematic", "weights"]
+    info = json.loads(found["info", ""])
+    assert info == made.info.to_json()
+    page_keys = set(re.findall(r'^ {10}"(\w+)":', page, re.MULTILINE))
+    assert page_keys == set(info["graphs"][0])
+    for name in ("columns", "rows", *json.loads(found["schematic", "SM8650/q"])):
+        assert f'"{name}":' in page
