@@ -86,9 +86,7 @@ def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], 
         raise CallError(f"{path}: pictures need Pillow: pip install 'hexforge[images]'; or give .npy files") from None
     layout = options.layout or _layout(path, shape)
     if len(shape) != 4 or shape[0] not in (1, None):
-        raise CallError(
-            f"{path}: a picture cannot be an input of shape {list(shape)}; it must be one NCHW or NHWC image"
-        )
+        raise CallError(f"{path}: no picture fits an input of shape {list(shape)}; it must be one image, NCHW or NHWC")
     channels, height, width = (shape[i] for i in ((1, 2, 3) if layout == "NCHW" else (3, 1, 2)))
     color = options.color or ("L" if channels == 1 else "RGB")
     try:

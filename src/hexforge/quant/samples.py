@@ -215,7 +215,10 @@ def samples(
     origin: Origin
     if isinstance(source, CheckedSamples):
         origin = source.origin
-        skip, limit = skip + source.skip, source.limit if limit is None else limit
+        if source.limit is not None:
+            left = max(0, source.limit - skip)
+            limit = left if limit is None else min(limit, left)
+        skip += source.skip
     elif isinstance(source, str) and source.startswith("random:"):
         origin = _random(source, inputs)
     elif isinstance(source, (str, Path)):
