@@ -99,6 +99,11 @@ class HtpProgram:
                 stages.append(_evaluated(graph(), stage, name))
             else:
                 stages.append(Segment.from_json(stage, get))
+        known = {v.name: storage(v.type).nbytes for v in inputs}
+        for one in stages:
+            one.check(known)
+        if any(known.get(v.name) != storage(v.type).nbytes for v in outputs):
+            raise FormatError(f"program {name!r}: does not write all its outputs")
         try:
             return cls(name, inputs, outputs, stages, graph, threads)
         except (ValueError, IndexError, OverflowError, MemoryError) as error:
@@ -136,6 +141,13 @@ class Evaluated:
         constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
         self._evaluation = Evaluation(node.call, constants)
+
+    def check(self, known: dict[str, int]) -> None:
+        """Add the bytes of what it writes to what is `known` by name; FormatError where it does not fit to that."""
+        for name, value in zip(self.ins, self.node.inputs, strict=True):
+            if name is not None and (value is None or known.get(name) != storage(value.type).nbytes):
+                raise FormatError(f"node {self.node.name!r} reads a tensor that is not there, or not of that size")
+        known.update((n, storage(v.type).nbytes) for n, v in zip(self.outs, self.node.outputs, strict=True))
 
     def run(self, tensors: dict[str, Array], threads: int) -> None:
         arrays = [

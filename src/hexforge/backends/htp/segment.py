@@ -69,6 +69,16 @@ class Segment:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"a native segment is malformed: {error!r}") from None
 
+    def check(self, known: dict[str, int]) -> None:
+        """Add the bytes of what it writes to what is `known` by name; FormatError where it does not fit to that."""
+        reads = [t[2] for t in self.tensors if not isinstance(t, np.ndarray) and t[0] == "input"]
+        writes = [t[2] for t in self.tensors if not isinstance(t, np.ndarray) and t[0] == "output"]
+        given = [known.get(name) for name in self.reads]
+        made = {name: math.prod(shape) * dtype.itemsize for name, (dtype, shape) in self.writes.items()}
+        if given != reads or list(made.values()) != writes:
+            raise FormatError("a native segment reads or writes tensors that are not there, or not of that size")
+        known.update(made)
+
     def runner(self) -> Runner:
         """The segment, ready to run."""
         return Runner(self)
