@@ -81,12 +81,20 @@ class Builder:
 class Context:
     """An opened context: its graphs become programs on use. The file stays mapped as long as a program of it lives."""
 
-    def __init__(self, source: Source, where: str = "", verify: bool = True) -> None:
+    def __init__(
+        self, source: Source, where: str = "", verify: bool = True, enable_graphs: Collection[str] | None = None
+    ) -> None:
+        """`enable_graphs`: of its graphs only these can be used, as of QNN's context config; all where it is None."""
+        self._disabled: frozenset[str] = frozenset()
         self._container = Container(source, where)
         self.where = self._container.where
         if verify:
             self._container.verify()
         self.info = Info.from_json(self._container.json("info", ""), self.where)
+        if enable_graphs is not None:
+            chosen = tuple(self.graph(name) for name in dict.fromkeys(enable_graphs))
+            self._disabled = frozenset(g.name for g in self.info.graphs if g not in chosen)
+            self.info = replace(self.info, graphs=chosen)
         self._weights = self._container.section("weights", "", check=verify)
         self._executed: set[str] = set()
         self._threads: dict[str, int] = {}
@@ -107,6 +115,8 @@ class Context:
         for found in self.info.graphs:
             if found.name == name:
                 return found
+        if name in self._disabled:
+            raise CallError(f"{self.where}: graph {name!r} is not enabled; name it in enable_graphs")
         raise CallError(f"{self.where}: has no graph {name!r}; it has {', '.join(g.name for g in self.info.graphs)}")
 
     def program(self, name: str, backend: Backend | None = None) -> Program:
