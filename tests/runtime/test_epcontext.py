@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import hexforge
 from hexforge import CallError, FormatError, HexforgeError, ModelError, UnsupportedError
+from hexforge.demo import MODEL, held_out
 from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.epcontext import COMPATIBILITY
 from hexforge.frontends.onnx.wire import has_contexts, slim
@@ -438,7 +439,7 @@ def test_damage_is_found(tmp_path: Path, embed: str) -> None:
     ("options", "words"),
     [
         ({"backend_type": "cpu"}, "made for the htp backend, not cpu"),
-        ({"soc_model": "SM8550"}, r"made for SM8650 \(v75\), newer than SM8550"),
+        ({"vtcm_mb": "2"}, "prepared for 4 MB of VTCM, and vtcm_mb=2 allows less"),
         ({"vtcm_mb": "4"}, "prepared for 8 MB of VTCM, and vtcm_mb=4 allows less"),
     ],
 )
@@ -542,3 +543,18 @@ def test_damaged_models_are_errors(at: int, value: int, cut: bool) -> None:
         pass
     else:
         raise AssertionError("a model without a context of ours cannot be opened")
+
+
+# -- the demo ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("embed", ["0", "1"])
+def test_the_demo_reads_digits_from_a_context(tmp_path: Path, embed: str) -> None:
+    path = tmp_path / "digits_ctx.onnx"
+    made = session(MODEL, ep__context_enable="1", ep__context_file_path=str(path), ep__context_embed_mode=embed)
+    opened = session(path, session__disable_model_compile="1")
+    assert_same_bits(made, opened)
+    pictures, labels = held_out()
+    name = opened.get_inputs()[0].name
+    answers = [int(np.argmax(opened.run(None, {name: picture})[0])) for picture in pictures[:50]]
+    assert np.mean(np.array(answers) == labels[:50]) > 0.9

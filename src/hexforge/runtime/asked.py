@@ -44,16 +44,14 @@ def targets_of(options: ProviderOptions) -> tuple[Target, ...]:
     if options.backend != "htp":
         return ()
     found: dict[str, Target] = {}
-    archs = options.htp_arch if len(options.htp_arch) == len(options.soc_model) else options.htp_arch[:1] * 99
+    archs = options.htp_arch if len(options.htp_arch) > 1 else options.htp_arch * len(options.soc_model)
     for key, arch in zip(options.soc_model, archs, strict=False):
         chip = target(key, arch)
-        soc = chip.soc
-        name = soc.name if soc is not None else f"v{chip.arch}"
+        name = f"v{chip.arch}" if chip.soc is None else chip.soc.name
         if name in found:
             raise CallError(f"chip {name} is given twice")
-        found[name] = Target(
-            soc.name if soc is not None else "", soc.soc_model if soc else 0, chip.arch, soc.vtcm_mb if soc else 0
-        )
+        known = ("", 0, chip.arch, 0) if chip.soc is None else (name, chip.soc.soc_model, chip.arch, chip.soc.vtcm_mb)
+        found[name] = Target(*known)
     return tuple(found.values())
 
 

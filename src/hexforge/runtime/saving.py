@@ -17,7 +17,7 @@ from hexforge.frontends.onnx.epcontext import COMPATIBILITY, EpContext
 from hexforge.options import ProviderOptions
 from hexforge.runtime import share
 from hexforge.runtime.asked import targets_of
-from hexforge.runtime.context import PRODUCER, Builder
+from hexforge.runtime.context import PRODUCER, Builder, settings
 from hexforge.runtime.fallback import CpuPart
 from hexforge.runtime.stages import Stage, Stages
 
@@ -184,12 +184,9 @@ def _compiled(stage: Stage, backend: Backend, options: ProviderOptions, prefix: 
     assert not isinstance(stage.runner, CpuPart)
     more: dict[str, Any] = {}
     if backend.name == "htp":
-        config = getattr(backend, "graph_config", None)
-        more = {
-            "num_hvx_threads": getattr(config, "num_hvx_threads", 0),
-            "vtcm_mb": options.vtcm_mb[0],
-            "optimization": options.htp_graph_finalization_optimization_mode,
-        }
+        threads = getattr(getattr(backend, "graph_config", None), "num_hvx_threads", 0)
+        more = settings(targets_of(options), threads or None, options.vtcm_mb[0] or None)
+        more["optimization"] = options.htp_graph_finalization_optimization_mode
     return share.Compiled(prefix + stage.name, stage.runner, more)
 
 
