@@ -97,7 +97,8 @@ def test_a_pad_with_another_number_has_its_own_range() -> None:
         ("Tanh", "w8a16", (-0.1, 0.2), ScaleOffset(1 / 32768, -32768)),
         ("Sigmoid", "w8a8", (0.1, 0.9), ScaleOffset(float(np.float32(1 / 255)), 0)),
         ("Tanh", "w8a8", (-0.9, 0.8), ScaleOffset(float(np.float32(2 / 255)), -127)),
-        ("Softmax", "w8a8", (0.0, 0.1), ScaleOffset(float(np.float32(np.float32(0.1) / 255)), 0)),
+        ("Softmax", "w8a8", (0.0, 0.1), ScaleOffset(float(np.float32(1 / 255)), 0)),
+        ("Sigmoid", "w8a8", (0.0, 0.1), ScaleOffset(float(np.float32(np.float32(0.1) / 255)), 0)),
     ],
 )
 def test_ranges_the_op_knows(op: str, text: str, seen: tuple[float, float], expected: ScaleOffset) -> None:

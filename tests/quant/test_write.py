@@ -14,6 +14,7 @@ from hexforge.frontends.onnx import read, units
 from hexforge.ir import AxisScaleOffset, BlockwiseExpansion, DType, ScaleOffset
 from hexforge.quant.assign import assign
 from hexforge.quant.calibrate import calibrate
+from hexforge.quant.fold import fold
 from hexforge.quant.plan import Fixed, Plan
 from hexforge.quant.recipe import recipe
 from hexforge.quant.rules import RULES
@@ -277,3 +278,29 @@ def test_bias_counts_in_steps_of_the_product() -> None:
     assert bias_fixed(data, Fixed(DType.INT8, ScaleOffset(0.25))).encoding == ScaleOffset(0.125)
     per_channel = Fixed(DType.INT8, AxisScaleOffset(1, (0.5, 2.0), (0, 0)))
     assert bias_fixed(data, per_channel).encoding == AxisScaleOffset(0, (0.25, 1.0), (0, 0))
+
+
+@pytest.mark.parametrize("form", ["half of x", "half at the end", "half in the middle"])
+@pytest.mark.parametrize("exact", [True, False])
+def test_gelu_spelled_out_is_one_unit(form: str, exact: bool) -> None:
+    nodes = [
+        helper.make_node("Div", ["x", "root"], ["s"], name="div"),
+        helper.make_node("Erf", ["s"], ["e"], name="erf"),
+        helper.make_node("Add", ["e", "one"], ["p"], name="add"),
+    ]
+    orders = {
+        "half of x": [("x", "half", "h"), ("h", "p", "y")],
+        "half at the end": [("x", "p", "m"), ("m", "half", "y")],
+        "half in the middle": [("p", "half", "m"), ("x", "m", "y")],
+    }
+    nodes += [helper.make_node("Mul", [a, b], [out], name=f"mul_{out}") for a, b, out in orders[form]]
+    values = {"root": 2**0.5 if exact else 1.5, "one": 1.0, "half": 0.5}
+    constants = [numpy_helper.from_array(np.float32(v), name) for name, v in values.items()]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (3, 8))]
+    proto = model(nodes, inputs, ["y"], constants, 17)
+    folded = fold(read(proto).ir)
+    assert [n.op_type for n in folded.graph].count("Gelu") == exact
+    feeds = samples(folded, 3)
+    plan, data = quantized(folded, "w8a16", feeds)
+    assert ("erf" in plan.floats) != exact  # Erf by itself is no QNN op
+    np.testing.assert_allclose(reference(data, feeds[0])[0], reference(proto, feeds[0])[0], atol=1e-3)

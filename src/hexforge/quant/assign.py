@@ -310,8 +310,10 @@ class _Assignment:
         bounds = None if maker is None else BOUNDS.get(maker.nodes[-1].op_type)
         if bounds is None:
             return low, high
-        # all of the range there can be, except where the data never comes near it
-        whole = high - low > 0.5 * (bounds[1] - bounds[0])
+        # All of the range there can be, except where the data never comes near it. Not so for Softmax: onnxruntime's
+        # 8-bit kernel wraps around where a sum to 1 goes beyond its range.
+        softmax = maker is not None and maker.nodes[-1].op_type == "Softmax"
+        whole = softmax or high - low > 0.5 * (bounds[1] - bounds[0])
         return bounds if whole else (max(low, bounds[0]), min(high, bounds[1]))
 
     # -- weights ------------------------------------------------------------------------------------------------

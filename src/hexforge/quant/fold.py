@@ -120,7 +120,9 @@ def _into_before(node: onnx_ir.Node) -> bool:
     weight, bias = _numbers(before)
     matrix = before.matrix(weight).astype(np.float64)
     _store(before, matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1)), bias * factor + shift)
+    name = after.outputs[0].name
     _skip(after, node.outputs[0])
+    node.outputs[0].name = name  # what it holds now: comparing with the float model goes by name
     return True
 
 
@@ -282,6 +284,44 @@ def _hard_swish(node: onnx_ir.Node) -> bool:
     return _one("HardSwish", [x], parts, {})
 
 
+def _gelu(node: onnx_ir.Node) -> bool:
+    """x (1 + erf(x / sqrt 2)) / 2, multiplied in any order: Gelu."""
+    if node.op_type != "Erf" or node.graph is None or node.graph.opset_imports.get("", 0) < 20:
+        return False
+    scaled = node.inputs[0].producer() if node.inputs[0] is not None else None
+    plus = only_reader(node.outputs[0])
+    if scaled is None or only_reader(scaled.outputs[0]) is not node or plus is None or plus.op_type != "Add":
+        return False
+    x = next((v for v in scaled.inputs if v is not None and v.const_value is None), None)
+    factor = None if x is None else _scalar(_operand(scaled, x))
+    root = {"Div": 2**0.5, "Mul": 0.5**0.5}.get(scaled.op_type)
+    if x is None or factor is None or root is None or not np.isclose(factor, root, rtol=1e-4):
+        return False
+    if (scaled.op_type == "Div" and scaled.inputs[0] is not x) or _scalar(_operand(plus, node.outputs[0])) != 1.0:
+        return False
+    parts, left = [scaled, node, plus], {"x", "half"}
+    while left:  # two factors are still to come: x and one half, or x / 2 at once
+        value = parts[-1].outputs[0]
+        product = only_reader(value)
+        other = _operand(product, value) if product is not None and product.op_type == "Mul" else None
+        if product is None or other is None:
+            return False
+        before = other.producer()
+        if other is x and "x" in left:
+            left.discard("x")
+        elif _scalar(other) == 0.5 and "half" in left:
+            left.discard("half")
+        elif len(left) == 2 and before is not None and before.op_type == "Mul" and only_reader(other) is product:
+            if _operand(before, x) is None or x not in before.inputs or _scalar(_operand(before, x)) != 0.5:
+                return False
+            left.clear()
+            parts.insert(0, before)
+        else:
+            return False
+        parts.append(product)
+    return _one("Gelu", [x], parts, {})
+
+
 def _layer_norm(node: onnx_ir.Node) -> bool:
     """(x - mean) / sqrt(mean((x - mean)^2) + epsilon) weight + bias over the last axis: LayerNormalization."""
     if node.op_type != "ReduceMean" or node.graph is None or node.graph.opset_imports.get("", 0) < 17:
@@ -343,5 +383,5 @@ def _one(op: str, inputs: list[onnx_ir.Value], parts: list[onnx_ir.Node], attrib
 
 
 _RULES: tuple[Callable[[onnx_ir.Node], bool], ...] = (
-    _hard_swish, _layer_norm, _nothing, _into_before, _into_behind, _factor_behind,
+    _hard_swish, _gelu, _layer_norm, _nothing, _into_before, _into_behind, _factor_behind,
 )  # fmt: skip
