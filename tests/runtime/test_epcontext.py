@@ -439,8 +439,8 @@ def test_damage_is_found(tmp_path: Path, embed: str) -> None:
     ("options", "words"),
     [
         ({"backend_type": "cpu"}, "made for the htp backend, not cpu"),
+        ({"soc_model": "SM8550"}, r"made for SM8650 \(v75\), newer than SM8550"),
         ({"vtcm_mb": "2"}, "prepared for 4 MB of VTCM, and vtcm_mb=2 allows less"),
-        ({"vtcm_mb": "4"}, "prepared for 8 MB of VTCM, and vtcm_mb=4 allows less"),
     ],
 )
 def test_options_that_do_not_suit_the_context(tmp_path: Path, options: dict[str, str], words: str) -> None:
