@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--recipe", default="w8a8", help="what is improved")
     parser.add_argument("--samples", type=int, default=48, help="to calibrate and improve on")
-    parser.add_argument("--evaluate", type=int, default=32, help="samples the SQNR is of")
+    parser.add_argument("--evaluate", type=int, default=64, help="samples the SQNR is of")
     parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS), help="improvements")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.models if name not in PAIRS]:

@@ -27,9 +27,12 @@ FITTED, JUDGED = 24, 24
 """Samples that steps are fitted to, and others that decide whether a step is kept; at most."""
 METHODS = ("mse", "percentile=99.99")
 """Ways of finding ranges that are proposed in turn, where the recipe uses another."""
-_CAP_DB, _MARGIN_DB = 100.0, 0.1
+_CAP_DB, _MARGIN_DB, _NARROWING_DB = 100.0, 0.1, 0.5
+"""A step must gain a margin, and one that cuts off extremes more: samples to come may reach further than any seen."""
 _TRIES = 7
 """Of a proposal of ranges: all of it, its halves, their halves."""
+
+_SATURATES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
@@ -39,7 +42,7 @@ Load = Callable[[onnx_ir.Model], Runner]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A step: the outputs' SQNR before and with it, on samples kept apart."""
+    """A step: the SQNR before and with it, on samples kept apart, of the outputs (of what a last Softmax reads)."""
 
     name: str
     before_db: float
@@ -79,23 +82,48 @@ def improve(
 
 
 class Judge:
-    """How near a quantized model's outputs are to the float model's."""
+    """How near a quantized model's outputs are to the float model's.
 
-    def __init__(self, model: onnx_ir.Model, samples: Sequence[Feeds], load: Load) -> None:
+    `unsaturated` looks at what goes into a Softmax or Sigmoid that makes an output: where nearly all of the outputs are
+    0 or 1, theirs is the error of the one or two samples that are not, and says little of the next samples.
+    """
+
+    def __init__(
+        self, model: onnx_ir.Model, samples: Sequence[Feeds], load: Load, *, unsaturated: bool = False
+    ) -> None:
         self.samples, self.load = samples, load
-        self.names = [str(v.name) for v in model.graph.outputs if v.dtype == onnx_ir.DataType.FLOAT]
-        run = session(model)
+        outputs = [v for v in model.graph.outputs if v.dtype == onnx_ir.DataType.FLOAT]
+        self.names = [str((_before_saturation(v) if unsaturated else v).name) for v in outputs]
+        run = session(self._showing(model))
         self.references: list[list[Array]] = [run.run(self.names, dict(feeds)) for feeds in samples]
 
     def __call__(self, model: onnx_ir.Model, plan: Plan) -> float:
         """SQNR in dB, the mean of the outputs'."""
-        run = self.load(write(model, plan))
+        run = self.load(write(self._showing(model), plan))
         sums = [ErrorSums() for _ in self.names]
         for feeds, references in zip(self.samples, self.references, strict=True):
             found = run(feeds)
             for name, total, reference in zip(self.names, sums, references, strict=True):
                 total.update(reference, found[name])
         return float(np.mean([np.clip(total.sqnr_db, -_CAP_DB, _CAP_DB) for total in sums])) if sums else 0.0
+
+    def _showing(self, model: onnx_ir.Model) -> onnx_ir.Model:
+        """The model with what is looked at among its outputs."""
+        known = {v.name for v in model.graph.outputs}
+        if known.issuperset(self.names):
+            return model
+        shown = model.clone()
+        made = {v.name: v for node in shown.graph for v in node.outputs}
+        shown.graph.outputs.extend(made[name] for name in dict.fromkeys(self.names) if name not in known)
+        return shown
+
+
+def _before_saturation(value: onnx_ir.Value) -> onnx_ir.Value:
+    maker = value.producer()
+    if maker is None or maker.op_type not in _SATURATES:
+        return value
+    source = maker.inputs[0]
+    return value if source is None or source.producer() is None else source
 
 
 class _Improving:
@@ -124,7 +152,7 @@ class _Improving:
         """All steps, in an order in which none undoes another."""
         if self.recipe.improve and self.plan.tensors:
             self.fitted, judged = _split(self.samples)
-            self.judge = Judge(self.model, judged, self.load)
+            self.judge = Judge(self.model, judged, self.load, unsaturated=True)
             self.score = self.judge(self.model, self.plan)
             if "bias" in self.recipe.improve:
                 self._keep("bias", self.plan, time.perf_counter())
@@ -143,13 +171,15 @@ class _Improving:
         chosen, given = replace(self.recipe, **changes), self.given if found else self.user_given  # type: ignore[arg-type]
         return assign(self.model, self.statistics, chosen, given=given, wide_products=self.wide_products)
 
-    def _keep(self, name: str, plan: Plan, since: float, *, corrected: bool = False) -> bool:
+    def _keep(
+        self, name: str, plan: Plan, since: float, *, corrected: bool = False, margin: float = _MARGIN_DB
+    ) -> bool:
         """Judge a plan, with its biases corrected where that is asked for; take it if it is better, and say so."""
         best = plan
         if "bias" in self.recipe.improve and not corrected:
             best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"))
         found = self.judge(self.model, best)
-        better = found > self.score + _MARGIN_DB
+        better = found > self.score + margin
         self.tried.append(Tried(name, self.score, found, better, time.perf_counter() - since))
         if better:
             self.plan, self.best, self.score = plan, best, found
@@ -192,7 +222,8 @@ class _Improving:
                 break
             classes, start = rest.pop(0), time.perf_counter()
             self.given = {**before, **{n: changes[n] for names in classes for n in names}}
-            if self._keep(f"{name} ({len(classes)} of {whole} encodings)", self._assign(), start):
+            said = f"{name} ({len(classes)} of {whole} encodings)"
+            if self._keep(said, self._assign(), start, margin=_NARROWING_DB):
                 before = self.given
             elif len(classes) > 1:
                 rest += [classes[: len(classes) // 2], classes[len(classes) // 2 :]]
