@@ -14,7 +14,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format models conformance peers cluster bench clean
+.PHONY: demo test lint types format models conformance peers fuzz cluster bench clean
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -49,6 +49,14 @@ peers: $(VENV)/.dev
 	@$(PIP) install --no-deps openvino==2026.4.1
 	@$(PYTHON) -m venv .venv-vendor
 	@.venv-vendor/bin/python -m pip --disable-pip-version-check -q install onnxruntime-qnn==2.7.0 onnxruntime==1.31.1
+
+# Coverage-guided fuzzing of everything that reads untrusted files; RUNS inputs for each reader.
+RUNS ?= 200000
+fuzz: $(VENV)/.dev
+	@$(PIP) install -e '.[fuzz]'
+	@for target in container context graph_text encodings_file recipe_text onnx_model; do \
+	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
+	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
 
 # The search over Ray, on one machine: the same code that a cluster runs.
 cluster: models

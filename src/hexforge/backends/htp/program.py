@@ -11,7 +11,7 @@ import numpy as np
 from hexforge.backend import Get, Put, checked_feeds
 from hexforge.backends.htp import arena
 from hexforge.backends.htp.lowering import Lowering, Reference, Step
-from hexforge.backends.htp.segment import Call, Segment, with_room
+from hexforge.backends.htp.segment import Call, Known, Segment, with_room
 from hexforge.backends.htp.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value, text
@@ -99,10 +99,10 @@ class HtpProgram:
                 stages.append(_evaluated(graph(), stage, name))
             else:
                 stages.append(Segment.from_json(stage, get))
-        known = {v.name: storage(v.type).nbytes for v in inputs}
+        known = {v.name: _stored(v) for v in inputs}
         for one in stages:
             one.check(known)
-        if any(known.get(v.name) != storage(v.type).nbytes for v in outputs):
+        if any(known.get(v.name) != _stored(v) for v in outputs):
             raise FormatError(f"program {name!r}: does not write all its outputs")
         try:
             return cls(name, inputs, outputs, stages, graph, threads)
@@ -142,12 +142,12 @@ class Evaluated:
         self._constants = constants
         self._evaluation = Evaluation(node.call, constants)
 
-    def check(self, known: dict[str, int]) -> None:
-        """Add the bytes of what it writes to what is `known` by name; FormatError where it does not fit to that."""
+    def check(self, known: Known) -> None:
+        """Add what it writes to what is `known` by name; FormatError where it does not fit to that."""
         for name, value in zip(self.ins, self.node.inputs, strict=True):
-            if name is not None and (value is None or known.get(name) != storage(value.type).nbytes):
+            if name is not None and (value is None or known.get(name) != _stored(value)):
                 raise FormatError(f"node {self.node.name!r} reads a tensor that is not there, or not of that size")
-        known.update((n, storage(v.type).nbytes) for n, v in zip(self.outs, self.node.outputs, strict=True))
+        known.update((n, _stored(v)) for n, v in zip(self.outs, self.node.outputs, strict=True))
 
     def run(self, tensors: dict[str, Array], threads: int) -> None:
         arrays = [
@@ -156,6 +156,12 @@ class Evaluated:
         ]
         for name, value, result in zip(self.outs, self.node.outputs, self._evaluation(arrays), strict=True):
             tensors[name] = np.ascontiguousarray(stored(result, value.type))
+
+
+def _stored(value: Value) -> tuple[int, np.dtype[Any]]:
+    """Bytes and data type of a value as it is stored."""
+    found = storage(value.type)
+    return found.nbytes, found.dtype
 
 
 def _evaluated(graph: Graph, stage: Mapping[str, Any], name: str) -> Evaluated:

@@ -16,6 +16,8 @@ from hexforge.ir import Array
 
 ROOM = 64
 """Bytes behind a tensor that kernels may read, and never use."""
+Known = dict[str, tuple[int, np.dtype[Any]]]
+"""Tensors by name: their bytes and data type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,14 @@ class Segment:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"a native segment is malformed: {error!r}") from None
 
-    def check(self, known: dict[str, int]) -> None:
-        """Add the bytes of what it writes to what is `known` by name; FormatError where it does not fit to that."""
+    def check(self, known: Known) -> None:
+        """Add what it writes to what is `known` by name; FormatError where it does not fit to that."""
         reads = [t[2] for t in self.tensors if not isinstance(t, np.ndarray) and t[0] == "input"]
         writes = [t[2] for t in self.tensors if not isinstance(t, np.ndarray) and t[0] == "output"]
-        given = [known.get(name) for name in self.reads]
-        made = {name: math.prod(shape) * dtype.itemsize for name, (dtype, shape) in self.writes.items()}
-        if given != reads or list(made.values()) != writes:
+        given = [known.get(name, (-1, None)) for name in self.reads]
+        made: Known = {n: (math.prod(shape) * dtype.itemsize, dtype) for n, (dtype, shape) in self.writes.items()}
+        sizes = [size for size, _ in given], [size for size, _ in made.values()]
+        if sizes != (reads, writes) or any(dtype not in _DTYPES for _, dtype in given):
             raise FormatError("a native segment reads or writes tensors that are not there, or not of that size")
         known.update(made)
 

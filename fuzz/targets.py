@@ -1,0 +1,176 @@
+"""Fuzz targets: each reads bytes as a file; any exception but a HexforgeError is a fault, as is a crash or a hang."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+import hexforge.ops  # noqa: F401 - fills the table
+from hexforge.backends.htp.backend import HtpBackend
+from hexforge.errors import HexforgeError
+from hexforge.formats import encodings
+from hexforge.formats.container import Container, Writer
+from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
+from hexforge.quant.recipe import recipe
+from hexforge.runtime.context import Builder, Context
+
+BACKEND = HtpBackend(threads=1)
+U8 = ScaleOffset(0.05, -128)
+
+
+def graph() -> Graph:
+    """A few ops of each kind: a convolution, a table, an index op, a sum."""
+    made = Graph("g")
+    x = made.value("x", TensorType(DType.UINT8, (1, 4, 4, 4), U8), Role.APP_WRITE)
+    weight = (np.arange(3 * 3 * 4 * 4, dtype=np.int64) % 15 - 7).astype(np.int8).reshape(3, 3, 4, 4)
+    kernel = made.static(weight, ScaleOffset(0.01), name="w")
+    like = TensorType(DType.UINT8, (1, 4, 4, 4), U8)
+    conv = made.node("Conv2d", [x, kernel], [made.value("c", like)], stride=(1, 1), pad_amount=((1, 1), (1, 1)))
+    rows = made.static(np.array([2, 0, 1, 3], np.int32), name="rows")
+    picked = made.node("Gather", [conv.outputs[0], rows], [made.value("p", like)], axis=1)
+    y = made.value("y", like, Role.APP_READ)
+    made.node("ElementWiseAdd", [picked.outputs[0], conv.outputs[0]], [y])
+    return made
+
+
+def context_bytes() -> bytes:
+    """A small context."""
+    builder = Builder("htp")
+    builder.add(BACKEND.compile(graph()))
+    return builder.writer().to_bytes()
+
+
+_WHOLE = context_bytes()
+_PARTS = Container(_WHOLE)
+_INFO, _PROGRAM = (bytes(_PARTS.section(k, n)) for k, n in (("info", ""), ("program", "0")))
+_WEIGHTS = bytes(_PARTS.section("weights", ""))
+_FEEDS = {"x": np.arange(64, dtype=np.uint8).reshape(1, 4, 4, 4)}
+
+
+def container(data: bytes) -> None:
+    """A file as it is: almost always stopped by a checksum."""
+    _run(data)
+
+
+def context(data: bytes) -> None:
+    """Contents with right checksums: the graph table, the program and the weights, split by NUL NUL."""
+    parts = [*data.split(b"\0\0", 2), b"", b""]
+    made = Writer()
+    made.add("info", "", parts[0] or _INFO)
+    made.add("program", "0", parts[1] or _PROGRAM)
+    made.add("weights", "", parts[2] or _WEIGHTS)
+    _run(made.to_bytes())
+
+
+def _run(data: bytes) -> None:
+    try:
+        found = Context(data)
+        for row in found.graphs:
+            program = found.program(row.name, BACKEND)
+            if sum(type.size for _, type in (*row.inputs, *row.outputs)) < 1 << 20:
+                program.run({n: np.zeros(t.shape, t.dtype.numpy) for n, t in row.inputs})
+    except HexforgeError:
+        pass
+
+
+def graph_text(data: bytes) -> None:
+    """The text form of a graph."""
+    with contextlib.suppress(HexforgeError):
+        text.loads(
+            data.decode("utf-8", "replace"),
+            lambda offset, size: memoryview(bytes(size))[:size] if size < 1 << 16 else memoryview(b""),
+        )
+
+
+def encodings_file(data: bytes) -> None:
+    """An AIMET encodings file."""
+    with contextlib.suppress(HexforgeError):
+        encodings.parse(data, {}, {"x": (1, 4), "w": (4, 4)}, "fuzz")
+
+
+def recipe_text(data: bytes) -> None:
+    """A recipe in a line, or a file."""
+    with contextlib.suppress(HexforgeError):
+        recipe(data.decode("utf-8", "replace"))
+
+
+def onnx_model(data: bytes) -> None:
+    """An ONNX model, EPContext or not, through a session."""
+    import hexforge as product
+
+    try:
+        product.InferenceSession(data, providers=[("QNNExecutionProvider", {"backend_type": "htp"})])
+    except HexforgeError:
+        pass
+    except Exception as error:  # onnxruntime's own, of a part left to the CPU
+        if not type(error).__module__.startswith("onnxruntime"):
+            raise
+
+
+def seeds(target: str) -> Iterable[bytes]:
+    """Files a target begins with."""
+    if target == "container":
+        yield _WHOLE
+    elif target == "context":
+        yield _INFO + b"\0\0" + _PROGRAM
+        yield b"\0\0" + _PROGRAM
+        yield _INFO
+    elif target == "graph_text":
+        yield text.dumps(graph()).encode()
+    elif target == "encodings_file":
+        one = {
+            "bitwidth": 8,
+            "dtype": "int",
+            "is_symmetric": "False",
+            "max": 1.0,
+            "min": -1.0,
+            "offset": -128,
+            "scale": 0.1,
+        }
+        yield json.dumps(
+            {"version": "0.6.1", "activation_encodings": {"x": [one]}, "param_encodings": {"w": [one] * 4}}
+        ).encode()
+        new = {
+            "name": "x",
+            "bw": 8,
+            "dtype": "INT",
+            "enc_type": "PER_TENSOR",
+            "is_sym": False,
+            "offset": [-128],
+            "scale": [0.1],
+        }
+        yield json.dumps({"version": "1.0.0", "activation_encodings": [new], "param_encodings": []}).encode()
+    elif target == "recipe_text":
+        yield b"w8a8+percentile=99.9+equalize; MatMul=w8a16; /enc/*=w4a16_block[32]; tensor:out=a16; /head/*=float"
+    elif target == "onnx_model":
+        from hexforge import demo
+
+        yield demo.MODEL.read_bytes()
+        with tempfile.TemporaryDirectory() as folder:
+            yield context_model(Path(folder))
+
+
+def context_model(folder: Path) -> bytes:
+    """The demo's model with its context embedded."""
+    import hexforge as product
+    from hexforge import demo
+
+    options = product.SessionOptions()
+    for key, value in (
+        ("ep.context_enable", "1"),
+        ("ep.context_embed_mode", "1"),
+        ("ep.context_file_path", str(folder / "c.onnx")),
+    ):
+        options.add_session_config_entry(key, value)
+    product.InferenceSession(demo.MODEL, options, providers=[("QNNExecutionProvider", {"backend_type": "htp"})])
+    return (folder / "c.onnx").read_bytes()
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    f.__name__: f for f in (container, context, graph_text, encodings_file, recipe_text, onnx_model)
+}
