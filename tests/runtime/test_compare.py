@@ -38,7 +38,7 @@ def test_outputs_first_then_the_worst(qdq: Path, backend: str) -> None:
     assert logits.running.sqnr_db == pytest.approx(10 * math.log10(signal / noise), abs=1e-6)
     assert found.sqnr_db == logits.running.sqnr_db
     assert logits.running.max_error == pytest.approx(max(np.abs(a - b).max() for a, b in errors))
-    ranked = [row.worst.sqnr_db for row in found.tensors]
+    ranked = [row.sqnr_db for row in found.tensors]
     assert ranked == sorted(ranked)
     assert {row.name for row in found.tensors} == {"image", "relu1", "pool1", "relu2", "pool2", "flat"}
     assert found.unmatched == 0
@@ -86,6 +86,30 @@ def test_our_own_writers_names_match(tmp_path: Path) -> None:
     }  # fmt: skip
     assert found.sqnr_db > 25
     assert {row.dtype for row in found.tensors} == {"uint16"}
+
+
+def test_rescaled_channels_are_no_error(tmp_path: Path, qdq: Path) -> None:
+    changed = onnx.load(MODEL)
+    factor = np.geomspace(0.1, 10, 16).astype(np.float32)
+    for tensor in changed.graph.initializer:
+        array, spread = onnx.numpy_helper.to_array(tensor), factor
+        if tensor.name in ("conv1.weight", "conv1.bias"):
+            spread = factor.reshape(-1, *[1] * (array.ndim - 1))
+        elif tensor.name == "conv2.weight":
+            spread = 1 / factor.reshape(1, -1, 1, 1)
+        else:
+            continue
+        tensor.CopyFrom(onnx.numpy_helper.from_array((array * spread).astype(np.float32), tensor.name))
+    onnx.save(changed, tmp_path / "equalized.onnx")
+    quantized(tmp_path / "equalized.onnx", tmp_path / "q.onnx", "a16w8", DATA[:8])
+    found = {row.name: row for row in hexforge.compare(MODEL, tmp_path / "q.onnx", DATA[:8]).tensors}
+    assert found["relu1"].rescaled_db is not None
+    assert found["relu1"].rescaled_db > 15
+    assert found["relu1"].running is not None
+    assert found["relu1"].running.sqnr_db < 0
+    assert found["relu2"].rescaled_db is None
+    plain = hexforge.compare(MODEL, qdq, DATA[:8]).tensors
+    assert all(row.rescaled_db is None for row in plain)
 
 
 def test_what_cannot_be_compared(qdq: Path, tmp_path: Path) -> None:

@@ -99,7 +99,10 @@ _COLUMNS = ("made by", "type", "SQNR dB", "cosine", "max error", "its own SQNR d
 
 def _row(row: TensorError) -> Sequence[str]:
     own = "-" if row.own is None else _db(row.own.sqnr_db)
-    return (row.name, row.op_type or "-", row.dtype or "float", *_figures(row.running), own)
+    figures = _figures(row.running)
+    if row.rescaled_db is not None:
+        figures = f"{_db(row.rescaled_db)} (rescaled)", "-", "-"
+    return (row.name, row.op_type or "-", row.dtype or "float", *figures, own)
 
 
 def _figures(sums: ErrorSums | None) -> tuple[str, str, str]:

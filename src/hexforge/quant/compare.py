@@ -19,6 +19,9 @@ SUFFIXES = ("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinea
 _PIECE = 1 << 15
 """Elements looked at together: their float64 copies stay in the cache."""
 
+_PER_CHANNEL, _EXPLAINED_DB = 32, 12.0
+"""Elements of a channel that a factor can be told from, and the SQNR with it that says it is one."""
+
 Kind = Literal["input", "tensor", "output", "weight"]
 
 
@@ -84,6 +87,36 @@ class ErrorSums:
         length = math.sqrt(self.signal * self.power)
         product = (self.signal + self.power - self.noise) / 2
         return min(1.0, product / length) if length else float(self.noise == 0)
+
+
+class ChannelFit:
+    """Whether an array is its reference but for a factor per channel, as equalized weights make it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, Array] = {}
+        self._count = 0
+
+    def update(self, reference: Array, found: Array) -> None:
+        """Add a piece: per channel, along axis 1 and along the last, the sums that a best factor follows from."""
+        self._count += reference.size
+        for axis in {1, reference.ndim - 1} if reference.ndim > 1 else ():
+            channels = reference.shape[axis]
+            first, second = (
+                np.moveaxis(a, axis, 0).reshape(channels, -1).astype(np.float64) for a in (reference, found)
+            )
+            pairs = ((first, first), (first, second), (second, second))
+            sums = np.stack([np.einsum("ij,ij->i", a, b) for a, b in pairs])
+            self._sums[axis] = self._sums.get(axis, 0) + sums
+
+    def sqnr_db(self) -> float | None:
+        """The SQNR with the best factors; None where they explain little, or too few elements are of a channel."""
+        best = -math.inf
+        for signal, product, power in self._sums.values():
+            if self._count < _PER_CHANNEL * len(signal) or not (power > 0).all():
+                continue
+            noise = float((signal - product**2 / power).sum())
+            best = max(best, 10 * math.log10(float(signal.sum()) / noise) if noise > 0 else math.inf)
+        return best if best >= _EXPLAINED_DB else None
 
 
 def _square(array: Array) -> float:

@@ -33,7 +33,7 @@ def quality_sections(found: Comparison) -> list[Section]:
         f"{found.model} on {found.backend} against {found.reference} in float, {found.samples} samples. Signal to "
         "quantization noise: 6 dB more is half the error."
     )
-    bars = Bars([row.name for row in shown], [row.worst.sqnr_db for row in shown], "dB", "outputs, then worst tensors")
+    bars = Bars([row.name for row in shown], [row.sqnr_db for row in shown], "dB", "outputs, then worst tensors")
     everything = (*found.outputs, *found.tensors, *found.weights)
     sections = [Section("Quantization", [bars, Table(_TENSORS, list(_rows(everything)))], note)]
     if found.layers:
@@ -50,5 +50,5 @@ def quality_sections(found: Comparison) -> list[Section]:
 def _rows(errors: Iterable[TensorError]) -> Iterable[tuple[Cell, ...]]:
     for row in errors:
         running, own = row.running, row.own
-        figures = (None, None, None) if running is None else (running.sqnr_db, running.cosine, running.max_error)
+        figures = (None, None, None) if running is None else (row.sqnr_db, running.cosine, running.max_error)
         yield (row.name, row.kind, row.op_type, row.dtype, *figures, None if own is None else own.sqnr_db)

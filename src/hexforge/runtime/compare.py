@@ -17,7 +17,7 @@ from hexforge.ir import Array
 from hexforge.options import did_you_mean
 from hexforge.quant import compare as tensors
 from hexforge.quant import sensitivity as layered
-from hexforge.quant.compare import ErrorSums, Watched
+from hexforge.quant.compare import ChannelFit, ErrorSums, Watched
 from hexforge.quant.plan import Feeds, Samples
 from hexforge.quant.samples import samples as samples_of
 from hexforge.quant.save import to_bytes
@@ -27,6 +27,8 @@ from hexforge.runtime.spread import spread
 SENSITIVITY = ("none", "one", "all-but-one")
 WATCHED_BYTES = 1 << 29
 """What the watched tensors of one sample may take at a time; more tensors are watched in further rounds."""
+DOUBTED_DB = 10.0
+"""A tensor this bad may have been rescaled by the quantizer."""
 LAYER_SAMPLES = 16
 """Samples that each layer's sensitivity is measured on."""
 
@@ -47,18 +49,21 @@ class TensorError:
     """Its error in the running quantized model, all errors before it included; None for weights."""
     own: ErrorSums | None
     """The error its own quantization adds to the float model's numbers; None where it has none."""
+    rescaled_db: float | None = None
+    """Where it is the float model's but for factors of its channels (equalized): the SQNR without these."""
 
     @property
-    def worst(self) -> ErrorSums:
+    def sqnr_db(self) -> float:
         """What it is ranked by."""
         found = self.running or self.own
         assert found is not None
-        return found
+        return found.sqnr_db if self.rescaled_db is None else self.rescaled_db
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         named = {"name": self.name, "kind": self.kind, "op": self.op_type, "type": self.dtype}
-        return named | {"running": _figures(self.running), "own": _figures(self.own)}
+        figures = {"running": _figures(self.running), "own": _figures(self.own)}
+        return named | figures | ({} if self.rescaled_db is None else {"rescaled_db": _plain(self.rescaled_db)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class Comparison:
     @property
     def sqnr_db(self) -> float:
         """The SQNR of the output that lost most."""
-        return min((row.worst.sqnr_db for row in self.outputs), default=math.nan)
+        return min((row.sqnr_db for row in self.outputs), default=math.nan)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -190,7 +195,7 @@ def compare(
 
 
 def _rank(row: TensorError) -> tuple[float, str]:
-    return row.worst.sqnr_db, row.name
+    return row.sqnr_db, row.name
 
 
 def _inputs(model: Any) -> set[str]:
@@ -230,21 +235,23 @@ def _watch(
     tensors.show(exact, [item.name for item in watched])
     run_exact = runner(to_bytes(exact), "ort", name="the float model")
     run_coarse = runner(to_bytes(coarse), backend, soc=soc, name="the quantized model")
-    sums = [(ErrorSums(), ErrorSums()) for _ in watched]
+    sums = [(ErrorSums(), ErrorSums(), ChannelFit()) for _ in watched]
     for done, feeds in enumerate(samples, 1):
         reference = {**feeds, **run_exact(feeds)}
         found = run_coarse(feeds)
-        for item, (running, own) in zip(watched, sums, strict=True):
-            _update(item, reference[item.name], found[item.output], running, own)
+        for item, parts in zip(watched, sums, strict=True):
+            _update(item, reference[item.name], found[item.output], *parts)
         told(done, count)
-    return [
-        TensorError(item.name, item.kind, item.producer, item.linear.type if item.linear else "", running,
-                    own if item.linear else None)
-        for item, (running, own) in zip(watched, sums, strict=True)
-    ]  # fmt: skip
+    rows = []
+    for item, (running, own, fit) in zip(watched, sums, strict=True):
+        rescaled = fit.sqnr_db() if item.kind == "tensor" and running.sqnr_db < DOUBTED_DB else None
+        kept = own if item.linear is not None and rescaled is None else None  # its encoding is for the scaled numbers
+        dtype = item.linear.type if item.linear is not None else ""
+        rows.append(TensorError(item.name, item.kind, item.producer, dtype, running, kept, rescaled))
+    return rows
 
 
-def _update(item: Watched, reference: Array, found: Array, running: ErrorSums, own: ErrorSums) -> None:
+def _update(item: Watched, reference: Array, found: Array, running: ErrorSums, own: ErrorSums, fit: ChannelFit) -> None:
     if reference.size != found.size:
         raise ModelError(
             f"{item.name!r}: the float model's has shape {list(reference.shape)}, the quantized one's "
@@ -253,6 +260,8 @@ def _update(item: Watched, reference: Array, found: Array, running: ErrorSums, o
     running.update(reference, found)
     if item.linear is not None:
         own.update(reference, item.linear.rounded(np.asarray(reference, np.float32)))
+    if running.sqnr_db < DOUBTED_DB and reference.shape == found.shape:
+        fit.update(reference, found)
 
 
 def _sensitivity(
