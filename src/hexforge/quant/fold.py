@@ -205,6 +205,7 @@ def _factor_behind(node: onnx_ir.Node) -> bool:
         weight, bias = _numbers(reader)
         _store(reader, reader.matrix(weight).astype(np.float64) * float(factor.reshape(-1)[0]), bias)
     put(add, index, shift / factor.reshape(-1)[0], f"{add.name}.shift")
+    add.outputs[0].name = f"{add.outputs[0].name}.divided"  # not what the float model has under that name
     _skip(node, source)
     return True
 
