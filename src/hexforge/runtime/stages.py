@@ -79,7 +79,7 @@ class Stages:
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """The QNN graphs, in the order they run."""
-        return tuple(s.runner.graph for s in self._stages if not isinstance(s.runner, CpuPart))
+        return tuple(s.runner.graph for s in self._stages if s.part.taken and not isinstance(s.runner, CpuPart))
 
     def take(self, programs: Mapping[str, Program]) -> None:
         """Run other programs of the same graphs, by the names of their stages; before the first run."""
