@@ -258,6 +258,7 @@ def fit(instances: Instances, rows: Sequence[Measured]) -> Fit:
     chips = {c: _Rows(instances, [r for r in rows if r.chip == c]) for c in dict.fromkeys(r.chip for r in rows)}
     x = PRIOR.copy()
     factors = {c: np.zeros(len(cost.FACTORS)) for c in chips}
+    count = Counter(r.chip for r in rows)
     for used in ((cost.REFERENCE,), BASE):
 
         def base(logs: np.ndarray, used: Sequence[str] = used) -> np.ndarray:
@@ -265,18 +266,29 @@ def fit(instances: Instances, rows: Sequence[Measured]) -> Fit:
             return np.concatenate([*parts, (logs - PRIOR[:, None]) / SPREAD[:, None] / 2])
 
         x = minimise(x, base, 25)
-        for chip, held in chips.items():
+        for chip in sorted(chips, key=lambda c: -count[c]):
             if chip == cost.REFERENCE:
                 continue
+            held, kin = chips[chip], _kin(chip, count)
+            like = None if kin is None else factors[kin][: len(cost.TIMES)].mean()
 
-            def one(logs: np.ndarray, held: _Rows = held, x: np.ndarray = x) -> np.ndarray:
+            def one(logs: np.ndarray, held: _Rows = held, x: np.ndarray = x, like: float | None = like) -> np.ndarray:
                 each = np.stack([x + offsets(column) for column in logs.T], 1)
                 # a chip's factors of time are near each other, and its runtimes alike, unless its rows say otherwise
                 times, calls = logs[: len(cost.TIMES)], logs[len(cost.TIMES) :]
-                return np.concatenate([held.residuals(each), (times - times.mean(0)) / TOGETHER, calls / 0.5])
+                # the chip of its architecture with the most rows counts as a model: it tells where there are few
+                apart = [] if like is None else [robust(times.mean(0, keepdims=True) - like)]
+                return np.concatenate([held.residuals(each), (times - times.mean(0)) / TOGETHER, calls / 0.5, *apart])
 
             factors[chip] = minimise(factors[chip], one, 15)
     return Fit(x, factors)
+
+
+def _kin(chip: str, count: Mapping[str, int]) -> str | None:
+    """The chip of the same architecture with the most rows, where it has more than this one."""
+    arch = {name: found.htp_arch for name in count if (found := soc.find(name)) is not None}
+    alike = [c for c in count if arch[c] == arch[chip] and (count[c], c) > (count[chip], chip)]
+    return max(alike, key=lambda c: (count[c], c), default=None)
 
 
 def main() -> None:

@@ -16,8 +16,7 @@ RUNTIMES = ("qnn_dlc", "onnx", "tflite")
 CLAMPS = {"Relu", "ReluMinMax", "Relu1", "Relu6"}
 """Applied where the matrix unit or another op writes its result."""
 LOOKUPS = {"Sigmoid", "Tanh", "Gelu", "HardSwish", "Elu"} | {
-    f"ElementWise{name}"
-    for name in "Neuron Exp Power Log Rsqrt SquareRoot Softplus Sin Cos Asin Atan".split()
+    f"ElementWise{name}" for name in "Neuron Exp Power Log Rsqrt SquareRoot Softplus Sin Cos Asin Atan".split()
 }
 ARITHMETIC = {
     f"ElementWise{name}": "divide" if name == "Divide" else "add"
