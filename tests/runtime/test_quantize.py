@@ -40,13 +40,17 @@ def test_digits(digits: tuple[list, list], recipe: str, floor: float) -> None:
 
 
 def test_improvements_are_applied(digits: tuple[list, list]) -> None:
-    plain = hexforge.quantize(DIGITS, digits[0], "w8a8")
-    better = hexforge.quantize(DIGITS, digits[0], "w8a8+equalize+bias+adaround+range")
-    assert better.plan.integers
-    assert better.plan.constants
-    assert not plain.plan.integers
-    assert better.recipe.method == "mse"
-    assert better.placed_whole
+    found = hexforge.quantize(DIGITS, digits[0], "w8a8+equalize+bias+adaround+range")
+    assert found.placed_whole
+    assert any(t.kept and t.after_db > t.before_db for t in found.tried)
+    assert not hexforge.quantize(DIGITS, digits[0], "w8a8").tried
+    exact = np.concatenate([reference(onnx.load(DIGITS), f)[0] for f in digits[1]])
+    losses = {}
+    for recipe in ("w8a8", "w8a8+equalize+bias+adaround+range"):
+        model = hexforge.quantize(DIGITS, digits[0], recipe).model
+        assert model is not None
+        losses[recipe] = sqnr_db(exact, np.concatenate([emulated(model, f, "htp")[0] for f in digits[1]]))
+    assert losses["w8a8+equalize+bias+adaround+range"] > losses["w8a8"]
 
 
 def test_a_file_an_encodings_file_and_back(digits: tuple[list, list], tmp_path: Path) -> None:

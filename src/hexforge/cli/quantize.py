@@ -106,6 +106,11 @@ def _print(found: Quantization, exported: Path | None) -> None:
     title = f"{found.name}, {found.recipe.name}, {found.statistics.samples} samples ({found.recipe.method})"
     screen.print(title, markup=False)
     screen.print(table("", ("what", "type", "count"), rows))
+    if found.tried:
+        steps = [
+            (t.name, f"{t.before_db:.1f}", f"{t.after_db:.1f}", "kept" if t.kept else "dropped") for t in found.tried
+        ]
+        screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
     screen.print(f"{found.quantized} of {found.nodes} nodes compute in fixed point", markup=False)
     if found.plan.floats:
         reasons: dict[str, list[str]] = {}

@@ -24,7 +24,7 @@ class Samples(Protocol):
 class Runner(Protocol):
     """Runs one model on samples: onnxruntime's CPU provider for float models, a session on the emulator for QDQ."""
 
-    def __call__(self, feeds: Feeds) -> dict[str, Array]:
+    def __call__(self, feeds: Feeds, /) -> dict[str, Array]:
         """Outputs by name."""
         ...
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +15,26 @@ from hexforge.frontends.onnx.place import place
 from hexforge.frontends.onnx.reader import ModelSource
 from hexforge.options import ProviderOptions
 from hexforge.quant.assign import assign
-from hexforge.quant.bias import correct_biases
 from hexforge.quant.calibrate import calibrate
-from hexforge.quant.equalize import equalize
 from hexforge.quant.fold import fold
 from hexforge.quant.layers import dims as shape_of
 from hexforge.quant.observe import Statistics
 from hexforge.quant.plan import Fixed, Plan, Samples
 from hexforge.quant.recipe import Recipe, check_method
 from hexforge.quant.recipe import recipe as recipe_of
-from hexforge.quant.rounding import round_weights
 from hexforge.quant.rules import axis_of
 from hexforge.quant.samples import samples as samples_of
 from hexforge.quant.save import save, to_bytes
+from hexforge.quant.tune import Improvement, Tried, improve
 from hexforge.quant.write import write
 from hexforge.runtime.registry import backend
+from hexforge.runtime.runners import runner
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
 
 WIDE_PRODUCTS_SINCE = 73
 """The architecture that multiplies two run-time tensors of 16 bits."""
-IMPROVING_SAMPLES = 16
-"""Samples that weights and biases are fitted to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +46,8 @@ class Quantization:
     soc: str
     plan: Plan
     statistics: Statistics
+    tried: tuple[Tried, ...]
+    """Improvements, and whether they were kept."""
     nodes: int
     """Of the float model that was quantized, folded."""
     quantized: int
@@ -92,6 +90,9 @@ class Quantization:
             "tensors": kinds,
             "converts": len(self.plan.converts),
             "placed_whole": self.placed_whole,
+            "tried": [
+                {"step": t.name, "before_db": t.before_db, "after_db": t.after_db, "kept": t.kept} for t in self.tried
+            ],
             "refused": [{"node": node, "why": why} for node, why in self.refused],
             "floats": self.plan.floats,
             "unused_encodings": list(self.unused),
@@ -121,16 +122,12 @@ def quantize(
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
         chosen = replace(chosen, method=check_method(method))
-    if "range" in chosen.improve:
-        chosen = replace(chosen, method="mse" if chosen.method == "minmax" else chosen.method, weight_method="mse")
     options = ProviderOptions.parse({"backend_type": "htp", **({"soc_model": soc} if soc else {})})
     chip = target(options.soc_model[0], options.htp_arch[0])
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     _refuse_quantized(loaded)
     folded = fold(loaded.ir)
-    if "equalize" in chosen.improve:
-        equalize(folded)
     samples = _samples(data, loaded)
     said = progress or (lambda what, done, whole: None)
     statistics = calibrate(
@@ -144,15 +141,22 @@ def quantize(
     if given and len(unused) == len(given):
         raise CallError(f"{encodings}: none of its {len(given)} tensors is in the model; are they of another one?")
     wide = chip.arch >= WIDE_PRODUCTS_SINCE
-    plan = assign(folded, statistics, chosen, given=given, wide_products=wide)
-    plan = _improved(folded, plan, chosen, samples, said)
-    written = write(folded, plan)
+    if chosen.improve:
+        better = improve(
+            folded, statistics, samples, chosen, lambda made: runner(to_bytes(made), "htp", soc=soc or ""),
+            given=given, wide_products=wide, progress=said,
+        )  # fmt: skip
+    else:
+        plan = assign(folded, statistics, chosen, given=given, wide_products=wide)
+        better = Improvement(folded, statistics, plan, ())
+    written = write(better.model, better.plan)
     files = () if output is None else save(written, Path(output))
     found = to_bytes(written) if output is None else None
     refused = _refused(files[0] if found is None else found, options)
+    nodes, constants = len(better.model.graph), frozenset(better.model.graph.initializers)
     return Quantization(
-        loaded.name, chosen, chip.name, plan, statistics, len(folded.graph), len(folded.graph) - len(plan.floats),
-        refused, unused, sizes, frozenset(folded.graph.initializers), files, found,
+        loaded.name, chosen, chip.name, better.plan, better.statistics, better.tried, nodes,
+        nodes - len(better.plan.floats), refused, unused, sizes, constants, files, found,
     )  # fmt: skip
 
 
@@ -167,20 +171,6 @@ def _refuse_quantized(model: Model) -> None:
 def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Fixed | None]:
     found = encodings_file.load(path, axes, sizes)
     return {name: None if pair is None else Fixed(*pair) for name, pair in found.items()}
-
-
-def _improved(model: Any, plan: Plan, recipe: Recipe, samples: Samples, said: Progress) -> Plan:
-    """Weights and biases fitted to what the layers should make of a few samples."""
-    words = set(recipe.improve)
-    if not words & {"bias", "seqmse", "adaround"}:
-        return plan
-    few = list(islice(samples, IMPROVING_SAMPLES))
-    if words & {"seqmse", "adaround"}:
-        return round_weights(
-            model, plan, few, compensate="adaround" in words, correct_bias="bias" in words,
-            progress=lambda done, whole: said("rounding weights", done, whole),
-        )  # fmt: skip
-    return correct_biases(model, plan, few, lambda done, whole: said("correcting biases", done, whole))
 
 
 def _refused(model: Path | bytes, options: ProviderOptions) -> tuple[tuple[str, str], ...]:
