@@ -183,7 +183,8 @@ class RunConfig(OptionTable):
     htp_perf_mode_post_run: str = choice(_MODES, "performance mode after the run", _TIME, "qnn.htp_perf_mode_post_run")
     rpc_control_latency: int = integer(0, "RPC control latency in µs", _TIME, "qnn.rpc_control_latency")
     lora_config: str = text(
-        "file naming the LoRA adapter to apply", "it applies to context models, not built yet", "qnn.lora_config"
+        "file of lines <graph>;<adapter file>: LoRA adapters for a context model, from this run on",
+        key="qnn.lora_config",
     )
 
     @classmethod

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import os
+import threading
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hexforge.backend import Backend, Loads, Program, Saves
+from hexforge.backend import Backend, Get, Loads, Program, Saves
 from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import Container, Pool, Source, Writer, encoded
 from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info, Target
 from hexforge.options import ProviderOptions
-from hexforge.runtime import registry
+from hexforge.runtime import lora, registry
 
 DEFAULT_HVX_THREADS, DEFAULT_VTCM_MB = 4, 4
 PRODUCER = f"hexforge {importlib.metadata.version('hexforge')}"
@@ -82,12 +85,22 @@ class Context:
     """An opened context: its graphs become programs on use. The file stays mapped as long as a program of it lives."""
 
     def __init__(
-        self, source: Source, where: str = "", verify: bool = True, enable_graphs: Collection[str] | None = None
+        self,
+        source: Source | Container,
+        where: str = "",
+        verify: bool = True,
+        enable_graphs: Collection[str] | None = None,
+        weights: memoryview | None = None,
     ) -> None:
-        """`enable_graphs`: of its graphs only these can be used, as of QNN's context config; all where it is None."""
+        """`enable_graphs`: of its graphs only these can be used, as of QNN's context config; all where it is None.
+
+        `weights` are that section's bytes where they do not lie in the file.
+        """
         self._disabled: frozenset[str] = frozenset()
-        self._container = Container(source, where)
+        self._container = source if isinstance(source, Container) else Container(source, where)
         self.where = self._container.where
+        if (KIND, "") in self._container:
+            raise FormatError(f"{self.where}: is an adapter; open the context it was made for, and apply it to that")
         if verify:
             self._container.verify()
         self.info = Info.from_json(self._container.json("info", ""), self.where)
@@ -95,7 +108,15 @@ class Context:
             chosen = tuple(self.graph(name) for name in dict.fromkeys(enable_graphs))
             self._disabled = frozenset(g.name for g in self.info.graphs if g not in chosen)
             self.info = replace(self.info, graphs=chosen)
-        self._weights = self._container.section("weights", "", check=verify)
+        self._weights = self._container.section("weights", "", check=verify) if weights is None else weights
+        self.adapters: lora.Adapters = {}
+        """The adapter each graph has now; exchanged whole, never changed."""
+        self.adapter_files: dict[tuple[Any, ...], Adapter] = {}
+        self.skip_validation_on_binary_section = False
+        """Do not compare the checksums of arrays when an adapter's file is applied."""
+        self.switching = threading.RLock()
+        """Held while adapters are exchanged."""
+        self._switches: weakref.WeakSet[lora.Switch] = weakref.WeakSet()
         self._executed: set[str] = set()
         self._threads: dict[str, int] = {}
         self._loaded: dict[str, weakref.WeakSet[Any]] = {}
@@ -119,24 +140,48 @@ class Context:
             raise CallError(f"{self.where}: graph {name!r} is not enabled; name it in enable_graphs")
         raise CallError(f"{self.where}: has no graph {name!r}; it has {', '.join(g.name for g in self.info.graphs)}")
 
-    def program(self, name: str, backend: Backend | None = None) -> Program:
-        """A graph, ready to run; on the backend it was made for, with its default options, unless one is given."""
+    def program(self, name: str, backend: Backend | None = None, check: Callable[[], None] = lambda: None) -> Program:
+        """A graph, ready to run; on the backend it was made for, with its default options, unless one is given.
+
+        `check` is called again and again while the program is made, and may raise to end that.
+        """
         row = self.graph(name)
         backend = backend or registry.backend(ProviderOptions.parse({"backend_type": self.info.backend}))
         if backend.name != self.info.backend:
             raise UnsupportedError(f"{self.where}: was made for the {self.info.backend} backend, not {backend.name}")
         if not isinstance(backend, Loads):
             raise UnsupportedError(f"the {backend.name} backend loads no contexts")
+        if not row.updatable:
+            return self._made(row, backend, check)
+        with self.switching:  # a program made meanwhile would miss the adapters that are being applied
+            found = lora.Switch(self, name, functools.partial(self._made, row, backend, check))
+            found.under(self.adapters)
+            self._switches.add(found)
+        return found
+
+    def _made(
+        self, row: GraphInfo, backend: Loads, check: Callable[[], None], adapter: Adapter | None = None
+    ) -> Program:
+        def get(offset: int, size: int) -> memoryview:
+            check()
+            return self._get(offset, size)
+
         inputs, outputs = row.values()
+        read: Get = get
+        data = self._container.json("program", row.program)
+        where = self.where
         try:
-            found = backend.load(name, inputs, outputs, self._container.json("program", row.program), self._get)
+            if adapter is not None:
+                where = adapter.where
+                data, read = adapter.patched(next(g for g in adapter.graphs if g.name == row.name), data, get)
+            found = backend.load(row.name, inputs, outputs, data, read)
         except FormatError as error:
-            raise FormatError(f"{self.where}: {error}") from None
+            raise FormatError(f"{where}: {error}" if where not in str(error) else str(error)) from None
         inner: Any = getattr(found, "inner", found)
         if hasattr(inner, "on_first_run"):
-            inner.on_first_run = functools.partial(self._executed.add, name)
-            inner.threads = self._threads.get(name, inner.threads)
-            self._loaded.setdefault(name, weakref.WeakSet()).add(inner)
+            inner.on_first_run = functools.partial(self._executed.add, row.name)
+            inner.threads = self._threads.get(row.name, inner.threads)
+            self._loaded.setdefault(row.name, weakref.WeakSet()).add(inner)
         return found
 
     def programs(self, names: Collection[str] | None = None, backend: Backend | None = None) -> dict[str, Program]:
@@ -172,6 +217,34 @@ class Context:
         graphs = tuple(row if g.name == name else g for g in self.info.graphs)
         self.info = replace(self.info, graphs=graphs)
         return row
+
+    # -- adapters: runtime/lora.py -----------------------------------------------------------------------------------
+
+    def apply(self, adapter: Adapter | str | os.PathLike[str], graphs: Iterable[str] | None = None) -> None:
+        """Put an adapter on its graphs, or the named ones of them; runs that have begun end under the old one."""
+        if not isinstance(adapter, Adapter):
+            adapter = Adapter(adapter, verify=not self.skip_validation_on_binary_section)
+        lora.apply(self, adapter, graphs)
+
+    def base(self, *graphs: str) -> None:
+        """Take the adapters off again, of all graphs unless some are named: the base is what it was, bit by bit."""
+        lora.switch({self: dict.fromkeys(graphs or self.adapters)})
+
+    def switches(self, name: str) -> list[lora.Switch]:
+        """The programs of a graph that follow its adapters."""
+        return [s for s in self._switches if s.name == name]
+
+    def identity(self, name: str) -> str:
+        """What tells the graph from others: its program, and the checksum of the weights it lies over."""
+        weights = next(s for s in self._container.sections if (s.kind, s.name) == ("weights", ""))
+        digest = hashlib.blake2b(self._container.section("program", self.graph(name).program), digest_size=16)
+        digest.update(encoded([weights.bytes, weights.crc32c]))
+        return digest.hexdigest()
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the section that programs refer to."""
+        return len(self._weights)
 
     def _get(self, offset: int, size: int) -> memoryview:
         if offset < 0 or size < 0 or offset + size > len(self._weights):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.cut import Extract
 from hexforge.frontends.onnx.epcontext import ContextModel, EpContext
 from hexforge.options import ProviderOptions
-from hexforge.runtime import share
+from hexforge.runtime import lora, share
 from hexforge.runtime.compatibility import required
 from hexforge.runtime.context import Context
 from hexforge.runtime.fallback import CPU, QNN, CpuPart
@@ -83,6 +84,22 @@ class ContextPlan(Stages):
     def stages(self) -> tuple[Stage, ...]:
         """The parts, in the order they run."""
         return self._told
+
+    def now(self) -> Sequence[Stage]:
+        """The parts under the adapters that the contexts have now."""
+        adapters = {context: context.adapters for context in self.contexts}
+        return [
+            replace(s, runner=s.runner.under(adapters[s.runner.context])) if isinstance(s.runner, lora.Switch) else s
+            for s in self._stages
+        ]
+
+    def adapted(self, config: str) -> Sequence[Stage]:
+        """Apply what a LoRA config file says; the parts as they are then, whatever other runs apply meanwhile."""
+        with ExitStack() as locks:
+            for context in sorted(self.contexts, key=id):
+                locks.enter_context(context.switching)
+            lora.apply_config(self.contexts, config)
+            return self.now()
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -224,7 +224,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
         return self._execute(self._plan, names, feeds, run_options)
 
     def _execute(self, plan: Stages, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
-        only_needed = False
+        only_needed, stages = False, None
         if self._only_prepared:
             raise CallError("enable_htp_prepare_only=1: the session only prepares the context model; run that")
         if run_options is not None:
@@ -232,6 +232,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             config, _ = sort_run_entries(run_entries(run_options, keys))
             self._note(*config.notes())
             only_needed = run_options.only_execute_path_to_fetches
+            stages = plan.adapted(config.lora_config) if config.lora_config else None
 
         def around(stage: Stage) -> contextlib.AbstractContextManager[None]:
             if run_options is not None and run_options.terminate:
@@ -239,7 +240,7 @@ class InferenceSession(PlainSession):  # type: ignore[misc]
             return self._span("Node", stage.name, provider=QNN if stage.part.taken else CPU)
 
         with self._span("Session", "model_run"):
-            found = plan.run(feeds, names, only_needed=only_needed, around=around)
+            found = plan.run(feeds, names, stages=stages, only_needed=only_needed, around=around)
         return [found[name] for name in names]
 
     def run_async(

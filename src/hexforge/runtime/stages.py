@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hexforge.backend import Program
+from hexforge.errors import CallError
 from hexforge.ir import Graph
 from hexforge.runtime.fallback import CpuPart
 from hexforge.runtime.partition import Part
@@ -85,19 +86,34 @@ class Stages:
         """Run other programs of the same graphs, by the names of their stages; before the first run."""
         self._stages = [replace(s, runner=programs.get(s.name, s.runner)) for s in self._stages]
 
+    def now(self) -> Sequence[Stage]:
+        """The parts as one run sees them from beginning to end."""
+        return self._stages
+
+    def adapted(self, config: str) -> Sequence[Stage]:
+        """Apply what a LoRA config file says; the parts as they are then."""
+        raise CallError(
+            f"qnn.lora_config={config}: adapters are for context models, and this model was compiled by the session; "
+            "compile it (`hexforge compile --updatable`), `hexforge wrap` the context, and run that model"
+        )
+
     def run(
         self,
         feeds: Mapping[str, Any],
         outputs: Sequence[str],
         *,
+        stages: Sequence[Stage] | None = None,
         only_needed: bool = False,
         around: Callable[[Stage], AbstractContextManager[None]] = lambda stage: nullcontext(),
     ) -> dict[str, Any]:
-        """Outputs by name. May be called from several threads at once: nothing here is written to."""
+        """Outputs by name. May be called from several threads at once: nothing here is written to.
+
+        `stages` is what `now` or `adapted` gave.
+        """
         known: dict[str, Any] = {**self.constants, **feeds}
         kept = set(outputs)
         needed = self._needed(outputs) if only_needed else set(range(len(self._stages)))
-        for index, stage in enumerate(self._stages):
+        for index, stage in enumerate(self.now() if stages is None else stages):
             if index not in needed:
                 continue
             with around(stage):

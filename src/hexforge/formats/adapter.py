@@ -1,0 +1,154 @@
+"""Adapter: what a LoRA adapter changes of the programs of a context. The bytes are a container's.
+
+adapter   ""   JSON: producer, backend and for each graph the base it belongs to, the tensors, and the changes
+weights   ""   the arrays that are new
+
+A change is a place in the base's program (keys and positions, from outside in) and what is there instead. Where that
+refers to arrays, offsets below the size of the base's weights are in those, others in the adapter's own, from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hexforge.backend import Get
+from hexforge.errors import FormatError
+from hexforge.formats.container import Container, Pool, Source, Writer
+
+KIND = "adapter"
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something in a program that is another thing."""
+
+    place: Place
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterGraph:
+    """What an adapter does to one graph."""
+
+    name: str
+    base: str
+    """Digest of the graph in the context it was made for."""
+    base_bytes: int
+    """Size of that context's weights."""
+    tensors: tuple[str, ...]
+    """Constants of the model that are others; none in one that restores the base."""
+    changes: tuple[Change, ...]
+
+
+class Adapter:
+    """An opened adapter. Without `verify` the checksum of its arrays is not compared."""
+
+    def __init__(self, source: Source, where: str = "", verify: bool = True) -> None:
+        self.container = Container(source, where)
+        self.where = self.container.where
+        if (KIND, "") not in self.container:
+            raise FormatError(f"{self.where}: is no adapter, but a context; make adapters with `hexforge lora make`")
+        data = self.container.json(KIND, "")
+        self.weights = self.container.section("weights", "", check=verify)
+        try:
+            self.producer = _text(data["producer"])
+            self.backend = _text(data["backend"])
+            self.graphs = tuple(_graph(row) for row in data["graphs"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"{self.where}: the table of the adapter is malformed: {error!r}") from None
+        names = [g.name for g in self.graphs]
+        if not names or len(set(names)) != len(names):
+            raise FormatError(f"{self.where}: has {len(names)} graphs; one or more, each with its own name, can be")
+
+    def patched(self, graph: AdapterGraph, program: Any, get: Get) -> tuple[Any, Get]:
+        """The base's program (changed in place) as the adapter has it, and what its arrays are read with."""
+        for change in graph.changes:
+            program = _put(program, change.place, change.value, self.where)
+        own, first, where = self.weights, graph.base_bytes, self.where
+
+        def both(offset: int, size: int) -> memoryview:
+            if offset < first:
+                return get(offset, size)
+            if size < 0 or offset - first + size > len(own):
+                raise FormatError(f"{where}: refers to bytes {offset - first} to {offset - first + size} of its "
+                                  f"arrays, which are {len(own)}")  # fmt: skip
+            return own[offset - first : offset - first + size]
+
+        return program, both
+
+
+def writer(producer: str, backend: str, graphs: Sequence[AdapterGraph], pool: Pool) -> Writer:
+    """The sections of an adapter's file."""
+    found = Writer()
+    rows = [
+        {
+            "name": g.name,
+            "base": g.base,
+            "base_bytes": g.base_bytes,
+            "tensors": list(g.tensors),
+            "changes": [[list(c.place), c.value] for c in g.changes],
+        }
+        for g in graphs
+    ]
+    found.add_json(KIND, "", {"producer": producer, "backend": backend, "graphs": rows})
+    found.add("weights", "", *pool.parts)
+    return found
+
+
+def changes(old: Any, new: Any, place: Place = ()) -> list[Change]:
+    """What must be put where to make one program's plain data another's."""
+    if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys() and "at" not in old:
+        return [c for key in old for c in changes(old[key], new[key], (*place, key))]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [c for i, (a, b) in enumerate(zip(old, new, strict=True)) for c in changes(a, b, (*place, i))]
+    same = type(old) is type(new) and old == new  # True equals 1, and is another thing in JSON
+    return [] if same else [Change(place, new)]
+
+
+def _put(data: Any, place: Place, value: Any, where: str) -> Any:
+    if not place:
+        return value
+    at = data
+    try:
+        for key in place[:-1]:
+            at = at[_known(at, key)]
+        at[_known(at, place[-1])] = value
+    except (LookupError, TypeError):
+        raise FormatError(f"{where}: changes {list(place)} of a program, which is not there") from None
+    return data
+
+
+def _known(at: Any, key: str | int) -> Any:
+    if isinstance(at, dict) and key in at:
+        return key
+    if isinstance(at, list) and isinstance(key, int) and 0 <= key < len(at):
+        return key
+    raise LookupError(key)
+
+
+def _graph(row: Any) -> AdapterGraph:
+    size = row["base_bytes"]
+    if type(size) is not int or not 0 <= size < 1 << 62:
+        raise ValueError(f"{size!r} is not a size")
+    return AdapterGraph(
+        _text(row["name"]),
+        _text(row["base"]),
+        size,
+        tuple(map(_text, row["tensors"])),
+        tuple(Change(_place(place), value) for place, value in row["changes"]),
+    )
+
+
+def _place(keys: Any) -> Place:
+    if not isinstance(keys, list) or not all(type(k) in (str, int) for k in keys):
+        raise ValueError(f"{keys!r} is not a place")
+    return tuple(keys)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
