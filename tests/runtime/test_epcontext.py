@@ -259,6 +259,19 @@ def test_prepare_only_and_prepare_and_load(tmp_path: Path) -> None:
         session(sandwich(), {"enable_htp_prepare_only": "1"})
 
 
+def test_a_context_for_several_chips(tmp_path: Path) -> None:
+    made, path = written(tmp_path / "m.onnx", quantized(), {"soc_model": "SM8550,SM8650"})
+    assert attributes(nodes_of(path)[0])["is_multi_soc_ep_context"] == 1
+    assert attributes(nodes_of(path)[0])["notes"] == b"SM8550 (v73), SM8650 (v75)"
+    for soc in ("SM8550", "SM8650"):
+        opened = session(path, {"soc_model": soc}, session__fail_on_suboptimal_compiled_model="1")
+        assert_same_bits(made, opened)
+    assert session(path).get_modelmeta().custom_metadata_map[COMPATIBILITY].endswith(":htp:73,75:43,57:8,8")
+    float_model, _ = written(tmp_path / "f.onnx", sandwich(), {"soc_model": "SM8650,QCS6490"})
+    assert {r.reason for r in float_model.placements if r.node == "relu"} != {None}
+    assert "on QCS6490: " in str(float_model.placements[0].reason)
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 

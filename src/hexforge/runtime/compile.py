@@ -14,10 +14,9 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info, Target
 from hexforge.formats.files import write_atomically
-from hexforge.ir import Graph, Node
-from hexforge.options import ProviderOptions
-from hexforge.runtime import registry
+from hexforge.ir import Graph
 from hexforge.runtime.asked import chosen_options, graph_fields, item_of, names_of, shares_weights, targets_of
+from hexforge.runtime.chips import Chips
 from hexforge.runtime.context import Builder, Context
 from hexforge.runtime.origin import metadata, origin
 from hexforge.runtime.stages import Row
@@ -135,7 +134,7 @@ def compile(
     row = graph_fields(chosen, targets, num_hvx_threads, vtcm_mb, config)
     config = replace(config, **{k: v for k, v in row.items() if k != "optimization"})
     sharing = shares_weights(weight_sharing, len(sources), targets, config)
-    compiler = _Backends(chosen)
+    compiler = Chips(chosen)
     report = _Steps(progress, len(sources) * (2 + len(targets)) + 1)
     names = names_of(sources, graph_names)
     hows = [
@@ -191,31 +190,11 @@ class _Steps:
             self._progress(self._done, self._of)
 
 
-class _Backends:
-    """A backend for each chip as one: it takes what all of them take. Programs are the same on all: a chip's name
-    decides what it takes and how long that takes there, and no number."""
-
-    def __init__(self, options: ProviderOptions) -> None:
-        self.name = options.backend
-        chips = [replace(options, soc_model=(soc,)) for soc in options.soc_model] if self.name == "htp" else [options]
-        self._backends = [registry.backend(o) for o in chips]
-        self._chips = [o.soc_model[0] for o in chips]
-
-    def unsupported(self, node: Node) -> str | None:
-        for backend, chip in zip(self._backends, self._chips, strict=True):
-            if (reason := backend.unsupported(node)) is not None:
-                return reason if len(self._chips) == 1 else f"on {chip}: {reason}"
-        return None
-
-    def compile(self, graph: Graph) -> Program:
-        return self._backends[0].compile(graph)
-
-
 # -- from a model to programs -----------------------------------------------------------------------------------------
 
 
 def _planned(
-    source: ModelSource, how: Mapping[str, Any], compiler: _Backends, quantized_io: bool, allow_partial: bool
+    source: ModelSource, how: Mapping[str, Any], compiler: Chips, quantized_io: bool, allow_partial: bool
 ) -> tuple[Plan, str]:
     """A model placed and compiled, and what it is called; UnsupportedError naming what the backend refuses."""
     from hexforge.frontends.onnx.reader import read

@@ -14,6 +14,7 @@ from hexforge.frontends.onnx.cut import Extract
 from hexforge.frontends.onnx.epcontext import ContextModel, read_context_model
 from hexforge.options import ProviderOptions
 from hexforge.runtime import registry, share
+from hexforge.runtime.chips import Chips
 from hexforge.runtime.config import SessionConfig
 from hexforge.runtime.context import Context
 from hexforge.runtime.context_plan import ContextPlan
@@ -87,7 +88,9 @@ def prepare(
     """Open a context model, or place and compile any other and write its context model where one is wanted."""
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
-    backend = registry.backend(options, sess_options.intra_op_num_threads)
+    threads = sess_options.intra_op_num_threads
+    several = output is not None and len(options.soc_model) > 1  # without a context the first runs
+    backend = Chips(options, threads) if several else registry.backend(options, threads)
     folder = Path(config.context_file_path).parent if isinstance(source, bytes) and config.context_file_path else None
     compiled = read_context_model(source, folder)
     if compiled is not None:
