@@ -11,8 +11,9 @@ from typing import Any
 from hexforge.backend import Backend, Program, SaysHow
 from hexforge.errors import FormatError, ModelError, UnsupportedError
 from hexforge.formats.container import MAGIC
+from hexforge.frontends.onnx.context_model import ContextModel
 from hexforge.frontends.onnx.cut import Extract
-from hexforge.frontends.onnx.epcontext import ContextModel, EpContext
+from hexforge.frontends.onnx.epcontext import EpContext
 from hexforge.options import ProviderOptions
 from hexforge.runtime import lora, share
 from hexforge.runtime.compatibility import required

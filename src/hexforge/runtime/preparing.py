@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend
 from hexforge.errors import CallError, UnsupportedError
+from hexforge.frontends.onnx.context_model import ContextModel, read_context_model
 from hexforge.frontends.onnx.cut import Extract
-from hexforge.frontends.onnx.epcontext import ContextModel, read_context_model
 from hexforge.options import ProviderOptions
 from hexforge.runtime import registry, share
 from hexforge.runtime.chips import Chips
