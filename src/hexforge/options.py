@@ -300,7 +300,11 @@ class ProviderOptions(OptionTable):
     enable_htp_matmul_lut: bool = flag(
         True, "allow the look-up-table MatMul kernel", "a MatMul has the same result here by whatever kernel"
     )
-    enable_htp_spill_fill_buffer: bool = flag(False, "share the spill-fill buffer of several contexts", _CONTEXT)
+    enable_htp_spill_fill_buffer: bool = flag(
+        False,
+        "say in a context model how large a spill-fill buffer its graphs need (max_size)",
+        backend="htp",
+    )
     offload_graph_io_quantization: bool = flag(
         True, "leave Quantize of graph inputs and Dequantize of graph outputs to the CPU; 0 where fallback is disabled"
     )

@@ -14,6 +14,7 @@ from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
 from hexforge.frontends.onnx.cut import MOST_BYTES, Extract
 from hexforge.frontends.onnx.epcontext import COMPATIBILITY, EpContext
+from hexforge.ir import Graph
 from hexforge.options import ProviderOptions
 from hexforge.runtime import share
 from hexforge.runtime.asked import targets_of
@@ -166,7 +167,7 @@ def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backen
             builder = sharing.builder() if output.stop else share.built(*made, compiled, weight_sharing=True)
             parts = list(builder.writer().parts()) if output.stop and sharing.graphs else []
             files: list[tuple[Path, Data]] = [(sharing.path, parts)] if parts else []
-            if compiled:
+            if compiled or output.without_graphs:
                 _finished(_composed(model, plan, cuts, output, builder, None, sharing.path.name), output, files)
             if files:
                 write_together(files, output.replace)
@@ -187,7 +188,18 @@ def _compiled(stage: Stage, backend: Backend, options: ProviderOptions, prefix: 
         threads = getattr(getattr(backend, "graph_config", None), "num_hvx_threads", 0)
         more = settings(targets_of(options), threads or None, options.vtcm_mb[0] or None)
         more["optimization"] = options.htp_graph_finalization_optimization_mode
+        if options.enable_htp_spill_fill_buffer:
+            more["spill_fill_bytes"] = _spill_fill_bytes(stage.runner.graph, backend, options)
     return share.Compiled(prefix + stage.name, stage.runner, more)
+
+
+def _spill_fill_bytes(graph: Graph, backend: Backend, options: ProviderOptions) -> int:
+    """Bytes of the largest spill-fill buffer that the graph needs on one of the chips."""
+    from hexforge.backends.htp.options import GraphConfig
+    from hexforge.runtime.compile import schematic
+
+    config = getattr(backend, "graph_config", None) or GraphConfig()
+    return max((schematic(graph, t.soc, config)[1] for t in targets_of(options) if t.soc_model), default=0)
 
 
 def _composed(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output, builder: Builder | None,
