@@ -72,7 +72,7 @@ def _own_attributes(node: onnx_ir.Node, files: Files, where: str) -> None:
         if attribute.is_ref():
             continue
         if attribute.type == onnx_ir.AttributeType.TENSOR:
-            tensor = _owned(attribute.as_tensor(), f"{node.name}.{name}", files, where)
+            tensor = _owned(attribute.value, f"{node.name}.{name}", files, where)  # as_tensor checks a protocol, slowly
             node.attributes[name] = onnx_ir.AttrTensor(name, tensor)
         elif attribute.type == onnx_ir.AttributeType.TENSORS:
             tensors = [_owned(t, f"{node.name}.{name}", files, where) for t in attribute.as_tensors()]
