@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace hexforge {
@@ -59,7 +60,7 @@ const void* Operands::locate(int index) const {
 
 void register_step(const std::string& kind, Factory factory) { factories()[kind] = std::move(factory); }
 
-Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes) {
+Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes), arenas_(Arenas::shared()) {
   if (arena_bytes < 0) throw std::invalid_argument("an arena cannot have fewer than 0 bytes");
 }
 
@@ -91,20 +92,46 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
 }
 
 void Program::run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads) const {
-  std::unique_ptr<char[]> arena;
+  Arenas::Arena arena = arenas_->take(arena_bytes_ + kSlack + 64);
+  char* start = arena.memory.get();
+  const Context context{start + (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64, inputs, outputs, threads};
+  for (const Step& step : steps_) step.run(Operands(*this, context, step.ins, step.outs));
+  arenas_->give(std::move(arena));
+}
+
+std::shared_ptr<Arenas> Arenas::shared() {
+  static std::mutex mutex;
+  static std::weak_ptr<Arenas> kept;
+  std::lock_guard lock(mutex);
+  std::shared_ptr<Arenas> found = kept.lock();
+  if (!found) kept = found = std::make_shared<Arenas>();
+  return found;
+}
+
+Arenas::Arena Arenas::take(std::int64_t bytes) {
   {
     std::lock_guard lock(mutex_);
-    if (!arenas_.empty()) {
-      arena = std::move(arenas_.back());
-      arenas_.pop_back();
+    if (!free_.empty()) {
+      // the smallest that is large enough; where none is, the largest goes and a larger one takes its place
+      auto found = free_.end();
+      for (auto at = free_.begin(); at != free_.end(); ++at) {
+        if (at->bytes >= bytes && (found == free_.end() || at->bytes < found->bytes)) found = at;
+      }
+      const bool fits = found != free_.end();
+      if (!fits) {
+        found = std::max_element(free_.begin(), free_.end(), [](const Arena& a, const Arena& b) { return a.bytes < b.bytes; });
+      }
+      Arena arena = std::move(*found);
+      free_.erase(found);
+      if (fits) return arena;
     }
   }
-  if (!arena) arena = std::make_unique<char[]>(static_cast<std::size_t>(arena_bytes_ + kSlack + 64));
-  char* aligned = arena.get() + (64 - reinterpret_cast<std::uintptr_t>(arena.get()) % 64) % 64;
-  const Context context{aligned, inputs, outputs, threads};
-  for (const Step& step : steps_) step.run(Operands(*this, context, step.ins, step.outs));
+  return {std::make_unique_for_overwrite<char[]>(static_cast<std::size_t>(bytes)), bytes};
+}
+
+void Arenas::give(Arena arena) {
   std::lock_guard lock(mutex_);
-  arenas_.push_back(std::move(arena));
+  free_.push_back(std::move(arena));
 }
 
 void require_bytes(const Tensor& tensor, std::int64_t bytes, const char* what) {

@@ -102,6 +102,22 @@ using Factory = std::function<Run(const Attributes&, std::span<const Tensor> ins
 
 void register_step(const std::string& kind, Factory factory);
 
+// Working memory of runs, shared by all programs: as many arenas as ran at the same time, each as large as was needed.
+class Arenas {
+ public:
+  struct Arena {
+    std::unique_ptr<char[]> memory;
+    std::int64_t bytes = 0;
+  };
+  static std::shared_ptr<Arenas> shared();  // the one there is; it ends with the last program
+  Arena take(std::int64_t bytes);
+  void give(Arena arena);
+
+ private:
+  std::mutex mutex_;
+  std::vector<Arena> free_;
+};
+
 class Program {
  public:
   explicit Program(std::int64_t arena_bytes);
@@ -119,8 +135,7 @@ class Program {
   std::int64_t arena_bytes_;
   std::vector<Tensor> tensors_;
   std::vector<Step> steps_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<char[]>> arenas_;  // kept between runs, one per concurrent run
+  std::shared_ptr<Arenas> arenas_;
 };
 
 // Throws where a tensor holds fewer bytes than a step will touch.

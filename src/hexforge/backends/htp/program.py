@@ -87,11 +87,13 @@ class HtpProgram:
         ):
             raise FormatError(f"program {name!r}: is malformed")
 
+        written = data["graph"].encode()  # not the whole of `data`: the graph is rarely asked for
+
         @functools.cache
         def graph() -> Graph:
             import hexforge.ops  # noqa: F401 - fills the table
 
-            return text.loads(data["graph"], get)
+            return text.loads(written.decode(), get)
 
         stages: list[Segment | Evaluated] = []
         for stage in data["stages"]:
