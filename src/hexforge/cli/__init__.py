@@ -17,6 +17,7 @@ from hexforge.cli.estimate import estimate
 from hexforge.cli.evaluate import evaluate
 from hexforge.cli.fix_shapes import fix_shapes
 from hexforge.cli.info import info
+from hexforge.cli.lora import lora
 from hexforge.cli.ops import ops
 from hexforge.cli.options import options
 from hexforge.cli.prune import prune
@@ -55,6 +56,7 @@ for _command in (
 ):
     app.command()(_command)
 app.command("eval")(evaluate)
+app.add_typer(lora, name="lora")
 
 
 def _version(wanted: bool) -> None:

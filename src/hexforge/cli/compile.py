@@ -46,6 +46,12 @@ def compile(
     allow_partial: Annotated[
         bool, typer.Option("--allow-partial", help="Leave refused nodes to the CPU: several graphs of one model.")
     ] = False,
+    updatable: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--updatable", metavar="PATTERN", help="Constants that LoRA adapters may change (`hexforge lora`)."
+        ),
+    ] = None,
     share: Annotated[
         bool | None, typer.Option("--share/--no-share", help="Store common weights once; else where the chips can.")
     ] = None,
@@ -77,6 +83,7 @@ def compile(
             weight_sharing=share,
             quantized_io=quantized_io,
             allow_partial=allow_partial,
+            updatable=updatable or (),
             graph_names=graph_name,
             dims=dims(dim),
             shapes=shapes(shape),

@@ -28,6 +28,8 @@ from hexforge.formats.files import write_atomically
 MAGIC = b"HXFCTX\r\n"
 VERSION = 1
 PAGE = 4096
+SLACK = 2 * PAGE
+"""Zeros behind the arrays of a file."""
 HEADER = struct.Struct("<8sIIQQQII8x4xI")
 """Magic, version, header bytes, file bytes, table offset, table bytes, sections, table checksum, own checksum."""
 MOST_SECTIONS = 1 << 16
@@ -280,4 +282,4 @@ class Pool:
     @property
     def parts(self) -> Sequence[Buffer]:
         """The section's bytes; kernels may read, and do not use, a little past an array's end."""
-        return [*self._parts, bytes(2 * PAGE)]
+        return [*self._parts, bytes(SLACK)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info, Target
 from hexforge.formats.files import write_atomically
 from hexforge.ir import Graph
+from hexforge.options import ProviderOptions
 from hexforge.runtime.asked import chosen_options, graph_fields, item_of, names_of, shares_weights, targets_of
 from hexforge.runtime.chips import Chips
 from hexforge.runtime.context import Builder, Context
@@ -103,6 +105,7 @@ def compile(
     weight_sharing: bool | None = None,
     quantized_io: bool = False,
     allow_partial: bool = False,
+    updatable: Sequence[str] = (),
     graph_names: Sequence[str] | None = None,
     dims: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
     shapes: Mapping[str, Sequence[int]] | Sequence[Mapping[str, Sequence[int]]] | None = None,
@@ -113,7 +116,8 @@ def compile(
 
     UnsupportedError names every node that the backend refuses, unless `allow_partial` leaves them to the CPU. Of
     several models the weights they have in common are stored once, where every chip can share them (v73 and newer).
-    `dims` and `shapes` are for all models, or a list with an item for each.
+    `dims` and `shapes` are for all models, or a list with an item for each. `updatable` are patterns of the names of
+    constants that adapters may change (runtime/lora_make.py).
     """
     from hexforge.backends.htp.options import GraphConfig
 
@@ -153,12 +157,13 @@ def compile(
         plan, label = _planned(source, how, compiler, quantized_io, allow_partial)
         report.step()
         parts = _parts(plan, name, label)
+        changing = _updatable(plan, updatable, source, how)
         refused = tuple(r for r in plan.rows if r.reason is not None and not r.reason.startswith(OFFLOADED))
         left += [Left(label, refused)] if refused else []
         by_itself = Builder(chosen.backend, targets, chosen.pairs())
         for number, (graph_name, program) in enumerate(parts):
             schematics, spill = _schematics(program.graph, targets, config, report if number == 0 else None)
-            fields: dict[str, Any] = {**row, "spill_fill_bytes": spill}
+            fields: dict[str, Any] = {**row, "spill_fill_bytes": spill, "updatable": changing[number]}
             if not sharing:
                 made.pool.forget()
             made.add(program, graph_name, schematics, **fields)
@@ -168,6 +173,8 @@ def compile(
         if len(sources) > 1:
             alone[name] = sum(map(len, by_itself.writer().parts()))
         report.step()
+    if unused := [p for p in updatable if not any(fnmatchcase(t, p) for g in made.info.graphs for t in g.updatable)]:
+        raise CallError(f"updatable {', '.join(unused)}: no constant of the graphs has such a name")
     made.metadata.update(metadata(dict(zip(names, map(origin, sources, hows), strict=True)), config))
     found = Compiled(made, graphs, alone, left)
     if not alone:
@@ -188,6 +195,27 @@ class _Steps:
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._of)
+
+
+def _updatable(plan: Plan, patterns: Sequence[str], source: ModelSource, how: Mapping[str, Any]
+               ) -> list[tuple[str, ...]]:  # fmt: skip
+    """For each graph of a plan the constants that adapters may change."""
+    taken = [stage for stage in plan.stages if stage.part.taken]
+    if not patterns:
+        return [()] * len(taken)
+    from hexforge.frontends.onnx.constants import Constants
+    from hexforge.runtime.lora_make import updatable_names
+
+    constants = Constants(source, **how)
+    return [updatable_names(constants, patterns, [row.node for row in stage.rows]) for stage in taken]
+
+
+def compiled_programs(
+    source: ModelSource, name: str, options: ProviderOptions, how: Mapping[str, Any], *, quantized_io: bool
+) -> dict[str, Program]:
+    """The programs of a model under the names that `compile` gives their graphs."""
+    plan, label = _planned(source, how, Chips(options), quantized_io, allow_partial=True)
+    return dict(_parts(plan, name, label))
 
 
 # -- from a model to programs -----------------------------------------------------------------------------------------

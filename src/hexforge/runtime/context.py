@@ -164,7 +164,7 @@ class Context:
     ) -> Program:
         def get(offset: int, size: int) -> memoryview:
             check()
-            return self._get(offset, size)
+            return self.weights(offset, size)
 
         inputs, outputs = row.values()
         read: Get = get
@@ -246,7 +246,8 @@ class Context:
         """Size of the section that programs refer to."""
         return len(self._weights)
 
-    def _get(self, offset: int, size: int) -> memoryview:
+    def weights(self, offset: int, size: int) -> memoryview:
+        """Bytes of the section that programs refer to; FormatError where it has none there."""
         if offset < 0 or size < 0 or offset + size > len(self._weights):
             raise FormatError(f"{self.where}: a program refers to bytes {offset} to {offset + size} of the weights, "
                               f"which are {len(self._weights)}")  # fmt: skip
