@@ -364,6 +364,13 @@ def test_the_compilers_arguments(tmp_path: Path) -> None:
         compiler(b"")
     with pytest.raises(CallError, match="is not in the model's folder"):
         compiler(dense(), external_initializers_file_path="/elsewhere/c.bin").compile_to_file(tmp_path / "c.onnx")
+    with pytest.raises(CallError, match="is the name of another file"):
+        compiler(dense(), external_initializers_file_path="c_qnn.bin").compile_to_file(tmp_path / "c.onnx")
+    source = tmp_path / "m.onnx"
+    source.write_bytes(mixed())
+    with pytest.raises(CallError, match="is the model that is to be compiled"):
+        compiler(source).compile_to_file(source)
+    assert source.read_bytes() == mixed()
     context = compiler(mixed(), embed_compiled_data_into_model=True).compile_to_bytes()
     with pytest.raises(CallError, match="is compiled already"):
         compiler(context, embed_compiled_data_into_model=True).compile_to_bytes()

@@ -112,6 +112,8 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
         self._send = None
 
     def _compile(self, path: Path | None) -> Report:
+        if path is not None and not isinstance(self._source, bytes) and path.resolve() == Path(self._source).resolve():
+            raise CallError(f"{path}: is the model that is to be compiled; give another path to write")
         config = self._entries.config
         stop = config.stop_share_ep_contexts
         output = Output(

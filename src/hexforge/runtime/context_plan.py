@@ -155,8 +155,11 @@ def _open(model: ContextModel, node: EpContext, shared: bool, read: Read | None)
     else:
         source = model.context_path(node)
         where = f"{model.where}: {node.file}"
-        with source.open("rb") as file:
-            start = file.read(len(MAGIC))
+        try:
+            with source.open("rb") as file:
+                start = file.read(len(MAGIC))
+        except OSError as error:
+            raise FormatError(f"{where}: cannot be read: {error.strerror or error}") from None
     if start != MAGIC and not node.sdk_version.startswith("hexforge"):
         made = f" (SDK {node.sdk_version})" if node.sdk_version else ""
         raise UnsupportedError(
