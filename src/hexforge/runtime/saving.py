@@ -75,9 +75,7 @@ class Output:
             raise CallError(f"{self.initializers!r}: constants lie beside the model; give a file name without a folder")
         names = [self.path.name, *([] if self.embed else [self.binary.name])]
         if self.initializers in names:
-            raise CallError(
-                f"{self.initializers!r} is the name of another file that is written; give another"
-            )
+            raise CallError(f"{self.initializers!r} is the name of another file that is written; give another")
         for path in () if self.replace else self._paths():
             if path.exists():
                 raise CallError(f"{path}: is there already; remove it or set ep.context_file_path to another path")
