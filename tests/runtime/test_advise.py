@@ -73,7 +73,7 @@ def test_the_shares_of_nodes_are_the_time_of_the_rows_without_packing() -> None:
     shares = {share.node: share.us for share in bottlenecks(graph, "SM8650", "w8a8")}
     assert executed
     assert all(shares[name] == pytest.approx(us) for name, us in executed.items())
-    assert sum(shares.values()) <= sum(row.us - row.wait_us for row in timeline.rows)
+    assert sum(shares.values()) <= sum(row.us - row.wait_us for row in timeline.rows) * (1 + 1e-9)
 
 
 def test_showcase_optimised_by_advise_computes_the_same() -> None:

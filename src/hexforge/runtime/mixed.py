@@ -175,13 +175,7 @@ def _shares(task: Task, settings: Settings) -> Iterator[tuple[int | None, float]
         if kind == "pack":
             yield None, us
             continue
-        members = [i for i, op in enumerate(task.kinds) if kind in _kinds(op)] or [0]
-        for i in members:
-            yield i, us / len(members)
-
-
-def _kinds(op: str) -> set[str]:
-    """The kinds of vector work an op that can be fused is counted as."""
-    if op in schedule.LOOKUPS:
-        return {"lookup", "vector_op"}
-    return {schedule.ARITHMETIC[op], "chain", "affine", "border", "vector_op"} if op in schedule.ARITHMETIC else set()
+        asked = [member.get(kind, 0.0) for member in task.members]
+        whole = sum(asked)
+        for i, part in enumerate(asked) if whole else [(0, 1.0)]:
+            yield i, us * part / (whole or 1.0)

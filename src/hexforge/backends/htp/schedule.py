@@ -138,10 +138,13 @@ class _Scheduler:
         joins = (op in CLAMPS or op in LOOKUPS or op in ARITHMETIC) and any(
             index == last >= 0 and v.type.size == size for (index, _), v in zip(reads, dynamic(node), strict=True)
         )
+        task.members.append(dict(task.hvx))
         if joins:
             into = self.tasks[last]
-            for kind, amount in () if _gates_itself(node) else task.hvx.items():
-                into.add("chain" if kind == "affine" else kind, amount)
+            asked = {"chain" if kind == "affine" else kind: amount for kind, amount in task.hvx.items()}
+            for kind, amount in () if _gates_itself(node) else asked.items():
+                into.add(kind, amount)
+            into.members.append(asked)
             into.ops.append(node.name)
             into.kinds.append(op)
             into.weight_bytes += task.weight_bytes

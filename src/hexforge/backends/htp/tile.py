@@ -98,6 +98,8 @@ class Task:
     """Names of the QNN nodes in it."""
     kinds: list[str] = field(default_factory=list)
     """Their ops."""
+    members: list[dict[str, float]] = field(default_factory=list)
+    """The vector work each of them asks for, before what fusing saves."""
     hmx: dict[str, float] = field(default_factory=dict)
     """Work of the matrix unit by kind: 1e9 multiply-accumulates, padding included."""
     hvx: dict[str, float] = field(default_factory=dict)
