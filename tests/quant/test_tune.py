@@ -15,7 +15,7 @@ from hexforge.quant import tune
 from hexforge.quant.calibrate import calibrate
 from hexforge.quant.plan import Feeds, Fixed, Plan, Runner
 from hexforge.quant.recipe import Recipe, recipe
-from hexforge.quant.tune import Judge, improve
+from hexforge.quant.tune import Judge, Score, improve
 from hexforge.quant.walk import session
 from tests.quant.networks import Network
 
@@ -44,12 +44,18 @@ def test_all_of_it_is_better_on_samples_nobody_saw() -> None:
     said: list[tuple[str, int, int]] = []
     after = improve(model, statistics, samples, recipe(ALL), _load, progress=lambda *words: said.append(words))
     assert judge(after.model, after.plan) > judge(before.model, before.plan) + 3
-    assert {t.name.split(":")[0] for t in after.tried} == {"equalize", "range", "adaround", "bias"}
+    assert {t.name.split(":")[0].split(",")[0] for t in after.tried} == {"equalize", "range", "adaround", "bias"}
     assert {what for what, _, _ in said} >= {"correcting biases", "rounding weights", "calibrating, equalized"}
     for earlier, later in zip(after.tried, after.tried[1:], strict=False):
         assert later.before_db == (earlier.after_db if earlier.kept else earlier.before_db)
-        margin = 0.5 if "encodings" in earlier.name else 0.1
-        assert earlier.kept == (earlier.after_db > earlier.before_db + margin)
+        assert not earlier.kept or earlier.after_db > earlier.before_db
+
+
+def test_a_gain_by_chance_is_no_gain() -> None:
+    before = Score(30.0, np.float64([30, 30, 30, 30]))
+    assert Score(31.0, np.float64([31, 31, 30.8, 31.2])).better(before, 0.5)
+    assert not Score(30.4, np.float64([30.4, 30.4, 30.4, 30.4])).better(before, 0.5)
+    assert not Score(35.0, np.float64([45, 25, 28, 29])).better(before, 0.5)  # one sample's luck
 
 
 def test_the_same_samples_give_the_same_plan() -> None:

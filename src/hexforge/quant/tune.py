@@ -81,6 +81,23 @@ def improve(
     return _Improving(model, statistics, samples, recipe, load, given, wide_products, seed, progress).run()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Score:
+    """SQNR in dB, the mean of the outputs': of all samples together, and sample by sample."""
+
+    db: float
+    each: Array
+
+    def better(self, than: Score, margin: float) -> bool:
+        """True where it is better by a margin, and by more over the samples than chance would make of them."""
+        gain = self.each - than.each
+        return self.db > than.db + margin and bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
+
+
+def _mean_db(sums: Sequence[ErrorSums]) -> float:
+    return float(np.mean([np.clip(total.sqnr_db, -_CAP_DB, _CAP_DB) for total in sums])) if sums else 0.0
+
+
 class Judge:
     """How near a quantized model's outputs are to the float model's.
 
@@ -99,13 +116,20 @@ class Judge:
 
     def __call__(self, model: onnx_ir.Model, plan: Plan) -> float:
         """SQNR in dB, the mean of the outputs'."""
+        return self.score(model, plan).db
+
+    def score(self, model: onnx_ir.Model, plan: Plan) -> Score:
+        """SQNR of all samples together, and of each."""
         run = self.load(write(self._showing(model), plan))
-        sums = [ErrorSums() for _ in self.names]
+        sums, each = [ErrorSums() for _ in self.names], []
         for feeds, references in zip(self.samples, self.references, strict=True):
             found = run(feeds)
-            for name, total, reference in zip(self.names, sums, references, strict=True):
-                total.update(reference, found[name])
-        return float(np.mean([np.clip(total.sqnr_db, -_CAP_DB, _CAP_DB) for total in sums])) if sums else 0.0
+            here = [ErrorSums() for _ in self.names]
+            for name, total, part, reference in zip(self.names, sums, here, references, strict=True):
+                part.update(reference, found[name])
+                total.merge(part)
+            each.append(_mean_db(here))
+        return Score(_mean_db(sums), np.asarray(each))
 
     def _showing(self, model: onnx_ir.Model) -> onnx_ir.Model:
         """The model with what is looked at among its outputs."""
@@ -145,6 +169,9 @@ class _Improving:
         self.said = progress or (lambda what, done, whole: None)
         self.load = load
         self.tried: list[Tried] = []
+        self.correcting = False
+        self.dropped: list[tuple[str, Plan]] = []
+        """Ranges that were no better as a whole: weights rounded for them may be."""
         self.plan = self.best = self._assign()
         """The plan steps go on from, and the one to give: the same, perhaps with corrected biases."""
 
@@ -153,9 +180,9 @@ class _Improving:
         if self.recipe.improve and self.plan.tensors:
             self.fitted, judged = _split(self.samples)
             self.judge = Judge(self.model, judged, self.load, unsaturated=True)
-            self.score = self.judge(self.model, self.plan)
+            self.score, first = self.judge.score(self.model, self.plan), self.best
             if "bias" in self.recipe.improve:
-                self._keep("bias", self.plan, time.perf_counter())
+                self._bias()
             for name, step in (
                 ("equalize", self._equalize),
                 ("range", self._range),
@@ -164,6 +191,8 @@ class _Improving:
             ):
                 if name in self.recipe.improve:
                     step(name)
+            if "bias" in self.recipe.improve and not self.correcting and self.best is not first:
+                self._bias()
         return Improvement(self.model, self.statistics, self.best, tuple(self.tried))
 
     def _assign(self, *, found: bool = True, **changes: str) -> Plan:
@@ -176,17 +205,21 @@ class _Improving:
     ) -> bool:
         """Judge a plan, with its biases corrected where that is asked for; take it if it is better, and say so."""
         best = plan
-        if "bias" in self.recipe.improve and not corrected:
+        if self.correcting and not corrected:
             best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"))
-        found = self.judge(self.model, best)
-        better = found > self.score + margin
-        self.tried.append(Tried(name, self.score, found, better, time.perf_counter() - since))
+        found = self.judge.score(self.model, best)
+        better = found.better(self.score, margin)
+        self.tried.append(Tried(name, self.score.db, found.db, better, time.perf_counter() - since))
         if better:
             self.plan, self.best, self.score = plan, best, found
         return better
 
     def _progress(self, what: str) -> Callable[[int, int], None]:
         return lambda done, whole: self.said(what, done, whole)
+
+    def _bias(self) -> None:
+        self.correcting = True  # from here on plans are judged with corrected biases, if that helps this one
+        self.correcting = self._keep("bias", self.plan, time.perf_counter())
 
     def _equalize(self, name: str) -> None:
         start, equalized = time.perf_counter(), self.model.clone()
@@ -225,17 +258,22 @@ class _Improving:
             said = f"{name} ({len(classes)} of {whole} encodings)"
             if self._keep(said, self._assign(), start, margin=_NARROWING_DB):
                 before = self.given
-            elif len(classes) > 1:
+                continue
+            if len(classes) == whole:
+                self.dropped.append((name, self._assign()))
+            if len(classes) > 1:
                 rest += [classes[: len(classes) // 2], classes[len(classes) // 2 :]]
         self.given = before
 
     def _round(self, name: str) -> None:
-        start = time.perf_counter()
-        plan = round_weights(
-            self.model, self.plan, self.fitted, compensate=name == "adaround",
-            correct_bias="bias" in self.recipe.improve, seed=self.seed, progress=self._progress("rounding weights"),
-        )  # fmt: skip
-        self._keep(name, plan, start, corrected=True)
+        for words, base in [(name, self.plan), *((f"{name}, {said}", plan) for said, plan in self.dropped[:1])]:
+            start = time.perf_counter()
+            plan = round_weights(
+                self.model, base, self.fitted, compensate=name == "adaround", correct_bias=self.correcting,
+                seed=self.seed, progress=self._progress("rounding weights"),
+            )  # fmt: skip
+            margin = _MARGIN_DB if words == name else _NARROWING_DB
+            self._keep(words, plan, start, corrected=True, margin=margin)
 
 
 def _split(samples: Samples) -> tuple[list[Feeds], list[Feeds]]:
