@@ -25,7 +25,7 @@ from hexforge.runtime import advise as module
 from hexforge.runtime.advise import advised
 from hexforge.runtime.agreement import MOST_NOISE, TOLERANCE, Reference, difference, samples
 from hexforge.runtime.estimate import estimate, graph_of
-from hexforge.runtime.mixed import attention_nodes, bottlenecks, mixed_us
+from hexforge.runtime.mixed import attention_nodes, mixed_us
 from tests.models import showcase
 from tests.runtime.models import FLOAT, model, node
 
@@ -47,11 +47,11 @@ def test_showcase_bottleneck_first_and_optimised_faster(pair: str, soc: str, pre
     original, optimised = (graph_of(data) for data in make())
     before, after = estimate(original, soc, precision), estimate(optimised, soc, precision)
     assert after.latency_ms < before.latency_ms
-    first = bottlenecks(original, soc, precision)[0]
+    first = estimate(original, soc, precision).timeline.bottlenecks()[0]
     assert first.op == op
     longest = max(before.rows, key=lambda row: row.us)
     assert any(op in (n.op.name for n in original if n.name == name) for name in longest.ops)
-    assert op not in {share.op for share in bottlenecks(optimised, soc, precision)}
+    assert op not in {share.op for share in estimate(optimised, soc, precision).timeline.bottlenecks()}
 
 
 @each_pair
@@ -70,7 +70,7 @@ def test_the_shares_of_nodes_are_the_time_of_the_rows_without_packing() -> None:
     graph = graph_of(attention())
     timeline = estimate(graph, "SM8650", "w8a8").timeline
     executed = {name: row.us - row.wait_us for row in timeline.rows for name in row.ops if len(row.ops) == 1}
-    shares = {share.node: share.us for share in bottlenecks(graph, "SM8650", "w8a8")}
+    shares = {share.node: share.us for share in timeline.bottlenecks()}
     assert executed
     assert all(shares[name] == pytest.approx(us) for name, us in executed.items())
     assert sum(shares.values()) <= sum(row.us - row.wait_us for row in timeline.rows) * (1 + 1e-9)

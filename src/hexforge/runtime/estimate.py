@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hexforge.backend import Program
     from hexforge.frontends.onnx.reader import Model, ModelSource
 
+BOTTLENECKS = 20
+"""Nodes that `--json` names as those that take longest."""
 AS_IS = "as-is"
 """Each node at the precision of its own types: a QDQ model, or float."""
 
@@ -98,6 +100,9 @@ class Estimate:
             "vtcm_bytes": line.vtcm_bytes,
             "vtcm_peak_bytes": line.vtcm_peak_bytes,
             "context_bytes": line.context_bytes,
+            "bottlenecks": [
+                {"node": s.node, "op": s.op, "us": round(s.us, 3)} for s in line.bottlenecks()[:BOTTLENECKS]
+            ],
             "ops": [_row(row, line.accelerator_us) for row in line.rows],
             "critical_path": [
                 {"name": e.name, "unit": e.unit, "start_us": round(e.start_us, 3), "end_us": round(e.end_us, 3)}

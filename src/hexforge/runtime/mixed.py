@@ -1,8 +1,8 @@
-"""Mixed precision: an inference with some nodes of an 8-bit graph at 16 bit; and which nodes take longest."""
+"""Mixed precision: an inference with some nodes of an 8-bit graph at 16 bit."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from hexforge.backends.htp import cost, schedule, simulate, tile
@@ -10,7 +10,6 @@ from hexforge.backends.htp import soc as chips
 from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.power import Power
 from hexforge.backends.htp.settings import Settings
-from hexforge.backends.htp.tile import Task
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node
 
@@ -128,54 +127,3 @@ PRECISION_RULES = (
         "Quantize these nodes' activations to 16 bit (overrides of the quantizer), the rest to 8 bit.",
     ),
 )
-
-
-# -- bottlenecks ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A QNN node and its part of the time."""
-
-    node: str
-    op: str
-    us: float
-
-
-def bottlenecks(
-    graph: Graph, soc: str, precision: str, runtime: str = "qnn_dlc", config: GraphConfig | None = None
-) -> list[Share]:
-    """Nodes by the time they execute (waits for DMA left out), longest first: fused ones by what each asks for."""
-    settings = settings_of(soc, config, None)
-    tasks = schedule.schedule(graph, tile.PRECISIONS.get(precision), runtime, settings.vtcm_bytes)
-    elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
-    line = simulate.run(tasks, settings, elements, runtime)
-    found: dict[tuple[str, str], float] = {}
-    for task, row in zip(tasks, line.rows, strict=True):
-        shares = list(_shares(task, settings))
-        whole = sum(us for _, us in shares) or 1.0
-        for at, us in shares:
-            if at is None:
-                continue
-            key = task.ops[at], task.kinds[at]
-            found[key] = found.get(key, 0.0) + (row.us - row.wait_us) * us / whole
-    made = [Share(node, op, us) for (node, op), us in found.items()]
-    return sorted(made, key=lambda share: -share.us)
-
-
-def _shares(task: Task, settings: Settings) -> Iterator[tuple[int | None, float]]:
-    """Which member of a task asks for how much: HMX works for the first, fused ones have one size.
-
-    None stands for packing a graph's inputs and outputs into tiles and out of them, which is no node's own work.
-    """
-    costs = settings.costs
-    yield 0, costs.hmx_us(task) + costs.values["task"]
-    for kind, amount in task.hvx.items():
-        us = costs.vector_us(kind, task.precision.rate) * amount
-        if kind == "pack":
-            yield None, us
-            continue
-        asked = [member.get(kind, 0.0) for member in task.members]
-        whole = sum(asked)
-        for i, part in enumerate(asked) if whole else [(0, 1.0)]:
-            yield i, us * part / (whole or 1.0)

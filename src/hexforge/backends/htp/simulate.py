@@ -151,7 +151,7 @@ class _Order:
             Row(
                 t.name, t.op, tuple(t.ops), starts[i], total[i], round(total[i] * self.settings.core_mhz), self.hmx[i],
                 self.hvx[i], moved[i], waited[i], overlap[i], self._bound(i, waited[i]), t.weight_bytes, self.spill[i],
-                vtcm[i],
+                vtcm[i], tuple(t.kinds), self._parts(i, total[i] - waited[i]),
             )
             for i, t in enumerate(tasks)
         )  # fmt: skip
@@ -175,6 +175,21 @@ class _Order:
             batch=batch,
             spill_fill_bytes=spill_fill_bytes(once, self.vtcm_bytes),
         )
+
+    def _parts(self, i: int, executed_us: float) -> tuple[float, ...]:
+        """The time of a task by its members: HMX works for the first, vector work is what each asks for."""
+        task, costs = self.tasks[i], self.settings.costs
+        found = [0.0] * len(task.ops)
+        found[0] = self.hmx[i] + self.fixed
+        whole = found[0] + self.hvx[i]
+        for kind, amount in task.hvx.items():
+            if kind == "pack":  # a graph's inputs and outputs into tiles and out of them: no node's own work
+                continue
+            us = costs.vector_us(kind, task.precision.rate) * amount
+            asked = [member.get(kind, 0.0) for member in task.members]
+            for k, part in enumerate(asked) if sum(asked) else [(0, 1.0)]:
+                found[k] += us * part / (sum(asked) or 1.0)
+        return tuple(us * executed_us / whole for us in found)
 
     def _bound(self, i: int, wait: float) -> str:
         named = {"DMA": wait, "HMX": self.hmx[i], "HVX": self.hvx[i], "overhead": self.fixed}

@@ -48,6 +48,19 @@ class Row:
     spill_bytes: int
     vtcm_bytes: int
     """In use while it runs."""
+    kinds: tuple[str, ...] = ()
+    """The ops of `ops`."""
+    parts_us: tuple[float, ...] = ()
+    """What each of `ops` asks for of the time, waits and the packing of a graph's inputs and outputs left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A QNN node and its part of the time."""
+
+    node: str
+    op: str
+    us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,14 @@ class Timeline:
         """Samples per second with so many threads calling: while one's call is on the host, another's runs."""
         period = max(self.accelerator_us, (self.accelerator_us + self.host_us) / threads) * self.factor
         return self.batch * 1e6 / period
+
+    def bottlenecks(self) -> list[Share]:
+        """Nodes by the time they execute (waits for DMA left out), longest first: fused ones by what each asks for."""
+        found: dict[tuple[str, str], float] = {}
+        for row in self.rows:
+            for node, op, us in zip(row.ops, row.kinds, row.parts_us, strict=True):
+                found[node, op] = found.get((node, op), 0.0) + us
+        return sorted((Share(*key, us) for key, us in found.items()), key=lambda share: -share.us)
 
     def vtcm(self) -> list[tuple[float, int]]:
         """Bytes of VTCM in use from each time on."""
