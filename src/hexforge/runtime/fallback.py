@@ -347,8 +347,8 @@ def _for_a_part(options: Any) -> Iterator[Any]:
         return
     with _CHANGING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, value in set_aside.items():
-            setattr(options, name, value)
+        for name, neutral in set_aside.items():
+            setattr(options, name, neutral)
         for key in changed:
             onnxruntime.SessionOptions.add_session_config_entry(options, key, "0")
         try:

@@ -12,7 +12,8 @@ import numpy as np
 from hexforge.backend import Backend, Program, SaysHow
 from hexforge.errors import CallError, ModelError, UnsupportedError
 from hexforge.frontends.onnx.build import Refusal
-from hexforge.frontends.onnx.extract import Extract, extract_parts
+from hexforge.frontends.onnx.cut import Extract
+from hexforge.frontends.onnx.extract import extract_parts
 from hexforge.frontends.onnx.node_units import units
 from hexforge.frontends.onnx.place import Placement, build, place
 from hexforge.frontends.onnx.reader import Model
