@@ -166,7 +166,8 @@ class TextBoxes(Pair):
 
     def feeds(self, number: int) -> Feeds:
         """One picture."""
-        return {"x": accuracy_text.page(np.random.default_rng([3, number]), self.shapes["x"][-1])}
+        random = np.random.default_rng([3, number])
+        return {"x": accuracy_text.page(random, self.shapes["x"][-1], _photos(number >= _CALIBRATION))}
 
     def score(self, run: Runner, count: int) -> float:
         """F1 of boxes."""
@@ -178,12 +179,9 @@ class Faces(Pair):
 
     def feeds(self, number: int) -> Feeds:
         """One photo; each picture is either for calibration or for evaluation."""
-        kept = accuracy_files.photos()
-        calibrate = number >= _CALIBRATION
-        mine = [p for i, p in enumerate(kept) if (i % 4 == 0) == calibrate]
-        return {
-            "images": accuracy_boxes.photo_input(mine[number % _CALIBRATION % len(mine)], self.shapes["images"][-1])
-        }
+        mine = _photos(number >= _CALIBRATION)
+        photo = mine[number % _CALIBRATION % len(mine)]
+        return {"images": accuracy_boxes.photo_input(photo, self.shapes["images"][-1])}
 
     def score(self, run: Runner, count: int) -> float:
         """F1 of boxes."""
@@ -269,6 +267,11 @@ def _digits() -> tuple[Array, Array]:
 @cache
 def _files() -> tuple[Array, Array]:
     return accuracy_files.files()
+
+
+def _photos(calibrate: bool) -> list[Path]:
+    """Every fourth photo is for calibration, the others are for evaluation."""
+    return [path for i, path in enumerate(accuracy_files.photos()) if (i % 4 == 0) == calibrate]
 
 
 def _share(right: Iterable[Any]) -> float:

@@ -127,7 +127,7 @@ def speech() -> list[tuple[Array, Array]]:
 
 def files() -> tuple[Array, Array]:
     """Files of many kinds as (what magika reads of each [n, 2048], its label's number), mixed, always the same."""
-    kept = DATA / "magika_files.npz"
+    kept = DATA / "magika_distinct_files.npz"
     if not kept.exists():
         _write_files(kept)
     with np.load(kept, allow_pickle=False) as data:
@@ -138,11 +138,13 @@ def _write_files(target: Path) -> None:
     config = next(content for name, content in archive(MAGIKA) if name.endswith("config.min.json"))
     numbers = {label: i for i, label in enumerate(json.loads(config)["target_labels_space"])}
     by_label: dict[str, list[Array]] = {}
+    seen: set[bytes] = set()  # packages repeat files: one must not be both calibrated and evaluated on
     for requirement in MANY_FILES:
         for name, content in archive(requirement):
             label = LABELS.get(name.rpartition(".")[2].lower())
-            if label is not None and len(content) >= 64:
-                by_label.setdefault(label, []).append(_both_ends(content))
+            if label is not None and len(content) >= 64 and (row := _both_ends(content)).tobytes() not in seen:
+                seen.add(row.tobytes())
+                by_label.setdefault(label, []).append(row)
     random = np.random.default_rng(0)
     rows, labels = [], []
     for label, found in sorted(by_label.items()):

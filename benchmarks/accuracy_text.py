@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from benchmarks.accuracy_files import fonts, photos
+from benchmarks.accuracy_files import fonts
 
 Array = np.ndarray[Any, Any]
 
@@ -63,9 +63,9 @@ def line_input(picture: Image.Image, height: int, width: int) -> Array:
     return x
 
 
-def page(random: np.random.Generator, size: int) -> Array:
-    """A photo with lines of text on it, as PP-OCR's detector reads it."""
-    picture = photo(random, size)
+def page(random: np.random.Generator, size: int, photos: list[Path]) -> Array:
+    """One of the photos with lines of text on it, as PP-OCR's detector reads it."""
+    picture = photo(random, size, photos)
     for _ in range(int(random.integers(2, 6))):
         text = line(random, phrase(random, int(random.integers(1, 4))))
         text.thumbnail((size - 20, 36))
@@ -74,9 +74,9 @@ def page(random: np.random.Generator, size: int) -> Array:
     return ((x - _MEAN) / _STD).astype(np.float32)[None]
 
 
-def photo(random: np.random.Generator, size: int) -> Image.Image:
-    """A square of a photo."""
-    with Image.open(str(random.choice(np.array(photos(), str)))) as opened:
+def photo(random: np.random.Generator, size: int, photos: list[Path]) -> Image.Image:
+    """A square of one of the photos."""
+    with Image.open(str(random.choice(np.array(photos, str)))) as opened:
         picture = opened.convert("RGB")
     side = min(picture.size)
     left, top = (int(random.integers(0, whole - side + 1)) for whole in picture.size)

@@ -27,7 +27,13 @@ class _Samples(CalibrationDataReader):
         return next(self.rest, None)
 
 
-def quantized(source: Path, dest: Path, types: str | tuple[Any, Any], samples: Sequence[Mapping[str, Any]]) -> None:
+def quantized(
+    source: Path,
+    dest: Path,
+    types: str | tuple[Any, Any],
+    samples: Sequence[Mapping[str, Any]],
+    per_channel: bool = False,
+) -> None:
     """Write `source`, which has static shapes, as a QDQ model of a row of TYPES or of (activation, weight) types."""
     # folded first: the quantizer takes Constant and Range nodes for activations, and the preprocessor fails on metadata
     model = read(source).ir
@@ -43,6 +49,7 @@ def quantized(source: Path, dest: Path, types: str | tuple[Any, Any], samples: S
         _Samples(samples),
         activation_type=activation,
         weight_type=weight,
+        per_channel=per_channel,
         nodes_to_exclude=_unquantizable(onnx_ir.load(ready)),
     )
     quantize(ready, dest, config)
