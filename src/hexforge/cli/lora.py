@@ -85,7 +85,7 @@ def _say(found: dict[str, Any], as_json: bool) -> None:
     screen.print(table("", ("graph", "base", "changed constants", "changes"), rows))
     screen.print(
         Text(
-            f"{found['file']}: {found['bytes']:,} bytes, {found['new_bytes']:,} of arrays, backend {found['backend']}, made by {found['producer']}, "
-            f"checksums {found['checksums']}"
+            f"{found['file']}: {found['bytes']:,} bytes, {found['new_bytes']:,} of arrays, backend {found['backend']}, "
+            f"made by {found['producer']}, checksums {found['checksums']}"
         )
     )
