@@ -13,6 +13,7 @@ import hexforge
 from hexforge.errors import CallError, FormatError, ModelError
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import SLACK, Container
+from hexforge.frontends.onnx.constants import Constants
 from hexforge.ir import Array
 from hexforge.runtime import lora_make
 from hexforge.runtime.compile import compile
@@ -22,6 +23,7 @@ from hexforge.runtime.lora_make import make
 from hexforge.runtime.wrap import wrap
 from tests.runtime.contexts import session
 from tests.runtime.lora_models import adapted_weights, factors, inputs, transformer, weights
+from tests.runtime.models import FLOAT, model, node
 
 PATTERN = "block.[qvo].weight_quantized"
 CHANGED = {"q": weights(5)["q"], "v": weights(6)["v"]}
@@ -169,14 +171,9 @@ def test_every_fault_of_the_weights_at_once(made: Made) -> None:
 
 @pytest.mark.parametrize("flip", [False, True])
 def test_a_square_matrix_lies_as_its_reader_says(flip: bool) -> None:
-    from onnx import helper
-
-    from hexforge.frontends.onnx.constants import Constants
-    from tests.runtime.models import FLOAT, model
-
     w = np.eye(4, dtype=np.float32)
-    node = helper.make_node("Gemm", ["x", "net.fc.weight"], ["y"], transB=int(flip))
-    base = Constants(model([node], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [1, 4])}, {"net.fc.weight": w}))
+    gemm = node("Gemm", ["x", "net.fc.weight"], ["y"], transB=int(flip))
+    base = Constants(model([gemm], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [1, 4])}, {"net.fc.weight": w}))
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 4)).astype(np.float32), rng.normal(size=(4, 2)).astype(np.float32)
     found = lora_make.merged(base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b,
@@ -313,6 +310,45 @@ def test_runs_see_one_adapter_and_never_a_mix(made: Made, two: tuple[Path, Path]
         thread.join()
     assert not wrong
     assert seen
+
+
+def parts(seed: int, second: int) -> bytes:
+    """A product, an op that stays with the CPU, another product; two graphs."""
+    made = [np.random.default_rng(n).standard_normal((4, 4)).astype(np.float32) for n in (seed, second)]
+    nodes = [
+        node("MatMul", ["x", "w1"], ["a"], name="first"),
+        node("Relu", ["a"], ["b"], name="relu"),
+        node("Compress", ["b", "keep"], ["c"], name="compress", axis=0),
+        node("MatMul", ["c", "w2"], ["d"], name="second"),
+        node("Neg", ["d"], ["y"], name="neg"),
+    ]
+    constants = {"w1": made[0], "w2": made[1], "keep": np.array([True, True])}
+    return model(nodes, {"x": (FLOAT, [2, 4])}, {"y": (FLOAT, [2, 4])}, constants, between={"c": (FLOAT, [2, 4])})
+
+
+def test_only_the_graphs_that_change_are_in_it(tmp_path: Path) -> None:
+    base, context = tmp_path / "n.onnx", tmp_path / "n.bin"
+    base.write_bytes(parts(0, 1))
+    made = compile(base, context, allow_partial=True, updatable=["w*"])
+    assert [(g.name, g.updatable) for g in made.info.graphs] == [("n_0", ("w1",)), ("n_1", ("w2",))]
+    second = make(context, base, parts(0, 2))
+    assert [(g.name, g.tensors) for g in second.graphs] == [("n_1", ("w2",))]
+    both = make(context, base, parts(3, 2))
+    assert [g.name for g in both.graphs] == ["n_0", "n_1"]
+    opened = Context(context)
+    programs = opened.programs()
+    opened.apply(both)
+    want = compile(parts(3, 2), allow_partial=True, graph_names=["n"])
+    for name, given in (("n_0", "x"), ("n_1", "c")):
+        x = {given: np.random.default_rng(5).standard_normal((2, 4)).astype(np.float32)}
+        for out, array in want.program(name).run(x).items():
+            np.testing.assert_array_equal(programs[name].run(x)[out], array)
+    opened.apply(second, ["n_1"])
+    assert {n: a.where for n, a in opened.adapters.items()} == {"n_0": both.where, "n_1": second.where}
+    opened.base("n_0")
+    assert list(opened.adapters) == ["n_1"]
+    with pytest.raises(CallError, match="does nothing to graph 'n_0'; it is for n_1"):
+        opened.apply(second, ["n_0"])
 
 
 # -- qnn.lora_config --------------------------------------------------------------------------------------------------
