@@ -62,7 +62,7 @@ def test_malformed_rows(tmp_path: Path, changed: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x00", (1 << 62).to_bytes(8, "little"), b"\2\0\0\0\0\0\0\0[]", b"\2\0\0\0\0\0\0\0{{", b"PK\x03\x04not a zip"],
+    [b"", b"\x00", (1 << 62).to_bytes(8, "little"), b"\2\0\0\0\0\0\0\0[]", b"\2\0\0\0\0\0\0\0{{", b"PK\3\4not a zip"],
 )  # fmt: skip
 def test_other_files(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a"
