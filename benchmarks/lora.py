@@ -84,7 +84,7 @@ def main() -> None:
             (after,) = program.run(feeds).values()
             least = min(least, fresh / first)
             print(
-                f"{what}: {len(chosen)} constants, {adapter.stat().st_size / 1e6:.1f} MB; bits of the fresh compilation "
+                f"{what}: {len(chosen)} constants, {adapter.stat().st_size / 1e6:.1f} MB; bits of a fresh compilation "
                 f"{same}, of the base afterwards: {np.array_equal(before, after)}"
             )
             print(f"  compile the adapted model {fresh:8.1f} ms")

@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +15,14 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
 from hexforge.formats import encodings
+from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer
+from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.recipe import recipe
+from hexforge.runtime import lora
 from hexforge.runtime.context import Builder, Context
+from hexforge.runtime.lora_make import Maker
 
 BACKEND = HtpBackend(threads=1)
 U8 = ScaleOffset(0.05, -128)
@@ -38,10 +43,10 @@ def graph() -> Graph:
     return made
 
 
-def context_bytes() -> bytes:
+def context_bytes(**more: Any) -> bytes:
     """A small context."""
     builder = Builder("htp")
-    builder.add(BACKEND.compile(graph()))
+    builder.add(BACKEND.compile(graph()), **more)
     return builder.writer().to_bytes()
 
 
@@ -50,6 +55,10 @@ _PARTS = Container(_WHOLE)
 _INFO, _PROGRAM = (bytes(_PARTS.section(k, n)) for k, n in (("info", ""), ("program", "0")))
 _WEIGHTS = bytes(_PARTS.section("weights", ""))
 _FEEDS = {"x": np.arange(64, dtype=np.uint8).reshape(1, 4, 4, 4)}
+_BASE = Context(context_bytes(updatable=("w",)))
+_WANTED = _BASE.program("g", BACKEND).run(_FEEDS)["y"]
+_FOLDER = tempfile.TemporaryDirectory()
+_FILE = Path(_FOLDER.name) / "input"
 
 
 def container(data: bytes) -> None:
@@ -76,6 +85,34 @@ def _run(data: bytes) -> None:
                 program.run({n: np.zeros(t.shape, t.dtype.numpy) for n, t in row.inputs})
     except HexforgeError:
         pass
+
+
+def adapter(data: bytes) -> None:
+    """An adapter's table and arrays with right checksums, split by NUL NUL, applied to a context."""
+    parts = [*data.split(b"\0\0", 1), b""]
+    made = Writer()
+    made.add("adapter", "", parts[0])
+    made.add("weights", "", parts[1])
+    base = _BASE.program("g", BACKEND)
+    with contextlib.suppress(HexforgeError):
+        _BASE.apply(Adapter(made.to_bytes()))
+        base.run(_FEEDS)
+    _BASE.base()
+    assert np.array_equal(base.run(_FEEDS)["y"], _WANTED), "the base is not what it was"
+
+
+def lora_config(data: bytes) -> None:
+    """A LoRA config file."""
+    _FILE.write_bytes(data)
+    with contextlib.suppress(HexforgeError):
+        lora.read_config(_FILE)
+
+
+def safetensors(data: bytes) -> None:
+    """A file of adapter weights."""
+    _FILE.write_bytes(data)
+    with contextlib.suppress(HexforgeError):
+        read_arrays(_FILE)
 
 
 def graph_text(data: bytes) -> None:
@@ -120,6 +157,16 @@ def seeds(target: str) -> Iterable[bytes]:
         yield _INFO + b"\0\0" + _PROGRAM
         yield b"\0\0" + _PROGRAM
         yield _INFO
+    elif target == "adapter":
+        yield adapter_table()
+    elif target == "lora_config":
+        yield b"g;adapter.bin\nh ; /tmp/other.bin\r\n"
+    elif target == "safetensors":
+        header = b'{"a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},"__metadata__":{}}'
+        yield len(header).to_bytes(8, "little") + header + bytes(8)
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(Path(folder) / "a.npz", a=np.arange(4))
+            yield (Path(folder) / "a.npz").read_bytes()
     elif target == "graph_text":
         yield text.dumps(graph()).encode()
     elif target == "encodings_file":
@@ -155,6 +202,18 @@ def seeds(target: str) -> Iterable[bytes]:
             yield context_model(Path(folder))
 
 
+def adapter_table() -> bytes:
+    """An adapter for the small context, its table and arrays."""
+    changed = graph()
+    weight = changed.values["w"]
+    assert weight.data is not None
+    weight.data = weight.data[::-1].copy()
+    maker = Maker(_BASE)
+    maker.add("g", BACKEND.compile(changed), ["w"])
+    found = Container(maker.writer().to_bytes())
+    return bytes(found.section("adapter", "")) + b"\0\0" + bytes(found.section("weights", ""))
+
+
 def context_model(folder: Path) -> bytes:
     """The demo's model with its context embedded."""
     import hexforge as product
@@ -172,5 +231,16 @@ def context_model(folder: Path) -> bytes:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    f.__name__: f for f in (container, context, graph_text, encodings_file, recipe_text, onnx_model)
+    f.__name__: f
+    for f in (
+        container,
+        context,
+        adapter,
+        lora_config,
+        safetensors,
+        graph_text,
+        encodings_file,
+        recipe_text,
+        onnx_model,
+    )
 }

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.formats.container import decoded
 from hexforge.ir import Array
 
@@ -46,7 +46,9 @@ def _npz(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as found:
             return {name: np.asarray(found[name]) for name in found.files}
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, SyntaxError) as error:
+    except MemoryError:
+        raise CapacityError(f"{path}: its arrays do not fit in memory") from None
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, LookupError, RuntimeError, SyntaxError) as error:
         raise FormatError(f"{path}: is a damaged .npz file, or holds Python objects: {error}") from None
 
 
