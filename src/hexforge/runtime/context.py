@@ -15,7 +15,7 @@ from typing import Any
 from hexforge.backend import Backend, Get, Loads, Program, Saves
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
-from hexforge.formats.container import Container, Pool, Source, Writer, encoded
+from hexforge.formats.container import SLACK, Container, Pool, Source, Writer, encoded
 from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info, Target
 from hexforge.options import ProviderOptions
 from hexforge.runtime import lora, registry
@@ -248,7 +248,7 @@ class Context:
 
     def weights(self, offset: int, size: int) -> memoryview:
         """Bytes of the section that programs refer to; FormatError where it has none there."""
-        if offset < 0 or size < 0 or offset + size > len(self._weights):
+        if offset < 0 or size < 0 or offset + size > len(self._weights) - SLACK:  # kernels may read a little past
             raise FormatError(f"{self.where}: a program refers to bytes {offset} to {offset + size} of the weights, "
                               f"which are {len(self._weights)}")  # fmt: skip
         return self._weights[offset : offset + size]
