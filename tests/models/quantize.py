@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.version_converter
 import onnx_ir
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
@@ -17,6 +19,10 @@ TYPES = {
     "a8w8": (QuantType.QUInt8, QuantType.QInt8),
     "a16w8": (QuantType.QUInt16, QuantType.QUInt8),
 }
+
+
+_AXIS_SINCE = 13
+"""The opset whose DequantizeLinear can have a scale for every channel."""
 
 
 class _Samples(CalibrationDataReader):
@@ -41,6 +47,8 @@ def quantized(
     model.graph.metadata_props.clear()
     prepared = dest.with_suffix(".folded.onnx")
     onnx_ir.save(model, prepared)
+    if per_channel and model.opset_imports.get("", 0) < _AXIS_SINCE:  # the quantizer would write what no runtime reads
+        onnx.save(onnx.version_converter.convert_version(onnx.load(prepared), _AXIS_SINCE), prepared)
     preprocessed = dest.with_suffix(".preprocessed.onnx")
     ready = preprocessed if qnn_preprocess_model(prepared, preprocessed) else prepared
     activation, weight = TYPES[types] if isinstance(types, str) else types
