@@ -53,7 +53,7 @@ WAYS = {
 """column -> who quantizes, and how."""
 
 CALIBRATION, QUICK_CALIBRATION = 64, 16
-SQNR_SAMPLES = 48
+SQNR_SAMPLES = 400
 _QUICK = 10
 """Part of the evaluation samples that --quick looks at."""
 
