@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -106,9 +110,9 @@ def test_a_file(tmp_path: Path) -> None:
     mask = found.at_tensor("mask")
     assert mask is not None
     assert (mask.low, mask.high, mask.symmetric, mask.method) == (-1.0, 0.5, True, "mse")
-    json = tmp_path / "mix.json"
-    json.write_text('{"recipe": "w8a16", "tensors": {"x": "w4"}}')
-    assert recipe(str(json)).rules[0].weight is DType.INT4
+    other = tmp_path / "mix.json"
+    other.write_text('{"recipe": "w8a16", "tensors": {"x": "w4"}}')
+    assert recipe(str(other)).rules[0].weight is DType.INT4
 
 
 def test_faults_of_a_file(tmp_path: Path) -> None:
@@ -132,6 +136,36 @@ def test_files_that_are_none(tmp_path: Path, text: str) -> None:
         recipe(path)
     with pytest.raises(CallError, match="cannot be read"):
         recipe(tmp_path / "none.yaml")
+
+
+_TEXTS = st.tuples(
+    st.sampled_from(["w8a8", "w8a16_channel", "w4a16", "w4a16_tensor", "w4a16_block[64]", "w16a16", "fp16"]),
+    st.lists(st.sampled_from(["percentile=99.9", "weight=mse", "equalize", "bias"]), unique=True),
+    st.lists(
+        st.sampled_from(["MatMul=w8a16", "/a/*=float", "/a/*=w4", "node:b=a16", "Conv=w8a8_channel", "tensor:t=a8",
+                         "tensor:x=a16", "b=w8a16_tensor"])
+    ),
+).map(lambda parts: "; ".join(["+".join([parts[0], *parts[1]]), *parts[2]]))  # fmt: skip
+_TENSORS = st.dictionaries(
+    st.sampled_from("xyz"),
+    st.sampled_from([{"type": "a16", "min": -1, "max": 2}, {"symmetric": True}, {"method": "mse"}, "a8"]),
+)
+
+
+@settings(max_examples=40)
+@given(_TEXTS, _TENSORS)
+def test_what_is_written_is_what_is_read(text: str, tensors: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "r.json"
+        path.write_text(json.dumps({"recipe": text, "tensors": tensors}))
+        first = recipe(path)
+        path.write_text(json.dumps(first.to_mapping()))
+        again = recipe(path)
+    assert replace(again, rules=()) == replace(first, rules=())
+    for name in (*"abtxyz", "/a/b"):
+        assert again.at_tensor(name) == first.at_tensor(name)
+        for op in ("MatMul", "Conv", "Relu"):
+            assert again.at_node(op, name) == first.at_node(op, name)
 
 
 def test_methods_by_themselves() -> None:

@@ -60,6 +60,16 @@ class Override:
     def __str__(self) -> str:
         return f"{self.kind}:{self.pattern}"
 
+    @property
+    def says_more(self) -> bool:
+        """True where it says more than a precision."""
+        return any(said is not None for said in (self.method, self.symmetric, self.low, self.high))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """What a tensor's exception holds in a file."""
+        said = {"type": _bits(self) or None, "min": self.low, "max": self.high, "symmetric": self.symmetric}
+        return {key: value for key, value in (said | {"method": self.method}).items() if value is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -97,6 +107,27 @@ class Recipe:
                 found = rule if found is None else replace(found, **said)
         return found
 
+    def to_mapping(self) -> dict[str, Any]:
+        """What a file holds that `recipe` reads as this one, but for its name."""
+        line, nodes, tensors = [self._line()], {}, {}
+        for i, rule in enumerate(self.rules):
+            before, after = self.rules[:i], self.rules[i + 1 :]
+            if rule.kind == "tensor" and any(r.says_more for r in (*before, rule)):
+                tensors[rule.pattern] = tensors.get(rule.pattern, {}) | rule.to_mapping()
+            elif rule.kind == "node" and not any(r.kind == "op" or r.pattern == rule.pattern for r in after):
+                nodes[rule.pattern] = _bits(rule)
+            else:  # a file's nodes come after all that the line says
+                line.append(f"{rule}={_bits(rule)}")
+        found: dict[str, Any] = {"recipe": "; ".join(line)}
+        return found | ({"nodes": nodes} if nodes else {}) | ({"tensors": tensors} if tensors else {})
+
+    def _line(self) -> str:
+        """The recipe without its rules, as text."""
+        words = [_bits(self) if self.activation is not None else _FLOAT[0]]
+        words += [self.method] if self.method != "minmax" else []
+        words += [f"weight={self.weight_method}"] if self.weight_method != "minmax" else []
+        return "+".join((*words, *self.improve))
+
     def _with(self, rules: Iterable[Override]) -> Recipe:
         found = replace(self, rules=())
         for rule in rules:
@@ -111,6 +142,24 @@ class Recipe:
             if rule.method is not None:
                 found = replace(found, method=rule.method)
         return found
+
+
+def _bits(said: Recipe | Override) -> str:
+    """The precision as text; an exception's says all of it: `w8a8_tensor` has one scale, `w8a8` as many as before."""
+    if isinstance(said, Override) and said.leave_float:
+        return _FLOAT[0]
+    text = "" if said.weight is None else f"w{said.weight.bits}"
+    text += "" if said.activation is None else f"a{said.activation.bits}"
+    if said.per_channel is None or (
+        isinstance(said, Recipe) and not said.block and said.per_channel == _own(said.weight)
+    ):
+        return text
+    return text + (f"_block[{said.block}]" if said.block else "_channel" if said.per_channel else "_tensor")
+
+
+def _own(weight: DType) -> bool:
+    """Whether weights have a scale per channel where a recipe does not say."""
+    return weight.bits == 4
 
 
 def _names(rule: Override, name: str) -> bool:
@@ -167,7 +216,7 @@ def _base(text: str, name: str, faults: list[str]) -> Recipe | None:
             method = word
             _check_method(word, faults, (*IMPROVEMENTS, *METHODS))
     return Recipe(
-        name, said.get("activation"), weight, bool(said.get("per_channel", weight.bits == 4)), said.get("block") or 0,
+        name, said.get("activation"), weight, bool(said.get("per_channel", _own(weight))), said.get("block") or 0,
         method, weight_method, tuple(improve),
     )  # fmt: skip
 
