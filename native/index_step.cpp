@@ -29,8 +29,14 @@ std::int64_t index_bytes(const Attributes& at) {
   return bytes;
 }
 
-std::int64_t product(const std::vector<std::int64_t>& values, std::size_t first = 0) {
-  return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first), values.end(), std::int64_t{1}, std::multiplies<>());
+// Throws where it would be too large, as `times` does.
+std::int64_t product(const std::vector<std::int64_t>& values) {
+  std::int64_t size = 1, all = 1;
+  for (std::int64_t value : values) {
+    size = times({size, std::max<std::int64_t>(1, value)});
+    all *= value;
+  }
+  return all;
 }
 
 void copy_slices(const char* x, const std::vector<std::int64_t>& places, std::int64_t begin, std::int64_t end,
@@ -59,9 +65,9 @@ Run take_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
                      n = at.integer("indices"), bytes = index_bytes(at);
   require_operands(ins, 2, outs, 1, "take");
   require(outer >= 0 && axis >= 1 && inner >= 1 && n >= 0, "take: bad shape");
-  require_bytes(ins[0], outer * axis * inner, "take input");
-  require_bytes(ins[1], n * bytes, "take indices");
-  require_bytes(outs[0], outer * n * inner, "take output");
+  require_bytes(ins[0], times({outer, axis, inner}), "take input");
+  require_bytes(ins[1], times({n, bytes}), "take indices");
+  require_bytes(outs[0], times({outer, n, inner}), "take output");
   return [=](const Operands& o) {
     std::vector<std::int64_t> places(static_cast<std::size_t>(n));
     for (std::int64_t i = 0; i < n; ++i) places[static_cast<std::size_t>(i)] = index_at(o.in<char>(1), bytes, i, axis);
@@ -133,15 +139,15 @@ Addressed addressed(const Attributes& at, const Tensor& indices, std::int64_t el
     for (std::size_t i = 0; i < dims.size(); ++i) {
       require(dims[i] >= 0 && (i == axis || dims[i] <= data[i]), "indices: larger than the data");
     }
-    require_bytes(indices, product(dims) * bytes, "indices");
+    require_bytes(indices, times({product(dims), bytes}), "indices");
     return {[=](const void* given) { return element_places(given, bytes, dims, data, axis); }, product(dims), element,
-            product(data) * element};
+            times({product(data), element})};
   }
   const std::int64_t batch = at.integer("batch"), tuples = at.integer("tuples");
   require(batch >= 1 && tuples >= 1, "indices: bad shape");
-  require_bytes(indices, batch * tuples * static_cast<std::int64_t>(data.size()) * bytes, "indices");
-  return {[=](const void* given) { return tuple_places(given, bytes, data, batch, tuples); }, batch * tuples,
-          slice * element, batch * product(data) * slice * element};
+  require_bytes(indices, times({batch, tuples, static_cast<std::int64_t>(data.size()), bytes}), "indices");
+  return {[=](const void* given) { return tuple_places(given, bytes, data, batch, tuples); }, times({batch, tuples}),
+          times({slice, element}), times({batch, product(data), slice, element})};
 }
 
 Run take_at_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
@@ -150,7 +156,7 @@ Run take_at_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
   require(element >= 1, "take_at: bad element");
   const Addressed a = addressed(at, ins[1], element);
   require_bytes(ins[0], a.data_bytes, "take_at input");
-  require_bytes(outs[0], a.count * a.slice_bytes, "take_at output");
+  require_bytes(outs[0], times({a.count, a.slice_bytes}), "take_at output");
   return [=](const Operands& o) {
     const auto places = a.places(o.in<char>(1));
     parallel_for(o.threads(), a.count, std::max<std::int64_t>(1, 65536 / a.slice_bytes), [&](std::int64_t begin, std::int64_t end) {
@@ -184,7 +190,7 @@ Run scatter_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
   require(reduction >= 0 && reduction <= 4, "scatter: bad reduction");
   const Addressed a = addressed(at, ins[1], sizeof(T));
   require_bytes(ins[0], a.data_bytes, "scatter input");
-  require_bytes(ins[2], a.count * a.slice_bytes, "scatter updates");
+  require_bytes(ins[2], times({a.count, a.slice_bytes}), "scatter updates");
   require_bytes(outs[0], a.data_bytes, "scatter output");
   const std::int64_t slice = a.slice_bytes / static_cast<std::int64_t>(sizeof(T));
   return [=](const Operands& o) {
@@ -209,8 +215,8 @@ Run one_hot_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
   const std::int64_t outer = at.integer("outer"), inner = at.integer("inner"), depth = at.integer("depth"),
                      bytes = index_bytes(at), element = at.integer("element_bytes");
   require(outer >= 0 && inner >= 1 && depth >= 0 && element >= 1 && element <= 8, "one_hot: bad shape");
-  require_bytes(ins[0], outer * inner * bytes, "one_hot input");
-  require_bytes(outs[0], outer * inner * depth * element, "one_hot output");
+  require_bytes(ins[0], times({outer, inner, bytes}), "one_hot input");
+  require_bytes(outs[0], times({outer, inner, depth, element}), "one_hot output");
   const char* on = at.constant<char>("on", element);
   const char* off = at.constant<char>("off", element);
   return [=](const Operands& o) {
@@ -233,9 +239,9 @@ Run top_k_step(const Attributes& at, std::span<const Tensor> ins, std::span<cons
   const std::int64_t rows = at.integer("rows"), n = at.integer("n"), k = at.integer("k"), bytes = index_bytes(at);
   const bool largest = at.integer("largest") != 0;
   require(rows >= 0 && n >= 1 && k >= 0 && k <= n, "top_k: bad shape");
-  require_bytes(ins[0], rows * n * static_cast<std::int64_t>(sizeof(T)), "top_k input");
-  require_bytes(outs[0], rows * k * static_cast<std::int64_t>(sizeof(T)), "top_k values");
-  require_bytes(outs[1], rows * k * bytes, "top_k indices");
+  require_bytes(ins[0], times({rows, n, static_cast<std::int64_t>(sizeof(T))}), "top_k input");
+  require_bytes(outs[0], times({rows, k, static_cast<std::int64_t>(sizeof(T))}), "top_k values");
+  require_bytes(outs[1], times({rows, k, bytes}), "top_k indices");
   return [=](const Operands& o) {
     parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 4096 / n), [&](std::int64_t begin, std::int64_t end) {
       std::vector<std::int32_t> order(static_cast<std::size_t>(n));

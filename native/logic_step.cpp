@@ -26,22 +26,22 @@ Nest nest(const Attributes& at, std::span<const Tensor> ins, std::span<const Ten
   const std::size_t rank = n.dims.size();
   require_operands(ins, bytes.size() - 1, outs, 1, what);
   n.strides = at.list("strides", rank * ins.size());
-  require(rank >= 1, "elementwise: bad shape");
+  require(rank >= 1 && rank <= 32, "elementwise: bad shape");
   std::int64_t size = 1;
   for (std::int64_t dim : n.dims) {
     require(dim >= 1, "elementwise: bad shape");
-    size *= dim;
+    size = times({size, dim});
   }
   for (std::size_t k = 0; k < ins.size(); ++k) {
     std::int64_t last = 0;
     for (std::size_t i = 0; i < rank; ++i) {
       require(n.strides[k * rank + i] >= 0, "elementwise: bad strides");
-      last += (n.dims[i] - 1) * n.strides[k * rank + i];
+      last += times({n.dims[i] - 1, n.strides[k * rank + i]});
     }
     require(n.strides[(k + 1) * rank - 1] <= 1, "elementwise: innermost strides are 0 or 1");
-    require_bytes(ins[k], (last + 1) * static_cast<std::int64_t>(bytes.begin()[k]), what);
+    require_bytes(ins[k], times({last + 1, static_cast<std::int64_t>(bytes.begin()[k])}), what);
   }
-  require_bytes(outs[0], size * static_cast<std::int64_t>(bytes.end()[-1]), what);
+  require_bytes(outs[0], times({size, static_cast<std::int64_t>(bytes.end()[-1])}), what);
   n.inner = n.dims.back();
   n.rows = size / n.inner;
   return n;
@@ -212,8 +212,8 @@ Out cast_one(In value) {
 
 template <class In, class Out>
 Run cast_run(std::int64_t n, std::span<const Tensor> ins, std::span<const Tensor> outs) {
-  require_bytes(ins[0], n * static_cast<std::int64_t>(sizeof(In)), "cast input");
-  require_bytes(outs[0], n * static_cast<std::int64_t>(sizeof(Out)), "cast output");
+  require_bytes(ins[0], times({n, static_cast<std::int64_t>(sizeof(In))}), "cast input");
+  require_bytes(outs[0], times({n, static_cast<std::int64_t>(sizeof(Out))}), "cast output");
   return [=](const Operands& o) {
     parallel_for(o.threads(), n, 16384, [&](std::int64_t begin, std::int64_t end) {
       const In* x = o.in<In>();

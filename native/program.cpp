@@ -15,11 +15,12 @@ std::map<std::string, Factory>& factories() {
 
 std::int64_t times(std::initializer_list<std::int64_t> factors) {
   constexpr std::int64_t kMost = std::int64_t{1} << 56;
-  std::int64_t product = 1;
+  std::int64_t product = 1, size = 1;
   for (std::int64_t factor : factors) {
-    if (__builtin_mul_overflow(product, factor, &product) || product > kMost || product < -kMost) {
+    if (factor < -kMost || factor > kMost || __builtin_mul_overflow(size, std::max<std::int64_t>(1, std::abs(factor)), &size) || size > kMost) {
       throw std::invalid_argument("sizes are too large");
     }
+    product *= factor;
   }
   return product;
 }

@@ -15,7 +15,7 @@
 namespace hexforge {
 
 // The product of sizes, strides and element bytes; throws where no memory could be that large, so that sums of a few
-// products do not overflow either.
+// products do not overflow either. A 0 among them hides nothing: products of only some of them do not overflow.
 std::int64_t times(std::initializer_list<std::int64_t> factors);
 
 // Where a tensor's bytes are.

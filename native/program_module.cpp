@@ -29,8 +29,9 @@ class PyProgram {
   int arena_tensor(std::int64_t offset, std::int64_t bytes) {
     return program_.tensor({Tensor::Place::arena, offset, bytes, nullptr});
   }
-  int constant_tensor(Constant array) {
-    kept_.push_back(array);
+  int constant_tensor(nb::handle given) {
+    const auto array = nb::cast<Constant>(given);
+    keep(given);
     return program_.tensor({Tensor::Place::constant, 0, bytes_of(array), array.data()});
   }
   int input_tensor(std::int64_t bytes) {
@@ -54,7 +55,7 @@ class PyProgram {
         at.integers[name] = nb::cast<std::vector<std::int64_t>>(value);
       } else {
         const auto array = nb::cast<Constant>(value);
-        kept_.push_back(array);
+        keep(value);
         at.constants[name] = {array.data(), bytes_of(array)};
       }
     }
@@ -80,8 +81,16 @@ class PyProgram {
   }
 
  private:
+  // Keeps an array's memory: of views into one buffer (a mapped file's, mostly) the first stands for all.
+  void keep(nb::handle array) {
+    nb::object owner = nb::borrow(array);
+    for (nb::object base = owner; !base.is_none(); base = nb::getattr(base, "base", nb::none())) owner = base;
+    const bool view = PyMemoryView_Check(owner.ptr()) && PyMemoryView_GET_BUFFER(owner.ptr())->obj != nullptr;
+    kept_.try_emplace(view ? PyMemoryView_GET_BUFFER(owner.ptr())->obj : owner.ptr(), owner);
+  }
+
   Program program_;
-  std::vector<Constant> kept_;
+  std::map<PyObject*, nb::object> kept_;
   std::vector<std::int64_t> input_bytes_, output_bytes_;
 };
 

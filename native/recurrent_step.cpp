@@ -52,8 +52,8 @@ struct Sequence {
       : time(at.integer("time")), batch(at.integer("batch")), features(at.integer("features")), units(at.integer("units")),
         reverse(at.integer("reverse") != 0), time_major(at.integer("time_major") != 0), has_h(at.integer("has_h") != 0) {
     require(time >= 1 && batch >= 1 && features >= 1 && units >= 1 && state >= 1, "recurrent: bad shape");
-    wx = at.constant<float>("wx", features * gates * units);
-    wh = at.constant<float>("wh", state * gates * units);
+    wx = at.constant<float>("wx", times({features, gates, units}));
+    wh = at.constant<float>("wh", times({state, gates, units}));
     sigmoid = at.constant<float>("sigmoid", 65536);
     tanh = at.constant<float>("tanh", 65536);
   }
@@ -72,18 +72,18 @@ Run lstm_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   require(gates == 3 || gates == 4, "lstm: 3 or 4 gates");
   const Sequence s(at, gates, size);
   const bool has_c = at.integer("has_c") != 0, projected = at.has("projection");
-  const std::int64_t units = s.units, width = gates * units;
+  const std::int64_t units = s.units, width = times({gates, units});
   require(projected || size == units, "lstm: the state has as many elements as there are units");
   require_operands(ins, 1 + static_cast<std::size_t>(s.has_h) + static_cast<std::size_t>(has_c), outs, 3, "lstm");
-  require_bytes(ins[0], s.time * s.batch * s.features * 4, "lstm input");
-  if (s.has_h) require_bytes(ins[1], s.batch * size * 4, "lstm state");
-  if (has_c) require_bytes(ins.back(), s.batch * units * 4, "lstm state");
-  require_bytes(outs[0], s.time * s.batch * size * 4, "lstm output");
-  require_bytes(outs[1], s.batch * units * 4, "lstm output");
-  require_bytes(outs[2], s.batch * size * 4, "lstm output");
+  require_bytes(ins[0], times({s.time, s.batch, s.features, 4}), "lstm input");
+  if (s.has_h) require_bytes(ins[1], times({s.batch, size, 4}), "lstm state");
+  if (has_c) require_bytes(ins.back(), times({s.batch, units, 4}), "lstm state");
+  require_bytes(outs[0], times({s.time, s.batch, size, 4}), "lstm output");
+  require_bytes(outs[1], times({s.batch, units, 4}), "lstm output");
+  require_bytes(outs[2], times({s.batch, size, 4}), "lstm output");
   const float* bias = at.constant<float>("bias", width);
-  const float* peephole = at.has("peephole") ? at.constant<float>("peephole", 3 * units) : nullptr;
-  const float* projection = projected ? at.constant<float>("projection", units * size) : nullptr;
+  const float* peephole = at.has("peephole") ? at.constant<float>("peephole", times({3, units})) : nullptr;
+  const float* projection = projected ? at.constant<float>("projection", times({units, size})) : nullptr;
   const float* projection_bias = projected ? at.constant<float>("projection_bias", size) : nullptr;
   const float cell_clip = static_cast<float>(at.real("cell_clip")), output_clip = static_cast<float>(at.real("output_clip"));
   const std::size_t c_index = s.has_h ? 2 : 1;
@@ -134,10 +134,10 @@ Run gru_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   const bool linear = at.integer("linear") != 0;
   const std::int64_t units = s.units, width = 3 * units;
   require_operands(ins, 1 + static_cast<std::size_t>(s.has_h), outs, 2, "gru");
-  require_bytes(ins[0], s.time * s.batch * s.features * 4, "gru input");
-  if (s.has_h) require_bytes(ins[1], s.batch * units * 4, "gru state");
-  require_bytes(outs[0], s.time * s.batch * units * 4, "gru output");
-  require_bytes(outs[1], s.batch * units * 4, "gru output");
+  require_bytes(ins[0], times({s.time, s.batch, s.features, 4}), "gru input");
+  if (s.has_h) require_bytes(ins[1], times({s.batch, units, 4}), "gru state");
+  require_bytes(outs[0], times({s.time, s.batch, units, 4}), "gru output");
+  require_bytes(outs[1], times({s.batch, units, 4}), "gru output");
   const float* bias_x = at.constant<float>("bias_x", width);
   const float* bias_h = at.constant<float>("bias_h", width);
   return [=](const Operands& o) {

@@ -28,7 +28,7 @@ View view(const Attributes& at, std::span<const Tensor> ins, std::span<const Ten
   const View v{at.integer("outer"), at.integer("n"), at.integer("inner")};
   require_operands(ins, 1, outs, 1, what);
   require(v.outer >= 0 && v.n >= 1 && v.inner >= 1, "reduce: bad shape");
-  require_bytes(ins[0], v.outer * v.n * v.inner * bytes, what);
+  require_bytes(ins[0], times({v.outer, v.n, v.inner, bytes}), what);
   return v;
 }
 
@@ -145,7 +145,7 @@ template <Fold F, class T>
 Run reduce_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   using A = Total<T>;
   const View v = view(at, ins, outs, sizeof(T), "reduce input");
-  require_bytes(outs[0], v.outer * v.inner * static_cast<std::int64_t>(sizeof(T)), "reduce output");
+  require_bytes(outs[0], times({v.outer, v.inner, static_cast<std::int64_t>(sizeof(T))}), "reduce output");
   Finish<F, T> finish;
   finish.n = v.n;
   A zero{};
@@ -184,7 +184,7 @@ template <class T>
 Run cumulative_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   using A = Total<T>;
   const View v = view(at, ins, outs, sizeof(T), "cumulative input");
-  require_bytes(outs[0], v.outer * v.n * v.inner * static_cast<std::int64_t>(sizeof(T)), "cumulative output");
+  require_bytes(outs[0], times({v.outer, v.n, v.inner, static_cast<std::int64_t>(sizeof(T))}), "cumulative output");
   const bool exclusive = at.integer("exclusive") != 0, reverse = at.integer("reverse") != 0;
   Finish<Fold::sum, T> finish;
   A zero{};
@@ -223,7 +223,7 @@ Run arg_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   const std::int64_t bytes = at.integer("index_bytes");
   const bool largest = at.integer("largest") != 0;
   require(bytes == 4 || bytes == 8, "arg: indices have 4 or 8 bytes");
-  require_bytes(outs[0], v.outer * v.inner * bytes, "arg output");
+  require_bytes(outs[0], times({v.outer, v.inner, bytes}), "arg output");
   return [=](const Operands& o) {
     const std::int64_t grain = std::max<std::int64_t>(1, 8192 / v.n);
     parallel_for(o.threads(), v.outer * v.inner, grain, [&](std::int64_t begin, std::int64_t end) {

@@ -25,8 +25,8 @@ Shape shape(const Attributes& at, std::span<const Tensor> ins, std::span<const T
   require_operands(ins, 1, outs, 1, "resize");
   require(s.batch >= 0 && s.channels >= 1, "resize: bad shape");
   for (int i = 0; i < 3; ++i) require(s.in[i] >= 1 && s.out[i] >= 1, "resize: bad shape");
-  require_bytes(ins[0], s.batch * s.in[0] * s.in[1] * s.in[2] * s.channels * bytes, "resize input");
-  require_bytes(outs[0], s.batch * s.out[0] * s.out[1] * s.out[2] * s.channels * bytes, "resize output");
+  require_bytes(ins[0], times({s.batch, s.in[0], s.in[1], s.in[2], s.channels, bytes}), "resize input");
+  require_bytes(outs[0], times({s.batch, s.out[0], s.out[1], s.out[2], s.channels, bytes}), "resize output");
   return s;
 }
 
@@ -49,8 +49,8 @@ Axis<Real> axis(const Attributes& at, const Shape& s, int i) {
   const std::string number = std::to_string(i);
   const std::int64_t taps = at.list("taps", 3)[static_cast<std::size_t>(i)];
   require(taps >= 1, "resize: bad taps");
-  return {taps, indices(at, ("index" + number).c_str(), s.out[i] * taps, s.in[i]),
-          at.constant<Real>("weight" + number, s.out[i] * taps)};
+  return {taps, indices(at, ("index" + number).c_str(), times({s.out[i], taps}), s.in[i]),
+          at.constant<Real>("weight" + number, times({s.out[i], taps}))};
 }
 
 template <class T, class Real>
@@ -105,7 +105,7 @@ Run linear_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
   }
   const std::int64_t c = s.channels, row = s.in[2] * c, out_row = s.out[2] * c;
   // Few channels: taps element by element instead of pixel by pixel.
-  const bool narrow = c < 16;
+  const bool narrow = c < 16 && row <= INT32_MAX;
   std::vector<std::int32_t> index;
   std::vector<Real> weight;
   for (std::int64_t t = 0; narrow && t < width.taps; ++t) {

@@ -19,8 +19,8 @@ Rows rows_of(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   const Rows r{at.integer("rows"), at.integer("n")};
   require_operands(ins, 1, outs, 1, what);
   require(r.rows >= 0 && r.n >= 1, "rows: bad shape");
-  require_bytes(ins[0], r.rows * r.n * bytes, what);
-  require_bytes(outs[0], r.rows * r.n * bytes, what);
+  require_bytes(ins[0], times({r.rows, r.n, bytes}), what);
+  require_bytes(outs[0], times({r.rows, r.n, bytes}), what);
   return r;
 }
 
@@ -137,9 +137,9 @@ Run normalize_groups_f32_step(const Attributes& at, std::span<const Tensor> ins,
                      channels = at.integer("channels"), kind = at.integer("kind");
   require_operands(ins, 1, outs, 1, "normalize");
   require(outer >= 0 && spatial >= 1 && groups >= 1 && channels >= 1 && kind >= 0 && kind <= 3, "normalize: bad shape");
-  const std::int64_t width = groups * channels;
-  require_bytes(ins[0], outer * spatial * width * 4, "normalize input");
-  require_bytes(outs[0], outer * spatial * width * 4, "normalize output");
+  const std::int64_t width = times({groups, channels});
+  require_bytes(ins[0], times({outer, spatial, width, 4}), "normalize input");
+  require_bytes(outs[0], times({outer, spatial, width, 4}), "normalize output");
   const double epsilon = at.real("epsilon"), count = static_cast<double>(spatial * channels);
   const float* gamma = at.constant<float>("gamma", width);
   const float* beta = at.constant<float>("beta", width);
@@ -197,7 +197,7 @@ Run lrn_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   constexpr bool fixed = !std::is_same_v<T, float>;
   const Rows v = rows_of(at, ins, outs, sizeof(T), "lrn");
   const std::int64_t radius = at.integer("radius");
-  require(radius >= 0, "lrn: bad radius");
+  require(radius >= 0 && radius <= INT32_MAX, "lrn: bad radius");
   const double alpha = at.real("alpha"), beta = at.real("beta"), bias = at.real("bias");
   const double scale_x = fixed ? at.real("scale_x") : 1.0, scale = fixed ? at.real("scale") : 1.0;
   const std::int64_t zero = fixed ? at.integer("zero_a") : 0;

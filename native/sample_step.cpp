@@ -63,10 +63,10 @@ Run sample_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
   const std::vector<std::int64_t> in = at.list("in", 2), out = at.list("out", 2);
   require_operands(ins, 2, outs, 1, "grid sample");
   require(batch >= 0 && channels >= 1 && in[0] >= 1 && in[1] >= 1 && out[0] >= 1 && out[1] >= 1, "grid sample: bad shape");
-  const std::int64_t pixels = batch * out[0] * out[1];
-  require_bytes(ins[0], batch * in[0] * in[1] * channels * static_cast<std::int64_t>(sizeof(T)), "grid sample input");
-  require_bytes(ins[1], pixels * 2 * static_cast<std::int64_t>(sizeof(G)), "grid sample grid");
-  require_bytes(outs[0], pixels * channels * static_cast<std::int64_t>(sizeof(T)), "grid sample output");
+  const std::int64_t pixels = times({batch, out[0], out[1]});
+  require_bytes(ins[0], times({batch, in[0], in[1], channels, static_cast<std::int64_t>(sizeof(T))}), "grid sample input");
+  require_bytes(ins[1], times({pixels, 2, static_cast<std::int64_t>(sizeof(G))}), "grid sample grid");
+  require_bytes(outs[0], times({batch, out[0], out[1], channels, static_cast<std::int64_t>(sizeof(T))}), "grid sample output");
   const Grid grid{at.integer("align_corners") != 0, at.integer("nearest") != 0, at.integer("padding")};
   require(grid.padding >= 0 && grid.padding <= 2, "grid sample: bad padding");
   const double grid_scale = at.real("grid_scale", 1.0), grid_zero = static_cast<double>(at.integer("grid_zero", 0));

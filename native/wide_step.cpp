@@ -125,26 +125,30 @@ Run wide_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   require(s.batch >= 0 && s.channels >= 1 && s.outputs >= 1 && s.groups >= 1 && s.blocks >= 1, "conv_wide: bad sizes");
   for (int i = 0; i < 3; ++i) {
     require(s.in[i] >= 1 && s.out[i] >= 1 && s.kernel[i] >= 1 && s.stride[i] >= 1 && s.dilation[i] >= 1, "conv_wide: bad geometry");
+    for (std::int64_t size : {s.in[i], s.out[i], s.kernel[i], s.stride[i], s.dilation[i], s.pad[i]}) {
+      require(size >= -INT32_MAX && size <= INT32_MAX, "conv_wide: bad geometry");
+    }
   }
   require(s.channels % s.blocks == 0, "conv_wide: the channels do not divide into blocks");
-  s.taps = s.kernel[0] * s.kernel[1] * s.kernel[2];
+  s.taps = times({s.kernel[0], s.kernel[1], s.kernel[2]});
   s.block_channels = s.channels / s.blocks;
-  s.block = s.taps * s.block_channels;
+  s.block = times({s.taps, s.block_channels});
   s.depth = (s.block + 31) / 32 * 32;
+  require(s.outputs <= INT32_MAX, "conv_wide: bad sizes");
   s.rows = (s.outputs + 3) / 4 * 4;
-  const std::int64_t pixels = s.batch * s.out[0] * s.out[1] * s.out[2], width = s.groups * s.outputs;
+  const std::int64_t pixels = times({s.batch, s.out[0], s.out[1], s.out[2]}), width = times({s.groups, s.outputs});
   const std::int64_t bytes = sizeof(Q);
-  require_bytes(ins[0], s.batch * s.in[0] * s.in[1] * s.in[2] * s.groups * s.channels * bytes, "conv_wide input");
-  require_bytes(outs[0], pixels * width * bytes, "conv_wide output");
-  const std::int64_t size = s.groups * s.rows * s.blocks * s.depth;
+  require_bytes(ins[0], times({s.batch, s.in[0], s.in[1], s.in[2], s.groups, s.channels, bytes}), "conv_wide input");
+  require_bytes(outs[0], times({s.batch, s.out[0], s.out[1], s.out[2], width, bytes}), "conv_wide output");
+  const std::int64_t size = times({s.groups, s.rows, s.blocks, s.depth});
   s.low = at.constant<std::int16_t>("weights_low", size);
   s.high = at.has("weights_high") ? at.constant<std::int16_t>("weights_high", size) : nullptr;
   for (const std::int16_t* part : {s.low, s.high}) {
     for (std::int64_t i = 0; part && i < size; ++i) require(part[i] >= -128 && part[i] <= 128, "conv_wide: a weight is not split");
   }
-  s.sums = at.constant<std::int64_t>("sums", width * s.blocks);
+  s.sums = at.constant<std::int64_t>("sums", times({width, s.blocks}));
   s.units = at.constant<std::int64_t>("units", width);
-  s.scales = at.constant<double>("scales", width * s.blocks);
+  s.scales = at.constant<double>("scales", times({width, s.blocks}));
   s.bias = at.constant<double>("bias", width);
   s.zero = static_cast<std::int16_t>(at.integer("zero_a"));
   const Target target(at);

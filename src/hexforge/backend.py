@@ -39,6 +39,8 @@ Put = Callable[[Any], tuple[int, int]]
 """Stores an array or bytes in a context file and says where: offset and size."""
 Get = Callable[[int, int], memoryview]
 """The bytes of a context file that are there; FormatError where there are none."""
+Read = Callable[[], Any]
+"""What `Saves.save` gave, read from a context file again: a program keeps what it runs with, not all that it is."""
 
 
 @runtime_checkable
@@ -54,8 +56,8 @@ class Saves(Protocol):
 class Loads(Protocol):
     """A backend whose programs can be read from a context file."""
 
-    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get) -> Program:
-        """The program that `save` wrote, over the file's own bytes; FormatError where the data are not one."""
+    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> Program:
+        """The program that `save` wrote, over the file's own bytes; FormatError where what is read is not one."""
         ...
 
 

@@ -63,10 +63,18 @@ class Adapter:
         if not names or len(set(names)) != len(names):
             raise FormatError(f"{self.where}: has {len(names)} graphs; one or more, each with its own name, can be")
 
-    def patched(self, graph: AdapterGraph, program: Any, get: Get) -> tuple[Any, Get]:
-        """The base's program (changed in place) as the adapter has it, and what its arrays are read with."""
+    def graph(self, name: str) -> AdapterGraph:
+        """What it does to a graph."""
+        return next(g for g in self.graphs if g.name == name)
+
+    def patched(self, graph: AdapterGraph, program: Any) -> Any:
+        """The base's program (changed in place) as the adapter has it."""
         for change in graph.changes:
             program = _put(program, change.place, change.value, self.where)
+        return program
+
+    def arrays(self, graph: AdapterGraph, get: Get) -> Get:
+        """What the arrays of a patched program are read with; `get` reads those of the base."""
         own, first, where = self.weights, graph.base_bytes, self.where
 
         def both(offset: int, size: int) -> memoryview:
@@ -77,7 +85,7 @@ class Adapter:
                                   f"arrays, which are {max(len(own) - SLACK, 0)}")  # fmt: skip
             return own[offset - first : offset - first + size]
 
-        return program, both
+        return both
 
 
 def writer(producer: str, backend: str, graphs: Sequence[AdapterGraph], pool: Pool) -> Writer:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from hexforge.backend import Backend, Get, Loads, Program
+from hexforge.backend import Backend, Get, Loads, Program, Read
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Graph, Node, Value
 from hexforge.options import ProviderOptions
@@ -40,9 +39,9 @@ class Chips:
         """A program that computes the graph, on any of them."""
         return self._backends[0].compile(graph)
 
-    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get) -> Program:
+    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> Program:
         """A program from a context file."""
         first = self._backends[0]
         if not isinstance(first, Loads):
             raise UnsupportedError(f"the {self.name} backend loads no contexts")
-        return first.load(name, inputs, outputs, data, get)
+        return first.load(name, inputs, outputs, read, get)

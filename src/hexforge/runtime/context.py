@@ -166,15 +166,15 @@ class Context:
             check()
             return self.weights(offset, size)
 
+        def read() -> Any:
+            data = self._container.json("program", row.program)
+            return data if adapter is None else adapter.patched(adapter.graph(row.name), data)
+
         inputs, outputs = row.values()
-        read: Get = get
-        data = self._container.json("program", row.program)
-        where = self.where
+        where = self.where if adapter is None else adapter.where
+        arrays = get if adapter is None else adapter.arrays(adapter.graph(row.name), get)
         try:
-            if adapter is not None:
-                where = adapter.where
-                data, read = adapter.patched(next(g for g in adapter.graphs if g.name == row.name), data, get)
-            found = backend.load(row.name, inputs, outputs, data, read)
+            found = backend.load(row.name, inputs, outputs, read, arrays)
         except FormatError as error:
             raise FormatError(f"{where}: {error}" if where not in str(error) else str(error)) from None
         inner: Any = getattr(found, "inner", found)

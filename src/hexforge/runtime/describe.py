@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -134,7 +135,6 @@ def _verdict(soc: str, found: Compatibility) -> dict[str, Any]:
 
 def _weights(context: Context) -> tuple[dict[str, int], int]:
     """Bytes of the weights section that each graph uses, and that any does."""
-    section = context.container.section("weights", "")
     backend = registry.backend(ProviderOptions.parse({"backend_type": context.info.backend}))
     found: dict[str, int] = {}
     everywhere: set[tuple[int, int]] = set()
@@ -142,14 +142,12 @@ def _weights(context: Context) -> tuple[dict[str, int], int]:
         used: set[tuple[int, int]] = set()
 
         def get(offset: int, size: int, used: set[tuple[int, int]] = used) -> memoryview:
-            if offset < 0 or size < 0 or offset + size > len(section):
-                raise FormatError(f"{context.where}: a program refers to bytes beyond the weights")
             used.add((offset, size))
-            return section[offset : offset + size]
+            return context.weights(offset, size)
 
-        inputs, outputs = row.values()
         if isinstance(backend, Loads):
-            program = backend.load(row.name, inputs, outputs, context.container.json("program", row.program), get)
+            read = functools.partial(context.container.json, "program", row.program)
+            program = backend.load(row.name, *row.values(), read, get)
             len(program.graph)  # constants that only references use are read with the graph
         found[row.name] = sum(size for _, size in used)
         everywhere |= used

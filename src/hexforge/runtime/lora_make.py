@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -87,7 +88,8 @@ class _Put:
             self._known.setdefault(_key(data), (offset, size))
             return data
 
-        program = base.load(name, *row.values(), context.container.json("program", row.program), seen)
+        read = functools.partial(context.container.json, "program", row.program)
+        program = base.load(name, *row.values(), read, seen)
         assert program.graph  # which reads what only it refers to
 
     def __call__(self, data: Buffer | Array) -> tuple[int, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hexforge.backend import Get
+from hexforge.backend import Get, Read
 from hexforge.backends.cpu.program import CpuProgram
 from hexforge.errors import FormatError
 from hexforge.ir import Graph, Node, Value, text
@@ -33,8 +33,9 @@ class CpuBackend:
         verify(graph)
         return CpuProgram(graph)
 
-    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get) -> CpuProgram:
+    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> CpuProgram:
         """A program from a context file, over the file's own bytes."""
+        data = read()
         if not isinstance(data, dict) or not isinstance(data.get("graph"), str):
             raise FormatError(f"program {name!r}: is malformed")
         import hexforge.ops  # noqa: F401 - fills the table

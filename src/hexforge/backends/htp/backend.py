@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from hexforge import _native
-from hexforge.backend import Get
+from hexforge.backend import Get, Read
 from hexforge.backends.htp.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.pipeline import compile_graph
@@ -54,11 +53,12 @@ class HtpBackend:
         return BFloat16Program(program, cast) if self.options.htp_bf16_enable else program
 
     def load(
-        self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get
+        self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get
     ) -> HtpProgram | BFloat16Program:
         """A program from a context file, over the file's own bytes."""
+        data = read()
         kind = BFloat16Program if isinstance(data, dict) and "bfloat16" in data else HtpProgram
-        return kind.load(name, inputs, outputs, data, get, self.threads)
+        return kind.load(name, inputs, outputs, data, read, get, self.threads)
 
 
 def _processors() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hexforge.backend import Get, Put
+from hexforge.backend import Get, Put, Read
 from hexforge.backends.htp.program import HtpProgram
 from hexforge.errors import FormatError
 from hexforge.ir import Array, DType, Graph, Node, Role, TensorType, Value
@@ -50,14 +50,13 @@ class BFloat16Program:
         return {**self._program.save(put), "bfloat16": sorted(self._cast)}
 
     @classmethod
-    def load(
-        cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get, threads: int = 1
-    ) -> BFloat16Program:
+    def load(cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, read: Read, get: Get,
+             threads: int = 1) -> BFloat16Program:  # fmt: skip
         """The program that `save` wrote."""
         cast = data["bfloat16"]
         if not isinstance(cast, list) or not all(isinstance(n, str) for n in cast):
             raise FormatError(f"program {name!r}: is malformed")
-        return cls(HtpProgram.load(name, inputs, outputs, data, get, threads), frozenset(cast))
+        return cls(HtpProgram.load(name, inputs, outputs, data, read, get, threads), frozenset(cast))
 
     @property
     def references(self) -> tuple[Node, ...]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Get, Put, checked_feeds
+from hexforge.backend import Get, Put, Read, checked_feeds
 from hexforge.backends.htp import arena
 from hexforge.backends.htp.lowering import Lowering, Reference, Step
-from hexforge.backends.htp.segment import Call, Known, Segment, with_room
+from hexforge.backends.htp.segment import Call, Known, Runner, Segment, with_room
 from hexforge.backends.htp.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value, text
@@ -26,22 +26,23 @@ class HtpProgram:
         name: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        stages: Sequence[Segment | Evaluated],
+        runners: Sequence[Runner | Evaluated],
         graph: Callable[[], Graph],
+        stages: Callable[[], Sequence[Segment | Evaluated]],
         threads: int = 1,
     ) -> None:
-        self.name, self.inputs, self.outputs, self.stages = name, tuple(inputs), tuple(outputs), tuple(stages)
+        self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
         self.threads = threads
-        self._graph = graph
-        self._runners = [s.runner() if isinstance(s, Segment) else s for s in stages]
+        self._runners, self._graph, self._stages = tuple(runners), graph, stages
         self.on_first_run: Callable[[], None] | None = None
         """Called once, before the program first runs."""
-        self.arena_bytes = max((s.arena_bytes for s in stages if isinstance(s, Segment)), default=0)
+        self.arena_bytes = max((r.arena_bytes for r in runners if isinstance(r, Runner)), default=0)
 
     @classmethod
     def of(cls, graph: Graph, lowering: Lowering, threads: int = 1) -> HtpProgram:
         """The program of a graph that was lowered."""
-        return cls(graph.name, graph.inputs, graph.outputs, stages_of(lowering), lambda: graph, threads)
+        stages = stages_of(lowering)
+        return cls(graph.name, graph.inputs, graph.outputs, _runners(stages), lambda: graph, lambda: stages, threads)
 
     @functools.cached_property
     def graph(self) -> Graph:
@@ -51,7 +52,7 @@ class HtpProgram:
     @property
     def references(self) -> tuple[Node, ...]:
         """Nodes that have no native kernel."""
-        return tuple(s.node for s in self.stages if isinstance(s, Evaluated))
+        return tuple(r.node for r in self._runners if isinstance(r, Evaluated))
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
@@ -71,45 +72,53 @@ class HtpProgram:
             "graph": text.dumps(self.graph, put=put, kept=kept),
             "stages": [
                 s.to_json(put) if isinstance(s, Segment) else {"node": s.node.name, "ins": s.ins, "outs": s.outs}
-                for s in self.stages
+                for s in self._stages()
             ],
         }
 
     @classmethod
-    def load(
-        cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get, threads: int = 1
-    ) -> HtpProgram:
-        """The program that `save` wrote, over the file's own bytes; FormatError where the data are not one."""
-        if (
-            not isinstance(data, dict)
-            or not isinstance(data.get("graph"), str)
-            or not isinstance(data.get("stages"), list)
-        ):
+    def load(cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, read: Read, get: Get,
+             threads: int = 1) -> HtpProgram:  # fmt: skip
+        """The program that `save` wrote, over the file's own bytes; FormatError where the data are not one.
+
+        Of `data` it keeps what runs; the graph, and the steps to save them again, are read again when asked for.
+        """
+
+        def checked(data: Any) -> dict[str, Any]:
+            if isinstance(data, dict) and isinstance(data.get("graph"), str) and isinstance(data.get("stages"), list):
+                return data
             raise FormatError(f"program {name!r}: is malformed")
 
-        written = data["graph"].encode()  # not the whole of `data`: the graph is rarely asked for
-
-        @functools.cache
-        def graph() -> Graph:
+        def parsed(data: dict[str, Any]) -> Graph:
             import hexforge.ops  # noqa: F401 - fills the table
 
-            return text.loads(written.decode(), get)
+            return text.loads(data["graph"], get)
 
-        stages: list[Segment | Evaluated] = []
-        for stage in data["stages"]:
-            if isinstance(stage, dict) and "node" in stage:
-                stages.append(_evaluated(graph(), stage, name))
-            else:
-                stages.append(Segment.from_json(stage, get))
+        def stages(data: dict[str, Any]) -> Sequence[Segment | Evaluated]:
+            graph = functools.cache(lambda: parsed(data))  # only nodes that run by their reference need it
+            return [
+                _evaluated(graph(), stage, name)
+                if isinstance(stage, dict) and "node" in stage
+                else Segment.from_json(stage, get)
+                for stage in data["stages"]
+            ]
+
+        found = stages(checked(data))
         known = {v.name: _stored(v) for v in inputs}
-        for one in stages:
+        for one in found:
             one.check(known)
         if any(known.get(v.name) != _stored(v) for v in outputs):
             raise FormatError(f"program {name!r}: does not write all its outputs")
         try:
-            return cls(name, inputs, outputs, stages, graph, threads)
+            runners = _runners(found)
         except (ValueError, IndexError, OverflowError, MemoryError) as error:
             raise FormatError(f"program {name!r}: its steps are malformed: {error}") from None
+        return cls(name, inputs, outputs, runners, lambda: parsed(checked(read())), lambda: stages(checked(read())),
+                   threads)  # fmt: skip
+
+
+def _runners(stages: Sequence[Segment | Evaluated]) -> list[Runner | Evaluated]:
+    return [stage.runner() if isinstance(stage, Segment) else stage for stage in stages]
 
 
 def _entering(array: Array, type: TensorType) -> Array:

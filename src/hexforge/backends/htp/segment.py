@@ -27,7 +27,7 @@ class Call:
     kind: str
     ins: tuple[int, ...]
     outs: tuple[int, ...]
-    attributes: Mapping[str, Any]
+    attributes: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,10 @@ class Segment:
 
 
 class Runner:
-    """A segment's native program."""
+    """A segment's native program, and no more of the segment than a run needs."""
 
     def __init__(self, segment: Segment) -> None:
-        self._segment = segment
+        self._reads, self._writes, self.arena_bytes = segment.reads, segment.writes, segment.arena_bytes
         program = _native.Program(segment.arena_bytes)
         for tensor in segment.tensors:
             if isinstance(tensor, np.ndarray):
@@ -103,22 +103,17 @@ class Runner:
             else:
                 program.output_tensor(tensor[2])
         for call in segment.calls:
-            program.step(call.kind, list(call.ins), list(call.outs), dict(call.attributes))
+            program.step(call.kind, call.ins, call.outs, call.attributes)
         self._program = program
-
-    @property
-    def arena_bytes(self) -> int:
-        """Working memory of one run."""
-        return self._segment.arena_bytes
 
     def run(self, tensors: dict[str, Array], threads: int) -> None:
         """Read the tensors it needs, add those it writes."""
-        outs = [with_room(shape, dtype) for dtype, shape in self._segment.writes.values()]
+        outs = [with_room(shape, dtype) for dtype, shape in self._writes.values()]
         try:
-            self._program.run([np.ascontiguousarray(tensors[n]) for n in self._segment.reads], outs, threads)
+            self._program.run([np.ascontiguousarray(tensors[n]) for n in self._reads], outs, threads)
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
-        tensors.update(zip(self._segment.writes, outs, strict=True))
+        tensors.update(zip(self._writes, outs, strict=True))
 
 
 def with_room(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None) -> Array:
