@@ -31,6 +31,7 @@ import numpy as np
 from hexforge.runtime.context import Context
 from hexforge.runtime.registry import backend
 from hexforge.options import ProviderOptions
+from hexforge import _native
 def memory():
     rows = dict(line.split(":") for line in open("/proc/self/smaps_rollup").read().splitlines()[1:])
     return {k: int(rows[k].split()[0]) * 1024 for k in ("Pss", "Rss", "Private_Dirty", "Private_Clean")}
@@ -39,8 +40,11 @@ before = memory()
 context = Context(sys.argv[1])
 programs = context.programs(sys.argv[2].split(",") if len(sys.argv) > 2 else None, htp)
 for name, program in programs.items():
-    row = context.graph(name)
-    program.run({n: np.zeros(t.shape, t.dtype.numpy) for n, t in row.inputs})
+    feeds = {n: np.zeros(t.shape, t.dtype.numpy) for n, t in context.graph(name).inputs}
+    for _ in range(4):  # until every thread has its working memory
+        program.run(feeds)
+del feeds
+_native.release_free_memory()  # of the feeds, which are not the context's
 print(json.dumps({"before": before, "ready": True}), flush=True)
 sys.stdin.readline()
 print(json.dumps({"after": memory()}), flush=True)
@@ -92,7 +96,7 @@ def floor(path: Path) -> float:
 
 
 class Loader:
-    """A process that loads a context, runs its graphs once and waits."""
+    """A process that loads a context, runs its graphs a few times and waits."""
 
     def __init__(self, path: Path, graphs: str = "") -> None:
         command = [sys.executable, "-c", _LOADER, str(path), *([graphs] if graphs else [])]

@@ -109,12 +109,14 @@ class Container:
     """A file's sections, mapped. `where` names it in errors."""
 
     def __init__(self, source: Source, where: str = "") -> None:
+        self._map: mmap.mmap | None = None
         if isinstance(source, bytes | bytearray | memoryview):
             self.where = where or "container"
             self._view = memoryview(source).cast("B").toreadonly()
         else:
             self.where = where or os.fspath(source)
-            self._view = _mapped(Path(source))
+            self._map = _mapped(Path(source))
+            self._view = memoryview(self._map or b"")
         self.sections = self._read_table()
         self._found = {(s.kind, s.name): s for s in self.sections}
         self._checked: set[Section] = set()
@@ -145,9 +147,12 @@ class Container:
         return data
 
     def json(self, kind: str, name: str) -> Any:
-        """A section of JSON."""
-        found = self._found.get((kind, name))
-        return decoded(bytes(self.section(kind, name)), self.where, found.offset if found else 0)
+        """A section of JSON, which then leaves memory until it is read again."""
+        raw = bytes(self.section(kind, name))
+        at = self._found[kind, name].offset
+        if self._map is not None and raw and at % mmap.PAGESIZE == 0 and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, at, len(raw))
+        return decoded(raw, self.where, at)
 
     def verify(self, data: Callable[[Section], Iterable[Buffer]] | None = None) -> None:
         """Check every checksum; `data` gives a section piece by piece where it is not to be read through the map."""
@@ -225,12 +230,13 @@ def decoded(raw: bytes, where: str, offset: int) -> Any:
         raise FormatError(f"{where}: holds malformed JSON: {error}", offset) from None
 
 
-def _mapped(path: Path) -> memoryview:
+def _mapped(path: Path) -> mmap.mmap | None:
+    """A file's bytes; None where it has none, which cannot be mapped."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                return None
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         raise CallError(f"{path}: no such file; check the path") from None
     except (OSError, ValueError) as error:

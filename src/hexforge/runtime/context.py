@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hexforge.backend import Backend, Get, Loads, Program, Saves
+from hexforge.backend import Backend, Loads, Program, Saves
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import SLACK, Container, Pool, Source, Writer, encoded

@@ -58,7 +58,10 @@ class HtpBackend:
         """A program from a context file, over the file's own bytes."""
         data = read()
         kind = BFloat16Program if isinstance(data, dict) and "bfloat16" in data else HtpProgram
-        return kind.load(name, inputs, outputs, data, read, get, self.threads)
+        found = kind.load(name, inputs, outputs, data, read, get, self.threads)
+        del data  # its memory goes back to the system, too
+        _native.release_free_memory()
+        return found
 
 
 def _processors() -> int:
