@@ -225,7 +225,7 @@ def test_wrong_samples_for_several_inputs() -> None:
 def test_wrong_sources(tmp_path: Path) -> None:
     with pytest.raises(CallError, match="no such file or folder"):
         samples(tmp_path / "nowhere", ONE)
-    with pytest.raises(CallError, match="no samples in it, only nothing"):
+    with pytest.raises(CallError, match="no samples in it; put"):
         samples(tmp_path, ONE)
     (tmp_path / "notes.md").touch()
     with pytest.raises(CallError, match=r"only notes.md; put .npy"):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
-from hexforge.cli.screen import bar, console, print_json, table, waiting
-from hexforge.formats.files import write_atomically
+from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
+from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.quant.compare import ErrorSums
@@ -44,7 +44,8 @@ def compare(
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
     from hexforge.runtime.compare import compare as compared
 
-    with bar(f"comparing {quantized.name}") as progress:
+    require_writable(report)
+    with stoppable(None, "nothing was written"), bar(f"comparing {quantized.name}") as progress:
         found = compared(
             float_model, quantized, data, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
             jobs=jobs, progress=progress,

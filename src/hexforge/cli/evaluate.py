@@ -10,24 +10,25 @@ import typer
 
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Model, Soc
 from hexforge.cli.compare import Backend, Data, Jobs, Limit
-from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.cli.screen import bar, console, print_json, stoppable, table
+
+Labels = Annotated[
+    str, typer.Option("--labels", help="A .csv, .json, .txt or .npy file, or folders: the samples' folder names.")
+]
+Classes = Annotated[
+    Path | None,
+    typer.Option("--classes", exists=True, dir_okay=False, help="Names of the classes, one a line, in their order."),
+]
 
 
 def evaluate(
     model: Model,
     data: Data,
-    labels: Annotated[
-        str, typer.Option("--labels", help="A .csv, .json, .txt or .npy file, or folders: the samples' folder names.")
-    ] = "",
+    labels: Labels = "",
     metric: Annotated[
         str, typer.Option("--metric", help="top1, top5, top1:OUTPUT, sqnr:FLOAT.onnx, or FILE.py:NAME.")
     ] = "top1",
-    classes: Annotated[
-        Path | None,
-        typer.Option(
-            "--classes", exists=True, dir_okay=False, help="Names of the classes, one a line, in their order."
-        ),
-    ] = None,
+    classes: Classes = None,
     backend: Backend = DEFAULT_BACKEND,
     soc: Soc = "",
     jobs: Jobs = 1,
@@ -39,7 +40,7 @@ def evaluate(
     from hexforge.runtime.labels import read_classes
 
     start = time.perf_counter()
-    with bar(f"evaluating {model.name}") as progress:
+    with stoppable(None, "there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         found = evaluated(
             model, data, labels or None, metric, classes=None if classes is None else read_classes(classes),
             backend=backend, soc=soc, jobs=jobs, limit=limit or None, progress=progress,

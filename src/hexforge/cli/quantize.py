@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, dims, shapes
-from hexforge.cli.screen import console, print_json, table
-from hexforge.errors import CallError
+from hexforge.cli.screen import console, print_json, stoppable, table
+from hexforge.formats.files import require_writable
 
 if TYPE_CHECKING:
     from hexforge.runtime.quantize import Quantization
@@ -50,9 +50,9 @@ def quantize(
     from hexforge.runtime.quantize import quantize as quantized
 
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
-    if target.resolve() == model.resolve():
-        raise CallError(f"{target}: is the model itself; write to another file (--output)")
-    with _progress() as progress:
+    require_writable(target, export_encodings, state)
+    again = "nothing was written; with --state FILE calibration is kept"
+    with stoppable(state, again), _progress() as progress:
         found = quantized(
             model,
             data,

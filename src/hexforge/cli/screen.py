@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -38,6 +39,18 @@ def bar(message: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as shown:
         task = shown.add_task(message, total=None)
         yield lambda done, of: shown.update(task, completed=done, total=of)
+
+
+@contextmanager
+def stoppable(state: Path | None, otherwise: str) -> Iterator[None]:
+    """Ctrl-C ends what is done in here with words: that `state` has what was done, or what is true otherwise."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = state is not None and state.exists()
+        said = f"{state} has what was done so far; the same command goes on from there" if kept else otherwise
+        Console(stderr=True, soft_wrap=True).print(f"hexforge: stopped; {said}", style="red", markup=False)
+        raise SystemExit(130) from None
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.cli.arguments import Json, Model
-from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.cli.evaluate import Classes, Labels
+from hexforge.cli.screen import bar, console, print_json, stoppable, table
 from hexforge.errors import CallError
-from hexforge.formats.files import write_atomically
+from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
+    from hexforge.quant.search import Point
     from hexforge.runtime.search import Searched
 
 
@@ -21,9 +23,13 @@ def search(
     model: Model,
     data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, or random:8.")],
     metric: Annotated[
-        str, typer.Option("--metric", help="sqnr, or FILE.py:FUNCTION (given what runs a sample; more is better).")
+        str, typer.Option("--metric", help="sqnr, or top1, top5, top1:OUTPUT, FILE.py:NAME as of eval; more is better.")
     ] = "sqnr",
-    evaluation: Annotated[str, typer.Option("--evaluation", help="Samples quality is measured on.")] = "",
+    labels: Labels = "",
+    classes: Classes = None,
+    evaluation: Annotated[
+        str, typer.Option("--evaluation", help="Samples quality is measured on; unless given, --data.")
+    ] = "",
     target: Annotated[float | None, typer.Option("--target", help="Quality to reach; unless given, --high's.")] = None,
     budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100,
     soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = "SM8650",
@@ -34,21 +40,31 @@ def search(
     samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that quality is measured on.")] = 16,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
     cluster: Annotated[bool, typer.Option("--cluster", help="Spread over a Ray cluster (extra `cluster`).")] = False,
-    state: Annotated[Path | None, typer.Option("--state", help="Keeps what was measured; continues from it.")] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Keeps what was measured: an interrupted search goes on.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best mix as a QDQ model.")] = None,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="Write the best mix's recipe (JSON).")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
     as_json: Json = False,
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
-    from hexforge.runtime.quantize import quantize
+    from hexforge.runtime.labels import read_classes
+    from hexforge.runtime.quantize import quantize, require_other
     from hexforge.runtime.search import processes, search_precision
 
-    with bar("measuring mixes") as progress:
+    require_writable(recipe, report, state)
+    if output is not None:
+        require_other(output, model)
+    with (
+        stoppable(state, "nothing was written; with --state FILE a search goes on"),
+        bar("measuring mixes") as progress,
+    ):
         found = search_precision(
-            model, data, soc=soc, runtime=runtime, low=low, high=high, metric=metric, evaluation=evaluation or None,
-            target=target, budget=budget, groups=groups, samples=samples, jobs=jobs or processes(), cluster=cluster,
-            state=state, progress=progress,
+            model, data, soc=soc, runtime=runtime, low=low, high=high, metric=metric, labels=labels or None,
+            classes=None if classes is None else read_classes(classes), evaluation=evaluation or None, target=target,
+            budget=budget, groups=groups, samples=samples, jobs=jobs or processes(), cluster=cluster, state=state,
+            progress=progress,
         )  # fmt: skip
     best = found.best
     if (output or recipe) and best is None:
@@ -56,7 +72,7 @@ def search(
             f"no mix reaches {found.target:g}; lower --target or choose a better --high; nothing was written"
         )
     if best is not None and recipe is not None:
-        write_atomically(recipe, json.dumps(found.recipe_file(best), indent=1).encode())
+        write_atomically(recipe, json.dumps(found.recipe(best).to_mapping(), indent=1).encode())
     if best is not None and output is not None:
         quantize(model, data, found.recipe(best), output, soc=soc)
     if report is not None:
@@ -73,7 +89,7 @@ def _print(found: Searched) -> None:
     rows = [
         (
             name,
-            f"{p.quality:.2f}",
+            _quality(p.quality, found),
             f"{p.latency_ms:.3f}",
             f"{len(p.high)} of {len(found.groups)}",
             f"{100 * (p.latency_ms / high.latency_ms - 1):+.1f} %",
@@ -91,7 +107,7 @@ def _print(found: Searched) -> None:
         p = better[0]
         screen.print(
             f"[bold]{100 * (1 - p.latency_ms / high.latency_ms):.1f} % faster than {found.high.name} and no worse[/]: "
-            f"{p.latency_ms:.3f} ms at {p.quality:.2f}, {len(p.high)} of {len(found.groups)} groups {found.high.name}"
+            f"{p.latency_ms:.3f} ms at {_quality(p.quality, found)}, {len(p.high)} of {len(found.groups)} groups {found.high.name}"
         )
     elif points.exhausted:
         screen.print(
@@ -107,33 +123,48 @@ def _print(found: Searched) -> None:
         names = ", ".join(found.groups[g].name for g in sorted(found.best.high)[:6])
         more = " …" if len(found.best.high) > 6 else ""
         screen.print(
-            f"best for {found.target:.2f}: {found.best.latency_ms:.3f} ms; {found.high.name}: {names or 'none'}{more}"
+            f"best for {_quality(found.target, found)}: {found.best.latency_ms:.3f} ms; {found.high.name}: "
+            f"{names or 'none'}{more}"
         )
+
+
+def _quality(value: float, found: Searched) -> str:
+    return f"{value:.2f} dB" if found.metric == "sqnr" else f"{value:.4f}"
 
 
 def front_section(found: Searched) -> Any:
     """The front as a section of a report."""
     from hexforge.report import Column, Plot, Section, Series, Table
 
-    every = [(p.latency_ms, p.quality) for p in found.found.points.values()]
-    front = [(p.latency_ms, p.quality) for p in found.found.front()]
-    rows = [
-        (p.latency_ms, p.quality, len(p.high), ", ".join(found.groups[g].name for g in sorted(p.high)) or "none")
-        for p in found.found.front()
+    front, points = found.found.front(), found.found.points.values()
+    parts = {
+        "on the front": front,
+        "beaten by another": [p for p in points if p not in front],
+        found.low.name: [found.found.low],
+        found.high.name: [found.found.high],
+    }
+    series = [
+        Series(name, [(p.latency_ms, p.quality) for p in some], [_named(p, found) for p in some])
+        for name, some in parts.items()
     ]
+    unit, digits = ("SQNR dB", 2) if found.metric == "sqnr" else (found.metric, 4)
     columns = (
-        Column("ms", "number", 3), Column(found.metric, "number", 2), Column("groups", "number", 0),
+        Column("ms", "number", 3), Column(unit, "number", digits), Column("groups", "number", 0),
         Column(f"at {found.high.name}"),
     )  # fmt: skip
+    rows = [(p.latency_ms, p.quality, len(p.high), _named(p, found)) for p in front]
     return Section(
         "Mixed precision",
-        [
-            Plot("ms", found.metric, [Series("measured", every)]),
-            Plot("ms", found.metric, [Series("front", front)], lines=True),
-            Table(columns, rows, sort=0),
-        ],
-        note=f"Mixes of {found.low.name} and {found.high.name}: quality on the emulator, latency simulated.",
+        [Plot("ms", unit, series), Table(columns, rows)],
+        note=f"{len(points)} mixes of {found.low.name} and {found.high.name} in {len(found.groups)} groups of layers: "
+        f"quality on the emulator, latency simulated on {found.soc}. On the front are those that no other beats.",
     )
+
+
+def _named(point: Point, found: Searched) -> str:
+    if len(point.high) == len(found.groups):
+        return "all"
+    return ", ".join(found.groups[g].name for g in sorted(point.high)) or "none"
 
 
 def _write_report(found: Searched, model: Path, data: str, path: Path) -> None:

@@ -20,6 +20,15 @@ def write_atomically(path: Path, data: Data) -> None:
     write_together([(path, data)])
 
 
+def require_writable(*paths: Path | None) -> None:
+    """CallError where a file cannot be written: said before the work that it is for."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise CallError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise CallError(f"{path}: cannot be written: {'it is a folder' if path.is_dir() else 'not permitted'}")
+
+
 def write_together(files: Sequence[tuple[Path, Data]], replace: bool = True) -> None:
     """Write several files: all of them to disk first, then each renamed in its turn.
 

@@ -44,6 +44,15 @@ def assign(
     return _Assignment(model.graph, statistics, recipe, dict(given or {}), wide_products).plan()
 
 
+def quantized_nodes(graph: onnx_ir.Graph, plan: Plan) -> int:
+    """How many nodes compute in fixed point; one that only moves floats does not."""
+    return sum(
+        len(unit.nodes)
+        for unit in units(graph)
+        if unit.name not in plan.floats and all(v.name in plan.tensors for v in unit.writes)
+    )
+
+
 @dataclass(slots=True)
 class _Class:
     """Slots of one encoding."""

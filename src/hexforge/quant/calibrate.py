@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -62,10 +65,11 @@ def calibrate(
                 if count == seen and digest.hex() != found.data_sha256:
                     raise CallError(f"{state}: made with other data; delete it, or name another state file")
                 continue
-            whole = False
-            run.take(feeds)
-            found.samples, found.data_sha256 = count, digest.hex()
-            whole = True
+            with _uninterrupted():
+                whole = False
+                run.take(feeds)
+                found.samples, found.data_sha256 = count, digest.hex()
+                whole = True
             if state is not None and time.monotonic() - saved > SAVE_SECONDS:
                 found.save(state)
                 saved = time.monotonic()
@@ -82,6 +86,22 @@ def calibrate(
     if state is not None and found.samples > seen:
         found.save(state)
     return found
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the end: what is done in here is done whole. Where signals are not ours, it does not."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def watched(model: onnx_ir.Model, tensors: Collection[str] | None = None, moves: bool = True) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import onnx_ir
 
+from hexforge.errors import CallError
 from hexforge.ir import Array
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -117,6 +118,15 @@ class ChannelFit:
             noise = float((signal - product**2 / power).sum())
             best = max(best, 10 * math.log10(float(signal.sum()) / noise) if noise > 0 else math.inf)
         return best if best >= _EXPLAINED_DB else None
+
+
+def require_float(model: onnx_ir.Model, name: str) -> None:
+    """CallError where a model has Q or DQ nodes."""
+    done = [n.name or n.op_type for n in model.graph if n.op_type in (QUANTIZE, DEQUANTIZE)]
+    if done:
+        raise CallError(
+            f"{name}: is quantized already ({len(done)} Q and DQ nodes, as {done[0]!r}); give the float model"
+        )
 
 
 def _square(array: Array) -> float:

@@ -109,7 +109,8 @@ class Recipe:
 
     def to_mapping(self) -> dict[str, Any]:
         """What a file holds that `recipe` reads as this one, but for its name."""
-        line, nodes, tensors = [self._line()], {}, {}
+        line, nodes = [self._line()], {}
+        tensors: dict[str, dict[str, Any]] = {}
         for i, rule in enumerate(self.rules):
             before, after = self.rules[:i], self.rules[i + 1 :]
             if rule.kind == "tensor" and any(r.says_more for r in (*before, rule)):

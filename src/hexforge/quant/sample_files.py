@@ -103,8 +103,9 @@ def _files(path: Path, inputs: int) -> list[Path]:
     files = sorted((p for p in present if p.suffix.lower() in _KINDS), key=_natural)
     kinds = sorted({_KINDS[p.suffix.lower()] for p in files})
     if not files:
-        found = ", ".join(sorted(p.name for p in present)[:3]) or "nothing"
-        raise CallError(f"{path}: no samples in it, only {found}; put .npy, .npz, .raw or picture files there")
+        found = ", ".join(sorted(p.name for p in present)[:3])
+        only = f", only {found}" if found else ""
+        raise CallError(f"{path}: no samples in it{only}; put .npy, .npz, .raw or picture files there")
     if len(kinds) > 1:
         raise CallError(f"{path}: holds {' and '.join(kinds)} files; keep samples of one kind in a folder")
     if inputs > 1 and kinds != [".npz"]:
@@ -182,7 +183,8 @@ def _load(path: Path, mapped: Literal["r"] | None = None) -> Any:
                 return dict(file)
         return np.load(path, mapped, allow_pickle=False)
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise CallError(f"{path}: cannot be read as {path.suffix[1:]}: {error}") from None
+        why = "not one, or it holds Python objects" if "pickle" in str(error) else error
+        raise CallError(f"{path}: cannot be read as {path.suffix[1:]}: {why}") from None
 
 
 def _raw(path: Path, wanted: Input) -> Array:

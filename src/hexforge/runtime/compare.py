@@ -151,6 +151,7 @@ def compare(
     exact, coarse = read(float_model), read(quantized)
     exact.require_static()
     coarse.require_static()
+    tensors.require_float(exact.ir, exact.name)
     samples = samples_of(data, exact.ir)
     if not len(samples):
         raise CallError("there are no samples to compare on")

@@ -60,29 +60,63 @@ def evaluate(
     chosen = metric_of(metric)
     loaded = read(model)
     loaded.require_static()
-    parts, found = _sources(data, labels, loaded.ir)
+    asked = labelled(data, labels, chosen, loaded.ir, classes, limit)
+    threads = 1 if jobs > 1 else 0
+    measured = spread(_Judge, (model, backend, soc, threads, chosen), asked, jobs)
+    for index, (number, label, one) in enumerate(zip(asked.order, asked.labels, measured, strict=True)):
+        try:
+            chosen.update(one, label)
+        except HexforgeError as error:
+            raise _at(error, number) from error.__cause__
+        if progress is not None:
+            progress(index + 1, len(asked))
+    return Evaluation(loaded.name, chosen.name, chosen.result(), len(asked), backend)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Samples to evaluate on, each with what is right: (number, sample, label), as often as it is asked."""
+
+    parts: Sequence[CheckedSamples]
+    order: Sequence[int]
+    """Numbers of the samples among those of all parts; they rise."""
+    labels: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[tuple[int, Feeds, Any]]:
+        wanted, before = dict(zip(self.order, self.labels, strict=True)), 0
+        for part in self.parts:
+            chosen = [i - before for i in wanted if before <= i < before + len(part)]
+            if chosen and isinstance(part.origin, Indexed) and len(chosen) < len(part):
+                for i in chosen:  # read by number, not one after another
+                    where, raw = part.origin.get(part.skip + i)
+                    yield before + i, checked(raw, part.inputs, where), wanted[before + i]
+            elif chosen:
+                for i, feeds in enumerate(islice(part, self.order[-1] - before + 1)):
+                    if before + i in wanted:
+                        yield before + i, feeds, wanted[before + i]
+            before += len(part)
+
+
+def labelled(
+    data: Any, labels: Any, metric: Metric, model: Any, classes: Sequence[str] | None = None, limit: int | None = None
+) -> Labelled:
+    """Samples and labels for a metric: all of them, the first, or, where they lie class by class, evenly out of all."""
+    parts, found = _sources(data, labels, model)
     total = sum(map(len, parts))
     if not total:
         raise CallError("there are no samples to evaluate")
-    if found is None and chosen.labelled:
-        raise CallError(f"metric {chosen.name} needs labels: a file of them, or folders named for classes")
-    if found is not None and isinstance(chosen, TopK):
-        found, chosen.classes = class_numbers(found, classes)
+    if found is None and metric.labelled:
+        raise CallError(f"metric {metric.name} needs labels: a file of them, or folders named for classes")
+    if found is not None and isinstance(metric, TopK):
+        found, metric.classes = class_numbers(found, classes)
     count = total if limit is None else min(limit, total)
     if count < 1:
         raise CallError(f"limit {limit}: at least one sample is evaluated")
-    order = _order(total, count, spread_out=len(parts) > 1)
-    wanted = [None if found is None else found[i] for i in order]
-    threads = 1 if jobs > 1 else 0
-    measured = spread(_Judge, (model, backend, soc, threads, chosen), _tasks(parts, order, wanted), jobs)
-    for index, one in enumerate(measured):
-        try:
-            chosen.update(one, wanted[index])
-        except HexforgeError as error:
-            raise _at(error, order[index]) from error.__cause__
-        if progress is not None:
-            progress(index + 1, count)
-    return Evaluation(loaded.name, chosen.name, chosen.result(), count, backend)
+    order = [i * total // count for i in range(count)] if len(parts) > 1 else list(range(count))
+    return Labelled(parts, order, [None if found is None else found[i] for i in order])
 
 
 def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], list[Any] | None]:
@@ -96,28 +130,6 @@ def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], 
     found = samples_of(data, model)
     names = getattr(found.origin, "names", ())
     return [found], None if labels is None else read_labels(labels, names, len(found))
-
-
-def _order(total: int, count: int, spread_out: bool) -> list[int]:
-    """Which samples are evaluated: the first, or, where they lie class by class, evenly out of all."""
-    return [i * total // count for i in range(count)] if spread_out else list(range(count))
-
-
-def _tasks(parts: Sequence[CheckedSamples], order: Sequence[int], labels: Sequence[Any]) -> Iterator[Any]:
-    """(number, sample, label) of the samples in `order`, which rises."""
-    wanted = dict(zip(order, labels, strict=True))
-    last, before = order[-1], 0
-    for part in parts:
-        chosen = [i - before for i in wanted if before <= i < before + len(part)]
-        if chosen and isinstance(part.origin, Indexed) and len(chosen) < len(part):
-            for i in chosen:  # read by number, not one after another
-                where, raw = part.origin.get(part.skip + i)
-                yield before + i, checked(raw, part.inputs, where), wanted[before + i]
-        elif chosen:
-            for i, feeds in enumerate(islice(part, last - before + 1)):
-                if before + i in wanted:
-                    yield before + i, feeds, wanted[before + i]
-        before += len(part)
 
 
 class _Judge:

@@ -39,6 +39,9 @@ class Metric(Protocol):
     def result(self) -> float:
         """The figure of all samples."""
 
+    def reset(self) -> None:
+        """Forget all samples."""
+
 
 class TopK:
     """The share of samples whose label is among the k classes with the highest scores."""
@@ -86,13 +89,17 @@ class TopK:
         """Count it."""
         self._right.append(measured)
 
+    def reset(self) -> None:
+        """Forget all samples."""
+        self._right.clear()
+
     def result(self) -> float:
         """The share."""
         return math.fsum(self._right) / len(self._right)
 
 
 class Sqnr:
-    """The SQNR against the outputs of another model, the lowest of all outputs."""
+    """The SQNR against the outputs of another model, the lowest of all float outputs."""
 
     labelled = False
 
@@ -110,17 +117,21 @@ class Sqnr:
             self._run = runner(self.reference, "ort", threads=1)
         found = {}
         for name, array in self._run(feeds).items():
-            if name in outputs:
+            if name in outputs and array.dtype.kind == "f":
                 found[name] = ErrorSums()
                 found[name].update(array, outputs[name])
         if not found:
-            raise CallError(f"{self.reference}: has no output in common with the model")
+            raise CallError(f"{self.reference}: has no float output in common with the model")
         return found
 
     def update(self, measured: dict[str, ErrorSums], label: Any) -> None:
         """Add the errors."""
         for name, sums in measured.items():
             self._sums.setdefault(name, ErrorSums()).merge(sums)
+
+    def reset(self) -> None:
+        """Forget all samples."""
+        self._sums.clear()
 
     def result(self) -> float:
         """In dB."""
@@ -133,6 +144,7 @@ class Custom:
     labelled = False
 
     def __init__(self, given: Any, name: str) -> None:
+        self._class = given if inspect.isclass(given) else None
         given = given() if inspect.isclass(given) else given
         self.name, self.given = name, given
         self.collects = hasattr(given, "update") and hasattr(given, "result")
@@ -143,7 +155,8 @@ class Custom:
         self._values: list[float] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "given": None, "collects": self.collects, "_values": []}  # measured where it is used
+        """What measures travels; the metric itself sees the outputs where they are summed up."""
+        return {"name": self.name, "given": None, "_class": None, "collects": self.collects, "_values": []}
 
     def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> Outputs:
         """The outputs: the metric itself sees them in order, in one process."""
@@ -157,6 +170,14 @@ class Custom:
         value = self._told(lambda: self.given(dict(measured), label))
         self._values.append(self._figure(value))
 
+    def reset(self) -> None:
+        """Forget all samples."""
+        self._values.clear()
+        if self._class is not None:
+            self.given = self._told(self._class)
+        elif self.collects:
+            raise CallError(f"metric {self.name}: an object keeps what it has seen; name its class, to be made anew")
+
     def result(self) -> float:
         """The mean, or what the object says."""
         if self.collects:
@@ -165,9 +186,12 @@ class Custom:
 
     def _figure(self, value: Any) -> float:
         try:
-            return float(value)
+            figure = float(value)
         except (TypeError, ValueError):
-            raise CallError(f"metric {self.name}: gave {value!r}, not a number") from None
+            figure = math.nan
+        if math.isnan(figure):
+            raise CallError(f"metric {self.name}: gave {value!r}, not a number")
+        return figure
 
     def _told(self, call: Callable[[], Any]) -> Any:
         """What the metric gives; what it raises with where it did."""
@@ -179,8 +203,11 @@ class Custom:
             raise CallError(f"metric {self.name}: {type(error).__name__}: {error}{where}") from error
 
 
-def metric_of(given: Any) -> Metric:
-    """The metric that a text means: top1, top5:OUTPUT, sqnr:FLOAT.onnx, FILE.py:NAME; or a function or object."""
+def metric_of(given: Any, reference: Path | None = None) -> Metric:
+    """The metric that a text means: top1, top5:OUTPUT, sqnr:FLOAT.onnx, FILE.py:NAME; or a function, class or object.
+
+    `reference` is the float model of a mere "sqnr".
+    """
     if not isinstance(given, str):
         return Custom(given, getattr(given, "__name__", type(given).__name__))
     kind, _, rest = given.partition(":")
@@ -189,9 +216,10 @@ def metric_of(given: Any) -> Metric:
             raise CallError(f"metric {given!r}: k is at least 1")
         return TopK(int(found[1]), rest)
     if kind == "sqnr":
-        if not rest or not Path(rest).is_file():
+        model = Path(rest) if rest or reference is None else reference
+        if not model.is_file():
             raise CallError(f"metric {given!r}: sqnr:FLOAT.onnx needs the float model; there is no file {rest!r}")
-        return Sqnr(Path(rest))
+        return Sqnr(model)
     file, _, name = given.rpartition(":")
     if file.endswith(".py"):
         return Custom(_loaded(Path(file), name), given)

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hexforge.backends.htp.soc import target
+from hexforge.backends.htp.soc import Target, target
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
+from hexforge.formats.files import require_writable
 from hexforge.frontends.onnx import Model, read, units
 from hexforge.frontends.onnx.place import place
 from hexforge.frontends.onnx.reader import ModelSource
 from hexforge.options import ProviderOptions
-from hexforge.quant.assign import assign
+from hexforge.quant.assign import assign, quantized_nodes
 from hexforge.quant.calibrate import calibrate
+from hexforge.quant.compare import require_float
 from hexforge.quant.fold import fold
 from hexforge.quant.layers import dims as shape_of
 from hexforge.quant.observe import Statistics
@@ -33,8 +35,7 @@ from hexforge.runtime.runners import runner
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
 
-WIDE_PRODUCTS_SINCE = 73
-"""The architecture that multiplies two run-time tensors of 16 bits."""
+_WIDE_PRODUCTS_SINCE = 73
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,11 +123,12 @@ def quantize(
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
         chosen = replace(chosen, method=check_method(method))
-    options = ProviderOptions.parse({"backend_type": "htp", **({"soc_model": soc} if soc else {})})
-    chip = target(options.soc_model[0], options.htp_arch[0])
+    options, wide = _options(soc), wide_products(soc)
+    if output is not None:
+        require_other(Path(output), model)
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
-    _refuse_quantized(loaded)
+    require_float(loaded.ir, loaded.name)
     folded = fold(loaded.ir)
     samples = _samples(data, loaded)
     said = progress or (lambda what, done, whole: None)
@@ -140,7 +142,6 @@ def quantize(
     unused = tuple(name for name in given if name not in known)
     if given and len(unused) == len(given):
         raise CallError(f"{encodings}: none of its {len(given)} tensors is in the model; are they of another one?")
-    wide = chip.arch >= WIDE_PRODUCTS_SINCE
     if chosen.improve:
         better = improve(
             folded, statistics, samples, chosen, lambda made: runner(to_bytes(made), "htp", soc=soc or ""),
@@ -153,19 +154,32 @@ def quantize(
     files = () if output is None else save(written, Path(output))
     found = to_bytes(written) if output is None else None
     refused = _refused(files[0] if found is None else found, options)
-    nodes, constants = len(better.model.graph), frozenset(better.model.graph.initializers)
+    graph = better.model.graph
     return Quantization(
-        loaded.name, chosen, chip.name, better.plan, better.statistics, better.tried, nodes,
-        nodes - len(better.plan.floats), refused, unused, sizes, constants, files, found,
+        loaded.name, chosen, _chip(soc).name, better.plan, better.statistics, better.tried, len(graph),
+        quantized_nodes(graph, better.plan), refused, unused, sizes, frozenset(graph.initializers), files, found,
     )  # fmt: skip
 
 
-def _refuse_quantized(model: Model) -> None:
-    done = [n.name or n.op_type for n in model.ir.graph if n.op_type in ("QuantizeLinear", "DequantizeLinear")]
-    if done:
-        raise CallError(
-            f"{model.name}: is quantized already ({len(done)} Q and DQ nodes, as {done[0]!r}); give the float model"
-        )
+def require_other(output: Path, model: ModelSource) -> None:
+    """The file to write is not the model's own, and can be written."""
+    require_writable(output)
+    if isinstance(model, str | Path) and output.resolve() == Path(model).resolve():
+        raise CallError(f"{output}: is the model itself; write to another file")
+
+
+def _options(soc: str | None) -> ProviderOptions:
+    return ProviderOptions.parse({"backend_type": "htp", **({"soc_model": soc} if soc else {})})
+
+
+def _chip(soc: str | None) -> Target:
+    options = _options(soc)
+    return target(options.soc_model[0], options.htp_arch[0])
+
+
+def wide_products(soc: str | None) -> bool:
+    """Whether a chip multiplies two run-time tensors of 16 bits."""
+    return _chip(soc).arch >= _WIDE_PRODUCTS_SINCE
 
 
 def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Fixed | None]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from glob import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,9 @@ from hexforge.formats.files import write_atomically
 from hexforge.frontends.onnx import read
 from hexforge.quant.assign import assign
 from hexforge.quant.calibrate import calibrate
-from hexforge.quant.compare import sqnr_db
-from hexforge.quant.equalize import equalize
+from hexforge.quant.compare import require_float
 from hexforge.quant.fold import fold
 from hexforge.quant.observe import Statistics
-from hexforge.quant.plan import Samples
 from hexforge.quant.recipe import Override, Recipe
 from hexforge.quant.recipe import recipe as recipe_of
 from hexforge.quant.rules import units
@@ -32,11 +32,11 @@ from hexforge.quant.save import to_bytes
 from hexforge.quant.search import Choice, Found, Point, search
 from hexforge.quant.write import write
 from hexforge.runtime.estimate import estimate
+from hexforge.runtime.evaluate import labelled
+from hexforge.runtime.metrics import TopK, check_numbers, metric_of
+from hexforge.runtime.quantize import wide_products
 from hexforge.runtime.runners import runner
 from hexforge.runtime.spread import spread
-
-Metric = Callable[[Callable[[Mapping[str, Any]], dict[str, Any]]], float]
-"""Quality of what runs samples: more is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +73,13 @@ class Searched:
         """The recipe of a point."""
         return mixed(self.low, self.high, self.groups, point.high)
 
-    def recipe_file(self, point: Point) -> dict[str, Any]:
-        """The recipe of a point as `hexforge quantize --recipe FILE` reads it."""
-        nodes = {name: self.high.name for g in sorted(point.high) for name in self.groups[g].nodes}
-        return {"recipe": self.low.name, "nodes": nodes}
-
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         front = self.found.front()
 
         def said(point: Point) -> dict[str, Any]:
             return {
-                "quality": round(point.quality, 4),
+                "quality": round(point.quality, 4) if math.isfinite(point.quality) else None,
                 "latency_ms": round(point.latency_ms, 5),
                 "high": sorted(point.high),
                 "on_front": point in front,
@@ -94,7 +89,7 @@ class Searched:
             "model": self.model,
             "soc": self.soc,
             "metric": self.metric,
-            "target": self.target,
+            "target": self.target if math.isfinite(self.target) else None,
             "low": self.low.name,
             "high": self.high.name,
             "groups": [list(g.nodes) for g in self.groups],
@@ -113,7 +108,9 @@ def search_precision(
     runtime: str = "qnn_dlc",
     low: str = "w8a8",
     high: str = "w8a16",
-    metric: str = "sqnr",
+    metric: Any = "sqnr",
+    labels: Any = None,
+    classes: Sequence[str] | None = None,
     evaluation: Any = None,
     target: float | None = None,
     budget: int = 100,
@@ -126,37 +123,37 @@ def search_precision(
 ) -> Searched:
     """The mix of two precisions that meets a quality at the lowest simulated latency.
 
-    `metric` is sqnr (of the outputs against the float model, in dB) or FILE.py:FUNCTION, which is given what runs one
-    sample and returns a number, more is better. `evaluation` is what it is measured on, the calibration data unless
-    given. `state` keeps every measured point: an interrupted search goes on.
+    `metric` and `labels` are `evaluate`'s, more is better; a mere sqnr is against the float model. It is measured on
+    `evaluation`, on the calibration data unless given. `state` keeps every measured point, and a file beside it what
+    calibration has seen: an interrupted search goes on.
     """
-    recipes = recipe_of(low), recipe_of(high)
-    for chosen in recipes:
-        if chosen.activation is None:
-            raise CallError(
-                f"recipe {chosen.name!r} leaves activations in float; a search mixes fixed-point precisions"
-            )
+    recipes = _recipes(low, high)
     loaded = read(model)
     loaded.require_static()
-    folded = fold(loaded.ir)
-    if "equalize" in recipes[0].improve:
-        equalize(folded)
+    require_float(loaded.ir, loaded.name)
+    measured = metric_of(metric, Path(model))
     calibration = samples_of(data, loaded.ir)
-    statistics = calibrate(folded, calibration)
+    judged = evaluation if evaluation is not None else data if isinstance(data, str | Path) else calibration
+    asked = labelled(judged, labels, measured, loaded.ir, classes, samples)
+    folded = fold(loaded.ir)
     found = grouped([u.nodes for u in units(folded.graph) if u.reason is None and not u.moves], groups)
     if not found:
         raise CallError(f"{model}: has no layer to quantize")
+    seen = None if state is None else Path(f"{state}.npz")
+    statistics = calibrate(folded, calibration, state=seen)
     with tempfile.TemporaryDirectory() as folder:
-        kept = Path(folder) / "statistics.npz"
+        kept, shown = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
         statistics.save(kept)
-        shown = Path(folder) / "samples.npz"
-        _keep(samples_of(data if evaluation is None else evaluation, loaded.ir), samples, shown)
-        arguments = (str(model), str(kept), str(shown), recipes, found, soc, runtime, metric)
-        memory = _Memory(None if state is None else Path(state), _key(model, kept, shown, arguments[3:]))
+        np.savez(shown, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(asked) for n, a in feeds.items()})  # type: ignore[arg-type]
+        known = measured.classes if isinstance(measured, TopK) else 0
+        right = [np.asarray(label).tolist() for label in asked.labels]
+        same = (recipes, found, soc, runtime, measured.name, right, known, _code(metric))
+        arguments = (str(model), str(kept), str(shown), recipes, found, soc, runtime, metric, asked.labels, known)
+        memory = _Memory(None if state is None else Path(state), _key(model, kept, shown, same))
 
         def measure(choices: Sequence[Choice]) -> Iterator[tuple[float, float]]:
             new = [c for c in choices if c not in memory]
-            results = iter(spread(_Measurer, arguments, [sorted(c) for c in new], jobs, cluster=cluster))
+            results = iter(spread(Measurer, arguments, [sorted(c) for c in new], jobs, cluster=cluster))
             for choice in choices:
                 if choice not in memory:
                     memory.add(choice, next(results))
@@ -164,22 +161,49 @@ def search_precision(
 
         points = search(len(found), measure, target=target, budget=budget, progress=progress)
     goal = points.high.quality if target is None else target
-    name = Path(model).name
-    return Searched(name, soc, metric, found, points, goal, recipes[0], recipes[1])
+    return Searched(loaded.name, soc, measured.name, found, points, goal, *recipes)
+
+
+def _recipes(low: str, high: str) -> tuple[Recipe, Recipe]:
+    """Two recipes that differ in their bits only: what is measured of a mix is what quantizing by its recipe gives."""
+    first, second = recipe_of(low), recipe_of(high)
+    for chosen in (first, second):
+        if chosen.activation is None:
+            raise CallError(
+                f"recipe {chosen.name!r} leaves activations in float; a search mixes fixed-point precisions"
+            )
+        if chosen.improve:
+            raise CallError(
+                f"recipe {chosen.name!r}: a search measures mixes without {'+'.join(chosen.improve)}; improve the one "
+                "that it finds, with `improve` in its recipe file"
+            )
+    if second != bits_of(second, Recipe(second.name, None, second.weight)):
+        raise CallError(f"recipe {second.name!r}: the high recipe says bits only, such as w8a16; the low one the rest")
+    if bits_of(second, first) == first:
+        raise CallError(f"recipes {first.name!r} and {second.name!r} have the same bits; there is nothing to mix")
+    return first, second
+
+
+def bits_of(recipe: Recipe, base: Recipe) -> Recipe:
+    """A recipe with another one's bits."""
+    return replace(
+        base, activation=recipe.activation, weight=recipe.weight, per_channel=recipe.per_channel, block=recipe.block
+    )
 
 
 def mixed(low: Recipe, high: Recipe, groups: Sequence[Group], chosen: Choice) -> Recipe:
-    """The low recipe with the high one's bits for the nodes of some groups."""
+    """The low recipe with the high one's bits for the nodes of some groups; of all groups, for the whole model."""
+    if not chosen:
+        return low
+    if len(chosen) == len(groups):
+        return replace(bits_of(high, low), name=high.name)
     rules = tuple(
-        Override("node", name, high.activation, high.weight, high.per_channel, high.block)
+        Override("node", escape(name), high.activation, high.weight, high.per_channel, high.block)
         for g in sorted(chosen)
         for name in groups[g].nodes
     )
-    extra = f" + {len(chosen)} of {len(groups)} groups {high.name}" if chosen else ""
-    return Recipe(
-        low.name + extra, low.activation, low.weight, low.per_channel, low.block, low.method, low.weight_method,
-        low.improve, (*low.rules, *rules),
-    )  # fmt: skip
+    name = f"{low.name} + {len(chosen)} of {len(groups)} groups {high.name}"
+    return replace(low, name=name, rules=(*low.rules, *rules))
 
 
 def grouped(layers: Sequence[Sequence[Any]], most: int) -> tuple[Group, ...]:
@@ -191,80 +215,45 @@ def grouped(layers: Sequence[Sequence[Any]], most: int) -> tuple[Group, ...]:
     return tuple(Group(tuple(n for each in names[a:b] for n in each)) for a, b in pairwise(bounds) if b > a)
 
 
-class _Measurer:
+class Measurer:
     """Quality and latency of a choice; made once in each process."""
 
     def __init__(
         self, model: str, statistics: str, samples: str, recipes: tuple[Recipe, Recipe], groups: Sequence[Group],
-        soc: str, runtime: str, metric: str,
+        soc: str, runtime: str, metric: Any, labels: Sequence[Any], classes: int,
     ) -> None:  # fmt: skip
-        self._model = fold(read(model).ir)
-        if "equalize" in recipes[0].improve:
-            equalize(self._model)
-        self._statistics = Statistics.load(Path(statistics))
+        self._model, self._statistics = fold(read(model).ir), Statistics.load(Path(statistics))
         self._recipes, self._groups, self._soc, self._runtime = recipes, groups, soc, runtime
         with np.load(samples) as file:
-            names = sorted({key.partition("/")[2] for key in file})
-            count = len({key.partition("/")[0] for key in file})
-            self._samples = [{n: file[f"{i}/{n}"] for n in names} for i in range(count)]
-        self._metric = _metric(metric, Path(model), self._samples)
+            self._samples: list[dict[str, Any]] = [{} for _ in labels]
+            for key in file:
+                number, _, name = key.partition("/")
+                self._samples[int(number)][name] = file[key]
+        self._labels, self._metric = labels, metric_of(metric, Path(model))
+        if isinstance(self._metric, TopK):
+            self._metric.classes = classes
 
     def __call__(self, choice: Sequence[int]) -> tuple[float, float]:
+        written = self.model(choice)
+        run = runner(written, "htp", soc=self._soc, threads=1)
+        self._metric.reset()
+        for i, (feeds, label) in enumerate(zip(self._samples, self._labels, strict=True)):
+            outputs = run(feeds)
+            check_numbers(outputs, i)
+            self._metric.update(self._metric.measure(feeds, outputs, label), label)
+        return self._metric.result(), estimate(written, self._soc, runtime=self._runtime).latency_ms
+
+    def model(self, choice: Sequence[int]) -> bytes:
+        """The model of a choice: what quantizing by its recipe gives."""
         chosen = mixed(*self._recipes, self._groups, frozenset(choice))
-        written = to_bytes(write(self._model, assign(self._model, self._statistics, chosen)))
-        quality = self._metric(runner(written, "htp", soc=self._soc, threads=1))
-        return quality, estimate(written, self._soc, runtime=self._runtime).latency_ms
+        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(self._soc))
+        return to_bytes(write(self._model, plan))
 
 
-def _metric(text: str, model: Path, samples: Sequence[Mapping[str, Any]]) -> Metric:
-    if text == "sqnr":
-        reference = [runner(model, "ort", threads=1)(feeds) for feeds in samples]
-
-        def sqnr(run: Callable[[Mapping[str, Any]], dict[str, Any]]) -> float:
-            each = [
-                sqnr_db(want[name], got[name])
-                for feeds, want in zip(samples, reference, strict=True)
-                for got in [run(feeds)]
-                for name in want
-                if want[name].dtype.kind == "f"
-            ]
-            return float(np.mean(np.minimum(each, 120.0)))
-
-        return sqnr
-    path, _, name = text.rpartition(":")
-    if not path:
-        raise CallError(f"metric {text!r} is not known; give sqnr or FILE.py:FUNCTION")
-    return _function(Path(path), name)
-
-
-def _function(path: Path, name: str) -> Metric:
-    import runpy
-
-    try:
-        found = runpy.run_path(str(path)).get(name)
-    except Exception as error:
-        raise CallError(f"{path}: cannot be run: {error!r}") from None
-    if not callable(found):
-        raise CallError(f"{path}: has no function {name!r}")
-
-    def measured(run: Callable[[Mapping[str, Any]], dict[str, Any]]) -> float:
-        try:
-            value = float(found(run))
-        except Exception as error:
-            raise CallError(f"{path}:{name}: failed: {error!r}") from None
-        if not np.isfinite(value):
-            raise CallError(f"{path}:{name}: gave {value}; a quality is a finite number")
-        return value
-
-    return measured
-
-
-def _keep(samples: Samples, count: int, path: Path) -> None:
-    few = list(islice(samples, count))
-    if not few:
-        raise CallError("there are no samples to measure quality on")
-    arrays: dict[str, Any] = {f"{i}/{name}": array for i, feeds in enumerate(few) for name, array in feeds.items()}
-    np.savez(path, **arrays)
+def _code(metric: Any) -> str:
+    """What a metric of one's own says: another text is another search."""
+    path = Path(metric.rpartition(":")[0]) if isinstance(metric, str) else Path()
+    return path.read_text("utf-8") if path.suffix == ".py" else ""
 
 
 def _key(model: str | Path, *parts: Any) -> str:

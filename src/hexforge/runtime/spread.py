@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -42,7 +43,7 @@ def spread(
         yield from map(make(*arguments), tasks)
         return
     context = multiprocessing.get_context("spawn")  # onnxruntime's and our threads do not survive a fork
-    pool = ProcessPoolExecutor(jobs, context, _start, (make, arguments))
+    pool = ProcessPoolExecutor(jobs, context, _start_process, (make, arguments))
     try:
         waiting: deque[Future[Any]] = deque()
         for task in tasks:
@@ -103,6 +104,11 @@ def _start(make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]
         _function = make(*arguments)
     except Exception as error:  # told with the first task: an initializer that raises only breaks the pool
         _function = _Raises(error)
+
+
+def _start_process(make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of them: the one that asked says so
+    _start(make, arguments)
 
 
 def _work(task: Any) -> Any:
