@@ -64,7 +64,7 @@ class Segment:
                 _size(data["arena_bytes"]),
                 tuple(_tensor(t, get) for t in data["tensors"]),
                 tuple(
-                    Call(_text(kind), _sizes(ins), _sizes(outs), {_text(k): _loaded(v, get) for k, v in at.items()})
+                    Call(_text(kind), _sizes(ins), _sizes(outs), {k: _loaded(v, get) for k, v in at.items()})
                     for kind, ins, outs, at in data["steps"]
                 ),
             )
@@ -78,7 +78,7 @@ class Segment:
         given = [known.get(name, (-1, None)) for name in self.reads]
         made: Known = {n: (math.prod(shape) * dtype.itemsize, dtype) for n, (dtype, shape) in self.writes.items()}
         sizes = [size for size, _ in given], [size for size, _ in made.values()]
-        if sizes != (reads, writes) or any(dtype not in _DTYPES for _, dtype in given):
+        if sizes != (reads, writes) or any(dtype is None or dtype.name not in _DTYPES for _, dtype in given):
             raise FormatError("a native segment reads or writes tensors that are not there, or not of that size")
         known.update(made)
 
@@ -140,9 +140,11 @@ def _attribute(value: Any, put: Put) -> Any:
 
 
 def _loaded(value: Any, get: Get) -> Any:
-    if isinstance(value, dict):
-        return float.fromhex(value["real"]) if "real" in value else _constant(value, get)
-    return list(_sizes(value, signed=True)) if isinstance(value, list) else _size(value, signed=True)
+    if type(value) is int:
+        return _size(value, _LEAST)
+    if type(value) is list:
+        return _sizes(value, _LEAST)
+    return float.fromhex(value["real"]) if "real" in value else _constant(value, get)
 
 
 def _tensor(value: Any, get: Get) -> tuple[str, int, int] | Array:
@@ -159,17 +161,17 @@ def _constant(value: dict[str, Any], get: Get) -> Array:
     offset, size = _sizes(value["at"])
     if math.prod(shape) * dtype.itemsize != size:
         raise ValueError(f"{dtype.name}{list(shape)} has not {size} bytes")
-    return np.frombuffer(get(offset, size), dtype).reshape(shape)
+    flat = np.frombuffer(get(offset, size), dtype)
+    return flat if len(shape) == 1 else flat.reshape(shape)
 
 
-_DTYPES = {
-    np.dtype(n) for n in "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
-}
+_NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+_DTYPES: dict[str, np.dtype[Any]] = {spelt: d for d in map(np.dtype, _NAMES) for spelt in (d.name, d.str)}
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
-    found = np.dtype(_text(name))
-    if found not in _DTYPES:
+    found = _DTYPES.get(_text(name))
+    if found is None:
         raise ValueError(f"no tensor has the type {name!r}")
     return found
 
@@ -180,11 +182,18 @@ def _text(value: Any) -> str:
     return value
 
 
-def _size(value: Any, signed: bool = False) -> int:
-    if type(value) is not int or not (-(1 << 63) if signed else 0) <= value < 1 << 63:
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+def _size(value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value <= _MOST:
         raise ValueError(f"{value!r} is not a number that can be here")
     return value
 
 
-def _sizes(values: Any, signed: bool = False) -> tuple[int, ...]:
-    return tuple(_size(v, signed) for v in values)
+def _sizes(values: Any, least: int = 0) -> tuple[int, ...]:
+    if not isinstance(values, list) or any(type(v) is not int for v in values):
+        raise ValueError(f"{values!r} is not a list of numbers")
+    if values and not (least <= min(values) and max(values) <= _MOST):
+        raise ValueError(f"{values!r} has numbers that cannot be here")
+    return tuple(values)
