@@ -63,6 +63,7 @@ void register_step(const std::string& kind, Factory factory) { factories()[kind]
 
 Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes), arenas_(Arenas::shared()) {
   if (arena_bytes < 0) throw std::invalid_argument("an arena cannot have fewer than 0 bytes");
+  times({arena_bytes});
 }
 
 int Program::tensor(Tensor tensor) {

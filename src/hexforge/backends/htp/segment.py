@@ -11,7 +11,7 @@ import numpy as np
 
 from hexforge import _native
 from hexforge.backend import Get, Put
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.ir import Array
 
 ROOM = 64
@@ -113,6 +113,8 @@ class Runner:
             self._program.run([np.ascontiguousarray(tensors[n]) for n in self._reads], outs, threads)
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
+        except MemoryError:
+            raise CapacityError(f"a run needs {self.arena_bytes:,} bytes of working memory, which cannot be had") from None
         tensors.update(zip(self._writes, outs, strict=True))
 
 
