@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,13 +73,15 @@ AT = {"index_bytes": 4, "data": (3, 4), "batch": 2, "tuples": 5, "slice": 2}
 STEPS: tuple[Step, ...] = (
     ("take", [np.zeros((2, 3, 4), U8), np.array([2, -1, 0, 1, 1], I32)], zeros(U8, (2, 5, 4)),
      {"outer": 2, "axis": 3, "inner_bytes": 4, "indices": 5, "index_bytes": 4}),
-    ("take_at", [np.zeros((2, 3, 4, 2), U8), np.zeros((2, 5, 2), I32)], zeros(U8, (2, 5, 2)), {"element_bytes": 1, **AT}),
+    ("take_at", [np.zeros((2, 3, 4, 2), U8), np.zeros((2, 5, 2), I32)], zeros(U8, (2, 5, 2)),
+     {"element_bytes": 1, **AT}),
     ("take_at", [np.zeros((3, 4), U8), np.zeros((3, 2), I64)], zeros(U8, (3, 2)),
      {"element_bytes": 1, "index_bytes": 8, "data": (3, 4), "dims": (3, 2), "axis": 1}),
     ("scatter_f32", [np.zeros((2, 3, 4, 2), F32), np.zeros((2, 5, 2), I32), np.zeros((2, 5, 2), F32)],
      zeros(F32, (2, 3, 4, 2)), {"reduction": 1, **AT}),
     ("one_hot", zeros(I32, (2, 3)), zeros(S16, (2, 4, 3)),
-     {"outer": 2, "inner": 3, "depth": 4, "index_bytes": 4, "element_bytes": 2, "on": np.ones(1, S16), "off": np.zeros(1, S16)}),
+     {"outer": 2, "inner": 3, "depth": 4, "index_bytes": 4, "element_bytes": 2, "on": np.ones(1, S16),
+      "off": np.zeros(1, S16)}),
     ("top_k_u8", zeros(U8, (3, 6)), [np.zeros((3, 2), U8), np.zeros((3, 2), I32)],
      {"rows": 3, "n": 6, "k": 2, "largest": 1, "index_bytes": 4}),
     resize("resize_u8", U8, F32), resize("resize_s16", S16, np.float64), resize("resize_f32", F32, F32),
@@ -101,7 +104,8 @@ STEPS: tuple[Step, ...] = (
     nest("integer_int32", [I32, I32], I32, operation=3), nest("prelu_f32", [F32, F32], F32),
     ("cast", zeros(F32, (9,)), zeros(U8, (9,)), {"count": 9, "from": 8, "to": 1}),
     ("grid_sample_u8_f32", [np.zeros((2, 3, 4, 5), U8), np.zeros((2, 2, 2, 2), F32)], zeros(U8, (2, 2, 2, 5)),
-     {"batch": 2, "in": (3, 4), "out": (2, 2), "channels": 5, "align_corners": 0, "nearest": 0, "padding": 2, **OUTPUT}),
+     {"batch": 2, "in": (3, 4), "out": (2, 2), "channels": 5, "align_corners": 0, "nearest": 0, "padding": 2,
+      **OUTPUT}),
     ("lstm_f32", zeros(F32, (2, 2, 3), (2, 4), (2, 4)), zeros(F32, (2, 2, 4), (2, 4), (2, 4)),
      {**SEQUENCE, "size": 4, "gates": 4, "has_c": 1, "cell_clip": 0.0, "output_clip": 0.0, "wx": np.zeros(48, F32),
       "wh": np.zeros(64, F32), "bias": np.zeros(16, F32)}),
@@ -115,7 +119,10 @@ BAD = (-1, 0, 7, 1000, 2**31, 2**32, 2**33 + 1, 2**40, 2**56, 2**61, 2**62, 2**6
 
 
 def attempt(step: Step, attributes: dict[str, Any], less: int = -1) -> bool:
-    """True where the step was accepted; then it ran and wrote nothing beside its outputs. `less`: a tensor too small."""
+    """True where the step was accepted; then it ran and wrote nothing beside its outputs.
+
+    `less` is the number of a tensor that is a byte too small.
+    """
     kind, ins, outs, _ = step
     sizes = [a.nbytes - (i == less) for i, a in enumerate([*ins, *outs])]
     program = _native.Program(0)
@@ -127,10 +134,8 @@ def attempt(step: Step, attributes: dict[str, Any], less: int = -1) -> bool:
         return False
     arrays = [np.ascontiguousarray(a).reshape(-1).view(U8)[:size] for a, size in zip(ins, sizes, strict=False)]
     memory = [np.full(a.nbytes + 2 * GUARD, 0xA5, U8) for a in outs]
-    try:
+    with contextlib.suppress(IndexError):  # an index of the data is outside its axis
         program.run(arrays, [m[GUARD : GUARD + size] for m, size in zip(memory, sizes[len(ins) :], strict=True)], 2)
-    except IndexError:
-        pass  # an index of the data is outside its axis
     for array, m in zip(outs, memory, strict=True):
         assert (m[:GUARD] == 0xA5).all(), f"{kind} wrote before an output"
         assert (m[GUARD + array.nbytes :] == 0xA5).all(), f"{kind} wrote past an output"
