@@ -109,7 +109,7 @@ def test_priorities_are_those_of_the_option_and_of_the_published_table() -> None
         (lambda: share([]), "no job"),
         (lambda: share([Job("a", (1.0,)), Job("a", (1.0,))]), "names of their own"),
         (lambda: share([Job("a", (1.0,))], us_per_mb=-1.0), "us_per_mb -1"),
-        (lambda: Job("a", ()), "a: an inference takes some time"),
+        (lambda: Job("a", ()), "a: asks nothing of the accelerator"),
         (lambda: Job("a", (1.0, -1.0)), "not below 0"),
         (lambda: Job("a", (float("nan"),)), "finite"),
         (lambda: Job("a", (1.0,), count=0), "at least 1"),

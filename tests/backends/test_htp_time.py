@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,36 @@ def test_more_vtcm_and_more_threads_are_never_slower(net: Graph, precision: str)
     assert by_threads == sorted(by_threads, reverse=True)
 
 
+@given(nets(), PRECISION, st.lists(st.integers(1, 128), min_size=2, max_size=6))
+@settings(max_examples=25)
+def test_more_vtcm_in_bytes_is_never_slower(net: Graph, precision: str, granules: list[int]) -> None:
+    costs = cost.costs(soc.named("SM8850"))
+    sizes = [n << 16 for n in sorted(granules)]
+    times = [
+        simulate.simulate(net, costs, tile.precision(precision), config=GraphConfig(vtcm_size=size)).latency_us
+        for size in sizes
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+@pytest.mark.parametrize("runtime", ["qnn_dlc", "onnx", "tflite"])
+@pytest.mark.parametrize("precision", ["float", "w8a8"])
+def test_a_look_up_before_the_first_layer_does_not_hide_that_it_is_the_first(runtime: str, precision: str) -> None:
+    def net(lookup: bool) -> float:
+        made = Graph("net")
+        value = made.value("x", TensorType(DType.FLOAT32, (1, 3, 224, 224)), Role.APP_WRITE)
+        if lookup:
+            value = made.node("Sigmoid", [value]).outputs[0]
+        value = made.node("ElementWiseDivide", [value, made.static(weights(1, 3, 1, 1))]).outputs[0]
+        value = made.node("Transpose", [value], perm=(0, 2, 3, 1)).outputs[0]
+        kernel = made.static(weights(3, 3, 3, 32))
+        made.node("Conv2d", [value, kernel], stride=(1, 1), pad_amount=((1, 1), (1, 1)))
+        last = ends(made, made.nodes[-1].outputs[0])
+        return simulate.simulate(last, COSTS, tile.precision(precision), runtime).latency_us
+
+    assert net(True) > net(False)
+
+
 @given(nets(), PRECISION)
 @settings(max_examples=25)
 def test_a_higher_performance_mode_is_never_slower(net: Graph, precision: str) -> None:
@@ -211,6 +242,7 @@ def test_batches_and_threads_raise_the_throughput_as_published() -> None:
     many = estimate(net, "SM8550", "w8a8", batch=5, threads=2)
     assert 1.5 <= many.throughput / alone.throughput <= 2.1
     assert many.latency_ms > alone.latency_ms
+    assert estimate(net, "SM8550", "w8a8", batch=5, power=Power(interval_us=1e6)).throughput == 5
 
 
 def test_what_a_call_waits_for() -> None:
@@ -227,6 +259,7 @@ def test_what_a_call_waits_for() -> None:
     assert slow.wait_us(accelerator, call) == CPU_WAKE_US + 1000 - 40  # it slept as deep as it may
     for wrong in (
         {"performance_mode": "turbo"}, {"rpc_polling_us": 10_000}, {"vote": "never"}, {"interval_us": -1.0},
+        {"interval_us": math.inf}, {"interval_us": math.nan},
         {"performance_mode": "balanced", "adaptive_polling_us": 1000},
     ):  # fmt: skip
         with pytest.raises(CallError):

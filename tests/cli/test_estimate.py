@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.cli.estimate import estimate
-from hexforge.errors import CallError, UnsupportedError
+from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.runtime.estimate import together
 
 app = typer.Typer()
@@ -61,8 +61,50 @@ def test_refusals_are_clear(tmp_path: Path) -> None:
         hexforge.estimate(model, "QCS6490")
     with pytest.raises(UnsupportedError, match="Det"):
         hexforge.estimate(saved(tmp_path / "d.onnx", "Det"))
-    with pytest.raises(CallError, match="both are at least 1"):
-        hexforge.estimate(model, batch=0)
+    for wrong in (0, 1.5, "2"):
+        with pytest.raises(CallError, match="both are at least 1"):
+            hexforge.estimate(model, batch=wrong)  # type: ignore[arg-type]
+    with pytest.raises(CallError, match=r"precision 'int8' is not known.*as-is"):
+        hexforge.estimate(model, precision="int8")
+
+
+def refused(*arguments: str | Path) -> str:
+    """What the command says no with."""
+    with pytest.raises(HexforgeError) as said:
+        CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    return str(said.value)
+
+
+def test_a_refusal_leaves_files_as_they_are(tmp_path: Path) -> None:
+    model, page = saved(tmp_path / "m.onnx"), tmp_path / "page.html"
+    before = model.read_bytes()
+    assert "files of their own" in refused(model, "--report", model)
+    assert "files of their own" in refused(model, "--trace", tmp_path / "." / "m.onnx")
+    assert "files of their own" in refused(model, "--trace", page, "--report", page)
+    assert "name them with --beside" in refused(model, "--priority", "high")
+    assert "priority 'urgent'" in refused(model, "--beside", f"{model}:urgent", "--report", page)
+    assert "priority ''" in refused(model, "--beside", f"{model}:", "--report", page)
+    assert "one chip" in refused(model, "--soc", "all", "--report", page)
+    assert "cannot be written" in refused(model, "--trace", tmp_path / "none" / "t.json")
+    assert model.read_bytes() == before
+    assert not page.exists()
+
+
+def test_what_some_chips_cannot_do_does_not_hide_the_others(tmp_path: Path) -> None:
+    model = saved(tmp_path / "m.onnx")
+    flags = ["--soc", "all", "--precision", "w8a8", "--json"]
+    said = json.loads(CliRunner().invoke(app, [str(model), *flags, "--vtcm-mb", "8"]).stdout)
+    assert "has 2 MB" in said["refused"]["QCS6490"]
+    assert said["latency_ms"]["SM8650"] > 0
+    assert "runtime 'trt' is not known" in refused(model, *flags, "--runtime", "trt")
+    assert "99 MB of VTCM" in refused(model, *flags, "--vtcm-mb", "99")
+
+
+def test_the_page_compares_chips(tmp_path: Path) -> None:
+    model, page = saved(tmp_path / "m.onnx"), tmp_path / "page.html"
+    done = CliRunner().invoke(app, [str(model), "--report", str(page)])
+    assert done.exit_code == 0, done.output
+    assert '"title":"Chips"' in page.read_text()
 
 
 def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, dims, shapes
 from hexforge.cli.estimate import Precision, Runtime
-from hexforge.cli.screen import console, print_json, table
+from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 
@@ -50,18 +49,10 @@ def advise(
             raise CallError(f"{apply}: is the model itself; write the rewritten one to another file")
         if not verify:
             raise CallError("--apply writes only what was verified; leave --no-verify out")
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
-    )
-    with bar:
-        task = bar.add_task(f"reading {model.name}", total=None)
-
-        def observe(done: int, of: int, rule: str) -> None:
-            bar.update(task, completed=done, total=of, description=f"trying {rule}" if rule else "done")
-
+    with bar(f"trying rewrites of {model.name}") as show:
         found = advised(
             model, soc, precision, runtime, min_gain=least, verify=verify, dims=dims(dim), shapes=shapes(shape),
-            observe=observe,
+            observe=lambda done, of, rule: show(done, of),
         )  # fmt: skip
     if apply is not None and found.applied and found.error is None:
         raise CallError(

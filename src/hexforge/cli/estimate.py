@@ -17,6 +17,7 @@ from hexforge.formats.files import write_atomically
 
 if TYPE_CHECKING:
     from hexforge.backends.htp.concurrent import Shared
+    from hexforge.ir import Graph
     from hexforge.runtime.estimate import Estimate
 
 ALL = "all"
@@ -67,8 +68,13 @@ def estimate(
     from hexforge.backends.htp.options import GraphConfig
     from hexforge.backends.htp.power import Power
     from hexforge.runtime.estimate import estimate as estimated
-    from hexforge.runtime.estimate import graph_of
+    from hexforge.runtime.estimate import everywhere, graph_of
 
+    outputs = [path.resolve() for path in (trace, report) if path is not None]
+    if model.resolve() in outputs or len(set(outputs)) < len(outputs):
+        raise CallError("--trace and --report are files of their own; neither may be the model or the other")
+    if priority != "normal" and not beside:
+        raise CallError("--priority is against other models on the chip; name them with --beside")
     with waiting(f"reading {model.name}"):
         graph = graph_of(model, dims=dims(dim), shapes=shapes(shape))
     how: dict[str, Any] = {
@@ -83,18 +89,22 @@ def estimate(
     }
     if soc.lower() == ALL:
         if trace is not None or report is not None or beside:
-            raise CallError("--trace, --report and --beside are of one chip; name it with --soc")
+            raise CallError(
+                "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
+            )
         _compare(graph, model.name, how, as_json)
         return
     found = estimated(graph, soc, **how)
+    shared = _beside(found, priority, beside, how) if beside else None
     if trace is not None:
         data = json.dumps(found.timeline.trace()).encode()
         write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
     if report is not None:
         from hexforge.report import page
 
-        write_atomically(report, page(found).encode())
-    shared = _beside(found, priority, beside, how) if beside else None
+        with waiting("comparing chips"):
+            others = everywhere(graph, **how)
+        write_atomically(report, page(found, others=others).encode())
     if as_json:
         print_json(found.to_json() | ({"together": _together(shared)} if shared else {}))
         return
@@ -112,9 +122,9 @@ def _beside(found: Estimate, priority: str, beside: list[str], how: dict[str, An
 
     others, priorities = [found], [priority]
     for text in beside:
-        path, _, wanted = text.rpartition(":") if not Path(text).exists() else (text, "", "")
+        path, colon, wanted = (text, "", "") if Path(text).exists() else text.rpartition(":")
         others.append(estimated(path or text, found.soc, **how))
-        priorities.append(wanted if path and wanted else "normal")
+        priorities.append(wanted if path and colon else "normal")
     return together(others, priorities)
 
 
@@ -132,10 +142,10 @@ def _together(shared: Shared) -> list[dict[str, Any]]:
     ]
 
 
-def _compare(graph: Any, name: str, how: dict[str, Any], as_json: bool) -> None:
+def _compare(graph: Graph, name: str, how: dict[str, Any], as_json: bool) -> None:
     from hexforge.runtime.estimate import Estimate, everywhere
 
-    each = list(everywhere(graph, **how))
+    each = everywhere(graph, **how)
     found = sorted((e for e in each if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
     refused = [e for e in each if not isinstance(e, Estimate)]
     if as_json:
@@ -153,6 +163,8 @@ def _compare(graph: Any, name: str, how: dict[str, Any], as_json: bool) -> None:
 
 
 def _print(screen: Console, found: Estimate, count: int) -> None:
+    from hexforge.report.words import size
+
     line = found.timeline
     rows = sorted(line.rows, key=lambda row: -row.us)
     cells = [
@@ -173,7 +185,6 @@ def _print(screen: Console, found: Estimate, count: int) -> None:
     ]
     columns = ("task", "op (+ fused)", "us", "cycles", "share", "bound by", "HMX", "HVX", "DMA", "wait", "overlap")
     screen.print(table("", columns, cells))
-    mb = 1 / 1e6
     screen.print(
         f"[bold]{found.latency_ms:.3f} ms[/] ({found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models), "
         f"{found.throughput:.0f} per second: {found.model} on {found.soc}, {found.precision}, {found.runtime}, "
@@ -185,7 +196,6 @@ def _print(screen: Console, found: Estimate, count: int) -> None:
         + (f", times {line.factor:.2f} for {found.runtime}" if line.factor != 1 else "")
     )
     screen.print(
-        f"VTCM peak {line.vtcm_peak_bytes * mb:.1f} MB of {line.vtcm_bytes * mb:.1f}; DRAM "
-        f"{line.dram_bytes * mb:.1f} MB: weights {line.weight_bytes * mb:.1f}, "
-        f"spill and fill {line.spill_bytes * mb:.1f}; context about {line.context_bytes * mb:.1f} MB"
+        f"VTCM peak {size(line.vtcm_peak_bytes)} of {size(line.vtcm_bytes)}; DRAM {size(line.dram_bytes)}: weights "
+        f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
     )

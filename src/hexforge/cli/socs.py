@@ -8,7 +8,6 @@ import typer
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, table
-from hexforge.errors import CallError
 
 if TYPE_CHECKING:
     from hexforge.backends.htp.soc import Soc
@@ -19,11 +18,9 @@ def socs(
     as_json: Json = False,
 ) -> None:
     """List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source."""
-    from hexforge.backends.htp.soc import ABILITIES, FIGURES, SOCS, Provenance, find
+    from hexforge.backends.htp.soc import ABILITIES, FIGURES, SOCS, Provenance, named
 
-    chosen = find(name) if name else None
-    if name and chosen is None:
-        raise CallError(f"{name!r} is no chip; known: {', '.join(s.name for s in SOCS)}")
+    chosen = named(name) if name else None
     if as_json:
         print_json(_facts(chosen) if chosen else [_facts(soc) for soc in SOCS])
         return

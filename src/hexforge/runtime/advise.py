@@ -14,7 +14,7 @@ from hexforge.frontends.onnx import Model, read
 from hexforge.frontends.onnx.rewrites import RULES, Change, Rule, apply, find
 from hexforge.ir import Graph
 from hexforge.runtime.estimate import AS_IS, estimate, graph_of
-from hexforge.runtime.mixed import PRECISION_RULES
+from hexforge.runtime.mixed import PRECISION_RULES, PrecisionRule
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.reader import ModelSource
@@ -323,7 +323,7 @@ def copied(model: Model) -> Model:
     return replace(model, ir=model.ir.clone())
 
 
-def _precision_advice(rule: Any, graph: Graph, trial: _Trial, before: float) -> Advice | None:
+def _precision_advice(rule: PrecisionRule, graph: Graph, trial: _Trial, before: float) -> Advice | None:
     found = rule.tried(graph, trial.soc, trial.precision, trial.runtime, trial.config, trial.power)
     if found is None:
         return None

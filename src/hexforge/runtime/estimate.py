@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.power import Power
 from hexforge.backends.htp.settings import Settings
 from hexforge.backends.htp.timeline import Row, Timeline
-from hexforge.errors import CallError, UnsupportedError
+from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.ir import Graph
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class Estimate:
 
     @property
     def throughput(self) -> float:
-        """Samples per second, with the threads it was asked for."""
-        return self.timeline.throughput(self.threads)
+        """Samples per second, with the threads and the interval between inferences it was asked for."""
+        most = self.timeline.batch * 1e6 / self.power.interval_us if self.power.interval_us else math.inf
+        return min(self.timeline.throughput(self.threads), most)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -146,9 +148,9 @@ def estimate(
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Estimate:
     """How long an inference takes: of a model file, its bytes, a QNN graph or a compiled program."""
-    chip = _chip(str(soc))
-    if batch < 1 or threads < 1:
-        raise CallError(f"batch {batch}, threads {threads}: both are at least 1")
+    chip = chips.named(str(soc))
+    if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
+        raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
     graph = graph_of(model, dims=dims, shapes=shapes)
     config, power = config or GraphConfig(), power or Power()
     wanted = None if precision == AS_IS else tile.precision(precision)
@@ -176,7 +178,7 @@ def together(
     if len({e.soc for e in estimates}) != 1:
         raise CallError("models run together on one chip; estimate them for the same one")
     names = Counter(e.model for e in estimates)
-    us_per_mb = cost.costs(_chip(estimates[0].soc)).dram_us(1e6)
+    us_per_mb = cost.costs(chips.named(estimates[0].soc)).dram_us(1 << 20)
     jobs = [
         Job(
             e.model if names[e.model] == 1 else f"{e.model} #{i}",
@@ -193,21 +195,21 @@ def together(
     return share(jobs, us_per_mb)
 
 
-def _chip(name: str) -> chips.Soc:
-    found = chips.find(name)
-    if found is None:
-        raise CallError("name a chip; known: " + ", ".join(s.name for s in chips.SOCS))
-    return found
-
-
-def everywhere(model: ModelSource | Graph | Program, **how: Any) -> Iterator[Estimate | tuple[str, str]]:
-    """The estimate on every chip, or (its name, why there is none)."""
+def everywhere(model: ModelSource | Graph | Program, **how: Any) -> list[Estimate | tuple[str, str]]:
+    """The estimate on every chip, or (its name, why there is none); what every chip refuses is an error."""
     graph = graph_of(model, dims=how.pop("dims", None), shapes=how.pop("shapes", None))
+    found: list[Estimate | tuple[str, str]] = []
+    refused: list[HexforgeError] = []
     for chip in chips.SOCS:
         try:
-            yield estimate(graph, chip.name, **how)
-        except UnsupportedError as error:
-            yield chip.name, str(error)
+            found.append(estimate(graph, chip.name, **how))
+        except (CallError, CapacityError, UnsupportedError) as error:
+            found.append((chip.name, str(error)))
+            refused.append(error)
+    if len(refused) == len(found):
+        counted = Counter(str(error) for error in refused)
+        raise max(refused, key=lambda error: counted[str(error)])
+    return found
 
 
 def graph_of(
@@ -233,4 +235,6 @@ def graph_of(
     name = Path(model).stem if isinstance(model, str | Path) else loaded.name
     graph = build((p.unit for p in placements), name, [v.name for v in loaded.outputs])
     run(graph, NEUTRAL)
+    if not graph.nodes:
+        raise UnsupportedError(f"{name}: nothing of it runs on the HTP: its outputs are its inputs or constants")
     return graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hexforge.backends.htp import cost, schedule, simulate, tile
@@ -10,7 +10,6 @@ from hexforge.backends.htp import soc as chips
 from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.power import Power
 from hexforge.backends.htp.settings import Settings
-from hexforge.errors import CallError
 from hexforge.ir import Graph, Node
 
 EIGHT, SIXTEEN = "w8a8", "w8a16"
@@ -34,11 +33,11 @@ def attention_nodes(graph: Graph) -> set[Node]:
     return found
 
 
-def _until_product(start: Node, step: object) -> set[Node]:
+def _until_product(start: Node, step: Callable[[Node], Iterable[Node | None]]) -> set[Node]:
     """Nodes on the way from a softmax to a product of two computed tensors; empty where there is none."""
     found: set[Node] = set()
     product = False
-    waiting = list(step(start))  # type: ignore[operator]
+    waiting = list(step(start))
     while waiting:
         node = waiting.pop()
         if node is None or node in found:
@@ -48,7 +47,7 @@ def _until_product(start: Node, step: object) -> set[Node]:
             product = True
         elif node.op.name in BETWEEN:
             found.add(node)
-            waiting += step(node)  # type: ignore[operator]
+            waiting += step(node)
     return found if product else set()
 
 
@@ -79,14 +78,6 @@ class PrecisionRule:
         return best
 
 
-def settings_of(soc: str, config: GraphConfig | None, power: Power | None) -> Settings:
-    """A chip's costs under options."""
-    chip = chips.find(str(soc))
-    if chip is None:
-        raise CallError("name a chip; known: " + ", ".join(s.name for s in chips.SOCS))
-    return Settings.of(cost.costs(chip), config or GraphConfig(), power or Power())
-
-
 def mixed_us(
     graph: Graph,
     soc: str,
@@ -97,7 +88,7 @@ def mixed_us(
     power: Power | None = None,
 ) -> float | None:
     """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
-    settings = settings_of(soc, config, power)
+    settings = Settings.of(cost.costs(chips.named(str(soc))), config or GraphConfig(), power or Power())
     asked = tile.PRECISIONS.get(precision)
     tasks = schedule.schedule(graph, asked, runtime, settings.vtcm_bytes)
     wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.vtcm_bytes)

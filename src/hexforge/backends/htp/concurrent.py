@@ -84,7 +84,7 @@ class Job:
         if not all(math.isfinite(us) and us >= 0 for us in figures):
             raise CallError(f"{self.name}: times are finite and not below 0")
         if not sum(self.pieces) > 0:
-            raise CallError(f"{self.name}: an inference takes some time; give its pieces in microseconds")
+            raise CallError(f"{self.name}: asks nothing of the accelerator; a job has pieces that take some time")
         if self.count < 1 or self.threads < 1 or self.vtcm_bytes < 0:
             raise CallError(f"{self.name}: count and threads are at least 1, vtcm_bytes at least 0")
 

@@ -5,6 +5,7 @@ The modes are published (the QNN execution provider's DCVS_V3 settings); waits w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -89,8 +90,8 @@ class Power:
             )
         if self.rpc_polling_us is not None and not 0 <= self.rpc_polling_us <= MAX_POLLING_US:
             raise CallError(f"rpc_polling_us {self.rpc_polling_us} is not between 0 and {MAX_POLLING_US}")
-        if self.rpc_control_latency_us < 0 or self.adaptive_polling_us < 0 or self.interval_us < 0:
-            raise CallError("rpc_control_latency_us, adaptive_polling_us and interval_us are not below 0")
+        if self.rpc_control_latency_us < 0 or self.adaptive_polling_us < 0 or not 0 <= self.interval_us < math.inf:
+            raise CallError("rpc_control_latency_us, adaptive_polling_us and interval_us are finite and not below 0")
         if self.adaptive_polling_us and not self.polling_us:
             raise CallError("adaptive polling needs RPC polling: choose burst, or give rpc_polling_us")
         if self.vote not in VOTES:

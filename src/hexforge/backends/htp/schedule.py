@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from hexforge.backends.htp.tile import CHANNELS, PRECISIONS, Precision, Task, padded, place
 from hexforge.backends.htp.work import convolution, data, dynamic, other, product, static
@@ -40,6 +40,8 @@ NORMS = {"LayerNorm", "L2Norm", "RmsNorm", "Lrn"}
 IMAGE_NORMS = {"InstanceNorm", "GroupNorm"}
 """Over the pixels of a channel or a group of them, lane by lane: two sums, and one pass that scales."""
 CONVERTS = {"Cast", "Convert", "Quantize", "Dequantize"}
+BORDER = ARITHMETIC.keys() | CLAMPS | CONVERTS
+"""What a transpose at the graph's border moves past."""
 WINDOWED = {"Conv2d", "DepthWiseConv2d", "TransposeConv2d", "PoolMax2d", "PoolAvg2d"}
 ATTENTION = {"MatMul", "Softmax", "LogSoftmax"}
 """Each row of the result needs one row of the first operand: with what stands between them, tiled by rows."""
@@ -99,9 +101,9 @@ class _Scheduler:
     def _border_transpose(self, node: Node) -> None:
         perm, source = tuple(node.params["perm"]), data(node)
         if perm == TO_LAST:
-            chain = _chain(source, lambda v: v.producer, lambda v: v.role is Role.APP_WRITE)
+            chain = _chain(source, lambda v: v.producer, lambda v: v.role is Role.APP_WRITE, BORDER | LOOKUPS)
         elif perm == TO_FIRST:
-            chain = _chain(node.outputs[0], _only_user, lambda v: v.role is Role.APP_READ)
+            chain = _chain(node.outputs[0], _only_user, lambda v: v.role is Role.APP_READ, BORDER)
         else:
             return
         if chain is None:
@@ -246,12 +248,14 @@ def _only_user(value: Value) -> Node | None:
     return next(iter(value.users)) if len(value.users) == 1 else None
 
 
-def _chain(value: Value, step: Callable[[Value], Node | None], done: Callable[[Value], bool]) -> list[Node] | None:
+def _chain(
+    value: Value, step: Callable[[Value], Node | None], done: Callable[[Value], bool], ops: Set[str]
+) -> list[Node] | None:
     """Element-wise nodes of one input from a value to the graph's border, None where others come first."""
     found: list[Node] = []
     while not done(value):
         node = step(value)
-        if node is None or node.op.name not in ARITHMETIC.keys() | CLAMPS | CONVERTS or len(dynamic(node)) != 1:
+        if node is None or node.op.name not in ops or len(dynamic(node)) != 1:
             return None
         found.append(node)
         value = data(node) if node.outputs[0] is value else node.outputs[0]

@@ -13,6 +13,10 @@ from hexforge.errors import CallError
 MB = 1 << 20
 GRANULE = 64 << 10
 """A VTCM size in bytes is a multiple of this."""
+BYTES_ARCH = 81
+"""From here on VTCM can be asked for in bytes."""
+PARTS = tuple(GRANULE << n for n in range(4))
+"""What is tried of a VTCM below 1 MB."""
 PARALLEL = 0.9
 """Assumed: the part of vector work that spreads over HVX threads."""
 DLBC_ACTIVATIONS, DLBC_WEIGHTS = 0.75, 0.85
@@ -64,8 +68,13 @@ class Settings:
 
     @property
     def budgets(self) -> tuple[int, ...]:
-        """How much of VTCM the compiler tries to use: more is not always faster, and it may leave some."""
-        return (*range(MB, self.vtcm_bytes, MB), self.vtcm_bytes)
+        """How much of VTCM the compiler tries to use: more is not always faster, and it may leave some.
+
+        Steps that do not depend on what it may use, so that a larger VTCM is tried at all that a smaller one is.
+        """
+        chip = self.costs.soc
+        parts = PARTS if chip.htp_arch >= BYTES_ARCH else ()
+        return tuple(size for size in (*parts, *range(MB, chip.vtcm_mb * MB + 1, MB)) if size <= self.vtcm_bytes)
 
     def weights_left(self, task: Task) -> float:
         """What packing and compression leave of a task's weights on their way from DRAM."""
@@ -83,8 +92,8 @@ def _vtcm_bytes(costs: Costs, config: GraphConfig) -> int:
     if config.vtcm_mb < 0 or config.vtcm_size < 0:
         raise CallError("vtcm_mb and vtcm_size are not below 0; 0 is all the chip has")
     if config.vtcm_size:
-        if chip.htp_arch < 81:
-            raise CallError(f"vtcm_size needs v81 or newer, {chip.name} is v{chip.htp_arch}; use vtcm_mb")
+        if chip.htp_arch < BYTES_ARCH:
+            raise CallError(f"vtcm_size needs v{BYTES_ARCH} or newer, {chip.name} is v{chip.htp_arch}; use vtcm_mb")
         if config.vtcm_size % GRANULE:
             raise CallError(f"vtcm_size {config.vtcm_size} is not a multiple of {GRANULE} (64 KB)")
         if config.vtcm_mb and config.vtcm_mb * MB != config.vtcm_size:

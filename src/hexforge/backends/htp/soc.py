@@ -217,3 +217,11 @@ def find(key: str) -> Soc | None:
     close = difflib.get_close_matches(wanted.upper(), [s.name for s in SOCS], 1)
     hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(s.name for s in SOCS)
     raise CallError(f"soc_model {key!r} is not a known chip; {hint}")
+
+
+def named(key: str) -> Soc:
+    """The chip of a soc_model number or a name, where one is needed."""
+    found = find(key)
+    if found is None:
+        raise CallError("name a chip; known: " + ", ".join(s.name for s in SOCS))
+    return found

@@ -44,7 +44,8 @@ PRECISIONS: Mapping[str, Precision] = {
 def precision(name: str) -> Precision:
     """The precision of that name; CallError for another."""
     if name not in PRECISIONS:
-        raise CallError(f"precision {name!r} is not known; it is one of {', '.join(PRECISIONS)}")
+        known = ", ".join(PRECISIONS)
+        raise CallError(f"precision {name!r} is not known; it is one of {known}, or as-is: by the model's own types")
     return PRECISIONS[name]
 
 
