@@ -45,7 +45,7 @@ def compare(
     from hexforge.runtime.compare import compare as compared
 
     require_writable(report)
-    with stoppable(None, "nothing was written"), bar(f"comparing {quantized.name}") as progress:
+    with stoppable("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         found = compared(
             float_model, quantized, data, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
             jobs=jobs, progress=progress,

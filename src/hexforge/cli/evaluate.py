@@ -40,7 +40,7 @@ def evaluate(
     from hexforge.runtime.labels import read_classes
 
     start = time.perf_counter()
-    with stoppable(None, "there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
+    with stoppable("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         found = evaluated(
             model, data, labels or None, metric, classes=None if classes is None else read_classes(classes),
             backend=backend, soc=soc, jobs=jobs, limit=limit or None, progress=progress,

@@ -52,7 +52,7 @@ def quantize(
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
     require_writable(target, export_encodings, state)
     again = "nothing was written; with --state FILE calibration is kept"
-    with stoppable(state, again), _progress() as progress:
+    with stoppable(again, *([] if state is None else [state])), _progress() as progress:
         found = quantized(
             model,
             data,

@@ -42,13 +42,13 @@ def bar(message: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def stoppable(state: Path | None, otherwise: str) -> Iterator[None]:
-    """Ctrl-C ends what is done in here with words: that `state` has what was done, or what is true otherwise."""
+def stoppable(otherwise: str, *states: Path) -> Iterator[None]:
+    """Ctrl-C ends what is done in here with words: which file has what was done, or what is true otherwise."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = state is not None and state.exists()
-        said = f"{state} has what was done so far; the same command goes on from there" if kept else otherwise
+        kept = next((path for path in states if path.exists()), None)
+        said = otherwise if kept is None else f"{kept} has what was done so far; the same command goes on from there"
         Console(stderr=True, soft_wrap=True).print(f"hexforge: stopped; {said}", style="red", markup=False)
         raise SystemExit(130) from None
 

@@ -51,15 +51,14 @@ def search(
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
     from hexforge.runtime.labels import read_classes
     from hexforge.runtime.quantize import quantize, require_other
-    from hexforge.runtime.search import processes, search_precision
+    from hexforge.runtime.search import processes, search_precision, statistics_beside
 
     require_writable(recipe, report, state)
     if output is not None:
         require_other(output, model)
-    with (
-        stoppable(state, "nothing was written; with --state FILE a search goes on"),
-        bar("measuring mixes") as progress,
-    ):
+    lost = "nothing was written; with --state FILE a search goes on"
+    states = [] if state is None else [state, statistics_beside(state)]
+    with stoppable(lost, *states), bar("measuring mixes") as progress:
         found = search_precision(
             model, data, soc=soc, runtime=runtime, low=low, high=high, metric=metric, labels=labels or None,
             classes=None if classes is None else read_classes(classes), evaluation=evaluation or None, target=target,
@@ -107,7 +106,8 @@ def _print(found: Searched) -> None:
         p = better[0]
         screen.print(
             f"[bold]{100 * (1 - p.latency_ms / high.latency_ms):.1f} % faster than {found.high.name} and no worse[/]: "
-            f"{p.latency_ms:.3f} ms at {_quality(p.quality, found)}, {len(p.high)} of {len(found.groups)} groups {found.high.name}"
+            f"{p.latency_ms:.3f} ms at {_quality(p.quality, found)}, {len(p.high)} of {len(found.groups)} groups "
+            f"{found.high.name}"
         )
     elif points.exhausted:
         screen.print(

@@ -139,8 +139,7 @@ def search_precision(
     found = grouped([u.nodes for u in units(folded.graph) if u.reason is None and not u.moves], groups)
     if not found:
         raise CallError(f"{model}: has no layer to quantize")
-    seen = None if state is None else Path(f"{state}.npz")
-    statistics = calibrate(folded, calibration, state=seen)
+    statistics = calibrate(folded, calibration, state=None if state is None else statistics_beside(state))
     with tempfile.TemporaryDirectory() as folder:
         kept, shown = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
         statistics.save(kept)
@@ -162,6 +161,11 @@ def search_precision(
         points = search(len(found), measure, target=target, budget=budget, progress=progress)
     goal = points.high.quality if target is None else target
     return Searched(loaded.name, soc, measured.name, found, points, goal, *recipes)
+
+
+def statistics_beside(state: str | Path) -> Path:
+    """Where calibration keeps what it has seen, next to a search's state."""
+    return Path(f"{state}.npz")
 
 
 def _recipes(low: str, high: str) -> tuple[Recipe, Recipe]:
