@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import struct
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,52 @@ def graph() -> Graph:
     return made
 
 
-def context_bytes(**more: Any) -> bytes:
+def steps_graph() -> Graph:
+    """Steps that compute with what tables and indices of the file say: resizes, windows, moves, sorts, recurrences."""
+    made = Graph("steps")
+    count = iter(range(100))
+    x = made.value("x", TensorType(DType.UINT8, (1, 4, 4, 4), U8), Role.APP_WRITE)
+    f = made.value("f", TensorType(DType.FLOAT32, (1, 2, 3)), Role.APP_WRITE)
+
+    def node(op: str, ins: list[Any], *types: TensorType, out: bool = False, **params: Any) -> Any:
+        role = Role.APP_READ if out else Role.NATIVE
+        return made.node(op, ins, [made.value(f"t{next(count)}", t, role) for t in types], **params).outputs[0]
+
+    def u8(*shape: int) -> TensorType:
+        return TensorType(DType.UINT8, shape, U8)
+
+    def real(*shape: int) -> TensorType:
+        return TensorType(DType.FLOAT32, shape)
+
+    def static(*shape: int) -> Any:
+        values = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+        return made.static(values, name=f"s{next(count)}")
+
+    def indices(values: Any) -> Any:
+        return made.static(np.array(values, np.int32), name=f"i{next(count)}")
+
+    large = node("Resize", [x], u8(1, 8, 8, 4), interpolation_mode=1)
+    near = node("Resize", [large], u8(1, 3, 3, 4), transformation_mode=3, nearest_mode=2)
+    most = node("PoolMax2d", [near], u8(1, 2, 2, 4), filter_size=(2, 2), stride=(1, 1), pad_amount=((0, 0), (0, 0)))
+    turned = node("Transpose", [most], u8(1, 4, 2, 2), perm=(0, 3, 1, 2))
+    at = node("GatherElements", [turned, indices([[[[1, 0], [0, 1]]]])], u8(1, 1, 2, 2), axis=3)
+    nd = node("GatherNd", [x, indices([[0, 1], [0, 3]])], u8(2, 4, 4), batch_dims=0)
+    put = node("ScatterNd", [x, indices([[0, 1], [0, 3]]), nd], u8(1, 4, 4, 4))
+    soft = node("Softmax", [put], TensorType(DType.UINT8, (1, 4, 4, 4), ScaleOffset(1 / 256)), axis=3)
+    node("TopK", [soft], TensorType(DType.UINT8, (1, 4, 4, 2), ScaleOffset(1 / 256)),
+         TensorType(DType.INT32, (1, 4, 4, 2)), out=True, k=2)  # fmt: skip
+    node("Argmax", [put], TensorType(DType.INT32, (1, 4, 4)), out=True, axis=3)
+    node("CumulativeSum", [at], u8(1, 1, 2, 2), out=True, axis=2)
+    weights = [static(4, 3) for _ in range(3)], [static(4, 4) for _ in range(3)], [static(4) for _ in range(3)]
+    given = [f, *weights[0], *weights[1], *weights[2], *[None] * 6, static(4, 3), static(4, 4), *[None] * 3, static(4)]
+    node("Lstm", given, real(1, 2, 4), real(1, 4), real(1, 4), out=True)
+    return made
+
+
+def context_bytes(of: Callable[[], Graph] = graph, **more: Any) -> bytes:
     """A small context."""
     builder = Builder("htp")
-    builder.add(BACKEND.compile(graph()), **more)
+    builder.add(BACKEND.compile(of()), **more)
     return builder.writer().to_bytes()
 
 
@@ -55,6 +98,7 @@ _PARTS = Container(_WHOLE)
 _INFO, _PROGRAM = (bytes(_PARTS.section(k, n)) for k, n in (("info", ""), ("program", "0")))
 _WEIGHTS = bytes(_PARTS.section("weights", ""))
 _FEEDS = {"x": np.arange(64, dtype=np.uint8).reshape(1, 4, 4, 4)}
+_STEPS = Container(context_bytes(steps_graph))
 _BASE = Context(context_bytes(updatable=("w",)))
 _WANTED = _BASE.program("g", BACKEND).run(_FEEDS)["y"]
 _FOLDER = tempfile.TemporaryDirectory()
@@ -74,6 +118,34 @@ def context(data: bytes) -> None:
     made.add("program", "0", parts[1] or _PROGRAM)
     made.add("weights", "", parts[2] or _WEIGHTS)
     _run(made.to_bytes())
+
+
+def steps(data: bytes) -> None:
+    """A program with other numbers: each 11 bytes are a place, a kind and a value."""
+    program = _STEPS.json("program", "0")
+    arrays = bytearray(_STEPS.section("weights", ""))
+    places = list(_numbers(program["stages"]))
+    for place, kind, value in struct.iter_unpack("<HBq", data[: len(data) // 11 * 11]):
+        if kind % 8 > 3:  # of a table
+            struct.pack_into("<q", arrays, place * 4 % (len(arrays) - 8), value)
+            continue
+        within, key = places[place % len(places)]
+        number = (value, value % 256 - 16, 1 << value % 63, -(1 << value % 64))[kind % 8]
+        within[key] = number
+    made = Writer()
+    made.add("info", "", _STEPS.section("info", ""))
+    made.add_json("program", "0", program)
+    made.add("weights", "", arrays)
+    _run(made.to_bytes())
+
+
+def _numbers(data: Any) -> Iterator[tuple[Any, Any]]:
+    """Where the integers of plain data are."""
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+        if type(value) is int:
+            yield data, key
+        elif isinstance(value, dict | list):
+            yield from _numbers(value)
 
 
 def _run(data: bytes) -> None:
@@ -157,6 +229,9 @@ def seeds(target: str) -> Iterable[bytes]:
         yield _INFO + b"\0\0" + _PROGRAM
         yield b"\0\0" + _PROGRAM
         yield _INFO
+    elif target == "steps":
+        for kind in range(5):
+            yield struct.pack("<HBqHBq", 100 * kind, kind, 1 << kind, 31 * kind, kind, -kind)
     elif target == "adapter":
         yield adapter_table()
     elif target == "lora_config":
@@ -235,6 +310,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     for f in (
         container,
         context,
+        steps,
         adapter,
         lora_config,
         safetensors,

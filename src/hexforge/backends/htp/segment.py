@@ -58,13 +58,20 @@ class Segment:
     def from_json(cls, data: Any, get: Get) -> Segment:
         """The segment that `to_json` wrote; FormatError where the data are not one."""
         try:
+            tensors = tuple(_tensor(t, get) for t in data["tensors"])
+            last = len(tensors) - 1
             return cls(
                 tuple(map(_text, data["reads"])),
                 {_text(name): (_dtype(dtype), _sizes(shape)) for name, dtype, shape in data["writes"]},
                 _size(data["arena_bytes"]),
-                tuple(_tensor(t, get) for t in data["tensors"]),
+                tensors,
                 tuple(
-                    Call(_text(kind), _sizes(ins), _sizes(outs), {k: _loaded(v, get) for k, v in at.items()})
+                    Call(
+                        _text(kind),
+                        _sizes(ins, most=last),
+                        _sizes(outs, most=last),
+                        {k: _loaded(v, get) for k, v in at.items()},
+                    )
                     for kind, ins, outs, at in data["steps"]
                 ),
             )
@@ -114,7 +121,9 @@ class Runner:
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
         except MemoryError:
-            raise CapacityError(f"a run needs {self.arena_bytes:,} bytes of working memory, which cannot be had") from None
+            raise CapacityError(
+                f"a run needs {self.arena_bytes:,} bytes of working memory, which cannot be had"
+            ) from None
         tensors.update(zip(self._writes, outs, strict=True))
 
 
@@ -193,9 +202,9 @@ def _size(value: Any, least: int = 0) -> int:
     return value
 
 
-def _sizes(values: Any, least: int = 0) -> tuple[int, ...]:
+def _sizes(values: Any, least: int = 0, most: int = _MOST) -> tuple[int, ...]:
     if not isinstance(values, list) or any(type(v) is not int for v in values):
         raise ValueError(f"{values!r} is not a list of numbers")
-    if values and not (least <= min(values) and max(values) <= _MOST):
+    if values and not (least <= min(values) and max(values) <= most):
         raise ValueError(f"{values!r} has numbers that cannot be here")
     return tuple(values)
