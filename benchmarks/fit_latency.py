@@ -37,6 +37,7 @@ HVX = [*cost.VECTOR, *cost.COUNTED]
 INDEX = {p.name: i for i, p in enumerate(cost.PARAMETERS)}
 PRIOR = np.log([p.prior for p in cost.PARAMETERS])
 SPREAD = np.array([p.spread for p in cost.PARAMETERS])
+BOUNDS = np.log([p.bounds for p in cost.PARAMETERS]).T
 ROBUST = 0.1
 """Logarithmic error from which on rows pull with the same force."""
 TOGETHER = 0.25
@@ -190,9 +191,14 @@ def robust(errors: np.ndarray) -> np.ndarray:
 
 
 def minimise(
-    start: np.ndarray, residuals: Callable[[np.ndarray], np.ndarray], steps: int, tolerance: float = 1e-3
+    start: np.ndarray,
+    residuals: Callable[[np.ndarray], np.ndarray],
+    steps: int,
+    bounds: np.ndarray | None = None,
+    tolerance: float = 1e-3,
 ) -> np.ndarray:
-    """Levenberg-Marquardt; `residuals` takes columns of parameters and gives columns."""
+    """Levenberg-Marquardt within bounds; `residuals` takes columns of parameters and gives columns."""
+    low, high = (-np.inf, np.inf) if bounds is None else bounds
     x, damping, h = start.copy(), 1e-2, 1e-3
     for _ in range(steps):
         columns = residuals(np.concatenate([x[:, None], x[:, None] + h * np.eye(len(x))], 1))
@@ -201,7 +207,7 @@ def minimise(
         for _ in range(6):
             normal = jacobian.T @ jacobian
             step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), jacobian.T @ r)
-            tried = x + np.clip(step, -0.7, 0.7)
+            tried = np.clip(x + np.clip(step, -0.7, 0.7), low, high)
             moved = residuals(tried[:, None])[:, 0]
             after = float(moved @ moved)
             if after < before:
@@ -265,7 +271,7 @@ def fit(instances: Instances, rows: Sequence[Measured]) -> Fit:
             parts = [chips[c].residuals(logs + offsets(factors[c])[:, None]) / math.sqrt(len(used)) for c in used]
             return np.concatenate([*parts, (logs - PRIOR[:, None]) / SPREAD[:, None] / 2])
 
-        x = minimise(x, base, 25)
+        x = minimise(x, base, 25, BOUNDS)
         for chip in sorted(chips, key=lambda c: -count[c]):
             if chip == cost.REFERENCE:
                 continue

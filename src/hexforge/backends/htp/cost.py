@@ -18,6 +18,8 @@ from hexforge.backends.htp.tile import Task
 from hexforge.errors import CallError
 
 REFERENCE = "SM8650"
+BOUND = 8.0
+"""How many times less or more than believed a parameter may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class Parameter:
     spread: float
     factor: str
     """Which of a chip's factors of time it is multiplied by, "" for none."""
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The fit does not leave them."""
+        return self.prior / BOUND, self.prior * BOUND
 
 
 def _parameters() -> tuple[Parameter, ...]:
@@ -153,17 +160,20 @@ def fitted() -> dict[str, Any]:
 
 
 def costs(soc: Soc, data: Mapping[str, Any] | None = None) -> Costs:
-    """The costs of a chip; one that was not measured stands on the nearest that was: architecture, then memory."""
+    """The costs of a chip; one that was not measured stands on the nearest that was: architecture, then memory.
+
+    Its transfers take as much longer as the peak of its memory is lower.
+    """
     data = fitted() if data is None else data
     chips: Mapping[str, Mapping[str, float]] = data["chips"]
-    name = soc.name
-    if name not in chips:
-        measured = [s for s in SOCS if s.name in chips]
-        if not measured:
-            raise CallError(f"{soc.name}: no chip was measured to stand on; fit the costs (benchmarks/fit_latency.py)")
-        nearness = {s.name: (abs(s.htp_arch - soc.htp_arch), abs(s.dram_gbps - soc.dram_gbps)) for s in measured}
-        name = min(nearness, key=lambda n: (nearness[n], n))
-    return Costs(soc, scaled(data["parameters"], chips[name]), "fitted" if name == soc.name else f"assumed as {name}")
+    if soc.name in chips:
+        return Costs(soc, scaled(data["parameters"], chips[soc.name]), "fitted")
+    measured = [s for s in SOCS if s.name in chips]
+    if not measured:
+        raise CallError(f"{soc.name}: no chip was measured to stand on; fit the costs (benchmarks/fit_latency.py)")
+    like = min(measured, key=lambda s: (abs(s.htp_arch - soc.htp_arch), abs(s.dram_gbps - soc.dram_gbps), s.name))
+    factors = {**chips[like.name], "dram": chips[like.name]["dram"] * like.dram_gbps / soc.dram_gbps}
+    return Costs(soc, scaled(data["parameters"], factors), f"assumed as {like.name}")
 
 
 def scaled(values: Mapping[str, float], factors: Mapping[str, float]) -> dict[str, float]:
