@@ -75,7 +75,7 @@ def search(
     if best is not None and output is not None:
         quantize(model, data, found.recipe(best), output, soc=soc)
     if report is not None:
-        _write_report(found, model, data, report)
+        _write_report(found, model, data, runtime, report)
     if as_json:
         print_json(found.to_json())
     else:
@@ -137,14 +137,15 @@ def front_section(found: Searched) -> Any:
     from hexforge.report import Column, Plot, Section, Series, Table
 
     front, points = found.found.front(), found.found.points.values()
+    low, high = found.found.low, found.found.high
     parts = {
-        "on the front": front,
-        "beaten by another": [p for p in points if p not in front],
-        found.low.name: [found.found.low],
-        found.high.name: [found.found.high],
+        "the front": front,
+        "beaten": [p for p in points if p not in (*front, low, high)],
+        found.low.name: [low],
+        found.high.name: [high],
     }
     series = [
-        Series(name, [(p.latency_ms, p.quality) for p in some], [_named(p, found) for p in some])
+        Series(name, [(p.latency_ms, p.quality) for p in some], [_named(p, found) for p in some], some is front)
         for name, some in parts.items()
     ]
     unit, digits = ("SQNR dB", 2) if found.metric == "sqnr" else (found.metric, 4)
@@ -167,7 +168,7 @@ def _named(point: Point, found: Searched) -> str:
     return ", ".join(found.groups[g].name for g in sorted(point.high)) or "none"
 
 
-def _write_report(found: Searched, model: Path, data: str, path: Path) -> None:
+def _write_report(found: Searched, model: Path, data: str, runtime: str, path: Path) -> None:
     from hexforge.report import page
     from hexforge.runtime.estimate import estimate
     from hexforge.runtime.quantize import quantize
@@ -175,4 +176,6 @@ def _write_report(found: Searched, model: Path, data: str, path: Path) -> None:
     chosen = found.best or found.found.high
     written = quantize(model, data, found.recipe(chosen), soc=found.soc).model
     assert written is not None
-    write_atomically(path, page(estimate(written, found.soc), sections=[front_section(found)]).encode())
+    write_atomically(
+        path, page(estimate(written, found.soc, runtime=runtime), sections=[front_section(found)]).encode()
+    )

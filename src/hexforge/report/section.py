@@ -78,6 +78,8 @@ class Series:
     points: Sequence[tuple[float, float]]
     labels: Sequence[str] = ()
     """What each point is, to read on hover."""
+    line: bool = False
+    """Whether a line joins them, in a plot of dots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Plot:
                 for (x, y), label in zip(one.points, labels, strict=True)
                 if math.isfinite(x) and math.isfinite(y)
             ]
-            series.append({"name": one.name, "points": kept})
+            series.append({"name": one.name, "points": kept, "line": one.line or self.lines})
         return {
             "draw": "plot", "title": self.title, "x": self.x, "y": self.y, "lines": self.lines, "series": series,
         }  # fmt: skip

@@ -58,7 +58,7 @@ function drawPlot(spec) {
   spec.series.forEach((one, n) => {
     const kind = MARKS[n % MARKS.length];
     const group = svg("g", { class: `s${n % 6}` });
-    if (spec.lines) {
+    if (one.line) {
       const path = one.points.map(([x, y], i) => `${i ? "L" : "M"}${px(x)} ${py(y)}`).join("");
       group.append(svg("path", { class: "line", d: path }));
     }
