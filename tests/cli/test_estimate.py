@@ -84,6 +84,7 @@ def test_a_refusal_leaves_files_as_they_are(tmp_path: Path) -> None:
     assert "name them with --beside" in refused(model, "--priority", "high")
     assert "priority 'urgent'" in refused(model, "--beside", f"{model}:urgent", "--report", page)
     assert "priority ''" in refused(model, "--beside", f"{model}:", "--report", page)
+    assert "there are none; quantize first" in refused(model, "--weights-packing", "--precision", "w8a8")
     assert "one chip" in refused(model, "--soc", "all", "--report", page)
     assert "cannot be written" in refused(model, "--trace", tmp_path / "none" / "t.json")
     assert model.read_bytes() == before

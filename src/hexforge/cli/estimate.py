@@ -77,6 +77,9 @@ def estimate(
         raise CallError("--priority is against other models on the chip; name them with --beside")
     with waiting(f"reading {model.name}"):
         graph = graph_of(model, dims=dims(dim), shapes=shapes(shape))
+    constants = (v for node in graph for v in node.inputs if v is not None and v.is_static)
+    if weights_packing and not any(v.dtype.bits == 8 for v in constants):
+        raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
     how: dict[str, Any] = {
         "precision": precision,
         "runtime": runtime,
