@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import resource
@@ -256,3 +257,20 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     assert (folder / "c.bin").read_bytes() == before
     with pytest.raises(CallError, match="cannot be written"):
         sections(b"new").write(tmp_path / "none" / "c.bin")
+
+
+def test_temporaries_of_killed_writers_go_with_the_next_write(tmp_path: Path) -> None:
+    """Those of a living writer, young ones and files of others stay."""
+    path = tmp_path / "c[1].bin"
+    left, young, locked = (tmp_path / f".c[1].bin.{name}.part" for name in ("abcdefgh", "ijklmnop", "qrstuvwx"))
+    others = [tmp_path / name for name in (".c[1].bin.backup", ".c1.bin.abcdefgh.part", "c[1].bin.abcdefgh.part")]
+    for file in (left, young, locked, *others):
+        file.write_bytes(b"half")
+        os.utime(file, None if file is young else (0, 0))
+    with locked.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        sections(b"new").write(path)
+        assert {p.name for p in tmp_path.iterdir()} == {p.name for p in (path, young, locked, *others)}
+    sections(b"newer").write(path)
+    assert not locked.exists()
+    Container(path).verify()

@@ -177,6 +177,13 @@ def test_what_is_asked_for_is_checked_first(how: dict[str, Any], words: str) -> 
         compile(quantized(), **how)
 
 
+def test_a_context_is_not_compiled_again(tmp_path: Path) -> None:
+    compile(quantized(), tmp_path / "a.bin", graph_names=["g"])
+    with pytest.raises(CallError, match=r"a\.bin: is a context, compiled already; `hexforge info`"):
+        compile(tmp_path / "a.bin", tmp_path / "b.bin")
+    assert not (tmp_path / "b.bin").exists()
+
+
 def test_names_come_from_files_and_must_differ(tmp_path: Path) -> None:
     one, two = tmp_path / "a b.onnx", tmp_path / "sub" / "a b.onnx"
     two.parent.mkdir()

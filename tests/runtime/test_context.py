@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 
 import hexforge.ops  # noqa: F401 - fills the table
+from hexforge import _native
 from hexforge.backend import Backend
 from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.backends.htp.backend import HtpBackend
@@ -66,6 +70,60 @@ def test_a_program_from_a_file_gives_the_same_bits(tmp_path: Path, backend: Call
             np.testing.assert_array_equal(program.run(feeds(net()))[name], array)
         assert program.graph.name == "net"
         assert [n.op.name for n in program.graph] == [n.op.name for n in fresh.graph]
+
+
+@pytest.mark.parametrize("backend", [HtpBackend, CpuBackend])
+def test_a_loaded_program_is_saved_as_it_was(tmp_path: Path, backend: Callable[[], Backend]) -> None:
+    path = tmp_path / "a.bin"
+    saved(path, net(), backend=backend)
+    again = Builder(backend.name)  # type: ignore[attr-defined]
+    again.add(Context(path).program("net"))
+    assert again.writer().to_bytes() == path.read_bytes()
+
+
+def test_a_loaded_program_keeps_what_it_runs_with(tmp_path: Path) -> None:
+    """Neither the text of its graph nor its steps as Python objects: however many there are, it is the same."""
+    graphs = []
+    for count in (1, 2, 100):
+        graph = net(4, f"net{count}")
+        at = graph.outputs[0]
+        for i in range(count):
+            at.role = Role.NATIVE
+            at = graph.node("ElementWiseAdd", [at, at], [graph.value(f"sum{i}", at.type, Role.APP_READ)]).outputs[0]
+        graphs.append(graph)
+    saved(tmp_path / "a.bin", *graphs)
+    context, htp = Context(tmp_path / "a.bin"), HtpBackend()
+    kept = [context.program("net1", htp)]
+    grown = []
+    for name in ("net2", "net100"):
+        gc.collect()
+        tracemalloc.start()
+        kept.append(context.program(name, htp))
+        gc.collect()
+        grown.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    assert grown[1] < grown[0] + 2048
+    assert len(list(kept[2].graph)) == 103
+
+
+def test_the_memory_of_constants_lives_as_long_as_a_program() -> None:
+    """Arrays of a native program are kept by one view of each buffer; a buffer in use cannot be resized."""
+    buffer = bytearray(64)
+    views = [np.frombuffer(memoryview(buffer)[at : at + 8], np.uint8) for at in (0, 8, 16)]
+    program = _native.Program(0)
+    for view in views:
+        program.constant_tensor(view)
+    own = np.arange(8, dtype=np.uint8)
+    program.constant_tensor(own.reshape(2, 4))
+    count = sys.getrefcount(own)
+    del views, view
+    gc.collect()
+    with pytest.raises(BufferError):
+        buffer.extend(b"more")
+    del program
+    gc.collect()
+    buffer.extend(b"more")
+    assert sys.getrefcount(own) < count
 
 
 def test_graphs_of_one_file_share_their_weights(tmp_path: Path) -> None:

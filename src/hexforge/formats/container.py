@@ -245,6 +245,8 @@ def _mapped(path: Path) -> mmap.mmap | None:
 
 def _looks_like(start: bytes) -> str:
     """What else a file may be."""
+    if not start:
+        return "; it is empty"
     if start[:1] in (b"\x08", b"\x0a") or b"onnx" in start.lower():
         return "; it may be an ONNX model"
     if start[:4] == b"PK\x03\x04":

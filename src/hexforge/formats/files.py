@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +15,9 @@ from pathlib import Path
 from hexforge.errors import CallError
 
 Data = bytes | Iterable[bytes | bytearray | memoryview]
+_SUFFIX = ".part"
+_YOUNG_S = 60
+"""A temporary of this age, in seconds, may be one whose writer has not locked it yet."""
 _UMASK = threading.Lock()  # it can be read only by setting it
 
 
@@ -35,11 +41,12 @@ def write_together(files: Sequence[tuple[Path, Data]], replace: bool = True) -> 
     Without `replace` a file that is there, even one that appears meanwhile, is an error and stays as it is.
     """
     staged: list[tuple[Path, Path]] = []
+    handles: list[int] = []
     placed: list[Path] = []
     at = files[0][0]
     try:
         for at, data in files:
-            staged.append((_staged(at, data), at))
+            staged.append((_staged(at, data, handles), at))
         for temporary, at in staged:
             if replace:
                 temporary.replace(at)
@@ -48,6 +55,8 @@ def write_together(files: Sequence[tuple[Path, Data]], replace: bool = True) -> 
                 placed.append(at)
         for folder in dict.fromkeys(at.parent for at, _ in files):
             _flush_folder(folder)
+        for at, _ in files:
+            _sweep(at)
     except BaseException as error:
         for path in placed:
             path.unlink(missing_ok=True)
@@ -60,14 +69,18 @@ def write_together(files: Sequence[tuple[Path, Data]], replace: bool = True) -> 
         for temporary, _ in staged:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+        for handle in handles:
+            os.close(handle)
 
 
-def _staged(path: Path, data: Data) -> Path:
-    """A temporary file beside `path` with the data in it, on disk."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def _staged(path: Path, data: Data, handles: list[int]) -> Path:
+    """A temporary file beside `path` with the data in it, on disk; locked until its handle is closed."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_SUFFIX)
+    handles.append(handle)
+    _lock(handle)
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(handle, "wb", closefd=False) as file:
             for part in (data,) if isinstance(data, bytes) else data:
                 file.write(part)
             file.flush()
@@ -77,6 +90,31 @@ def _staged(path: Path, data: Data) -> Path:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _lock(handle: int) -> bool:
+    """Take a file's lock, which ends with its process; False where another has it, or where there are no locks."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sweep(path: Path) -> None:
+    """Remove the temporaries of a file whose writers were killed; those of living ones are locked."""
+    with suppress(OSError):
+        for left in path.parent.glob(f".{glob.escape(path.name)}.????????{_SUFFIX}"):
+            handle = os.open(left, os.O_RDONLY)
+            try:
+                if time.time() - os.fstat(handle).st_mtime > _YOUNG_S and _lock(handle):
+                    left.unlink()
+            finally:
+                os.close(handle)
 
 
 def _place_new(temporary: Path, path: Path) -> None:

@@ -19,7 +19,7 @@ from hexforge.ir import Graph
 from hexforge.options import ProviderOptions
 from hexforge.runtime.asked import chosen_options, graph_fields, item_of, names_of, shares_weights, targets_of
 from hexforge.runtime.chips import Chips
-from hexforge.runtime.context import Builder, Context
+from hexforge.runtime.context import Builder, Context, is_context
 from hexforge.runtime.origin import metadata, origin
 from hexforge.runtime.stages import Row
 
@@ -126,6 +126,10 @@ def compile(
         raise CallError("give a model to compile")
     if output is not None and not Path(output).absolute().parent.is_dir():
         raise CallError(f"{output}: cannot be written: there is no folder {Path(output).absolute().parent}")
+    for source in sources:
+        if not isinstance(source, bytes) and is_context(source):
+            raise CallError(f"{source}: is a context, compiled already; `hexforge info` says for what, `hexforge wrap` "
+                            "makes a model of it")  # fmt: skip
     chosen = chosen_options(backend, soc, optimization, options)
     config = GraphConfig(
         optimization=optimization,
@@ -150,10 +154,7 @@ def compile(
     left: list[Left] = []
     graphs: dict[str, list[str]] = {}
     for index, (source, name) in enumerate(zip(sources, names, strict=True)):
-        how = {
-            "dims": item_of(dims, index, len(sources), "dims"),
-            "shapes": item_of(shapes, index, len(sources), "shapes"),
-        }
+        how = hows[index]
         plan, label = _planned(source, how, compiler, quantized_io, allow_partial)
         report.step()
         parts = _parts(plan, name, label)
