@@ -335,6 +335,12 @@ def test_what_no_tiling_makes_fit_is_named() -> None:
         estimate(net, "SM8650", "w8a16")
 
 
+def test_a_batch_that_no_session_holds_is_refused() -> None:
+    assert estimate(graph(), "SM8650", "w8a8", batch=8).latency_ms > 0
+    with pytest.raises(CapacityError, match=r"takes .* for a batch of 1000000, a session holds 3.75 GB"):
+        estimate(graph(), "SM8650", "w8a8", batch=1_000_000)
+
+
 def test_a_compiled_program_is_estimated_as_its_graph() -> None:
     program = HtpBackend().compile(graph())
     assert estimate(program, "SM8650").latency_ms == pytest.approx(estimate(graph(), "SM8650").latency_ms)

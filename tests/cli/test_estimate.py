@@ -64,6 +64,8 @@ def test_refusals_are_clear(tmp_path: Path) -> None:
     for wrong in (0, 1.5, "2"):
         with pytest.raises(CallError, match="both are at least 1"):
             hexforge.estimate(model, batch=wrong)  # type: ignore[arg-type]
+    with pytest.raises(CallError, match=r"config is a hexforge\.GraphConfig"):
+        hexforge.estimate(model, config={"vtcm_mb": 1})  # type: ignore[arg-type]
     with pytest.raises(CallError, match=r"precision 'int8' is not known.*as-is"):
         hexforge.estimate(model, precision="int8")
 

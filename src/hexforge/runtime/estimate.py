@@ -151,14 +151,16 @@ def estimate(
     chip = chips.named(str(soc))
     if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
-    graph = graph_of(model, dims=dims, shapes=shapes)
     config, power = config or GraphConfig(), power or Power()
+    if not isinstance(config, GraphConfig) or not isinstance(power, Power):
+        raise CallError("config is a hexforge.GraphConfig and power a hexforge.Power, with the options as their fields")
+    graph = graph_of(model, dims=dims, shapes=shapes)
     wanted = None if precision == AS_IS else tile.precision(precision)
     kinds = {wanted.name} if wanted else {schedule.precision_of(node).name for node in graph}
     if "float" in kinds and not chips.Target(chip.htp_arch, chip).float16:
         raise UnsupportedError(f"{chip.name} has no float16; choose precision w8a8 or w8a16, or another chip")
     costs = cost.costs(chip)
-    capacity.check(graph, wanted, Settings.of(costs, config, power).vtcm_bytes)
+    capacity.check(graph, wanted, Settings.of(costs, config, power).vtcm_bytes, batch)
     timeline = simulate.simulate(graph, costs, wanted, runtime, config, power, batch)
     error = cost.fitted()["error"]
     band = max((error[tile.PRECISIONS[kind].rate]["p90"] for kind in kinds), default=0.0)

@@ -14,9 +14,9 @@ WHOLE_ROWS = {"Softmax", "LogSoftmax", "LayerNorm", "RmsNorm", "L2Norm", "Masked
 """Ops that need a whole row of their last axis at once."""
 
 
-def check(graph: Graph, precision: Precision | None, vtcm_bytes: int) -> None:
+def check(graph: Graph, precision: Precision | None, vtcm_bytes: int, batch: int = 1) -> None:
     """CapacityError naming the tensor, how big it is and what would fit."""
-    wrong = [*_too_big(graph, precision)]
+    wrong = _too_big(graph, precision, batch)
     for node in graph:
         need, value = _smallest(node, precision)
         if value is not None and need > vtcm_bytes:
@@ -35,15 +35,16 @@ def _bytes(value: Value, precision: Precision | None) -> int:
     return precision.weight_bytes(value.type.size) if value.is_static else value.type.size * precision.activation_bytes
 
 
-def _too_big(graph: Graph, precision: Precision | None) -> list[str]:
+def _too_big(graph: Graph, precision: Precision | None, batch: int) -> list[str]:
     sizes: dict[Value, int] = {}
     for node in graph:
         for value in (*node.inputs, *node.outputs):
             if value is not None:
-                sizes[value] = _bytes(value, precision)
+                sizes[value] = _bytes(value, precision) * (1 if value.is_static else batch)
+    each, smaller = (f" for a batch of {batch}", "give a smaller batch") if batch > 1 else ("", "make it smaller")
     wrong = [
-        f"tensor {value.name!r} {list(value.shape)} takes {_mb(size)}, a session holds {_mb(SESSION_BYTES)}; "
-        "make it smaller or split the model"
+        f"tensor {value.name!r} {list(value.shape)} takes {_mb(size)}{each}, a session holds {_mb(SESSION_BYTES)}; "
+        f"{smaller} or split the model"
         for value, size in sizes.items()
         if size > SESSION_BYTES
     ]
