@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from hexforge.backends.htp.options import GraphConfig
     from hexforge.backends.htp.power import Power
     from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError, ModelError, UnsupportedError
+    from hexforge.formats.adapter import Adapter
     from hexforge.options import ProviderOptions
     from hexforge.ort.model_compiler import ModelCompiler
     from hexforge.runtime.advise import Advice, advise
@@ -19,18 +20,22 @@ if TYPE_CHECKING:
     from hexforge.runtime.estimate import Estimate, estimate
     from hexforge.runtime.evaluate import Evaluation, evaluate
     from hexforge.runtime.fallback import RunOptions, SessionOptions
+    from hexforge.runtime.loading import CancelledError, ContextConfig, Signal, load_context, load_contexts
     from hexforge.runtime.manage import ManagedSession
     from hexforge.runtime.quantize import Quantization, quantize
     from hexforge.runtime.session import InferenceSession
 
 __all__ = [
+    "Adapter",
     "Advice",
     "CallError",
+    "CancelledError",
     "CapacityError",
     "Comparison",
     "Compatibility",
     "Compiled",
     "Context",
+    "ContextConfig",
     "Estimate",
     "Evaluation",
     "FormatError",
@@ -45,17 +50,26 @@ __all__ = [
     "Quantization",
     "RunOptions",
     "SessionOptions",
+    "Signal",
     "UnsupportedError",
     "advise",
     "compare",
     "compile",
     "estimate",
     "evaluate",
+    "load_context",
+    "load_contexts",
     "quantize",
     "validate",
 ]
 
 _HOMES = {
+    "Adapter": "hexforge.formats.adapter",
+    "CancelledError": "hexforge.runtime.loading",
+    "ContextConfig": "hexforge.runtime.loading",
+    "Signal": "hexforge.runtime.loading",
+    "load_context": "hexforge.runtime.loading",
+    "load_contexts": "hexforge.runtime.loading",
     "Compatibility": "hexforge.runtime.compatibility",
     "validate": "hexforge.runtime.compatibility",
     "Compiled": "hexforge.runtime.compile",

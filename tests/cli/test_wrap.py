@@ -32,6 +32,19 @@ def wanted(scale: float = 0.1) -> Any:
     return hexforge.InferenceSession(quantized(scale), providers=QNN).run(None, {"x": X})[0]
 
 
+def test_a_wrapped_model_runs_as_any_other(context: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    done = CliRunner().invoke(app, ["wrap", str(context)])
+    model = context.parent / done.output.splitlines()[0]
+    data = ["--input", f"xq_dq={tmp_path / 'x.npy'}"]
+    done = CliRunner().invoke(app, ["run", str(model), *data, "--output", str(tmp_path / "out"), "--soc", "SM8650"])
+    assert done.exit_code == 0, done.output
+    np.testing.assert_array_equal(np.load(next((tmp_path / "out").iterdir())), wanted())
+    done = CliRunner().invoke(app, ["run", str(model), *data, "--dim", "n=1"])
+    assert isinstance(done.exception, CallError)
+    assert "is compiled already, for its own sizes; leave --dim and --shape out" in str(done.exception)
+
+
 @pytest.mark.parametrize("embed", [[], ["--embed"]])
 def test_float_models_around_quantized_graphs(context: Path, embed: list[str], tmp_path: Path) -> None:
     out = tmp_path / "wrapped"

@@ -19,7 +19,16 @@ from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import Container
 from hexforge.ir import Array, Graph
 from hexforge.runtime.context import Builder, Context
-from hexforge.runtime.loading import ABORTED, TIMED_OUT, CancelledError, How, Notice, Signal, load, load_all
+from hexforge.runtime.loading import (
+    ABORTED,
+    TIMED_OUT,
+    CancelledError,
+    ContextConfig,
+    Notice,
+    Signal,
+    load_context,
+    load_contexts,
+)
 from tests.runtime.test_context import feeds, net, saved
 
 
@@ -65,7 +74,7 @@ def test_every_graph_and_every_context_is_told(files: list[Path]) -> None:
         told.append(notice)
         inside.release()
 
-    batch = load_all(files, on_graph=on_graph)
+    batch = load_contexts(files, on_graph=on_graph)
     assert not batch.errors
     graphs = {(Path(n.file).name, n.graph) for n in told}
     assert graphs == {("0.bin", "a"), ("1.bin", "b"), ("2.bin", "c"), ("2.bin", "d"), *((f.name, "") for f in files)}
@@ -83,7 +92,7 @@ def test_every_graph_and_every_context_is_told(files: list[Path]) -> None:
 def test_one_bad_file_does_not_keep_the_others(files: list[Path]) -> None:
     damage(files[1], "weights")
     told: list[Notice] = []
-    batch = load_all([*files, files[0].with_name("none.bin")], on_graph=told.append)
+    batch = load_contexts([*files, files[0].with_name("none.bin")], on_graph=told.append)
     assert set(batch.loaded) == {str(files[0]), str(files[2])}
     assert set(batch.errors) == {str(files[1]), str(files[0].with_name("none.bin"))}
     assert isinstance(batch.errors[str(files[1])], FormatError)
@@ -95,13 +104,13 @@ def test_all_or_nothing(files: list[Path]) -> None:
     damage(files[1], "weights")
     files[2].write_bytes(b"something else")
     with pytest.raises(FormatError) as caught:
-        load_all(files, all_or_nothing=True, threads=1)
+        load_contexts(files, all_or_nothing=True, threads=1)
     assert "contexts cannot be loaded, so none is" in str(caught.value)
     assert "1.bin: section weights '' is damaged" in str(caught.value)
     assert not mapped(files[0].parent)
     files[0].unlink()
     with pytest.raises(HexforgeError) as caught_both:
-        load_all(files, all_or_nothing=True, threads=3)
+        load_contexts(files, all_or_nothing=True, threads=3)
     assert type(caught_both.value) in (HexforgeError, FormatError, CallError)
     assert not mapped(files[1].parent)
 
@@ -109,9 +118,9 @@ def test_all_or_nothing(files: list[Path]) -> None:
 def test_lists_that_make_no_sense(files: list[Path]) -> None:
     for wrong in ([], [files[0], files[0]]):
         with pytest.raises(CallError, match="each once"):
-            load_all(wrong)
+            load_contexts(wrong)
     with pytest.raises(CallError, match="use load for each"):
-        load_all(files, How(weights=lambda name, offset, size: b""))
+        load_contexts(files, ContextConfig(weights=lambda name, offset, size: b""))
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
@@ -137,16 +146,18 @@ def aborting(signal: Signal, at: int) -> Callable[..., Any]:
 def test_aborted_within_a_graph_leaves_nothing(files: list[Path], accelerated: bool) -> None:
     threads = threading.active_count()
     signal, told = Signal(), list[Notice]()
-    how = How(backend=aborting(signal, 2)(), init_acceleration=accelerated)
+    how = ContextConfig(backend=aborting(signal, 2)(), init_acceleration=accelerated)
     with pytest.raises(CancelledError, match="aborted by its signal") as caught:
-        load(files[2], how, signal=signal, on_graph=lambda n: told.append(Notice(n.file, n.graph, error=n.error)))
+        load_context(
+            files[2], how, signal=signal, on_graph=lambda n: told.append(Notice(n.file, n.graph, error=n.error))
+        )
     assert caught.value.code == ABORTED
     assert ("d", True) in [(n.graph, n.error is not None) for n in told]
     assert told[-1].graph == ""
     assert told[-1].error is caught.value
     assert not mapped(files[2].parent)
     assert threading.active_count() == threads
-    assert load(files[2]).programs.keys() == {"c", "d"}  # another signal, another loading
+    assert load_context(files[2]).programs.keys() == {"c", "d"}  # another signal, another loading
 
 
 @needs_proc
@@ -157,10 +168,10 @@ def test_a_timeout_ends_it(files: list[Path]) -> None:
             return super().load(*given, **more)
 
     with pytest.raises(CancelledError, match=r"not done after 0\.02 s") as caught:
-        load(files[2], How(backend=Slow()), signal=Signal(timeout_s=0.02))
+        load_context(files[2], ContextConfig(backend=Slow()), signal=Signal(timeout_s=0.02))
     assert caught.value.code == TIMED_OUT
     assert not mapped(files[2].parent)
-    assert load(files[2], How(backend=Slow()), signal=Signal(timeout_s=60)).programs
+    assert load_context(files[2], ContextConfig(backend=Slow()), signal=Signal(timeout_s=60)).programs
     with pytest.raises(CallError, match="more than 0"):
         Signal(timeout_s=0)
 
@@ -170,9 +181,9 @@ def test_a_timeout_ends_it(files: list[Path]) -> None:
 def test_a_signal_ends_the_whole_list(files: list[Path], all_or_nothing: bool) -> None:
     threads = threading.active_count()
     signal = Signal()
-    how = How(backend=aborting(signal, 3)())
+    how = ContextConfig(backend=aborting(signal, 3)())
     with pytest.raises(CancelledError) as caught:
-        load_all(files, how, signal=signal, all_or_nothing=all_or_nothing, threads=1)
+        load_contexts(files, how, signal=signal, all_or_nothing=all_or_nothing, threads=1)
     assert caught.value.code == ABORTED
     assert not mapped(files[0].parent)
     assert threading.active_count() == threads
@@ -182,7 +193,7 @@ def test_an_aborted_signal_loads_nothing_more(files: list[Path]) -> None:
     signal = Signal()
     signal.abort()
     with pytest.raises(CancelledError):
-        load(files[0], signal=signal)
+        load_context(files[0], signal=signal)
 
 
 # -- buffers of the client's ------------------------------------------------------------------------------------------
@@ -202,7 +213,7 @@ def encrypted(path: Path) -> bytes:
 def test_weights_from_shared_memory_are_given_back(files: list[Path], budget: int) -> None:
     real = encrypted(files[2])
     with pytest.raises(FormatError, match="section weights '' is damaged"):
-        load(files[2])
+        load_context(files[2])
     shared = SharedMemory(create=True, size=len(real))
     asked, ended = [], []
 
@@ -216,7 +227,9 @@ def test_weights_from_shared_memory_are_given_back(files: list[Path], budget: in
         buffer.release()
         shared.close()  # fails where anything still refers to the memory
 
-    found: Any = load(files[2], How(weights=provide, release=release, file_read_memory_budget_mb=budget))
+    found: Any = load_context(
+        files[2], ContextConfig(weights=provide, release=release, file_read_memory_budget_mb=budget)
+    )
     section = next(s for s in Container(files[2]).sections if s.kind == "weights")
     assert asked == [(str(files[2]), section.offset, section.bytes)]
     np.testing.assert_array_equal(found.programs["c"].run(feeds(net()))["y"], want(net(6, "c", seed=2)))
@@ -242,11 +255,14 @@ def test_buffers_that_will_not_do(files: list[Path]) -> None:
     ]
     for given, kind, message in wrong:
         with pytest.raises(kind, match=message):
-            load(files[0], How(weights=lambda *_, given=given: given, release=lambda name, _: ended.append(name)))
+            load_context(
+                files[0],
+                ContextConfig(weights=lambda *_, given=given: given, release=lambda name, _: ended.append(name)),
+            )
     gc.collect()
     assert ended == [str(files[0])]  # only the last was taken
     with pytest.raises(CallError, match="release"):
-        How(release=lambda *_: None)
+        ContextConfig(release=lambda *_: None)
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -254,13 +270,13 @@ def test_buffers_that_will_not_do(files: list[Path]) -> None:
 _PEAK = """
 import sys
 from pathlib import Path
-from hexforge.runtime.loading import How, load
+from hexforge.runtime.loading import ContextConfig, load_context
 def kb(key):
     return int(next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(key)).split()[1])
-load(sys.argv[1], How(file_read_memory_budget_mb=1))  # whatever is imported on the way
+load_context(sys.argv[1], ContextConfig(file_read_memory_budget_mb=1))  # whatever is imported on the way
 before = kb("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-kept = load(sys.argv[2], How(file_read_memory_budget_mb=int(sys.argv[3])))
+kept = load_context(sys.argv[2], ContextConfig(file_read_memory_budget_mb=int(sys.argv[3])))
 print(kb("VmHWM") - before)
 """
 
@@ -284,25 +300,31 @@ def test_a_budget_bounds_the_memory_of_loading(tmp_path: Path) -> None:
 
 def test_the_budget_is_what_the_guide_says(files: list[Path]) -> None:
     for budget in (1, 10_000):  # more than the file has is all of it
-        found = load(files[0], How(file_read_memory_budget_mb=budget))
+        found = load_context(files[0], ContextConfig(file_read_memory_budget_mb=budget))
         np.testing.assert_array_equal(found.programs["a"].run(feeds(net()))["y"], want(net(6, "a")))
     for wrong in (-1, 1.5, True):
         with pytest.raises(CallError, match="number of MB"):
-            How(file_read_memory_budget_mb=wrong)  # type: ignore[arg-type]
+            ContextConfig(file_read_memory_budget_mb=wrong)  # type: ignore[arg-type]
     with pytest.raises(CallError, match="is for files"):
-        load(files[0].read_bytes(), How(file_read_memory_budget_mb=1))
+        load_context(files[0].read_bytes(), ContextConfig(file_read_memory_budget_mb=1))
     for kind in ("info", "program", "weights"):
         whole = files[1].read_bytes()
         damage(files[1], kind)
-        for how in (How(), How(file_read_memory_budget_mb=1), How(init_acceleration=True)):
+        for how in (
+            ContextConfig(),
+            ContextConfig(file_read_memory_budget_mb=1),
+            ContextConfig(init_acceleration=True),
+        ):
             with pytest.raises(FormatError, match=rf"1\.bin: section {kind}"):
-                load(files[1], how)
+                load_context(files[1], how)
         files[1].write_bytes(whole)
 
 
 def test_accelerated_loading_gives_the_same(files: list[Path]) -> None:
     told: list[str] = []
-    found = load(files[2], How(init_acceleration=True, graphs=["d"]), on_graph=lambda n: told.append(n.graph))
+    found = load_context(
+        files[2], ContextConfig(init_acceleration=True, graphs=["d"]), on_graph=lambda n: told.append(n.graph)
+    )
     assert told == ["d", ""]
     np.testing.assert_array_equal(found.programs["d"].run(feeds(net(10)))["y"], want(net(10, "d", seed=2)))
     assert isinstance(found.context, Context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -11,8 +11,11 @@ import typer
 from hexforge.cli.arguments import BackendName, Dims, Model, Options, Shapes, Soc, dims, pairs, provider_options, shapes
 from hexforge.cli.loading import loaded
 from hexforge.cli.screen import console, table, waiting
-from hexforge.errors import FormatError
+from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
+
+if TYPE_CHECKING:
+    from hexforge.runtime.stages import Stages
 
 
 def run(
@@ -28,11 +31,24 @@ def run(
     shape: Shapes = None,
 ) -> None:
     """Run a model once and print what came out; inputs not given are random, from a fixed seed."""
+    from hexforge.frontends.onnx.context_model import read_context_model
+    from hexforge.options import ProviderOptions
+    from hexforge.runtime.context_plan import ContextPlan
+    from hexforge.runtime.registry import backend as make_backend
     from hexforge.runtime.signature import arguments, check_feed
 
     options = provider_options(backend, soc, option)
-    read, plan = loaded(model, options, dims=dims(dim), shapes=shapes(shape), prepare=True)
-    inputs = arguments(read.inputs, read.ir.graph.inputs)
+    plan: Stages
+    compiled = read_context_model(model)
+    if compiled is None:
+        read, plan = loaded(model, options, dims=dims(dim), shapes=shapes(shape), prepare=True)
+        inputs, names = arguments(read.inputs, read.ir.graph.inputs), plan.outputs
+    elif dim or shape:
+        raise CallError(f"{model}: is compiled already, for its own sizes; leave --dim and --shape out")
+    else:
+        chosen = ProviderOptions.parse(options)
+        plan = ContextPlan(compiled, make_backend(chosen), chosen)
+        inputs, names = arguments(compiled.inputs, ()), tuple(o.name for o in compiled.outputs)
     given = {name: _load(Path(file)) for name, file in pairs(input, "--input").items()}
     generator = np.random.default_rng(0)
     for value in inputs:
@@ -40,7 +56,7 @@ def run(
             given[value.name] = _random(generator, value.dtype, tuple(int(d or 0) for d in value.shape))
     feeds = check_feed(given, inputs)
     with waiting(f"running {model.name}"):
-        outputs = plan.run(feeds, plan.outputs)
+        outputs = plan.run(feeds, names)
     rows = []
     for name, array in outputs.items():
         real = np.asarray(array, np.float64) if array.size else np.zeros(1)

@@ -96,7 +96,7 @@ OnGraph = Callable[[Notice], None]
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ContextConfig:
     """How contexts are loaded; the names are QNN's context config options."""
 
     graphs: Collection[str] | None = None
@@ -120,8 +120,13 @@ class How:
             raise CallError("release is told of buffers that `weights` provides; give that, too")
 
 
-def load(file: str | os.PathLike[str] | Buffer, how: How | None = None, *, signal: Signal | None = None,
-         on_graph: OnGraph | None = None) -> Loaded:  # fmt: skip
+def load_context(
+    file: str | os.PathLike[str] | Buffer,
+    how: ContextConfig | None = None,
+    *,
+    signal: Signal | None = None,
+    on_graph: OnGraph | None = None,
+) -> Loaded:
     """Open a context and make its programs; `on_graph` is told of each graph, then of the context.
 
     After an error, or after the signal was given, nothing stays open.
@@ -129,16 +134,16 @@ def load(file: str | os.PathLike[str] | Buffer, how: How | None = None, *, signa
     check = (signal or Signal()).watch()
     where = os.fspath(file) if isinstance(file, (str, os.PathLike)) else "context"
     try:
-        return _load(file, where, how or How(), check, on_graph or _quiet)
+        return _load(file, where, how or ContextConfig(), check, on_graph or _quiet)
     except HexforgeError as error:
         failed = _bare(error)
     gc.collect()  # graphs refer to their nodes, and these to them
     raise failed
 
 
-def load_all(
+def load_contexts(
     files: Sequence[str | os.PathLike[str]],
-    how: How | None = None,
+    how: ContextConfig | None = None,
     *,
     signal: Signal | None = None,
     on_graph: OnGraph | None = None,
@@ -154,7 +159,7 @@ def load_all(
     names = [os.fspath(f) for f in files]
     if len(set(names)) != len(names) or not names:
         raise CallError("give the files to load, each once")
-    chosen = how or How()
+    chosen = how or ContextConfig()
     if chosen.weights is not None:
         raise CallError("weights: QNN provides buffers to one context at a time; use load for each")
     outer, stop = (signal or Signal()).watch(), threading.Event()
@@ -204,7 +209,7 @@ def _quiet(notice: Notice) -> None:
     """In place of a caller's function."""
 
 
-def _load(file: Any, where: str, how: How, check: Callable[[], None], tell: OnGraph) -> Loaded:
+def _load(file: Any, where: str, how: ContextConfig, check: Callable[[], None], tell: OnGraph) -> Loaded:
     at, programs = "", {}
     try:
         check()
@@ -241,7 +246,9 @@ def _load(file: Any, where: str, how: How, check: Callable[[], None], tell: OnGr
 # -- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def _verify(container: Container, file: Any, weights: memoryview | None, how: How, check: Callable[[], None]) -> None:
+def _verify(
+    container: Container, file: Any, weights: memoryview | None, how: ContextConfig, check: Callable[[], None]
+) -> None:
     """Compare every checksum, in pieces."""
     budget = how.file_read_memory_budget_mb << 20
     if not budget:

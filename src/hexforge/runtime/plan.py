@@ -206,7 +206,8 @@ def _check(model: Model) -> None:
     faults = []
     for node in model.ir.graph:
         if node.op_type == "EPContext":
-            raise CallError(f"{model.name}: node {label(node)!r} is an EPContext: the model is compiled already")
+            raise CallError(f"{model.name}: node {label(node)!r} is an EPContext: the model is compiled already; "
+                            "`hexforge info` says what it is, `hexforge run` runs it")  # fmt: skip
         if node.op_type in _CONVERTS:
             faults.extend(_bad_encoding(node))
     if faults:
