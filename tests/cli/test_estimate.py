@@ -148,7 +148,11 @@ def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:
     first, second = said["together"]
     assert (first["model"], second["model"]) == ("m", "other")
     assert first["mean_ms"] < second["mean_ms"]
-    assert first["mean_ms"] >= said["latency_ms"] - 1e-3  # no runtime factor with qnn_dlc
+    assert first["mean_ms"] >= said["latency_ms"] - 1e-3
+    for more in (["--runtime", "tflite"], ["--runtime", "onnx", "--interval-ms", "20"]):
+        said = json.loads(CliRunner().invoke(app, [*flags, *more]).stdout)
+        assert said["together"][0]["mean_ms"] >= said["latency_ms"] - 1e-3
+    assert said["together"][0]["per_second"] == pytest.approx(50, rel=0.15)  # ten inferences, nine intervals
     one = hexforge.estimate(model)
     with pytest.raises(CallError, match="same one"):
         together([one, hexforge.estimate(other, "SM8550")])

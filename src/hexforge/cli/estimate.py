@@ -114,7 +114,8 @@ def estimate(
     _print(console(), found, rows)
     if shared:
         cells = [[str(cell) for cell in row.values()] for row in _together(shared)]
-        title = "together on the chip, each called again when it returns"
+        called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
+        title = f"together on the chip, each called {called}"
         console().print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
 
 

@@ -169,14 +169,11 @@ def estimate(
     )  # fmt: skip
 
 
-def together(
-    estimates: Sequence[Estimate],
-    priorities: Sequence[str] = (),
-    *,
-    count: int = 10,
-    intervals_us: Sequence[float] = (),
-) -> Shared:
-    """Several models on one chip at the same time: by priority, yielding between tasks, `count` inferences of each."""
+def together(estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10) -> Shared:
+    """Several models on one chip at the same time: by priority, yielding between tasks, `count` inferences of each.
+
+    One whose power has an interval is called that often, others again when they return.
+    """
     if len({e.soc for e in estimates}) != 1:
         raise CallError("models run together on one chip; estimate them for the same one")
     names = Counter(e.model for e in estimates)
@@ -184,13 +181,13 @@ def together(
     jobs = [
         Job(
             e.model if names[e.model] == 1 else f"{e.model} #{i}",
-            e.timeline.pieces_us,
+            tuple(us * e.timeline.factor for us in e.timeline.pieces_us),
             Priority.of(priorities[i] if i < len(priorities) else "normal"),
             e.timeline.vtcm_peak_bytes,
             count,
             e.threads,
-            e.timeline.host_us,
-            period_us=intervals_us[i] if i < len(intervals_us) else 0.0,
+            e.timeline.host_us * e.timeline.factor,
+            period_us=e.power.interval_us,
         )
         for i, e in enumerate(estimates)
     ]

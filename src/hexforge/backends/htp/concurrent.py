@@ -36,28 +36,6 @@ class Priority(IntEnum):
             raise CallError(f"priority {name!r} is not known; it is one of {', '.join(p.name.lower() for p in cls)}")
         return cls[wanted]
 
-    @property
-    def hmx_thread(self) -> int:
-        """Priority of the HMX threads on the device, where less goes first."""
-        return _HMX_THREAD[self]
-
-    @property
-    def hvx_thread(self) -> int:
-        """Priority of the HVX threads: always the next below HMX."""
-        return _HMX_THREAD[self] + 1
-
-
-_HMX_THREAD = {
-    Priority.LOW: 0xC5,
-    Priority.NORMAL_LOW: 0xC2,  # assumed, as are those above high
-    Priority.NORMAL: 0xC0,
-    Priority.NORMAL_HIGH: 0xBD,
-    Priority.HIGH: 0xBB,
-    Priority.HIGH_PLUS: 0xB9,
-    Priority.CRITICAL: 0xB7,
-    Priority.CRITICAL_PLUS: 0xB5,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -147,11 +125,6 @@ class Shared:
     def end_us(self) -> float:
         """When the last inference returned."""
         return max(job.last_us for job in self.jobs)
-
-    @property
-    def busy_us(self) -> float:
-        """How long the accelerator ran pieces."""
-        return sum(s.end_us - s.start_us for s in self.spans if s.kind == "run")
 
 
 @dataclass(order=True, slots=True)
