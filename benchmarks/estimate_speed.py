@@ -1,8 +1,8 @@
 """How long an estimate takes, and how that grows with the model: `python -m benchmarks.estimate_speed`.
 
-One core, process CPU time, from the file to the timeline: ResNet50 (at most 1 s), BERT-base (3 s), a chain of 5,000 nodes
-(15 s). The peer is onnxruntime making a session of the same file, the least anyone does with a model before it runs; the
-floor is reading the file. Growth: seconds per node for chains of 625 to 10,000 nodes; n log n at most.
+One core, process CPU time, from the file to the timeline: ResNet50 (at most 1 s), BERT-base (3 s), a chain of 5,000
+nodes (15 s). The peer is onnxruntime making a session of the same file, the least anyone does with a model before it
+runs; the floor is reading the file. Growth: seconds per node for chains of 625 to 10,000 nodes; n log n at most.
 """
 
 from __future__ import annotations
