@@ -177,6 +177,11 @@ def test_what_is_asked_for_is_checked_first(how: dict[str, Any], words: str) -> 
         compile(quantized(), **how)
 
 
+def test_a_context_holds_64_graphs() -> None:
+    with pytest.raises(CallError, match="65 models: a context holds 64 graphs"):
+        compile([quantized()] * 65, graph_names=[f"g{i}" for i in range(65)])
+
+
 def test_a_context_is_not_compiled_again(tmp_path: Path) -> None:
     compile(quantized(), tmp_path / "a.bin", graph_names=["g"])
     with pytest.raises(CallError, match=r"a\.bin: is a context, compiled already; `hexforge info`"):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hexforge.ops  # noqa: F401 - fills the table
+import hexforge.ops
 from hexforge import _native
 from hexforge.backend import Backend
 from hexforge.backends.cpu.backend import CpuBackend
@@ -155,4 +155,10 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         saved(tmp_path / "b.bin", net(), net())
     with pytest.raises(FormatError, match="not a hexforge context"):
         Context(b"\x00" * 100)
+    with pytest.raises(FormatError, match="it is empty"):
+        Context(b"")
+    with pytest.raises(CallError, match="by path or as bytes, not as int"):
+        Context(5)  # type: ignore[arg-type]
+    with pytest.raises(FormatError, match=r"a\.bin: is a context, not an ONNX model; `hexforge wrap`"):
+        hexforge.InferenceSession(path, providers=["QNNExecutionProvider"])
     assert not (tmp_path / "b.bin").exists()

@@ -113,6 +113,8 @@ class Container:
         if isinstance(source, bytes | bytearray | memoryview):
             self.where = where or "container"
             self._view = memoryview(source).cast("B").toreadonly()
+        elif not isinstance(source, str | os.PathLike):
+            raise CallError(f"a context is given by path or as bytes, not as {type(source).__name__}")
         else:
             self.where = where or os.fspath(source)
             self._map = _mapped(Path(source))

@@ -14,6 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from hexforge.errors import CallError, CapacityError, FormatError, ModelError
+from hexforge.formats.container import MAGIC
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -117,6 +118,8 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
     except DecodeError:
         if len(data) >= 1 << 31:
             raise FormatError(f"{where}: protobuf stops at 2 GB; save the weights as external data") from None
+        if data.startswith(MAGIC):
+            raise FormatError(f"{where}: is a context, not an ONNX model; `hexforge wrap` makes one of it") from None
         if _looks_like_text(data):
             raise FormatError(f"{where}: is a text file, not an ONNX model (binary protobuf)") from None
         raise FormatError(f"{where}: is not an ONNX model, or is cut off or damaged; get the file again") from None
