@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
@@ -65,6 +68,29 @@ def test_a_file_an_encodings_file_and_back(digits: tuple[list, list], tmp_path: 
     np.testing.assert_array_equal(reference(path.read_bytes(), digits[1][0])[0],
                                   reference((tmp_path / "b.onnx").read_bytes(), digits[1][0])[0])  # fmt: skip
     assert sorted(p.name for p in tmp_path.iterdir()) == ["b.onnx", "e.json", "out.onnx"]
+
+
+@settings(max_examples=16, deadline=None)
+@given(
+    st.sampled_from(["w8a8", "w8a8_channel", "w8a16", "w16a16", "w4a16", "w4a16_block[4]", "w8a8; Conv=w8a16_channel",
+                     "w8a8; conv2=float", "w8a16; tensor:relu1=a8"]),
+    st.sampled_from(["minmax", "percentile=99.9", "mse"]),
+    st.sampled_from(["1.0.0", "0.6.1"]),
+)  # fmt: skip
+def test_exported_encodings_give_the_same_model(text: str, method: str, version: str) -> None:
+    data = [{"image": image} for image in held_out()[0][:4]]
+    found = hexforge.quantize(DIGITS, data, text, method=method)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "e.json"
+        if version == "0.6.1" and "block" in text:
+            with pytest.raises(CallError, match="cannot say; write version 1"):
+                found.export(path, version)
+            return
+        found.export(path, version)
+        again = hexforge.quantize(DIGITS, data, text, encodings=path)  # ranges by another method, which do not count
+    assert again.plan.tensors == found.plan.tensors
+    assert again.plan.converts == found.plan.converts
+    assert again.model == found.model
 
 
 def test_encodings_of_another_model(digits: tuple[list, list], tmp_path: Path) -> None:

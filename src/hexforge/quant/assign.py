@@ -105,10 +105,15 @@ class _Assignment:
         for unit in self.units:
             if unit.reason is not None:
                 self.result.floats[unit.name] = unit.reason
+                continue
+            ruled = any(self.recipe.explicit(n.op_type, n.name or "") for n in unit.nodes)
+            said = self._recipe_at(unit).activation if ruled else None
+            if ruled and said is None:  # float though its tensors may have encodings, for what is before and behind it
+                explicit[unit] = None
             elif unit in wanted:
                 explicit[unit] = wanted[unit]
-            elif any(self.recipe.explicit(n.op_type, n.name or "") for n in unit.nodes):
-                explicit[unit] = self._recipe_at(unit).activation
+            elif ruled:
+                explicit[unit] = said
         default = self.recipe.activation
         if default is DType.UINT8:  # coordinates of 8 bits would be worth little
             explicit.update(

@@ -101,9 +101,7 @@ def _checked_array(raw: Mapping[str, Any], wanted: Input, where: str) -> Array:
             f"{where}: input {wanted.name!r} is {array.dtype.name}, the model reads {wanted.dtype.name}; "
             f"convert it with .astype({wanted.dtype.name!r})"
         )
-    if len(array.shape) != len(wanted.shape) or any(
-        w not in (None, n) for n, w in zip(array.shape, wanted.shape, strict=True)
-    ):
+    if not _fits(array.shape, wanted.shape):
         missing = array.shape == wanted.shape[1:] and wanted.shape[0] == 1
         hint = "add the batch with array[None]" if missing else "reshape it, or fix the model's shapes to it"
         raise CallError(
