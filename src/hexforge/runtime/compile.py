@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hexforge.backend import Backend, Program
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import Buffer
-from hexforge.formats.context import MOST_GRAPHS, Info, Target
+from hexforge.formats.context import Info, Target
 from hexforge.formats.files import write_atomically
 from hexforge.ir import Graph
 from hexforge.options import ProviderOptions
@@ -124,8 +124,6 @@ def compile(
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
     if not sources:
         raise CallError("give a model to compile")
-    if len(sources) > MOST_GRAPHS:
-        raise CallError(f"{len(sources)} models: a context holds {MOST_GRAPHS} graphs; make several contexts")
     if output is not None and not Path(output).absolute().parent.is_dir():
         raise CallError(f"{output}: cannot be written: there is no folder {Path(output).absolute().parent}")
     for source in sources:
