@@ -241,6 +241,24 @@ module.calibrate(network(), samples(9), state=module.Path(sys.argv[1]), progress
 """
 
 
+def test_a_sample_is_taken_in_whole_before_a_run_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, state, take, taken = samples(4), tmp_path / "s.npz", module._Run.take, []
+
+    def stopped(run: Any, feeds: Any) -> None:
+        taken.append(feeds)
+        if len(taken) == 2:
+            signal.raise_signal(signal.SIGINT)
+        take(run, feeds)
+
+    monkeypatch.setattr(module._Run, "take", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(network(), data, state=state)
+    assert Statistics.load(state).samples == 2
+    found = calibrate(network(), data, state=state)
+    assert len(taken) == 4
+    assert arrays(found) == arrays(calibrate(network(), data))
+
+
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     state = tmp_path / "state.npz"
     child = subprocess.Popen(

@@ -63,6 +63,14 @@ def test_a_large_space_is_searched_near_its_best(seed: int, share: float) -> Non
     assert best.latency_ms - 1 <= 1.6 * (ideal - 1) + 0.5
 
 
+@given(st.integers(0, 10_000))
+@settings(max_examples=20)
+def test_a_budget_that_is_left_looks_around_the_front(seed: int) -> None:
+    found = search(7, World(7, seed), budget=120)
+    if len(found.points) < 120:
+        assert all(p.high ^ {g} in found.points for p in found.front() for g in range(7))
+
+
 def test_what_dominates_the_high_precision() -> None:
     found = Found(2)
     for choice, quality, ms in (((), 1.0, 1.0), ((0,), 5.0, 1.5), ((1,), 2.0, 1.8), ((0, 1), 5.0, 2.0)):

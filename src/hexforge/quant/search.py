@@ -90,6 +90,7 @@ def search(
     searching.see(everything - {g} for g in reversed(order))  # what the high precision can do without
     searching.see(everything - set(order[n:]) for n in range(groups - 1, 0, -2))
     searching.descend(goal)
+    searching.widen()
     return searching.found
 
 
@@ -129,6 +130,15 @@ class _Search:
             self.see(best.high - {g} for g in sorted(best.high, key=self._saving, reverse=True))
             now = self.found.best(goal)
             if now is best or len(self.found.points) == before:
+                return
+
+    def widen(self) -> None:
+        """With what is left: mixes one group away from the front, until each of them was measured."""
+        while len(self.found.points) < self._budget:
+            near = [p.high ^ {g} for p in self.found.front() for g in range(self.found.groups)]
+            before = len(self.found.points)
+            self.see(near)
+            if len(self.found.points) == before:
                 return
 
     def _saving(self, group: int) -> float:

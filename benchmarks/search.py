@@ -1,0 +1,110 @@
+"""Mixed precision found by search, next to uniform w8a16: is there a mix that is faster and no less accurate?
+
+    python -m benchmarks.search [--budget N] [--groups N] [--jobs N] [PAIR ...]
+
+For each pair of `accuracy_data`: every mix that no other beats, with its score on the emulator and its simulated
+latency on SM8650 as a share of uniform w8a16's; then either the fastest mix that dominates uniform w8a16, with its
+score on samples the search did not see, or that there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from benchmarks.accuracy_data import PAIRS, Array, Pair
+from hexforge.quant.search import Point
+from hexforge.runtime.quantize import quantize
+from hexforge.runtime.runners import runner
+from hexforge.runtime.search import Searched, search_precision
+
+DEFAULT = ("digits", "ppocr_cls")
+SOC = "SM8650"
+_CALIBRATION, _UNSEEN = 32, 400
+_JUDGED = {"digits": 68, "ppocr_cls": 120, "magika": 120}
+"""Samples of classifiers that mixes are judged on, by how sure they are of the float model's answers; other models are
+judged by SQNR, on fewer."""
+_FEW = 24
+
+
+def sureness(outputs: Mapping[str, Array], label: int) -> float:
+    """The probability of the right answer: unlike the share of right answers it tells good mixes from better ones."""
+    (scores,) = (np.ravel(array).astype(np.float64) for array in outputs.values())
+    if abs(scores.sum() - 1) > 0.1 or scores.min() < 0:  # before a Softmax
+        scores = np.exp(scores - scores.max())
+    return float(scores[label] / scores.sum())
+
+
+def searched(pair: Pair, budget: int, groups: int, jobs: int) -> Searched:
+    """The search of a pair, on samples for calibration."""
+    judged = _JUDGED.get(pair.name, _FEW)
+    calibration = list(pair.calibration(_CALIBRATION + judged))
+    labels = None
+    if pair.name in _JUDGED:
+        labels = [int(next(iter(pair.float_run(feeds).values())).argmax()) for feeds in calibration[_CALIBRATION:]]
+    return search_precision(
+        pair.model(), calibration[:_CALIBRATION], evaluation=calibration[_CALIBRATION:], samples=judged, soc=SOC,
+        metric="sqnr" if labels is None else sureness, labels=labels, budget=budget, groups=groups, jobs=jobs,
+    )  # fmt: skip
+
+
+def score(pair: Pair, found: Searched, point: Point) -> float:
+    """What the model of a point does on samples that the search did not see."""
+    made = quantize(pair.model(), list(pair.calibration(_CALIBRATION)), found.recipe(point), soc=SOC).model
+    assert made is not None
+    return pair.score(runner(made, "htp", soc=SOC), min(pair.samples, _UNSEEN))
+
+
+def show(pair: Pair, found: Searched, seconds: float) -> None:
+    """Print the front, and what it says of uniform w8a16."""
+    points, high = found.found, found.found.high
+    count = len(points.points)
+    print(f"{pair.name}: {count} of {2 ** len(found.groups)} mixes of {len(found.groups)} groups, {seconds:.0f} s")
+    rows = [*points.front(), *([] if high in points.front() else [high])]
+    for point in rows:
+        kind = "w8a16" if point == high else "w8a8" if point == points.low else "mix"
+        share = point.latency_ms / high.latency_ms
+        print(
+            f"  {kind:5}  {found.metric} {point.quality:7.4f}  {point.latency_ms:.4f} ms, {share:.3f} of w8a16's"
+            f"  {len(point.high)} groups at w8a16"
+        )
+    better = points.dominating()
+    if better:
+        best = max(better, key=lambda p: (-p.latency_ms, p.quality))
+        mine, uniform = score(pair, found, best), score(pair, found, high)
+        print(
+            f"  a mix dominates uniform w8a16: {best.latency_ms / high.latency_ms:.3f} of its time at "
+            f"{found.metric} {best.quality - high.quality:+.4f}; {pair.metric} {mine:.4f} against {uniform:.4f} on "
+            f"{min(pair.samples, _UNSEEN)} samples not searched on"
+        )
+    elif points.exhausted:
+        print(f"  no mix dominates uniform w8a16: all {count} of the space were measured")
+    else:
+        print(f"  no measured mix dominates uniform w8a16; the space has {2 ** len(found.groups)}")
+
+
+def main(arguments: list[str]) -> int:
+    """Search and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "pairs", nargs="*", metavar="PAIR", help=f"of {', '.join(PAIRS)}; {', '.join(DEFAULT)} unless given"
+    )
+    parser.add_argument("--budget", type=int, default=40)
+    parser.add_argument("--groups", type=int, default=8)
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.pairs if name not in PAIRS]:
+        parser.error(f"no pair {unknown[0]!r}; there are {', '.join(PAIRS)}")
+    for name in given.pairs or DEFAULT:
+        start = time.perf_counter()
+        found = searched(PAIRS[name], given.budget, given.groups, given.jobs)
+        show(PAIRS[name], found, time.perf_counter() - start)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
