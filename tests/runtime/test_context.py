@@ -17,8 +17,8 @@ from hexforge import _native
 from hexforge.backend import Backend
 from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.errors import CallError, FormatError, UnsupportedError
-from hexforge.formats.container import Container
+from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
+from hexforge.formats.container import Container, Writer
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.context import Builder, Context
 
@@ -139,6 +139,30 @@ def test_graphs_of_one_file_share_their_weights(tmp_path: Path) -> None:
         graph = net(size, name)
         want = HtpBackend().compile(net(size, name)).run(feeds(graph))["y"]
         np.testing.assert_array_equal(context.program(name).run(feeds(graph))["y"], want)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("%y", "%z", "other inputs or outputs than the table"),
+        ("APP_WRITE", "NATIVE", "inputs or outputs|no node writes|producer"),
+        ("STATIC at [0, 1152]", "STATIC absent", "constant 'w' has no data"),
+        ("STATIC at [0, 1152]", "STATIC at [0, 1151]", "1152 bytes, not 1151"),
+        ("STATIC at [0, 1152]", "STATIC at [9999999, 1152]", "refers to bytes"),
+    ],
+)
+def test_a_cpu_program_is_what_the_table_says(tmp_path: Path, old: str, new: str, words: str) -> None:
+    saved(tmp_path / "a.bin", net(), backend=CpuBackend)
+    whole, other = Container(tmp_path / "a.bin"), Writer()
+    program = whole.json("program", "0")
+    assert old in program["graph"]
+    for section in whole.sections:
+        if section.kind == "program":
+            other.add_json("program", "0", {"graph": program["graph"].replace(old, new)})
+        else:
+            other.add(section.kind, section.name, whole.section(section.kind, section.name))
+    with pytest.raises(HexforgeError, match=words):
+        Context(other.to_bytes()).program("net")
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

@@ -40,4 +40,10 @@ class CpuBackend:
             raise FormatError(f"program {name!r}: is malformed")
         import hexforge.ops  # noqa: F401 - fills the table
 
-        return self.compile(text.loads(data["graph"], get))
+        graph = text.loads(data["graph"], get)
+        for given, known in ((graph.inputs, inputs), (graph.outputs, outputs)):
+            if [(v.name, v.type) for v in given] != [(v.name, v.type) for v in known]:
+                raise FormatError(f"program {name!r}: has other inputs or outputs than the table of graphs says")
+        if empty := [v.name for v in graph.values.values() if v.is_static and v.data is None]:
+            raise FormatError(f"program {name!r}: constant {empty[0]!r} has no data")
+        return self.compile(graph)
