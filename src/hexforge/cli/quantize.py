@@ -26,8 +26,11 @@ def quantize(
         str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
     ] = "",
     recipe: Annotated[
-        str, typer.Option("--recipe", help="w8a8, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file.")
-    ] = "w8a8",
+        str,
+        typer.Option(
+            "--recipe", help="w8a8, w8a8_channel, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file."
+        ),
+    ] = "w8a8_channel",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.", dir_okay=False)] = None,
     method: Annotated[
         str, typer.Option("--method", help="Ranges: minmax, moving_average, percentile[=99.99], entropy, mse.")
