@@ -186,3 +186,13 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"a\.bin: is a context, not an ONNX model; `hexforge wrap`"):
         hexforge.InferenceSession(path, providers=["QNNExecutionProvider"])
     assert not (tmp_path / "b.bin").exists()
+
+
+def test_a_context_is_estimated_as_its_graph(tmp_path: Path) -> None:
+    saved(tmp_path / "one.bin", net())
+    saved(tmp_path / "two.bin", net(6, "a"), net(12, "b"))
+    found = hexforge.estimate(tmp_path / "one.bin")
+    assert found.latency_ms == pytest.approx(hexforge.estimate(HtpBackend().compile(net())).latency_ms)
+    assert found.timeline.weight_bytes > 0
+    with pytest.raises(CallError, match=r"has the graphs a, b; estimate Context"):
+        hexforge.estimate(tmp_path / "two.bin")

@@ -18,6 +18,7 @@ from hexforge.backends.htp.settings import Settings
 from hexforge.backends.htp.timeline import Row, Timeline
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.ir import Graph
+from hexforge.runtime.context import Context, is_context
 
 if TYPE_CHECKING:
     from hexforge.backend import Program
@@ -211,6 +212,17 @@ def everywhere(model: ModelSource | Graph | Program, **how: Any) -> list[Estimat
     return found
 
 
+def _of_context(path: Path) -> Graph:
+    """The graph of a context, which must be its only one."""
+    context = Context(path)
+    names = [g.name for g in context.graphs]
+    if len(names) > 1:
+        raise CallError(
+            f"{path}: has the graphs {', '.join(names)}; estimate Context(path).program(NAME), one at a time"
+        )
+    return context.program(names[0]).graph
+
+
 def graph_of(
     model: ModelSource | Model | Graph | Program,
     *,
@@ -222,6 +234,8 @@ def graph_of(
         return model
     if isinstance(found := getattr(model, "graph", None), Graph):
         return found
+    if isinstance(model, str | Path) and is_context(model):
+        return _of_context(Path(model))
     from hexforge.frontends.onnx import Model, build, place, read, units
     from hexforge.passes import NEUTRAL, run
 
@@ -229,6 +243,10 @@ def graph_of(
     loaded.require_static()
     placements = place(units(loaded.ir), lambda node: None)
     refused = [f"{p.unit.op} ({p.reason})" for p in placements if not p.taken]
+    if any(p.unit.op == "EPContext" for p in placements):
+        raise UnsupportedError(
+            f"{loaded.name}: is a context model; give the context it names, a .bin, or the model it is of"
+        )
     if refused:
         raise UnsupportedError(f"{loaded.name}: cannot be timed on the HTP: {'; '.join(dict.fromkeys(refused))}")
     name = Path(model).stem if isinstance(model, str | Path) else loaded.name
