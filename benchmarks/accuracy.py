@@ -25,8 +25,8 @@ from benchmarks.accuracy_data import PAIRS, Pair, Runner
 from benchmarks.quantized import _quiet
 from hexforge.errors import HexforgeError
 from hexforge.quant.compare import ErrorSums
-from hexforge.runtime.quantize import quantize
-from hexforge.runtime.runners import runner
+from hexforge.runtime.quality.quantize import quantize
+from hexforge.runtime.quality.runners import runner
 from tests.models.quantize import quantized as quantized_by_onnxruntime
 
 IMPROVED = "+range+equalize+bias+adaround"

@@ -28,7 +28,7 @@ from hexforge.formats.container import Container
 _LOADER = """
 import sys, json
 import numpy as np
-from hexforge.runtime.context import Context
+from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.registry import backend
 from hexforge.options import ProviderOptions
 from hexforge import _native

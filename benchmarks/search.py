@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks.accuracy_data import PAIRS, Array, Pair
 from hexforge.quant.search import Point
-from hexforge.runtime.quantize import quantize
-from hexforge.runtime.runners import runner
-from hexforge.runtime.search import Searched, search_precision
+from hexforge.runtime.quality.quantize import quantize
+from hexforge.runtime.quality.runners import runner
+from hexforge.runtime.quality.search import Searched, search_precision
 
 DEFAULT = ("digits", "ppocr_cls")
 SOC = "SM8650"

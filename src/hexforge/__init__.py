@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from hexforge.options import ProviderOptions
     from hexforge.ort.model_compiler import ModelCompiler
     from hexforge.runtime.advise import Advice, advise
-    from hexforge.runtime.compare import Comparison, compare
-    from hexforge.runtime.compatibility import Compatibility, validate
-    from hexforge.runtime.compile import Compiled, compile
-    from hexforge.runtime.context import Context
+    from hexforge.runtime.contexts.compatibility import Compatibility, validate
+    from hexforge.runtime.contexts.compile import Compiled, compile
+    from hexforge.runtime.contexts.context import Context
+    from hexforge.runtime.contexts.loading import CancelledError, ContextConfig, Signal, load_context, load_contexts
+    from hexforge.runtime.contexts.manage import ManagedSession
     from hexforge.runtime.estimate import Estimate, estimate
-    from hexforge.runtime.evaluate import Evaluation, evaluate
     from hexforge.runtime.fallback import RunOptions, SessionOptions
-    from hexforge.runtime.loading import CancelledError, ContextConfig, Signal, load_context, load_contexts
-    from hexforge.runtime.manage import ManagedSession
-    from hexforge.runtime.quantize import Quantization, quantize
+    from hexforge.runtime.quality.compare import Comparison, compare
+    from hexforge.runtime.quality.evaluate import Evaluation, evaluate
+    from hexforge.runtime.quality.quantize import Quantization, quantize
     from hexforge.runtime.session import InferenceSession
 
 __all__ = [
@@ -65,17 +65,17 @@ __all__ = [
 
 _HOMES = {
     "Adapter": "hexforge.formats.adapter",
-    "CancelledError": "hexforge.runtime.loading",
-    "ContextConfig": "hexforge.runtime.loading",
-    "Signal": "hexforge.runtime.loading",
-    "load_context": "hexforge.runtime.loading",
-    "load_contexts": "hexforge.runtime.loading",
-    "Compatibility": "hexforge.runtime.compatibility",
-    "validate": "hexforge.runtime.compatibility",
-    "Compiled": "hexforge.runtime.compile",
-    "compile": "hexforge.runtime.compile",
-    "Context": "hexforge.runtime.context",
-    "ManagedSession": "hexforge.runtime.manage",
+    "CancelledError": "hexforge.runtime.contexts.loading",
+    "ContextConfig": "hexforge.runtime.contexts.loading",
+    "Signal": "hexforge.runtime.contexts.loading",
+    "load_context": "hexforge.runtime.contexts.loading",
+    "load_contexts": "hexforge.runtime.contexts.loading",
+    "Compatibility": "hexforge.runtime.contexts.compatibility",
+    "validate": "hexforge.runtime.contexts.compatibility",
+    "Compiled": "hexforge.runtime.contexts.compile",
+    "compile": "hexforge.runtime.contexts.compile",
+    "Context": "hexforge.runtime.contexts.context",
+    "ManagedSession": "hexforge.runtime.contexts.manage",
     "Advice": "hexforge.runtime.advise",
     "advise": "hexforge.runtime.advise",
     "InferenceSession": "hexforge.runtime.session",
@@ -84,14 +84,14 @@ _HOMES = {
     "ModelCompiler": "hexforge.ort.model_compiler",
     "Power": "hexforge.backends.htp.power",
     "ProviderOptions": "hexforge.options",
-    "Quantization": "hexforge.runtime.quantize",
-    "quantize": "hexforge.runtime.quantize",
+    "Quantization": "hexforge.runtime.quality.quantize",
+    "quantize": "hexforge.runtime.quality.quantize",
     "RunOptions": "hexforge.runtime.fallback",
     "SessionOptions": "hexforge.runtime.fallback",
-    "Comparison": "hexforge.runtime.compare",
-    "compare": "hexforge.runtime.compare",
-    "Evaluation": "hexforge.runtime.evaluate",
-    "evaluate": "hexforge.runtime.evaluate",
+    "Comparison": "hexforge.runtime.quality.compare",
+    "compare": "hexforge.runtime.quality.compare",
+    "Evaluation": "hexforge.runtime.quality.evaluate",
+    "evaluate": "hexforge.runtime.quality.evaluate",
     "estimate": "hexforge.runtime.estimate",
 }
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hexforge.cli import app, main
-from hexforge.runtime.compile import compile
-from hexforge.runtime.wrap import wrap
+from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.wrap import wrap
 from tests.runtime.models import quantized
 
 

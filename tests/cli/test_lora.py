@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hexforge.cli import main
-from hexforge.runtime.context import Context
+from hexforge.runtime.contexts.context import Context
 from tests.runtime.lora_models import factors, inputs, transformer, weights
 
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from hexforge.cli import app
 from hexforge.errors import CallError
-from hexforge.runtime.compile import compile
-from hexforge.runtime.context import Context
-from hexforge.runtime.wrap import prune
+from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.wrap import prune
 from tests.runtime.models import quantized
 
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import hexforge
 from hexforge.cli import app
 from hexforge.errors import CallError
-from hexforge.runtime.compile import compile
-from hexforge.runtime.wrap import wrap
+from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.wrap import wrap
 from tests.runtime.models import quantized
 
 QNN = [("QNNExecutionProvider", {"soc_model": "SM8650"})]

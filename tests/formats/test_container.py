@@ -19,7 +19,7 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import HEADER, PAGE, Container, Pool, Writer, checksum
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
-from hexforge.runtime.context import Builder, Context
+from hexforge.runtime.contexts.context import Builder, Context
 
 
 def sections(*contents: bytes) -> Writer:

@@ -133,7 +133,7 @@ def test_layers_own_every_quantizer_once(qdq: Path) -> None:
 
 def test_without_quantizers_the_model_is_the_float_one(qdq: Path) -> None:
     from hexforge.quant.save import to_bytes
-    from hexforge.runtime.runners import runner
+    from hexforge.runtime.quality.runners import runner
 
     exact, model = read(MODEL).ir, read(qdq).ir
     before = runner(to_bytes(model), "ort")

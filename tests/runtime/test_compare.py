@@ -12,8 +12,8 @@ import pytest
 import hexforge
 from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError
-from hexforge.runtime import compare as module
-from hexforge.runtime.runners import runner
+from hexforge.runtime.quality import compare as module
+from hexforge.runtime.quality.runners import runner
 from tests.models.quantize import quantized
 
 DATA = [{"image": picture} for picture in held_out()[0][:24]]

@@ -15,8 +15,16 @@ from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import HEADER, checksum
 from hexforge.formats.context import GraphInfo, Info, Target
 from hexforge.options import ProviderOptions
-from hexforge.runtime.compatibility import BinaryCompatibility, Verdict, compare, create, device, require, required
-from hexforge.runtime.compile import compile
+from hexforge.runtime.contexts.compatibility import (
+    BinaryCompatibility,
+    Verdict,
+    compare,
+    create,
+    device,
+    require,
+    required,
+)
+from hexforge.runtime.contexts.compile import compile
 from tests.runtime.models import quantized
 
 OPTIMAL, SUBOPTIMAL, UNSUPPORTED = Verdict

@@ -12,8 +12,8 @@ import pytest
 
 import hexforge
 from hexforge.errors import CallError, CapacityError, UnsupportedError
-from hexforge.runtime.compile import compile
-from hexforge.runtime.context import Context
+from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.context import Context
 from tests.runtime.models import FLOAT, mixed, model, node, quantized, sandwich
 
 

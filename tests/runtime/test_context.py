@@ -20,7 +20,7 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.container import Container, Writer
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType
-from hexforge.runtime.context import Builder, Context
+from hexforge.runtime.contexts.context import Builder, Context
 
 U8 = ScaleOffset(0.05, -128)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import hexforge
 from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError, FormatError, ModelError
-from hexforge.runtime.labels import class_numbers, read_labels
-from hexforge.runtime.metrics import TopK
+from hexforge.runtime.quality.labels import class_numbers, read_labels
+from hexforge.runtime.quality.metrics import TopK
 from tests.models.quantize import quantized
 from tests.runtime.models import FLOAT, model, node
 

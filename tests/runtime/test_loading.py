@@ -18,8 +18,8 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import Container
 from hexforge.ir import Array, Graph
-from hexforge.runtime.context import Builder, Context
-from hexforge.runtime.loading import (
+from hexforge.runtime.contexts.context import Builder, Context
+from hexforge.runtime.contexts.loading import (
     ABORTED,
     TIMED_OUT,
     CancelledError,
@@ -270,7 +270,7 @@ def test_buffers_that_will_not_do(files: list[Path]) -> None:
 _PEAK = """
 import sys
 from pathlib import Path
-from hexforge.runtime.loading import ContextConfig, load_context
+from hexforge.runtime.contexts.loading import ContextConfig, load_context
 def kb(key):
     return int(next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(key)).split()[1])
 load_context(sys.argv[1], ContextConfig(file_read_memory_budget_mb=1))  # whatever is imported on the way

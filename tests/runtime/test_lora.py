@@ -15,12 +15,12 @@ from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import SLACK, Container
 from hexforge.frontends.onnx.constants import Constants
 from hexforge.ir import Array
-from hexforge.runtime import lora_make
-from hexforge.runtime.compile import compile
-from hexforge.runtime.context import Context
-from hexforge.runtime.lora import read_config
-from hexforge.runtime.lora_make import make
-from hexforge.runtime.wrap import wrap
+from hexforge.runtime.contexts import lora_make
+from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.lora import read_config
+from hexforge.runtime.contexts.lora_make import make
+from hexforge.runtime.contexts.wrap import wrap
 from tests.runtime.contexts import session
 from tests.runtime.lora_models import adapted_weights, factors, inputs, transformer, weights
 from tests.runtime.models import FLOAT, model, node

@@ -12,11 +12,11 @@ import pytest
 
 import hexforge
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
-from hexforge.runtime import manage
-from hexforge.runtime.compatibility import Verdict
-from hexforge.runtime.compile import compile
-from hexforge.runtime.context import Context
-from hexforge.runtime.manage import ManagedSession
+from hexforge.runtime.contexts import manage
+from hexforge.runtime.contexts.compatibility import Verdict
+from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.manage import ManagedSession
 from tests.runtime.models import mixed, quantized
 
 X = {"x": np.linspace(-3, 3, 8, dtype=np.float32).reshape(1, 8)}

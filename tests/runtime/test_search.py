@@ -23,9 +23,9 @@ from hexforge.quant.recipe import recipe
 from hexforge.quant.rules import units
 from hexforge.quant.samples import samples
 from hexforge.quant.save import to_bytes
-from hexforge.runtime.quantize import quantize
-from hexforge.runtime.search import Measurer, Searched, grouped, mixed, search_precision
-from hexforge.runtime.spread import spread
+from hexforge.runtime.quality.quantize import quantize
+from hexforge.runtime.quality.search import Measurer, Searched, grouped, mixed, search_precision
+from hexforge.runtime.quality.spread import spread
 from tests.quant.networks import Network
 
 

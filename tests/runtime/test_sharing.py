@@ -14,9 +14,9 @@ import pytest
 import hexforge
 from hexforge import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import Container
-from hexforge.runtime import share
-from hexforge.runtime.context import Context
-from hexforge.runtime.context_plan import ContextPlan
+from hexforge.runtime.contexts import share
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.opened import ContextPlan
 from tests.runtime.contexts import assert_same_bits, compiler, session, shared, written
 from tests.runtime.models import mixed, sandwich
 

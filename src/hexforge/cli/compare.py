@@ -14,7 +14,7 @@ from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.quant.compare import ErrorSums
-    from hexforge.runtime.compare import Comparison, TensorError
+    from hexforge.runtime.quality.compare import Comparison, TensorError
 
 _REPORT_CHIP = "SM8650"
 
@@ -42,7 +42,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
-    from hexforge.runtime.compare import compare as compared
+    from hexforge.runtime.quality.compare import compare as compared
 
     require_writable(report)
     with stoppable("nothing was written"), bar(f"comparing {quantized.name}") as progress:

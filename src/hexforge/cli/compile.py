@@ -12,7 +12,7 @@ from hexforge.cli.arguments import BackendName, Dims, Json, Shapes, dims, pairs,
 from hexforge.cli.screen import bar, console, print_json, table
 
 if TYPE_CHECKING:
-    from hexforge.runtime.compile import Compiled
+    from hexforge.runtime.contexts.compile import Compiled
 
 
 def compile(
@@ -64,8 +64,8 @@ def compile(
     as_json: Json = False,
 ) -> None:
     """Compile models into one context file; nothing is run. A node the backend refuses is an error."""
-    from hexforge.runtime.compile import compile as compiled
-    from hexforge.runtime.wrap import wrap as wrapped
+    from hexforge.runtime.contexts.compile import compile as compiled
+    from hexforge.runtime.contexts.wrap import wrap as wrapped
 
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         found = compiled(

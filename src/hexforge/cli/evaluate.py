@@ -36,8 +36,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Run a model on samples and score its outputs; the score is the same for any number of jobs."""
-    from hexforge.runtime.evaluate import evaluate as evaluated
-    from hexforge.runtime.labels import read_classes
+    from hexforge.runtime.quality.evaluate import evaluate as evaluated
+    from hexforge.runtime.quality.labels import read_classes
 
     start = time.perf_counter()
     with stoppable("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:

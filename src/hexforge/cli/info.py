@@ -23,7 +23,7 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified."""
-    from hexforge.runtime.describe import describe
+    from hexforge.runtime.contexts.describe import describe
 
     found = describe(file, soc)
     if as_json:

@@ -14,7 +14,7 @@ def prune(
     output: Annotated[Path, typer.Option("--output", "-o", help="The context to write.", dir_okay=False)],
 ) -> None:
     """Keep one chip of a context that was made for several."""
-    from hexforge.runtime.wrap import prune as pruned
+    from hexforge.runtime.contexts.wrap import prune as pruned
 
     before = context.stat().st_size
     found = pruned(context, soc, output)

@@ -15,7 +15,7 @@ from hexforge.cli.screen import console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
 
 if TYPE_CHECKING:
-    from hexforge.runtime.quantize import Quantization
+    from hexforge.runtime.quality.quantize import Quantization
 
 _SHOWN = 20
 
@@ -50,7 +50,7 @@ def quantize(
     as_json: Json = False,
 ) -> None:
     """Quantize a float model for the NPU by samples of its inputs."""
-    from hexforge.runtime.quantize import quantize as quantized
+    from hexforge.runtime.quality.quantize import quantize as quantized
 
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
     require_writable(target, export_encodings, state)

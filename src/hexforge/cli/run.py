@@ -33,7 +33,7 @@ def run(
     """Run a model once and print what came out; inputs not given are random, from a fixed seed."""
     from hexforge.frontends.onnx.context_model import read_context_model
     from hexforge.options import ProviderOptions
-    from hexforge.runtime.context_plan import ContextPlan
+    from hexforge.runtime.contexts.opened import ContextPlan
     from hexforge.runtime.registry import backend as make_backend
     from hexforge.runtime.signature import arguments, check_feed
 

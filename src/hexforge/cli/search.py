@@ -16,7 +16,7 @@ from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.quant.search import Point
-    from hexforge.runtime.search import Searched
+    from hexforge.runtime.quality.search import Searched
 
 
 def search(
@@ -49,9 +49,9 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
-    from hexforge.runtime.labels import read_classes
-    from hexforge.runtime.quantize import quantize, require_other
-    from hexforge.runtime.search import processes, search_precision, statistics_beside
+    from hexforge.runtime.quality.labels import read_classes
+    from hexforge.runtime.quality.quantize import quantize, require_other
+    from hexforge.runtime.quality.search import processes, search_precision, statistics_beside
 
     require_writable(recipe, report, state)
     if output is not None:
@@ -171,7 +171,7 @@ def _named(point: Point, found: Searched) -> str:
 def _write_report(found: Searched, model: Path, data: str, runtime: str, path: Path) -> None:
     from hexforge.report import page
     from hexforge.runtime.estimate import estimate
-    from hexforge.runtime.quantize import quantize
+    from hexforge.runtime.quality.quantize import quantize
 
     chosen = found.best or found.found.high
     written = quantize(model, data, found.recipe(chosen), soc=found.soc).model

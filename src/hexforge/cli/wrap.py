@@ -19,7 +19,7 @@ def wrap(
     ] = False,
 ) -> None:
     """Write one ONNX model around each graph of a context, which InferenceSession runs."""
-    from hexforge.runtime.wrap import wrap as wrapped
+    from hexforge.runtime.contexts.wrap import wrap as wrapped
 
     for path in wrapped(context, output, embed=embed, quantized_io=quantized_io):
         typer.echo(path)

@@ -10,11 +10,11 @@ from typing import Any
 import onnxruntime
 
 from hexforge.errors import CallError
-from hexforge.runtime.context_data import sender
+from hexforge.runtime.contexts.data import sender
+from hexforge.runtime.contexts.saving import Output, Report
 from hexforge.runtime.fallback import QNN, SessionOptions, requested_providers
 from hexforge.runtime.preparing import default_path, prepare
 from hexforge.runtime.providers import uses_qnn
-from hexforge.runtime.saving import Output, Report
 from hexforge.runtime.session import parse_options
 
 _Flags = onnxruntime.OrtCompileApiFlags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hexforge.report.section import Bars, Cell, Column, Section, Table
-from hexforge.runtime.compare import Comparison, TensorError
+from hexforge.runtime.quality.compare import Comparison, TensorError
 
 _BARS = 30
 _TENSORS = (

@@ -18,7 +18,7 @@ from hexforge.backends.htp.settings import Settings
 from hexforge.backends.htp.timeline import Row, Timeline
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.ir import Graph
-from hexforge.runtime.context import Context, is_context
+from hexforge.runtime.contexts.context import Context, is_context
 
 if TYPE_CHECKING:
     from hexforge.backend import Program

@@ -22,7 +22,7 @@ from hexforge.errors import CallError, ModelError
 from hexforge.frontends.onnx.cut import Extract
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
-from hexforge.runtime.context_data import reader
+from hexforge.runtime.contexts.data import reader
 
 CPU = "CPUExecutionProvider"
 QNN = "QNNExecutionProvider"

@@ -13,13 +13,14 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.context_model import ContextModel, read_context_model
 from hexforge.frontends.onnx.cut import Extract
 from hexforge.options import ProviderOptions
-from hexforge.runtime import registry, share
-from hexforge.runtime.chips import Chips
+from hexforge.runtime import registry
 from hexforge.runtime.config import SessionConfig
-from hexforge.runtime.context import Context
-from hexforge.runtime.context_plan import ContextPlan
+from hexforge.runtime.contexts import share
+from hexforge.runtime.contexts.chips import Chips
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.opened import ContextPlan
+from hexforge.runtime.contexts.saving import Output, Report, in_memory, save
 from hexforge.runtime.fallback import QNN, CpuPart, context_reader, named_dims, overridden_shapes
-from hexforge.runtime.saving import Output, Report, in_memory, save
 from hexforge.runtime.signature import NodeArg, arguments
 from hexforge.runtime.stages import Stages
 

@@ -25,6 +25,7 @@ from hexforge.runtime.config import (
     sort_entries,
     sort_run_entries,
 )
+from hexforge.runtime.contexts.saving import Report
 from hexforge.runtime.fallback import (
     CPU,
     QNN,
@@ -39,7 +40,6 @@ from hexforge.runtime.fallback import (
 )
 from hexforge.runtime.preparing import check_built, output_of, prepare
 from hexforge.runtime.providers import Requested, requested, uses_qnn
-from hexforge.runtime.saving import Report
 from hexforge.runtime.signature import NodeArg, check_feed, check_outputs
 from hexforge.runtime.stages import Row, Stage, Stages
 from hexforge.runtime.trace import Trace

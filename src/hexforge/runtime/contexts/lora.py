@@ -19,7 +19,7 @@ from hexforge.formats.adapter import Adapter, AdapterGraph
 from hexforge.ir import Array, Graph, Node
 
 if TYPE_CHECKING:
-    from hexforge.runtime.context import Context
+    from hexforge.runtime.contexts.context import Context
 
 Adapters = Mapping[str, Adapter]
 """The adapter of each graph that has one."""

@@ -16,9 +16,9 @@ from hexforge.frontends.onnx.cut import MOST_BYTES, Extract
 from hexforge.frontends.onnx.epcontext import COMPATIBILITY, EpContext
 from hexforge.ir import Graph
 from hexforge.options import ProviderOptions
-from hexforge.runtime import share
-from hexforge.runtime.asked import targets_of
-from hexforge.runtime.context import PRODUCER, Builder, settings
+from hexforge.runtime.contexts import share
+from hexforge.runtime.contexts.asked import targets_of
+from hexforge.runtime.contexts.context import PRODUCER, Builder, settings
 from hexforge.runtime.fallback import CpuPart
 from hexforge.runtime.stages import Stage, Stages
 
@@ -199,7 +199,7 @@ def _compiled(stage: Stage, backend: Backend, options: ProviderOptions, prefix: 
 def _spill_fill_bytes(graph: Graph, backend: Backend, options: ProviderOptions) -> int:
     """Bytes of the largest spill-fill buffer that the graph needs on one of the chips."""
     from hexforge.backends.htp.options import GraphConfig
-    from hexforge.runtime.compile import schematic
+    from hexforge.runtime.contexts.compile import schematic
 
     config = getattr(backend, "graph_config", None) or GraphConfig()
     return max((schematic(graph, t.soc, config)[1] for t in targets_of(options) if t.soc_model), default=0)

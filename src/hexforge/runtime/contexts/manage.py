@@ -20,10 +20,10 @@ from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.context import GraphInfo
 from hexforge.ir import Array
-from hexforge.runtime.asked import DEFAULT_SOC, names_of
-from hexforge.runtime.compatibility import Verdict, create
-from hexforge.runtime.compile import Compiled, compile
-from hexforge.runtime.origin import is_of
+from hexforge.runtime.contexts.asked import DEFAULT_SOC, names_of
+from hexforge.runtime.contexts.compatibility import Verdict, create
+from hexforge.runtime.contexts.compile import Compiled, compile
+from hexforge.runtime.contexts.origin import is_of
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.reader import ModelSource

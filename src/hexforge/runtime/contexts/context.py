@@ -18,7 +18,8 @@ from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import SLACK, Container, Pool, Source, Writer, encoded
 from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info, Target
 from hexforge.options import ProviderOptions
-from hexforge.runtime import lora, registry
+from hexforge.runtime import registry
+from hexforge.runtime.contexts import lora
 
 DEFAULT_HVX_THREADS, DEFAULT_VTCM_MB = 4, 4
 PRODUCER = f"hexforge {importlib.metadata.version('hexforge')}"

@@ -29,8 +29,8 @@ from hexforge.quant.samples import samples as samples_of
 from hexforge.quant.save import save, to_bytes
 from hexforge.quant.tune import Improvement, Tried, improve
 from hexforge.quant.write import write
+from hexforge.runtime.quality.runners import runner
 from hexforge.runtime.registry import backend
-from hexforge.runtime.runners import runner
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""

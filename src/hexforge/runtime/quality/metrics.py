@@ -18,7 +18,7 @@ from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
 from hexforge.quant.compare import ErrorSums
 from hexforge.quant.plan import Feeds
-from hexforge.runtime.runners import runner
+from hexforge.runtime.quality.runners import runner
 
 Outputs = Mapping[str, Array]
 

@@ -17,10 +17,10 @@ from hexforge.formats.context import Info, Target
 from hexforge.formats.files import write_atomically
 from hexforge.ir import Graph
 from hexforge.options import ProviderOptions
-from hexforge.runtime.asked import chosen_options, graph_fields, item_of, names_of, shares_weights, targets_of
-from hexforge.runtime.chips import Chips
-from hexforge.runtime.context import Builder, Context, is_context
-from hexforge.runtime.origin import metadata, origin
+from hexforge.runtime.contexts.asked import chosen_options, graph_fields, item_of, names_of, shares_weights, targets_of
+from hexforge.runtime.contexts.chips import Chips
+from hexforge.runtime.contexts.context import Builder, Context, is_context
+from hexforge.runtime.contexts.origin import metadata, origin
 from hexforge.runtime.stages import Row
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _updatable(plan: Plan, patterns: Sequence[str], source: ModelSource, how: Ma
     if not patterns:
         return [()] * len(taken)
     from hexforge.frontends.onnx.constants import Constants
-    from hexforge.runtime.lora_make import updatable_names
+    from hexforge.runtime.contexts.lora_make import updatable_names
 
     constants = Constants(source, **how)
     return [updatable_names(constants, patterns, [row.node for row in stage.rows]) for stage in taken]

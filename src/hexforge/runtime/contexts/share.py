@@ -18,7 +18,7 @@ from hexforge.backend import Program
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import HEADER
 from hexforge.formats.context import MOST_GRAPHS, Target
-from hexforge.runtime.context import Builder, Context
+from hexforge.runtime.contexts.context import Builder, Context
 
 OLDEST_ARCH = 73
 """The first architecture whose graphs can share weights: "Hexagon v73 and onward"."""

@@ -13,7 +13,7 @@ from hexforge.backends.htp.options import GraphConfig
 from hexforge.errors import CallError
 from hexforge.formats.context import MOST_GRAPHS, Target
 from hexforge.options import ProviderOptions
-from hexforge.runtime.context import settings
+from hexforge.runtime.contexts.context import settings
 
 DEFAULT_SOC = "SM8650"
 

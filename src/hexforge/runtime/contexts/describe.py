@@ -15,8 +15,8 @@ from hexforge.formats.context import GraphInfo
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.options import ProviderOptions
 from hexforge.runtime import registry
-from hexforge.runtime.compatibility import Compatibility, compare, device
-from hexforge.runtime.context import Context, is_context
+from hexforge.runtime.contexts.compatibility import Compatibility, compare, device
+from hexforge.runtime.contexts.context import Context, is_context
 
 _BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "saver": 2}
 """QNN_BACKEND_ID_…"""

@@ -20,8 +20,8 @@ from hexforge.formats.container import SLACK, Buffer, Pool, Writer, encoded
 from hexforge.ir import Array
 from hexforge.options import ProviderOptions
 from hexforge.runtime import registry
-from hexforge.runtime.context import PRODUCER, Context
-from hexforge.runtime.origin import is_of
+from hexforge.runtime.contexts.context import PRODUCER, Context
+from hexforge.runtime.contexts.origin import is_of
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.constants import Constants
@@ -178,7 +178,7 @@ def _model_of(context: Context, base: Any) -> tuple[str, dict[str, Any]]:
 
 def _add_model(maker: Maker, name: str, changed: Sequence[str], adapted: Any, how: Mapping[str, Any]) -> None:
     """Compile the adapted model as the base was, and add what becomes another program."""
-    from hexforge.runtime.compile import compiled_programs
+    from hexforge.runtime.contexts.compile import compiled_programs
 
     context = maker.context
     whole = [g for g in context.graphs if g.name == name]

@@ -18,7 +18,7 @@ import numpy as np
 from hexforge.backend import Backend, Program
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import Buffer, Container, Section
-from hexforge.runtime.context import Context
+from hexforge.runtime.contexts.context import Context
 
 _CHUNK = 8 << 20
 """Bytes between two looks at the signal."""

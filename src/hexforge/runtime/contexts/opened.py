@@ -15,9 +15,9 @@ from hexforge.frontends.onnx.context_model import ContextModel
 from hexforge.frontends.onnx.cut import Extract
 from hexforge.frontends.onnx.epcontext import EpContext
 from hexforge.options import ProviderOptions
-from hexforge.runtime import lora, share
-from hexforge.runtime.compatibility import required
-from hexforge.runtime.context import Context
+from hexforge.runtime.contexts import lora, share
+from hexforge.runtime.contexts.compatibility import required
+from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.fallback import CPU, QNN, CpuPart
 from hexforge.runtime.partition import Part, Step, partition
 from hexforge.runtime.stages import Row, Stage, Stages

@@ -14,7 +14,7 @@ from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import Container, Source
 from hexforge.formats.context import Info, Target
 from hexforge.options import ProviderOptions
-from hexforge.runtime.context import Context
+from hexforge.runtime.contexts.context import Context
 
 BINARY_VERSION, CREATE_FROM_BINARY, BINARY_SUBOPTIMAL = 5004, 5005, 5011
 """QNN_CONTEXT_ERROR_… of QnnContext.h."""

@@ -14,10 +14,10 @@ from hexforge.frontends.onnx import read
 from hexforge.quant.plan import Feeds, Samples
 from hexforge.quant.samples import CheckedSamples, Indexed, checked
 from hexforge.quant.samples import samples as samples_of
-from hexforge.runtime.labels import FOLDERS, class_folders, class_numbers, read_labels
-from hexforge.runtime.metrics import Metric, TopK, check_numbers, metric_of
-from hexforge.runtime.runners import runner
-from hexforge.runtime.spread import spread
+from hexforge.runtime.quality.labels import FOLDERS, class_folders, class_numbers, read_labels
+from hexforge.runtime.quality.metrics import Metric, TopK, check_numbers, metric_of
+from hexforge.runtime.quality.runners import runner
+from hexforge.runtime.quality.spread import spread
 
 
 @dataclass(frozen=True, slots=True)

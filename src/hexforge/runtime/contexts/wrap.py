@@ -11,7 +11,7 @@ from hexforge.errors import CallError
 from hexforge.formats.container import Writer
 from hexforge.formats.files import Data, write_atomically, write_together
 from hexforge.frontends.onnx.epcontext import COMPATIBILITY, EpContext
-from hexforge.runtime.context import PRODUCER, Context
+from hexforge.runtime.contexts.context import PRODUCER, Context
 
 
 def wrap(
@@ -26,7 +26,7 @@ def wrap(
     They lie beside the context, which is copied where another folder is given, unless it is embedded.
     """
     from hexforge.frontends.onnx.context_wrapper import is_quantized, wrapper
-    from hexforge.runtime.saving import compatibility_text
+    from hexforge.runtime.contexts.saving import compatibility_text
 
     path = Path(context)
     opened = Context(path)

@@ -32,11 +32,11 @@ from hexforge.quant.save import to_bytes
 from hexforge.quant.search import Choice, Found, Point, search
 from hexforge.quant.write import write
 from hexforge.runtime.estimate import estimate
-from hexforge.runtime.evaluate import labelled
-from hexforge.runtime.metrics import TopK, check_numbers, metric_of
-from hexforge.runtime.quantize import wide_products
-from hexforge.runtime.runners import runner
-from hexforge.runtime.spread import spread
+from hexforge.runtime.quality.evaluate import labelled
+from hexforge.runtime.quality.metrics import TopK, check_numbers, metric_of
+from hexforge.runtime.quality.quantize import wide_products
+from hexforge.runtime.quality.runners import runner
+from hexforge.runtime.quality.spread import spread
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from hexforge.quant.compare import ChannelFit, ErrorSums, Watched
 from hexforge.quant.plan import Feeds, Samples
 from hexforge.quant.samples import samples as samples_of
 from hexforge.quant.save import to_bytes
-from hexforge.runtime.runners import runner
-from hexforge.runtime.spread import spread
+from hexforge.runtime.quality.runners import runner
+from hexforge.runtime.quality.spread import spread
 
 SENSITIVITY = ("none", "one", "all-but-one")
 WATCHED_BYTES = 1 << 29

@@ -1,0 +1,1 @@
+"""Contexts: compiled models as files: made, opened, shared, adapted, described."""

@@ -1,0 +1,1 @@
+"""Quality: models quantized, compared, scored and searched for the mix of precisions that is worth it."""
