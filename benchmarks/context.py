@@ -52,6 +52,10 @@ sys.stdin.readline()
 """
 
 
+PROVIDER = {"backend_type": "htp", "soc_model": "60", "offload_graph_io_quantization": "0"}
+"""As the vendor's package is asked."""
+
+
 def options(**entries: str) -> hexforge.SessionOptions:
     """Session options with config entries."""
     found = hexforge.SessionOptions()
@@ -63,9 +67,7 @@ def options(**entries: str) -> hexforge.SessionOptions:
 def timed(model: Path, **entries: str) -> float:
     """Milliseconds to make a session."""
     start = time.perf_counter()
-    hexforge.InferenceSession(
-        str(model), options(**entries), providers=[("QNNExecutionProvider", {"backend_type": "htp", "soc_model": "60"})]
-    )
+    hexforge.InferenceSession(str(model), options(**entries), providers=[("QNNExecutionProvider", PROVIDER)])
     return 1e3 * (time.perf_counter() - start)
 
 
@@ -74,7 +76,7 @@ import sys, time, json
 import hexforge
 def load():
     start = time.perf_counter()
-    options = {"backend_type": "htp", "soc_model": "60"}
+    options = {"backend_type": "htp", "soc_model": "60", "offload_graph_io_quantization": "0"}
     hexforge.InferenceSession(sys.argv[1], providers=[("QNNExecutionProvider", options)])
     return 1e3 * (time.perf_counter() - start)
 print(json.dumps([load() for _ in range(int(sys.argv[2]) + 1)][1:]))

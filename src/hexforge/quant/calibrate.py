@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,7 @@ def calibrate(
                 if count == seen and digest.hex() != found.data_sha256:
                     raise CallError(f"{state}: made with other data; delete it, or name another state file")
                 continue
-            with _uninterrupted():
+            with _uninterrupted() if state is not None else nullcontext():
                 whole = False
                 run.take(feeds)
                 found.samples, found.data_sha256 = count, digest.hex()
