@@ -33,7 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="The Snapdragon NPU stack on any computer: where a model's nodes run, and the numbers they compute.",
+    help="The Snapdragon NPU stack on any computer: a model placed, computed, timed, quantized, compiled.",
 )
 for _command in (
     check,
