@@ -425,6 +425,13 @@ def test_runs_with_other_adapters_at_the_same_time(made: Made, two: tuple[Path, 
     assert not wrong, "a run had another adapter than it asked for"
 
 
+def test_a_name_that_no_file_can_have_is_only_not_there(tmp_path: Path) -> None:
+    config = tmp_path / "lora.txt"
+    config.write_text(f"g;{'+' * 5000}")
+    (found,) = read_config(config)
+    assert found == ("g", tmp_path / ("+" * 5000))
+
+
 def test_paths_of_a_config_lead_from_here_or_from_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = tmp_path / "there"
     there.mkdir()

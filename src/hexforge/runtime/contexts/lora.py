@@ -150,7 +150,8 @@ def read_config(path: str | os.PathLike[str]) -> list[tuple[str, Path]]:
             raise FormatError(f"{at}: line {number} is not `<graph>;<adapter file>`")
         if graph in found:
             raise FormatError(f"{at}: line {number} names graph {graph!r} again")
-        found[graph] = Path(file) if Path(file).is_absolute() or Path(file).exists() else at.parent / file
+        here = os.path.exists(file)  # noqa: PTH110 - a Path raises where the name is too long
+        found[graph] = Path(file) if here or Path(file).is_absolute() else at.parent / file
     if not found:
         raise FormatError(f"{at}: names no graph; a line is `<graph>;<adapter file>`")
     return list(found.items())
