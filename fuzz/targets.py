@@ -235,7 +235,7 @@ def seeds(target: str) -> Iterable[bytes]:
     elif target == "adapter":
         yield adapter_table()
     elif target == "lora_config":
-        yield b"g;adapter.bin\nh ; /tmp/other.bin\r\n"
+        yield b"g;adapter.bin\nh ; /adapters/other.bin\r\n"
     elif target == "safetensors":
         header = b'{"a":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},"__metadata__":{}}'
         yield len(header).to_bytes(8, "little") + header + bytes(8)

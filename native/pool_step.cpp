@@ -17,11 +17,6 @@ struct Window {
   bool count_pad;
 };
 
-void copy3(const Attributes& at, const char* name, std::int64_t* to) {
-  const auto& values = at.list(name, 3);
-  std::copy(values.begin(), values.end(), to);
-}
-
 // Attributes: batch, in, out, kernel, stride, pad, pad_after, dilation (three each), channels, count_pad.
 Window window(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs, std::int64_t bytes) {
   Window w;

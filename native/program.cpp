@@ -136,6 +136,8 @@ void Arenas::give(Arena arena) {
   free_.push_back(std::move(arena));
 }
 
+void copy3(const Attributes& at, const char* name, std::int64_t* to) { std::copy_n(at.list(name, 3).begin(), 3, to); }
+
 void require_bytes(const Tensor& tensor, std::int64_t bytes, const char* what) {
   if (tensor.bytes < bytes) {
     throw std::invalid_argument(std::string(what) + ": the tensor has " + std::to_string(tensor.bytes) + " bytes, " +

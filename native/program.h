@@ -138,6 +138,9 @@ class Program {
   std::shared_ptr<Arenas> arenas_;
 };
 
+// Copies an attribute of three integers, one for each axis of a window.
+void copy3(const Attributes& at, const char* name, std::int64_t* to);
+
 // Throws where a tensor holds fewer bytes than a step will touch.
 void require_bytes(const Tensor& tensor, std::int64_t bytes, const char* what);
 

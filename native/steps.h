@@ -9,7 +9,6 @@ void register_move_steps();
 void register_pool_steps();
 void register_norm_steps();
 void register_matmul_steps();
-void register_float_steps();
 void register_resize_steps();
 void register_reduce_steps();
 void register_rows_steps();

@@ -71,7 +71,6 @@ struct Wide {
   const double *scales, *bias;
 };
 
-void copy3(const Attributes& at, const char* name, std::int64_t* to) { std::copy_n(at.list(name, 3).begin(), 3, to); }
 
 // The inputs that `count` outputs from `first` on read, block by block: [count][blocks][depth], padding at zero.
 template <class Q>

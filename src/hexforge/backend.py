@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -83,6 +84,11 @@ class BackendFactory(Protocol):
     """
 
     def __call__(self, options: ProviderOptions, threads: int = 0) -> Backend: ...
+
+
+def processors() -> int:
+    """Processors this process may use, which a container or taskset can make fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def checked_feeds(graph: str, values: Iterable[Value], feeds: Mapping[str, Array]) -> dict[str, Array]:

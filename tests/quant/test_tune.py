@@ -75,7 +75,7 @@ def test_a_step_that_makes_it_worse_is_dropped_and_said(step: str, monkeypatch: 
             first.const_value = onnx_ir.tensor(0 * first.const_value.numpy(), name=first.name)
             return 1
         plan = rest[0]
-        found = plan.merged(())
+        found = plan.copied()
         for name, value in model.graph.initializers.items():
             if step == "round_weights" and name in found.tensors:
                 found.integers[name] = np.zeros(tuple(value.shape or ()), np.int8)

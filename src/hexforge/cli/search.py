@@ -49,9 +49,10 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
+    from hexforge.backend import processors
     from hexforge.runtime.quality.labels import read_classes
     from hexforge.runtime.quality.quantize import quantize, require_other
-    from hexforge.runtime.quality.search import processes, search_precision, statistics_beside
+    from hexforge.runtime.quality.search import search_precision, statistics_beside
 
     require_writable(recipe, report, state)
     if output is not None:
@@ -62,7 +63,7 @@ def search(
         found = search_precision(
             model, data, soc=soc, runtime=runtime, low=low, high=high, metric=metric, labels=labels or None,
             classes=None if classes is None else read_classes(classes), evaluation=evaluation or None, target=target,
-            budget=budget, groups=groups, samples=samples, jobs=jobs or processes(), cluster=cluster, state=state,
+            budget=budget, groups=groups, samples=samples, jobs=jobs or processors(), cluster=cluster, state=state,
             progress=progress,
         )  # fmt: skip
     best = found.best

@@ -15,7 +15,7 @@ from typing import Any
 
 from hexforge.backend import Get
 from hexforge.errors import FormatError
-from hexforge.formats.container import SLACK, Container, Pool, Source, Writer
+from hexforge.formats.container import SLACK, Container, Pool, Source, Writer, as_text
 
 KIND = "adapter"
 Place = tuple[str | int, ...]
@@ -54,8 +54,8 @@ class Adapter:
         data = self.container.json(KIND, "")
         self.weights = self.container.section("weights", "", check=verify)
         try:
-            self.producer = _text(data["producer"])
-            self.backend = _text(data["backend"])
+            self.producer = as_text(data["producer"])
+            self.backend = as_text(data["backend"])
             self.graphs = tuple(_graph(row) for row in data["graphs"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{self.where}: the table of the adapter is malformed: {error!r}") from None
@@ -142,10 +142,10 @@ def _graph(row: Any) -> AdapterGraph:
     if type(size) is not int or not 0 <= size < 1 << 62:
         raise ValueError(f"{size!r} is not a size")
     return AdapterGraph(
-        _text(row["name"]),
-        _text(row["base"]),
+        as_text(row["name"]),
+        as_text(row["base"]),
         size,
-        tuple(map(_text, row["tensors"])),
+        tuple(map(as_text, row["tensors"])),
         tuple(Change(_place(place), value) for place, value in row["changes"]),
     )
 
@@ -154,9 +154,3 @@ def _place(keys: Any) -> Place:
     if not isinstance(keys, list) or not all(type(k) in (str, int) for k in keys):
         raise ValueError(f"{keys!r} is not a place")
     return tuple(keys)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value

@@ -232,6 +232,13 @@ def decoded(raw: bytes, where: str, offset: int) -> Any:
         raise FormatError(f"{where}: holds malformed JSON: {error}", offset) from None
 
 
+def as_text(value: Any) -> str:
+    """What JSON should have as a text; TypeError where it has something else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
 def _mapped(path: Path) -> mmap.mmap | None:
     """A file's bytes; None where it has none, which cannot be mapped."""
     try:

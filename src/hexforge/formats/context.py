@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hexforge.errors import FormatError
+from hexforge.formats.container import as_text
 from hexforge.ir import Role, TensorType, Value, text
 
 MOST_GRAPHS = 64
@@ -98,10 +99,10 @@ class Info:
         try:
             graphs = tuple(
                 GraphInfo(
-                    _text(g["name"]),
+                    as_text(g["name"]),
                     _tensors(g["inputs"]),
                     _tensors(g["outputs"]),
-                    _text(g["program"]),
+                    as_text(g["program"]),
                     arena_bytes=_size(g["arena_bytes"]),
                     spill_fill_bytes=_size(g["spill_fill_bytes"]),
                     num_hvx_threads=_size(g["num_hvx_threads"]),
@@ -112,9 +113,9 @@ class Info:
                 for g in data["graphs"]
             )
             found = cls(
-                _text(data["producer"]),
-                _text(data["backend"]),
-                tuple(Target(_text(s), _size(m), _size(a), _size(v)) for s, m, a, v in data["targets"]),
+                as_text(data["producer"]),
+                as_text(data["backend"]),
+                tuple(Target(as_text(s), _size(m), _size(a), _size(v)) for s, m, a, v in data["targets"]),
                 _strings(data["options"]),
                 graphs,
                 data["weight_sharing"] is True,
@@ -129,21 +130,15 @@ class Info:
 
 
 def _tensors(rows: Any) -> tuple[tuple[str, TensorType], ...]:
-    return tuple((_text(name), text.load_type(_text(type))) for name, type in rows)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
+    return tuple((as_text(name), text.load_type(as_text(type))) for name, type in rows)
 
 
 def _texts(values: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(_text(v) for v in values)
+    return tuple(as_text(v) for v in values)
 
 
 def _strings(values: Mapping[str, Any]) -> dict[str, str]:
-    return {_text(k): _text(v) for k, v in values.items()}
+    return {as_text(k): as_text(v) for k, v in values.items()}
 
 
 def _size(value: Any) -> int:

@@ -19,7 +19,7 @@ def correct_biases(
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """A plan whose layers have the float model's means, layer after layer, each behind the corrected ones."""
-    found = plan.merged(())
+    found = plan.copied()
     walk, count = Walk(model, found, samples), len(model.graph)
     for index, step in enumerate(walk):
         here = layer(step.node)

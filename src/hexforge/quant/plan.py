@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Protocol, runtime_checkable
 
 from hexforge.ir import Array, DType, Encoding
@@ -52,13 +52,6 @@ class Plan:
     floats: dict[str, str] = field(default_factory=dict)
     """Nodes left in float, with why."""
 
-    def merged(self, others: Iterable[Plan]) -> Plan:
-        """This plan with what others say on top."""
-        found = Plan(*(dict(part) for part in self._parts()))
-        for other in others:
-            for mine, theirs in zip(found._parts(), other._parts(), strict=True):
-                mine.update(theirs)
-        return found
-
-    def _parts(self) -> tuple[dict, ...]:  # type: ignore[type-arg]
-        return self.tensors, self.converts, self.integers, self.constants, self.floats
+    def copied(self) -> Plan:
+        """A plan of its own with the same entries."""
+        return Plan(*(dict(getattr(self, part.name)) for part in fields(self)))

@@ -45,7 +45,7 @@ def round_weights(
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """A plan with weight scales (with `compensate`, integers) chosen for what layers make, in the model's order."""
-    found = plan.merged(())
+    found = plan.copied()
     count = len(model.graph)
     for index, step in enumerate(Walk(model, found, samples)):
         here = layer(step.node)

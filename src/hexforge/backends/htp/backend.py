@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hexforge import _native
-from hexforge.backend import Get, Read
+from hexforge.backend import Get, Read, processors
 from hexforge.backends.htp.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.options import GraphConfig
 from hexforge.backends.htp.pipeline import compile_graph
@@ -31,7 +30,7 @@ class HtpBackend:
         self.options = options if options is not None else ProviderOptions()
         mode = self.options.htp_graph_finalization_optimization_mode
         self.graph_config = graph if graph is not None else GraphConfig(optimization=mode)
-        self.threads = self.graph_config.num_hvx_threads or max(threads, 0) or _processors()
+        self.threads = self.graph_config.num_hvx_threads or max(threads, 0) or processors()
         # of several SoCs (a context for each of them) the first is the one that runs
         found = target(self.options.soc_model[0], self.options.htp_arch[0])
         self.target = replace(found, bfloat16_math=self.options.htp_bf16_enable)
@@ -62,8 +61,3 @@ class HtpBackend:
         del data  # its memory goes back to the system, too
         _native.release_free_memory()
         return found
-
-
-def _processors() -> int:
-    """Processors this process may use, which a container or taskset can make fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

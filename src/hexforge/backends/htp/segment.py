@@ -12,6 +12,7 @@ import numpy as np
 from hexforge import _native
 from hexforge.backend import Get, Put
 from hexforge.errors import CallError, CapacityError, FormatError
+from hexforge.formats.container import as_text
 from hexforge.ir import Array
 
 ROOM = 64
@@ -61,13 +62,13 @@ class Segment:
             tensors = tuple(_tensor(t, get) for t in data["tensors"])
             last = len(tensors) - 1
             return cls(
-                tuple(map(_text, data["reads"])),
-                {_text(name): (_dtype(dtype), _sizes(shape)) for name, dtype, shape in data["writes"]},
+                tuple(map(as_text, data["reads"])),
+                {as_text(name): (_dtype(dtype), _sizes(shape)) for name, dtype, shape in data["writes"]},
                 _size(data["arena_bytes"]),
                 tensors,
                 tuple(
                     Call(
-                        _text(kind),
+                        as_text(kind),
                         _sizes(ins, most=last),
                         _sizes(outs, most=last),
                         {k: _loaded(v, get) for k, v in at.items()},
@@ -181,16 +182,10 @@ _DTYPES: dict[str, np.dtype[Any]] = {spelt: d for d in map(np.dtype, _NAMES) for
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
-    found = _DTYPES.get(_text(name))
+    found = _DTYPES.get(as_text(name))
     if found is None:
         raise ValueError(f"no tensor has the type {name!r}")
     return found
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a text")
-    return value
 
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1

@@ -15,7 +15,7 @@ from typing import Any
 from hexforge.backend import Backend, Loads, Program, Saves
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
-from hexforge.formats.container import SLACK, Container, Pool, Source, Writer, encoded
+from hexforge.formats.container import MAGIC, SLACK, Container, Pool, Source, Writer, encoded
 from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info, Target
 from hexforge.options import ProviderOptions
 from hexforge.runtime import registry
@@ -281,8 +281,6 @@ def settings(
 
 def is_context(path: str | os.PathLike[str]) -> bool:
     """True where a file begins as a context does."""
-    from hexforge.formats.container import MAGIC
-
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - any path-like
             return file.read(len(MAGIC)) == MAGIC

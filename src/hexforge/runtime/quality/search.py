@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -298,8 +297,3 @@ class _Memory:
         if self._path is not None:
             rows = [[sorted(c), *m] for c, m in self._points.items()]
             write_atomically(self._path, json.dumps({"search": self._key, "points": rows}).encode())
-
-
-def processes() -> int:
-    """How many processes the work is spread over unless said."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
