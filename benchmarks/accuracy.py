@@ -23,10 +23,10 @@ from onnxruntime.quantization import QuantType
 
 from benchmarks.accuracy_data import PAIRS, Pair, Runner
 from benchmarks.quantized import _quiet
+from hexforge.analysis.quality.quantize import quantize
+from hexforge.analysis.quality.runners import runner
 from hexforge.errors import HexforgeError
-from hexforge.quant.compare import ErrorSums
-from hexforge.runtime.quality.quantize import quantize
-from hexforge.runtime.quality.runners import runner
+from hexforge.quant.measure.compare import ErrorSums
 from tests.models.quantize import quantized as quantized_by_onnxruntime
 
 IMPROVED = "+range+equalize+bias+adaround"

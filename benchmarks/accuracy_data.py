@@ -22,7 +22,7 @@ import onnxruntime
 
 from benchmarks import accuracy_boxes, accuracy_files, accuracy_text
 from hexforge.demo import MODEL, held_out
-from hexforge.frontends.onnx import fix_shapes
+from hexforge.model.declarations import fix_shapes
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]

@@ -33,11 +33,11 @@ from rich.table import Table
 
 from benchmarks.load import _peak_bytes
 from benchmarks.models import resnet50
-from hexforge.frontends.onnx import read
 from hexforge.ir import DType
-from hexforge.quant.calibrate import calibrate
-from hexforge.quant.ranges import range_of
-from hexforge.quant.samples import samples
+from hexforge.model.reader import read
+from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.data.samples import samples
+from hexforge.quant.decide.ranges import range_of
 from tests.models.fetch import FILES, stored
 
 METHODS = {

@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 
 import hexforge
-from hexforge.backends.htp.program import HtpProgram
+from hexforge.backends.htp.numbers.program import HtpProgram
 
 Array = np.ndarray[Any, Any]
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]

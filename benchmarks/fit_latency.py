@@ -1,6 +1,6 @@
-"""Fit the HTP cost model on measured latencies: `python -m benchmarks.fit_latency` writes backends/htp/cost.json.
+"""Fit the HTP cost model on measured latencies: `python -m benchmarks.fit_latency` writes backends/htp/time/cost.json.
 
-Every parameter is physical and has a prior (hexforge.backends.htp.cost); nothing is fitted per model. Errors are
+Every parameter is physical and has a prior (hexforge.backends.htp.time.cost); nothing is fitted per model. Errors are
 logarithmic and robust, each (model, precision) weighs the same. The reference chip's parameters are fitted on the chips
 of BASE together, a chip's factors on its own rows. The error that is kept in the file is that on families held out
 (benchmarks/latency.py).
@@ -21,11 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp import cost, soc
-from hexforge.backends.htp.schedule import RUNTIMES, schedule
-from hexforge.backends.htp.simulate import SYNC_US, tiles
-from hexforge.backends.htp.tile import PRECISIONS
-from hexforge.runtime.estimate import graph_of
+from hexforge.analysis.estimate import graph_of
+from hexforge.backends.htp.chip import soc
+from hexforge.backends.htp.time import cost
+from hexforge.backends.htp.time.schedule import RUNTIMES, schedule
+from hexforge.backends.htp.time.simulate import SYNC_US, tiles
+from hexforge.backends.htp.time.tile import PRECISIONS
 
 DATA = Path(__file__).with_name("measured")
 TARGET = Path(cost.__file__).with_name("cost.json")

@@ -19,13 +19,13 @@ import onnx_ir
 
 import hexforge
 from benchmarks.accuracy_data import PAIRS, Pair
-from hexforge.frontends.onnx import read
-from hexforge.quant.calibrate import calibrate
-from hexforge.quant.fold import fold
-from hexforge.quant.plan import Runner
-from hexforge.quant.recipe import Recipe, recipe
-from hexforge.quant.save import to_bytes
-from hexforge.quant.tune import Judge, improve
+from hexforge.model.reader import read
+from hexforge.model.save import to_bytes
+from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.decide.plan import Runner
+from hexforge.quant.decide.recipe import Recipe, recipe
+from hexforge.quant.improve.tune import Judge, improve
+from hexforge.quant.prepare.fold import fold
 
 MODELS = ("digits", "ppocr_rec", "ppocr_cls", "yolov8n", "silero_vad")
 ROWS: dict[str, tuple[str, ...]] = {

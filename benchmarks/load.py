@@ -23,14 +23,15 @@ MOST_RATIO = 3.0
 
 
 def _read() -> Callable[[str], str]:
-    from hexforge.frontends.onnx import read
+    from hexforge.model.reader import read
 
     return lambda path: f"{len(read(path).ir.graph)} nodes"
 
 
 def _place() -> Callable[[str], str]:
     from hexforge.backends.cpu.backend import CpuBackend
-    from hexforge.frontends.onnx import place, read, units
+    from hexforge.frontends.onnx.pipeline import place, units
+    from hexforge.model.reader import read
     from hexforge.options import ProviderOptions
 
     def run(path: str) -> str:

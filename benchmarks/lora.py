@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.quantized import file
 from hexforge.formats.adapter import Adapter
-from hexforge.frontends.onnx.constants import Constants
+from hexforge.frontends.onnx.context.constants import Constants
 from hexforge.options import ProviderOptions
 from hexforge.runtime.contexts.compile import compile, compiled_programs
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora_make import make, merged
+from hexforge.runtime.contexts.lora_adapters import make, merged
 
 TARGET = 20.0
 

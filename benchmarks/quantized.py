@@ -22,7 +22,7 @@ from onnxruntime.quantization import QuantType
 
 from benchmarks.models import mobilenet_v2, resnet50
 from hexforge.demo import held_out
-from hexforge.frontends.onnx import fix_shapes
+from hexforge.model.declarations import fix_shapes
 from tests.models.fetch import FILES, FOLDER, stored
 from tests.models.quantize import quantized
 

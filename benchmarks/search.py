@@ -17,10 +17,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.accuracy_data import PAIRS, Array, Pair
-from hexforge.quant.search import Point
-from hexforge.runtime.quality.quantize import quantize
-from hexforge.runtime.quality.runners import runner
-from hexforge.runtime.quality.search import Searched, search_precision
+from hexforge.analysis.quality.quantize import quantize
+from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.quality.search import Searched, search_precision
+from hexforge.quant.measure.search import Point
 
 DEFAULT = ("digits", "ppocr_cls")
 SOC = "SM8650"

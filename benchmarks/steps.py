@@ -20,8 +20,8 @@ from rich.table import Table
 import hexforge
 from benchmarks.engines import hexforge_session, programs
 from hexforge import _native
-from hexforge.backends.htp.program import HtpProgram
-from hexforge.backends.htp.segment import Call, Segment
+from hexforge.backends.htp.numbers.program import HtpProgram
+from hexforge.backends.htp.numbers.segment import Call, Segment
 
 _REPEATS = 5
 _SHOWN = "in out kernel stride channels out_channels groups dims count".split()

@@ -20,10 +20,10 @@ from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
-from hexforge.quant.recipe import recipe
+from hexforge.quant.decide.recipe import recipe
 from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Builder, Context
-from hexforge.runtime.contexts.lora_make import Maker
+from hexforge.runtime.contexts.lora_adapters import Maker
 
 BACKEND = HtpBackend(threads=1)
 U8 = ScaleOffset(0.05, -128)

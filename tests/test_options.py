@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hexforge.errors import CallError
 from hexforge.options import BACKENDS, Option, OptionTable, ProviderOptions
-from hexforge.runtime.config import (
+from hexforge.ort.config import (
     ORT_RUN_KEYS,
     ORT_SESSION_KEYS,
     DynamicOptions,

@@ -222,7 +222,7 @@ def test_run_refuses_a_file_that_is_no_array(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_ops_lists_every_translator(capsys: pytest.CaptureFixture[str]) -> None:
-    from hexforge.frontends.onnx.build import TRANSLATORS
+    from hexforge.frontends.onnx.translate.builder import TRANSLATORS
 
     assert run("ops", "--json") == 0
     found = json.loads(capsys.readouterr().out)

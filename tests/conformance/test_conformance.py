@@ -8,8 +8,8 @@ from onnx import TensorProto
 import hexforge
 from benchmarks.conformance.cases import Case, collect
 from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge
-from hexforge.cli.support import writes
-from hexforge.frontends.onnx.build import TRANSLATORS
+from hexforge.cli.commands.tables.support import writes
+from hexforge.frontends.onnx.translate.builder import TRANSLATORS
 from hexforge.ir import table
 
 ANYWHERE = ("Cast", "Convert", "Dequantize", "Quantize", "Reshape", "Transpose")

@@ -8,7 +8,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / ".models"
+from tests import ROOT
+
+FOLDER = ROOT / ".models"
 
 FILES = {
     "nudenet==3.4.2": ("nudenet/320n.onnx",),

@@ -13,7 +13,7 @@ import onnx_ir
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
 
-from hexforge.frontends.onnx import read
+from hexforge.model.reader import read
 
 TYPES = {
     "a8w8": (QuantType.QUInt8, QuantType.QInt8),

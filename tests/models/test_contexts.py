@@ -12,7 +12,7 @@ import pytest
 import hexforge
 from tests.models.fetch import FOLDER
 from tests.models.test_models import MODELS, fixed, sample  # noqa: F401 - a fixture
-from tests.runtime.contexts import feeds, session
+from tests.ort.context_models import feeds, session
 
 pytestmark = pytest.mark.models
 

@@ -14,7 +14,7 @@ import pytest
 
 import hexforge
 from hexforge.demo import held_out
-from hexforge.frontends.onnx import fix_shapes
+from hexforge.model.declarations import fix_shapes
 from tests.models.fetch import FILES, stored
 from tests.models.quantize import TYPES, quantized
 from tests.models.unitwise import plain_float32, unit_agreements

@@ -11,8 +11,10 @@ import onnx
 import onnxruntime
 
 from hexforge.backends.cpu.backend import CpuBackend
-from hexforge.frontends.onnx import Unit, build, read, units
-from hexforge.frontends.onnx.node_units import single_unit
+from hexforge.frontends.onnx.pipeline import build, units
+from hexforge.frontends.onnx.units.node_units import single_unit
+from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.model.reader import read
 from hexforge.options import ProviderOptions
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.adapt import exponentials, half_table
+from hexforge.backends.htp.numbers.lower.adapt import exponentials, half_table
 from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, run, settle
 from tests.native.several import halves
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.lower_mac import flush_interval
+from hexforge.backends.htp.numbers.lower.mac import flush_interval
 from tests.native.kernels import (
     FIXED,
     HOW,

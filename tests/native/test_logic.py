@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.adapt import nest
+from hexforge.backends.htp.numbers.lower.adapt import nest
 from hexforge.ir import DType
 from hexforge.ops.convert import cast
 from hexforge.ops.elementwise import divide

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.adapt import half_table
+from hexforge.backends.htp.numbers.lower.adapt import half_table
 from tests.native.kernels import assert_bits, half
 from tests.native.several import halves, run_all
 

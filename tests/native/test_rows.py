@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.adapt import exponentials
+from hexforge.backends.htp.numbers.lower.adapt import exponentials
 from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, run, settle
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -13,13 +13,15 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.frontends.onnx import Unit, read, units
+from hexforge.frontends.onnx.pipeline import units
+from hexforge.frontends.onnx.units.unit import Unit
 from hexforge.ir import ScaleOffset
-from hexforge.quant.assign import assign
-from hexforge.quant.calibrate import calibrate
-from hexforge.quant.plan import Plan
-from hexforge.quant.recipe import recipe
-from hexforge.quant.save import to_bytes
+from hexforge.model.reader import read
+from hexforge.model.save import to_bytes
+from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.plan import Plan
+from hexforge.quant.decide.recipe import recipe
 from hexforge.quant.write import write
 
 Array = np.ndarray[Any, Any]

@@ -9,13 +9,13 @@ import onnx
 import onnx_ir
 from onnx import TensorProto, helper, numpy_helper
 
-from hexforge.frontends.onnx import read
 from hexforge.ir import DType, ScaleOffset
-from hexforge.quant.layers import constant, layer
-from hexforge.quant.plan import Feeds, Fixed, Plan
-from hexforge.quant.ranges import encoding, weight_encoding
-from hexforge.quant.rules import units
-from hexforge.quant.walk import Walk, session
+from hexforge.model.reader import read
+from hexforge.quant.decide.plan import Feeds, Fixed, Plan
+from hexforge.quant.decide.ranges import encoding, weight_encoding
+from hexforge.quant.decide.rules import units
+from hexforge.quant.improve.side_by_side import Walk, session
+from hexforge.quant.prepare.layers import constant, layer
 
 Array = np.ndarray[Any, Any]
 

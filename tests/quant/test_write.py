@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.errors import ModelError
-from hexforge.frontends.onnx import read, units
+from hexforge.frontends.onnx.pipeline import units
 from hexforge.ir import AxisScaleOffset, BlockwiseExpansion, DType, ScaleOffset
-from hexforge.quant.assign import assign
-from hexforge.quant.calibrate import calibrate
-from hexforge.quant.fold import fold
-from hexforge.quant.plan import Fixed, Plan
-from hexforge.quant.recipe import recipe
-from hexforge.quant.rules import RULES
-from hexforge.quant.save import to_bytes
+from hexforge.model.reader import read
+from hexforge.model.save import to_bytes
+from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.recipe import recipe
+from hexforge.quant.decide.rules import RULES
+from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import bias_fixed, write
 from tests.quant.graphs import (
     CASES,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from hexforge.backends.htp.timeline import Event, Row, Timeline
+from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.demo import MODEL
-from hexforge.runtime.estimate import Estimate, estimate
+from hexforge.timeline import Event, Row, Timeline
 
 OPS = ("Conv2d", "Softmax", "ElementWiseAdd")
 BOUNDS = ("HMX", "HVX", "DMA", "overhead")

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.cli.check import checked
+from hexforge.analysis.estimate import everywhere
+from hexforge.cli.commands.inspect.check import checked
 from hexforge.demo import MODEL
-from hexforge.report import Bars, Column, Plot, Section, Series, Table, data, page
+from hexforge.report import Bars, Column, Plot, Section, Series, Table, page, timing
 from hexforge.report.page import ASSETS
-from hexforge.runtime.estimate import everywhere
 from tests.report.estimates import demo, made
 
 EVIL = "</script><img src=x onerror=alert(1)><!--{{data}}&amp;\u2028"
@@ -56,16 +56,16 @@ def content(text: str) -> dict[str, Any]:
 def test_parts_add_up_to_the_latency(threads: int, factor: float) -> None:
     for found in (demo(), made(50)):
         found = replace(found, threads=threads, timeline=replace(found.timeline, factor=factor))
-        parts = data.spent(found)
+        parts = timing.spent(found)
         assert sum(part["us"] for part in parts) == pytest.approx(found.latency_ms * 1e3)
         assert all(part["us"] >= 0 for part in parts)
 
 
 def test_split_of_a_task() -> None:
     row = replace(made(1).rows[0], us=10.0, wait_us=1.0, hmx_us=6.0, hvx_us=4.0)
-    assert data.split(row) == {"hmx": 6.0, "hvx": 3.0, "dma": 1.0, "overhead": 0.0}  # 1 µs of HVX is under HMX
+    assert timing.split(row) == {"hmx": 6.0, "hvx": 3.0, "dma": 1.0, "overhead": 0.0}  # 1 µs of HVX is under HMX
     row = replace(row, hmx_us=0.5, hvx_us=2.0)
-    assert data.split(row) == {"hvx": 2.0, "hmx": 0.5, "dma": 1.0, "overhead": 6.5}
+    assert timing.split(row) == {"hvx": 2.0, "hmx": 0.5, "dma": 1.0, "overhead": 6.5}
 
 
 def test_tables_hold_every_row() -> None:
@@ -103,7 +103,7 @@ def test_a_task_that_runs_for_each_sample() -> None:
     first, second = (replace(row, name="again") for row in found.rows)
     events = tuple(replace(event, name="again") for event in found.timeline.events)
     line = replace(found.timeline, rows=(first, second), events=events, critical=())
-    shown = data.timeline(line)["events"]
+    shown = timing.timeline(line)["events"]
     assert sorted(zip(shown["row"], shown["unit"], strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
 
 
@@ -113,10 +113,10 @@ def test_same_work_counts_together() -> None:
         replace(row, hmx_us=1.0, hvx_us=0.5, weight_bytes=7, op="Softmax", bound="HVX", us=9.0) for row in found.rows
     ]
     line = replace(found.timeline, rows=tuple(same))
-    (only,) = data.bottlenecks(line)
+    (only,) = timing.bottlenecks(line)
     assert "with 11 more of the same work" in only["text"]
     assert only["row"] == 0
-    assert len(data.bottlenecks(found.timeline)) == data.TOP
+    assert len(timing.bottlenecks(found.timeline)) == timing.TOP
 
 
 def test_stands_alone() -> None:

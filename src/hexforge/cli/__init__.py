@@ -8,25 +8,25 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.advise import advise
-from hexforge.cli.check import check
-from hexforge.cli.compare import compare
-from hexforge.cli.compile import compile
-from hexforge.cli.demo import demo
-from hexforge.cli.estimate import estimate
-from hexforge.cli.evaluate import evaluate
-from hexforge.cli.fix_shapes import fix_shapes
-from hexforge.cli.info import info
-from hexforge.cli.lora import lora
-from hexforge.cli.ops import ops
-from hexforge.cli.options import options
-from hexforge.cli.prune import prune
-from hexforge.cli.quantize import quantize
-from hexforge.cli.run import run
-from hexforge.cli.search import search
-from hexforge.cli.show import show
-from hexforge.cli.socs import socs
-from hexforge.cli.wrap import wrap
+from hexforge.cli.commands.contexts.compile import compile
+from hexforge.cli.commands.contexts.info import info
+from hexforge.cli.commands.contexts.lora import lora
+from hexforge.cli.commands.contexts.prune import prune
+from hexforge.cli.commands.contexts.wrap import wrap
+from hexforge.cli.commands.inspect.check import check
+from hexforge.cli.commands.inspect.demo import demo
+from hexforge.cli.commands.inspect.fix_shapes import fix_shapes
+from hexforge.cli.commands.inspect.run import run
+from hexforge.cli.commands.inspect.show import show
+from hexforge.cli.commands.quality.compare import compare
+from hexforge.cli.commands.quality.evaluate import evaluate
+from hexforge.cli.commands.quality.quantize import quantize
+from hexforge.cli.commands.quality.search import search
+from hexforge.cli.commands.tables.ops import ops
+from hexforge.cli.commands.tables.options import options
+from hexforge.cli.commands.time.advise import advise
+from hexforge.cli.commands.time.estimate import estimate
+from hexforge.cli.commands.time.socs import socs
 from hexforge.errors import HexforgeError
 
 app = typer.Typer(

@@ -10,7 +10,7 @@ from hexforge.cli.screen import waiting
 from hexforge.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from hexforge.frontends.onnx import Model
+    from hexforge.model.reader import Model
     from hexforge.runtime.plan import Plan
 
 
@@ -28,7 +28,7 @@ def loaded(
     With `strict` nodes are placed as in a session without CPU fallback, and refusals are rows of the plan all the same.
     """
     from hexforge.options import ProviderOptions
-    from hexforge.runtime.fallback import CpuPart
+    from hexforge.runtime.cpu_part import CpuPart
     from hexforge.runtime.plan import Plan
     from hexforge.runtime.registry import backend
 
@@ -48,7 +48,7 @@ def loaded(
 
 
 def _read(path: Path, dims: Mapping[str, int] | None, shapes: Mapping[str, Sequence[int]] | None) -> Model:
-    from hexforge.frontends.onnx import read
+    from hexforge.model.reader import read
 
     model = read(path, dims=dims, shapes=shapes)
     model.require_static()

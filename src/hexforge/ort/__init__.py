@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import onnxruntime as _real
 
+from hexforge.ort.binding import IOBinding
 from hexforge.ort.devices import (
     get_ep_devices,
     register_execution_provider_library,
     unregister_execution_provider_library,
 )
 from hexforge.ort.model_compiler import ModelCompiler
+from hexforge.ort.options import RunOptions, SessionOptions
 from hexforge.ort.preprocess import mend as _mend
+from hexforge.ort.providers import PROVIDERS as _PROVIDERS
+from hexforge.ort.session import InferenceSession
 from hexforge.ort.stand_in import alias_submodules as _alias_submodules
-from hexforge.runtime.binding import IOBinding
-from hexforge.runtime.fallback import PROVIDERS as _PROVIDERS
-from hexforge.runtime.fallback import RunOptions, SessionOptions
-from hexforge.runtime.session import InferenceSession
 
 __all__ = [
     "IOBinding",

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnxruntime
 
-from hexforge.runtime.fallback import QNN
+from hexforge.runtime.cpu_part import QNN
 
 _LIBRARY = re.compile(r"(?:^|[\\/])(?:lib)?onnxruntime_providers_qnn(?:\.so|\.dll|\.dylib)?$", re.IGNORECASE)
 _registered: set[str] = set()

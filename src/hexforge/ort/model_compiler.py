@@ -10,12 +10,13 @@ from typing import Any
 import onnxruntime
 
 from hexforge.errors import CallError
-from hexforge.runtime.contexts.data import sender
-from hexforge.runtime.contexts.saving import Output, Report
-from hexforge.runtime.fallback import QNN, SessionOptions, requested_providers
-from hexforge.runtime.preparing import default_path, prepare
-from hexforge.runtime.providers import uses_qnn
-from hexforge.runtime.session import parse_options
+from hexforge.ort.context_callbacks import sender
+from hexforge.ort.options import SessionOptions, requested_providers
+from hexforge.ort.prepare import default_path, prepare
+from hexforge.ort.providers import uses_qnn
+from hexforge.ort.session import parse_options
+from hexforge.runtime.contexts.context_model import Output, Report
+from hexforge.runtime.cpu_part import QNN
 
 _Flags = onnxruntime.OrtCompileApiFlags
 

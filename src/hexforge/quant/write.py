@@ -12,10 +12,10 @@ import onnx_ir
 from hexforge.errors import ModelError
 from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import fault, quantize
-from hexforge.quant.layers import constant, dims
-from hexforge.quant.plan import Fixed, Plan
-from hexforge.quant.ranges import INT16_WEIGHT_RANGE
-from hexforge.quant.rules import Bias, Unit, is_float, units
+from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE
+from hexforge.quant.decide.rules import Bias, Unit, is_float, units
+from hexforge.quant.prepare.layers import constant, dims
 
 _BLOCKS_SINCE = 21
 """The opset that has 16-bit, 4-bit and blockwise Q and DQ; before it, com.microsoft's have 16 and 4 bits."""

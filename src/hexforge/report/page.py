@@ -31,10 +31,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hexforge.report import data
+from hexforge.analysis.estimate import Estimate
+from hexforge.report import timing
 from hexforge.report.placement import chips_section, placement_section
 from hexforge.report.section import Section
-from hexforge.runtime.estimate import Estimate
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = ("draw.js", "table.js", "charts.js", "paint.js", "timeline.js", "page.js")
@@ -54,10 +54,10 @@ def page(
         *sections,
     ]
     content = {
-        "summary": data.summary(estimate),
-        "timeline": data.timeline(line),
-        "ops": data.ops(line).to_json(),
-        "kinds": data.kinds(line).to_json(),
+        "summary": timing.summary(estimate),
+        "timeline": timing.timeline(line),
+        "ops": timing.ops(line).to_json(),
+        "kinds": timing.kinds(line).to_json(),
         "sections": [section.to_json() for section in shown],
     }
     style = (ASSETS / "page.css").read_text("utf-8")

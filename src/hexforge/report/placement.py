@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hexforge.analysis.estimate import Estimate
 from hexforge.report.section import Bars, Column, Section, Table
-from hexforge.runtime.estimate import Estimate
 
 QNN = "QNNExecutionProvider"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hexforge.analysis.quality.compare import Comparison, TensorError
 from hexforge.report.section import Bars, Cell, Column, Section, Table
-from hexforge.runtime.quality.compare import Comparison, TensorError
 
 _BARS = 30
 _TENSORS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hexforge.backends.htp.timeline import Event, Row, Timeline
+from hexforge.timeline import Event, Row, Timeline
 
 
 def time(us: float) -> str:

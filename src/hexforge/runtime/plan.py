@@ -11,16 +11,14 @@ import numpy as np
 
 from hexforge.backend import Backend, Program, SaysHow
 from hexforge.errors import CallError, ModelError, UnsupportedError
-from hexforge.frontends.onnx.build import Refusal
-from hexforge.frontends.onnx.cut import Extract
-from hexforge.frontends.onnx.extract import extract_parts
-from hexforge.frontends.onnx.node_units import units
-from hexforge.frontends.onnx.place import Placement, build, place
-from hexforge.frontends.onnx.reader import Model
-from hexforge.frontends.onnx.unit import Unit
+from hexforge.frontends.onnx.pipeline import Placement, build, place, units
+from hexforge.frontends.onnx.units.unit import Refusal, Unit
 from hexforge.ir import Array
+from hexforge.model.extraction import extract_parts
+from hexforge.model.reader import Model
+from hexforge.model.standalone import Extract
 from hexforge.passes import NEUTRAL, run
-from hexforge.runtime.fallback import CPU, QNN, CpuPart
+from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
 from hexforge.runtime.partition import Step, partition
 from hexforge.runtime.stages import Row, Stage, Stages
 

@@ -10,7 +10,7 @@ from typing import Any
 from hexforge.backend import Program
 from hexforge.errors import CallError
 from hexforge.ir import Graph
-from hexforge.runtime.fallback import CpuPart
+from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.partition import Part
 
 

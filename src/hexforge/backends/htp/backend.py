@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from hexforge import _native
 from hexforge.backend import Get, Read, processors
-from hexforge.backends.htp.bfloat16 import BFloat16Program, to_bfloat16
-from hexforge.backends.htp.options import GraphConfig
+from hexforge.backends.htp.chip.soc import target
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
+from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import compile_graph
-from hexforge.backends.htp.program import HtpProgram
-from hexforge.backends.htp.soc import target
 from hexforge.backends.htp.support import require_fit, unsupported
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Value

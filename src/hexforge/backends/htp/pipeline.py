@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hexforge.backends.htp.lower import lower
-from hexforge.backends.htp.lowering import Lowering
-from hexforge.backends.htp.options import GraphConfig
-from hexforge.backends.htp.storage import storage
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.numbers.lower.graph import lower
+from hexforge.backends.htp.numbers.lower.lowering import Lowering
+from hexforge.backends.htp.numbers.storage import storage
 from hexforge.ir import Graph, Node, Role, ScaleOffset, TensorType, Value
 from hexforge.passes import Pass, run
 

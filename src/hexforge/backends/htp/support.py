@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.backends.htp.soc import Target
+from hexforge.backends.htp.chip.soc import Target
 from hexforge.errors import CapacityError
 from hexforge.ir import (
     AxisScaleOffset,

@@ -52,7 +52,7 @@ class Compatibility:
 
 def device(soc: str = "0", htp_arch: int = 0) -> Target | None:
     """The chip that soc_model names, or one of an architecture; None where neither is given."""
-    from hexforge.backends.htp.soc import target
+    from hexforge.backends.htp.chip.soc import target
 
     if soc.strip() in ("", "0") and not htp_arch:
         return None

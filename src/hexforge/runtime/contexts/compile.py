@@ -17,15 +17,22 @@ from hexforge.formats.context import Info, Target
 from hexforge.formats.files import write_atomically
 from hexforge.ir import Graph
 from hexforge.options import ProviderOptions
-from hexforge.runtime.contexts.asked import chosen_options, graph_fields, item_of, names_of, shares_weights, targets_of
 from hexforge.runtime.contexts.chips import Chips
 from hexforge.runtime.contexts.context import Builder, Context, is_context
-from hexforge.runtime.contexts.origin import metadata, origin
+from hexforge.runtime.contexts.provenance import metadata, origin
+from hexforge.runtime.contexts.request import (
+    chosen_options,
+    graph_fields,
+    item_of,
+    names_of,
+    shares_weights,
+    targets_of,
+)
 from hexforge.runtime.stages import Row
 
 if TYPE_CHECKING:
-    from hexforge.backends.htp.options import GraphConfig
-    from hexforge.frontends.onnx.reader import Model, ModelSource
+    from hexforge.backends.htp.config import GraphConfig
+    from hexforge.model.reader import Model, ModelSource
     from hexforge.runtime.plan import Plan
 
 DEFAULT_OPTIMIZATION = 3
@@ -119,7 +126,7 @@ def compile(
     `dims` and `shapes` are for all models, or a list with an item for each. `updatable` are patterns of the names of
     constants that adapters may change (runtime/lora_make.py).
     """
-    from hexforge.backends.htp.options import GraphConfig
+    from hexforge.backends.htp.config import GraphConfig
 
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
     if not sources:
@@ -204,8 +211,8 @@ def _updatable(plan: Plan, patterns: Sequence[str], source: ModelSource, how: Ma
     taken = [stage for stage in plan.stages if stage.part.taken]
     if not patterns:
         return [()] * len(taken)
-    from hexforge.frontends.onnx.constants import Constants
-    from hexforge.runtime.contexts.lora_make import updatable_names
+    from hexforge.frontends.onnx.context.constants import Constants
+    from hexforge.runtime.contexts.lora_adapters import updatable_names
 
     constants = Constants(source, **how)
     return [updatable_names(constants, patterns, [row.node for row in stage.rows]) for stage in taken]
@@ -226,7 +233,7 @@ def _planned(
     source: ModelSource, how: Mapping[str, Any], compiler: Chips, quantized_io: bool, allow_partial: bool
 ) -> tuple[Plan, str]:
     """A model placed and compiled, and what it is called; UnsupportedError naming what the backend refuses."""
-    from hexforge.frontends.onnx.reader import read
+    from hexforge.model.reader import read
     from hexforge.runtime.plan import Plan
 
     def loaded() -> Model:
@@ -287,7 +294,7 @@ def _schematics(
 
 def schematic(graph: Graph, soc: str, config: GraphConfig) -> tuple[dict[str, Any], int]:
     """A graph as a chip runs it, as plain data, and the bytes of its spill-fill buffer."""
-    from hexforge.runtime.estimate import estimate
+    from hexforge.analysis.estimate import estimate
 
     line = estimate(graph, soc, config=config).timeline
     rows = [

@@ -262,7 +262,7 @@ def settings(
 
     What is not given stays as before. QNN writes 4 threads and takes 4 MB in an offline prepare that does not say.
     """
-    from hexforge.backends.htp.soc import find
+    from hexforge.backends.htp.chip.soc import find
 
     chips = [chip for t in targets if t.soc_model and (chip := find(t.soc)) is not None]
     most = min((c.hvx_threads for c in chips), default=DEFAULT_HVX_THREADS)

@@ -20,13 +20,13 @@ from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.context import GraphInfo
 from hexforge.ir import Array
-from hexforge.runtime.contexts.asked import DEFAULT_SOC, names_of
 from hexforge.runtime.contexts.compatibility import Verdict, create
 from hexforge.runtime.contexts.compile import Compiled, compile
-from hexforge.runtime.contexts.origin import is_of
+from hexforge.runtime.contexts.provenance import is_of
+from hexforge.runtime.contexts.request import DEFAULT_SOC, names_of
 
 if TYPE_CHECKING:
-    from hexforge.frontends.onnx.reader import ModelSource
+    from hexforge.model.reader import ModelSource
 
 _LOG = logging.getLogger("hexforge")
 FAST, BEST = 1, 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from hexforge.errors import CallError
 from hexforge.formats.container import Writer
 from hexforge.formats.files import Data, write_atomically, write_together
-from hexforge.frontends.onnx.epcontext import COMPATIBILITY, EpContext
+from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
 from hexforge.runtime.contexts.context import PRODUCER, Context
 
 
@@ -25,8 +25,8 @@ def wrap(
 
     They lie beside the context, which is copied where another folder is given, unless it is embedded.
     """
-    from hexforge.frontends.onnx.context_wrapper import is_quantized, wrapper
-    from hexforge.runtime.contexts.saving import compatibility_text
+    from hexforge.frontends.onnx.context.wrapper import is_quantized, wrapper
+    from hexforge.runtime.contexts.context_model import compatibility_text
 
     path = Path(context)
     opened = Context(path)
@@ -67,7 +67,7 @@ def wrap(
 
 def prune(context: str | os.PathLike[str], soc: str, output: str | os.PathLike[str]) -> Context:
     """Write a context for one of its chips; programs and weights stay as they are."""
-    from hexforge.backends.htp.soc import find
+    from hexforge.backends.htp.chip.soc import find
 
     opened = Context(context)
     info = opened.info

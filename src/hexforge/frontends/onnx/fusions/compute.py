@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexforge.frontends.onnx.build import TRANSLATORS, Builder, Refusal, Translator
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, known, near, other, plain, scalar, shape
-from hexforge.frontends.onnx.unit import Operand, Unit
+from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
+from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit
 from hexforge.ir import Array, ScaleOffset
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hexforge.frontends.onnx.build import Builder
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, other, plain, shape
-from hexforge.frontends.onnx.unit import Operand, Unit
+from hexforge.frontends.onnx.translate.builder import Builder
+from hexforge.frontends.onnx.units.unit import Operand, Unit
 from hexforge.ir import ScaleOffset
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")

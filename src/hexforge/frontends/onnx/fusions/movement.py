@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.frontends.onnx.build import Builder
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, chain, known, shape
-from hexforge.frontends.onnx.unit import Operand, Unit
+from hexforge.frontends.onnx.translate.builder import Builder
+from hexforge.frontends.onnx.units.unit import Operand, Unit
 from hexforge.ir import ScaleOffset
 
 Shape = tuple[int, ...]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from hexforge.frontends.onnx.build import Refusal, Translator, constant, onnx_shape
-from hexforge.frontends.onnx.unit import Operand, Unit
+from hexforge.frontends.onnx.translate.builder import Translator
+from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, constant, onnx_shape
 from hexforge.ir import Array, ScaleOffset
 
 

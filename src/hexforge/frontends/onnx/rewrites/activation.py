@@ -7,7 +7,8 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.edit import (
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
+from hexforge.model.edit import (
     Editor,
     data,
     dequantizes,
@@ -21,7 +22,6 @@ from hexforge.frontends.onnx.rewrites.edit import (
     source,
     split_constant,
 )
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 3: 2.8 M cycles with PReLU, 1.4 M with ReLU"
 

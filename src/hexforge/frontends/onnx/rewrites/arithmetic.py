@@ -7,7 +7,9 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.edit import (
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
+from hexforge.ir import Array
+from hexforge.model.edit import (
     Editor,
     data,
     dequantizes,
@@ -20,8 +22,6 @@ from hexforge.frontends.onnx.rewrites.edit import (
     source,
     split_constant,
 )
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
-from hexforge.ir import Array
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 2: Div 5.3 M cycles, Mul in its place 0.74 M"
 LEARNED = ("Conv", "ConvTranspose", "Gemm", "MatMul")

@@ -9,8 +9,8 @@ import onnx_ir
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, conv
-from hexforge.frontends.onnx.rewrites.edit import Editor, data, is_op, shape
 from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
+from hexforge.model.edit import Editor, data, is_op, shape
 
 MOST_LOST = 1 / 8
 """Of the channels: a network that loses more is another network."""

@@ -9,7 +9,9 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.arithmetic import affine
-from hexforge.frontends.onnx.rewrites.edit import (
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
+from hexforge.ir import Array
+from hexforge.model.edit import (
     Editor,
     data,
     integer,
@@ -23,8 +25,6 @@ from hexforge.frontends.onnx.rewrites.edit import (
     source,
     text,
 )
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
-from hexforge.ir import Array
 
 LANES = 32
 

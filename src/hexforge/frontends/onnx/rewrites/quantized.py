@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from onnx_ir import Node
 
-from hexforge.frontends.onnx.rewrites.edit import Editor, data, dequantizes, integer, is_op, operand, shape
 from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
 from hexforge.ir import Array
+from hexforge.model.edit import Editor, data, dequantizes, integer, is_op, operand, shape
 
 GUIDE = (
     "QNN HTP recommendations for network design: always quantize weights symmetrically; graph option "

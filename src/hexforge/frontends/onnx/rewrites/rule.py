@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import onnx_ir
 from onnx_ir import Node
 
-from hexforge.frontends.onnx.rewrites.edit import Editor, is_quantized, shape
+from hexforge.model.edit import Editor, is_quantized, shape
 
 PREDICTED = "no document: what the costs fitted to measured latencies predict"
 """The source of a rule that stands on the simulator alone."""

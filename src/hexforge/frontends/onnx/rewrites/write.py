@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 
 from hexforge.errors import CapacityError
-from hexforge.frontends.onnx.extract import extract_parts
-from hexforge.frontends.onnx.reader import Model
+from hexforge.model.extraction import extract_parts
+from hexforge.model.reader import Model
 
 
 def model_bytes(model: Model) -> bytes:

@@ -1,0 +1,333 @@
+"""Advise: what would make a model faster on a chip, each idea tried by rewriting the model and simulating it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hexforge.analysis.estimate import AS_IS, estimate, graph_of
+from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
+from hexforge.backends.htp.chip.power import Power
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
+from hexforge.frontends.onnx.rewrites import RULES, Change, Rule, apply, find
+from hexforge.ir import Graph
+from hexforge.model.reader import Model, read
+
+if TYPE_CHECKING:
+    from hexforge.analysis.agreement import Reference
+    from hexforge.model.reader import ModelSource
+
+MIN_GAIN = 0.01
+MOST_ROUNDS = 2
+"""Rewrites make room for each other: a Div that became a Mul can go into a convolution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One idea, and what it gains by itself."""
+
+    rule: str
+    title: str
+    nodes: tuple[str, ...]
+    places: tuple[str, ...]
+    """What was found, in words."""
+    why: str
+    source: str
+    how: str
+    keeps_function: bool
+    before_us: float
+    after_us: float
+    error: float | None = None
+    """Largest difference of the outputs, relative to their range, on random inputs; None where it was not compared."""
+    accuracy: bool = False
+    """True where it is for the numbers' sake."""
+
+    @property
+    def gain_us(self) -> float:
+        """Time saved for each inference."""
+        return self.before_us - self.after_us
+
+    @property
+    def gain(self) -> float:
+        """The same as a part of the whole."""
+        return self.gain_us / self.before_us if self.before_us else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "rule": self.rule,
+            "title": self.title,
+            "gain_us": round(self.gain_us, 3),
+            "gain_percent": round(100 * self.gain, 2),
+            "before_us": round(self.before_us, 3),
+            "after_us": round(self.after_us, 3),
+            "keeps_function": self.keeps_function,
+            "error": self.error,
+            "accuracy": self.accuracy,
+            "nodes": list(self.nodes),
+            "places": list(self.places),
+            "why": self.why,
+            "source": self.source,
+            "how": self.how,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advised:
+    """All advice on a model, and the model with what can be applied."""
+
+    model: str
+    soc: str
+    precision: str
+    runtime: str
+    before_us: float
+    advice: tuple[Advice, ...]
+    """Ranked by gain."""
+    after_us: float
+    """With every rewrite that keeps the function and gains, together."""
+    applied: tuple[str, ...]
+    """The rules that made it, in their order."""
+    dropped: tuple[tuple[str, str], ...]
+    """Rules that gain and were left out, and why."""
+    rewritten: Model
+    error: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "model": self.model,
+            "soc": self.soc,
+            "precision": self.precision,
+            "runtime": self.runtime,
+            "before_us": round(self.before_us, 3),
+            "after_us": round(self.after_us, 3),
+            "applied": list(self.applied),
+            "error": self.error,
+            "dropped": [{"rule": rule, "why": why} for rule, why in self.dropped],
+            "advice": [a.to_json() for a in self.advice],
+        }
+
+
+Observe = Callable[[int, int, str], None]
+
+
+def advise(
+    model: ModelSource,
+    soc: str = "SM8650",
+    precision: str = AS_IS,
+    runtime: str = "qnn_dlc",
+    *,
+    min_gain: float = MIN_GAIN,
+    verify: bool = True,
+    config: GraphConfig | None = None,
+    power: Power | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> list[Advice]:
+    """What would make a model faster, the largest gain first; `advised` also gives the model rewritten."""
+    found = advised(
+        model, soc, precision, runtime, min_gain=min_gain, verify=verify, config=config, power=power, dims=dims,
+        shapes=shapes,
+    )  # fmt: skip
+    return list(found.advice)
+
+
+def advised(
+    model: ModelSource,
+    soc: str = "SM8650",
+    precision: str = AS_IS,
+    runtime: str = "qnn_dlc",
+    *,
+    min_gain: float = MIN_GAIN,
+    verify: bool = True,
+    config: GraphConfig | None = None,
+    power: Power | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    observe: Observe | None = None,
+) -> Advised:
+    """All advice on a model and the model with what can be applied; `observe(done, of, rule)` hears how far it is."""
+    if not 0 <= min_gain < 1:
+        raise CallError(f"min_gain {min_gain}: it is a part of the whole, from 0 to below 1 (0.01 for 1 %)")
+    loaded = read(model, dims=dims, shapes=shapes)
+    loaded.require_static()
+    trial = _Trial(soc, precision, runtime, config, power)
+    graph = graph_of(copied(loaded))
+    timed = estimate(graph, soc, precision, runtime, config=config, power=power)
+    before = timed.latency_ms * 1e3
+    rules = [rule for rule in RULES if _is_for(rule, trial)]
+    saw = observe or (lambda done, of, rule: None)
+    tried: list[_Tried] = []
+    for n, rule in enumerate(rules):
+        saw(n, len(rules) + 2, rule.name)
+        if (one := trial(loaded, rule, before)) is not None and one.gains(before):
+            tried.append(one)
+    saw(len(rules), len(rules) + 2, "precision")
+    precisions = [_precision_advice(rule, graph, trial, before) for rule in PRECISION_RULES]
+    saw(len(rules) + 1, len(rules) + 2, "all together")
+    together = _Together(trial, loaded, before, [t for t in tried if t.rule.keeps_function], verify)
+    found = [t.advice(before) for t in tried] + [a for a in precisions if a is not None]
+    found = [
+        replace(a, error=together.errors.get(a.rule)) for a in found if a.accuracy or a.gain >= max(min_gain, 1e-9)
+    ]
+    found.sort(key=lambda a: (a.accuracy and a.gain < min_gain, -a.gain_us))
+    return Advised(
+        loaded.name, timed.soc, precision, runtime, before, tuple(found), together.us, tuple(together.applied),
+        tuple(together.dropped), together.model, together.error,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tried:
+    """A model rewritten by a rule where that gains, and its latency."""
+
+    rule: Rule
+    model: Model
+    us: float
+    changes: list[Change]
+
+    def gains(self, before: float) -> bool:
+        """True where it is faster; what is for the numbers' sake need not be."""
+        return self.us < before or (self.rule.accuracy and self.us <= before)
+
+    def advice(self, before: float) -> Advice:
+        """The rule's advice."""
+        rule, changes = self.rule, self.changes
+        return Advice(
+            rule.name,
+            rule.title,
+            tuple(dict.fromkeys(node for change in changes for node in change.nodes)),
+            tuple(change.what for change in changes),
+            rule.why,
+            rule.source,
+            rule.how,
+            rule.keeps_function,
+            before,
+            self.us,
+            accuracy=rule.accuracy,
+        )
+
+
+class _Trial:
+    """How models are timed, and which kinds of places were found to gain."""
+
+    def __init__(self, soc: str, precision: str, runtime: str, config: GraphConfig | None, power: Power | None) -> None:
+        self.soc, self.precision, self.runtime, self.config, self.power = soc, precision, runtime, config, power
+        self._gains: dict[tuple[str, Hashable], bool] = {}
+
+    def us(self, graph: Graph) -> float:
+        """The latency of a QNN graph."""
+        found = estimate(graph, self.soc, self.precision, self.runtime, config=self.config, power=self.power)
+        return found.latency_ms * 1e3
+
+    def _with(self, model: Model, rule: Rule, keys: set[Hashable]) -> tuple[Model, float, list[Change]]:
+        """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
+        made = copied(model)
+        changes = apply(made.ir, rule, keys)
+        try:
+            return made, self.us(graph_of(copied(made))), changes
+        except (UnsupportedError, CapacityError):
+            return made, math.inf, changes
+
+    def __call__(self, model: Model, rule: Rule, before: float) -> _Tried | None:
+        """The model with a rule applied where that gains; each kind of place is tried once, alone."""
+        kinds = list(dict.fromkeys(place.key for place in find(model.ir, rule)))
+        if len(kinds) > 1 and not rule.accuracy:
+            for key in kinds:
+                if (rule.name, key) not in self._gains:
+                    self._gains[rule.name, key] = self._with(model, rule, {key})[1] < before
+        keys = {key for key in kinds if self._gains.get((rule.name, key), True)}
+        if not keys:
+            return None
+        made, us, changes = self._with(model, rule, keys)
+        return _Tried(rule, made, us, changes) if changes and us < math.inf else None
+
+
+class _Together:
+    """Every rewrite that keeps the function and gains, one on top of the other, checked against the original."""
+
+    def __init__(self, trial: _Trial, model: Model, before: float, tried: Sequence[_Tried], verify: bool) -> None:
+        self.model, self.us = model, before
+        self.applied: list[str] = []
+        self.dropped: list[tuple[str, str]] = []
+        self.errors: dict[str, float] = {}
+        self.error: float | None = None
+        self._original, self._trial, self._verify = model, trial, verify
+        self._reference: Reference | None = None
+        rules = [rule for rule in RULES if rule.keeps_function and _is_for(rule, trial)]
+        for n in range(MOST_ROUNDS):
+            candidates = tried if n == 0 else [t for rule in rules if (t := self._tried(rule)) is not None]
+            if not candidates:
+                break
+            self._round(sorted(candidates, key=lambda t: t.us))
+
+    def _tried(self, rule: Rule) -> _Tried | None:
+        found = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.us)
+        return found if found is not None and found.gains(self.us) else None
+
+    def _round(self, candidates: Sequence[_Tried]) -> None:
+        """Take all that gain and compare once; where the outputs differ, again with a comparison for each."""
+        model, us = self.model, self.us
+        taken = self._take(candidates, each=False)
+        error, why = self._compared(self.model) if taken and self._verify else (None, "")
+        if why:
+            self.model, self.us = model, us
+            taken = self._take(candidates, each=True)
+        elif error is not None:
+            self.error = error
+            self.errors.update(dict.fromkeys(taken, error))
+        self.applied += [rule for rule in taken if rule not in self.applied]
+
+    def _take(self, candidates: Sequence[_Tried], each: bool) -> list[str]:
+        taken: list[str] = []
+        for first in candidates:
+            tried = self._tried(first.rule) if taken else first  # what was taken made another model of it
+            if tried is None:
+                continue
+            if each:
+                error, why = self._compared(tried.model)
+                if why:
+                    self.dropped.append((tried.rule.name, why))
+                    continue
+                if error is not None:
+                    self.errors[tried.rule.name] = self.error = error
+            self.model, self.us = tried.model, tried.us
+            taken.append(tried.rule.name)
+        return taken
+
+    def _compared(self, model: Model) -> tuple[float | None, str]:
+        """The largest difference from the original's outputs (None where nothing can be said) and what is wrong."""
+        from hexforge.analysis.agreement import Reference
+
+        try:
+            self._reference = self._reference or Reference(self._original)
+            error, fits = self._reference.error(model)
+        except HexforgeError as problem:
+            return None, f"cannot be compared: {problem}"
+        if math.isnan(error):
+            self._verify = False
+            self.dropped.append(("verification", "the original's outputs are not finite, so nothing can be compared"))
+            return None, ""
+        return error, "" if fits else f"outputs differ by {error:.1e} of their range"
+
+
+def _is_for(rule: Rule, trial: _Trial) -> bool:
+    return not rule.runtimes or trial.runtime in rule.runtimes
+
+
+def copied(model: Model) -> Model:
+    """A model that can be edited without the original hearing of it; constants are shared."""
+    return replace(model, ir=model.ir.clone())
+
+
+def _precision_advice(rule: PrecisionRule, graph: Graph, trial: _Trial, before: float) -> Advice | None:
+    found = rule.tried(graph, trial.soc, trial.precision, trial.runtime, trial.config, trial.power)
+    if found is None:
+        return None
+    nodes, after = found
+    return Advice(
+        rule.name, rule.title, nodes, (f"{len(nodes)} nodes",), rule.why, rule.source, rule.how, False, before, after
+    )

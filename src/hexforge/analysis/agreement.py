@@ -1,0 +1,137 @@
+"""Agreement: whether two models compute the same, on random inputs, in onnxruntime's CPU provider."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from hexforge.frontends.onnx.rewrites.ranges import index_range, output_step
+from hexforge.ir import Array
+from hexforge.model.extraction import extract_parts
+from hexforge.model.reader import Model
+from hexforge.runtime.cpu_part import CpuPart
+
+SEED = 20240229
+TOLERANCE = 1e-4
+"""Of the range of an output: what float32 sums in another order and folded constants may differ by."""
+HALF_TOLERANCE = 4e-3
+"""The same for outputs in float16."""
+NUDGE = 1e-6
+"""A rounding or two of float32: what an input is moved by, to see how much a model makes of it."""
+MOST_NOISE = 1e-2
+"""Of the range: a model that makes more of a rounding is not excused by that."""
+
+
+class Reference:
+    """A model's outputs for some inputs, to compare others with.
+
+    Inputs for which roundings alone move the outputs are left out where there are others; where there are none, the
+    outputs may differ as far as roundings move them.
+    """
+
+    def __init__(self, model: Model) -> None:
+        part = _part(model)
+        drawn = samples(model)
+        outputs = [_run(part, sample) for sample in drawn]
+        noise = [
+            {name: difference(found[name], moved) for name, moved in _run(part, _nudged(sample)).items()}
+            for sample, found in zip(drawn, outputs, strict=True)
+        ]
+        steady = [i for i, each in enumerate(noise) if all(n <= TOLERANCE / 4 for n in each.values())]
+        chosen = steady or range(len(drawn))
+        self.samples = [drawn[i] for i in chosen]
+        self.outputs = [outputs[i] for i in chosen]
+        self.allowed = [_allowed(model, outputs[i], noise[i]) for i in chosen]
+
+    def error(self, model: Model) -> tuple[float, bool]:
+        """The largest difference of another model's outputs relative to their ranges, and whether that is allowed.
+
+        NaN and True where no output of this model is a finite number, so that there is nothing to compare.
+        """
+        part = _part(model)
+        found, fits = math.nan, True
+        for sample, expected, allowed in zip(self.samples, self.outputs, self.allowed, strict=True):
+            for name, result in _run(part, sample).items():
+                error = difference(expected[name], result)
+                if not math.isnan(error):
+                    found = error if math.isnan(found) else max(found, error)
+                    fits &= error <= allowed[name]
+        return found, fits
+
+
+def _nudged(sample: Mapping[str, Array]) -> dict[str, Array]:
+    """The floats of a sample moved by about a rounding, up and down in turn."""
+    found: dict[str, Array] = {}
+    for name, array in sample.items():
+        signs = np.where(np.arange(array.size) % 2, NUDGE, -NUDGE).reshape(array.shape)
+        found[name] = (array * (1 + signs)).astype(array.dtype) if array.dtype.kind == "f" else array
+    return found
+
+
+def _allowed(model: Model, outputs: Mapping[str, Array], noises: Mapping[str, float]) -> dict[str, float]:
+    """For each output the difference that is no change of function: roundings, or one step of a quantized output."""
+    found = {}
+    for value in model.ir.graph.outputs:
+        name = value.name or ""
+        noise = noises[name]
+        least = HALF_TOLERANCE if outputs[name].dtype == np.float16 else TOLERANCE
+        step = 1.001 * output_step(value) / _width(outputs[name])
+        found[name] = max(least, step, min(4 * noise, MOST_NOISE) if math.isfinite(noise) else 0.0)
+    return found
+
+
+def difference(expected: Array, result: Array) -> float:
+    """The largest difference relative to the range of what is expected; infinite for another shape, type or infinity.
+
+    NaN where nothing expected is a finite number, so that there is nothing to compare.
+    """
+    if expected.shape != result.shape or expected.dtype != result.dtype:
+        return math.inf
+    if expected.dtype.kind not in "fiu":
+        return 0.0 if np.array_equal(expected, result) else math.inf
+    a, b = expected.astype(np.float64), result.astype(np.float64)
+    odd = ~np.isfinite(a)
+    if not np.array_equal(odd, ~np.isfinite(b)) or not np.array_equal(a[odd], b[odd], equal_nan=True):
+        return math.inf
+    a, b = a[~odd], b[~odd]
+    if not a.size:
+        return math.nan
+    return float(np.abs(a - b).max()) / _width(a)
+
+
+def _width(array: Array) -> float:
+    finite = array[np.isfinite(array)]
+    return (float(np.ptp(finite)) or float(np.abs(finite).max()) or 1.0) if finite.size else 1.0
+
+
+def samples(model: Model, count: int = 2) -> list[dict[str, Array]]:
+    """Inputs for a model: floats between 0 and 1, then normal ones; indices within what they look up."""
+    random = np.random.default_rng(SEED)
+    found: list[dict[str, Array]] = []
+    for n in range(count):
+        sample: dict[str, Array] = {}
+        for value in model.ir.graph.inputs:
+            sizes = tuple(d for d in value.shape or () if isinstance(d, int))
+            dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+            if dtype.kind in "iu":
+                sample[value.name or ""] = random.integers(0, index_range(value), sizes).astype(dtype)
+            elif dtype.kind == "b":
+                sample[value.name or ""] = random.integers(0, 2, sizes).astype(bool)
+            else:
+                drawn = random.random(sizes) if n % 2 == 0 else random.standard_normal(sizes)
+                sample[value.name or ""] = drawn.astype(dtype)
+        found.append(sample)
+    return found
+
+
+def _part(model: Model) -> CpuPart:
+    nodes = list(model.ir.graph)
+    outputs = [v.name or "" for v in model.ir.graph.outputs]
+    cut = extract_parts(model, nodes, [v.name or "" for v in model.ir.graph.inputs], outputs)
+    return CpuPart(cut, [node.name or "" for node in nodes])
+
+
+def _run(part: CpuPart, sample: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.asarray(value) for name, value in part.run(sample).items()}

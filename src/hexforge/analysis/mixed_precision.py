@@ -1,0 +1,120 @@
+"""Mixed precision: an inference with some nodes of an 8-bit graph at 16 bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from hexforge.backends.htp.chip import soc as chips
+from hexforge.backends.htp.chip.power import Power
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.time import cost, schedule, simulate, tile
+from hexforge.backends.htp.time.settings import Settings
+from hexforge.ir import Graph, Node
+
+EIGHT, SIXTEEN = "w8a8", "w8a16"
+BETWEEN = {
+    "ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseSelect", "Reshape",
+    "Cast", "Convert", "StridedSlice", "Concat",
+}  # fmt: skip
+"""What may stand between a product of attention and its softmax: scale, mask, shape."""
+FUNCTIONS = {"LayerNorm", "RmsNorm", "Gelu"}
+
+
+def attention_nodes(graph: Graph) -> set[Node]:
+    """Softmax with the products of two computed tensors before and after it, and what is between."""
+    found: set[Node] = set()
+    for node in graph:
+        if node.op.name == "Softmax":
+            before = _until_product(node, lambda n: [v.producer for v in n.inputs if v is not None])
+            after = _until_product(node, lambda n: [u for v in n.outputs for u in v.users])
+            if before and after:
+                found |= {node, *before, *after}
+    return found
+
+
+def _until_product(start: Node, step: Callable[[Node], Iterable[Node | None]]) -> set[Node]:
+    """Nodes on the way from a softmax to a product of two computed tensors; empty where there is none."""
+    found: set[Node] = set()
+    product = False
+    waiting = list(step(start))
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in found:
+            continue
+        if node.op.name == "MatMul" and not any(v is not None and v.is_static for v in node.inputs[:2]):
+            found.add(node)
+            product = True
+        elif node.op.name in BETWEEN:
+            found.add(node)
+            waiting += step(node)
+    return found if product else set()
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionRule:
+    """Nodes that are faster at another precision than the graph's."""
+
+    name: str
+    title: str
+    why: str
+    source: str
+    how: str
+
+    def tried(
+        self, graph: Graph, soc: str, precision: str, runtime: str, config: GraphConfig | None, power: Power | None
+    ) -> tuple[tuple[str, ...], float] | None:
+        """Names of nodes, and the latency in us with them at 16 bit; None where nothing of the kind is at 8 bit."""
+        attention = attention_nodes(graph)
+        if not attention:
+            return None
+        functions = {node for node in graph if node.op.name in FUNCTIONS}
+        best: tuple[tuple[str, ...], float] | None = None
+        for nodes in (attention, attention | functions):
+            names = tuple(node.name for node in graph if node in nodes)
+            us = mixed_us(graph, soc, precision, runtime, names, config, power)
+            if us is not None and (best is None or us < best[1]):
+                best = names, us
+        return best
+
+
+def mixed_us(
+    graph: Graph,
+    soc: str,
+    precision: str,
+    runtime: str,
+    names: Collection[str],
+    config: GraphConfig | None = None,
+    power: Power | None = None,
+) -> float | None:
+    """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
+    settings = Settings.of(cost.costs(chips.named(str(soc))), config or GraphConfig(), power or Power())
+    asked = tile.PRECISIONS.get(precision)
+    tasks = schedule.schedule(graph, asked, runtime, settings.vtcm_bytes)
+    wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.vtcm_bytes)
+    chosen = set(names)
+    if [t.ops for t in tasks] != [t.ops for t in wide]:
+        return None  # a path that schedules 16 bit otherwise: there is no task for task
+    changed = {i for i, t in enumerate(tasks) if t.precision.name == EIGHT and chosen & set(t.ops)}
+    if not changed:
+        return None
+    mixed = [wide[i] if i in changed else t for i, t in enumerate(tasks)]
+    for i, task in enumerate(mixed):
+        for source, size in task.reads:
+            if source >= 0 and (source in changed) != (i in changed):
+                codes = size // task.precision.activation_bytes
+                task.add("cast", codes * 2 / 1e6)
+    elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
+    return simulate.run(mixed, settings, elements, runtime).latency_us
+
+
+PRECISION_RULES = (
+    PrecisionRule(
+        "attention-at-16-bit",
+        "Attention of an 8-bit model runs at 16 bit",
+        "Softmax and normalisation are computed in 16 bit and more inside; between 8-bit tensors every one of them "
+        "converts on its way in and out.",
+        "measured latencies (qai-hub-models): ViT on a Galaxy S24 takes 7.0 ms at w8a8, 5.2 ms at w8a16",
+        "Quantize these nodes' activations to 16 bit (overrides of the quantizer), the rest to 8 bit.",
+    ),
+)

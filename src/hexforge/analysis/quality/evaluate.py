@@ -1,0 +1,154 @@
+"""Evaluate: how well a model does on labelled samples, on several processes, with the same result on any number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hexforge.analysis.quality.labels import FOLDERS, class_folders, class_numbers, read_labels
+from hexforge.analysis.quality.metrics import Metric, TopK, check_numbers, metric_of
+from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.quality.spread import spread
+from hexforge.errors import CallError, HexforgeError
+from hexforge.model.reader import read
+from hexforge.quant.data.samples import CheckedSamples, Indexed, checked
+from hexforge.quant.data.samples import samples as samples_of
+from hexforge.quant.decide.plan import Feeds, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How well a model does."""
+
+    model: str
+    metric: str
+    score: float
+    samples: int
+    backend: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        score = self.score if math.isfinite(self.score) else None
+        return {
+            "score": score, "metric": self.metric, "samples": self.samples, "model": self.model,
+            "backend": self.backend,
+        }  # fmt: skip
+
+
+def evaluate(
+    model: str | Path | bytes,
+    data: str | Path | Samples | Iterable[Feeds],
+    labels: str | Path | Sequence[Any] | None = None,
+    metric: Any = "top1",
+    *,
+    classes: Sequence[str] | None = None,
+    backend: str = "htp",
+    soc: str = "",
+    jobs: int = 1,
+    limit: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Run a model on samples and measure its outputs.
+
+    `labels` is a file, a list, or "folders"; `metric` is top1, top5, sqnr:FLOAT.onnx, FILE.py:NAME, or a Python
+    function of (outputs by name, label) or an object with update(outputs, label) and result().
+    """
+    chosen = metric_of(metric)
+    loaded = read(model)
+    loaded.require_static()
+    asked = labelled(data, labels, chosen, loaded.ir, classes, limit)
+    threads = 1 if jobs > 1 else 0
+    measured = spread(_Judge, (model, backend, soc, threads, chosen), asked, jobs)
+    for index, (number, label, one) in enumerate(zip(asked.order, asked.labels, measured, strict=True)):
+        try:
+            chosen.update(one, label)
+        except HexforgeError as error:
+            raise _at(error, number) from error.__cause__
+        if progress is not None:
+            progress(index + 1, len(asked))
+    return Evaluation(loaded.name, chosen.name, chosen.result(), len(asked), backend)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Samples to evaluate on, each with what is right: (number, sample, label), as often as it is asked."""
+
+    parts: Sequence[CheckedSamples]
+    order: Sequence[int]
+    """Numbers of the samples among those of all parts; they rise."""
+    labels: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[tuple[int, Feeds, Any]]:
+        wanted, before = dict(zip(self.order, self.labels, strict=True)), 0
+        for part in self.parts:
+            chosen = [i - before for i in wanted if before <= i < before + len(part)]
+            if chosen and isinstance(part.origin, Indexed) and len(chosen) < len(part):
+                for i in chosen:  # read by number, not one after another
+                    where, raw = part.origin.get(part.skip + i)
+                    yield before + i, checked(raw, part.inputs, where), wanted[before + i]
+            elif chosen:
+                for i, feeds in enumerate(islice(part, self.order[-1] - before + 1)):
+                    if before + i in wanted:
+                        yield before + i, feeds, wanted[before + i]
+            before += len(part)
+
+
+def labelled(
+    data: Any, labels: Any, metric: Metric, model: Any, classes: Sequence[str] | None = None, limit: int | None = None
+) -> Labelled:
+    """Samples and labels for a metric: all of them, the first, or, where they lie class by class, evenly out of all."""
+    parts, found = _sources(data, labels, model)
+    total = sum(map(len, parts))
+    if not total:
+        raise CallError("there are no samples to evaluate")
+    if found is None and metric.labelled:
+        raise CallError(f"metric {metric.name} needs labels: a file of them, or folders named for classes")
+    if found is not None and isinstance(metric, TopK):
+        found, metric.classes = class_numbers(found, classes)
+    count = total if limit is None else min(limit, total)
+    if count < 1:
+        raise CallError(f"limit {limit}: at least one sample is evaluated")
+    order = [i * total // count for i in range(count)] if len(parts) > 1 else list(range(count))
+    return Labelled(parts, order, [None if found is None else found[i] for i in order])
+
+
+def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], list[Any] | None]:
+    """The samples, in one part or in one for each class, and their labels."""
+    if isinstance(labels, str | Path) and str(labels) == FOLDERS:
+        if not isinstance(data, str | Path):
+            raise CallError("labels from folder names need a folder of samples; give a file or a list of labels")
+        folders = class_folders(Path(data))
+        parts = [samples_of(folder, model) for folder in folders]
+        return parts, [f.name for f, part in zip(folders, parts, strict=True) for _ in range(len(part))]
+    found = samples_of(data, model)
+    names = getattr(found.origin, "names", ())
+    return [found], None if labels is None else read_labels(labels, names, len(found))
+
+
+class _Judge:
+    """In each process: runs the model, which it loads once, and measures what comes out."""
+
+    def __init__(self, model: str | Path | bytes, backend: str, soc: str, threads: int, metric: Metric) -> None:
+        self.run, self.metric = runner(model, backend, soc=soc, threads=threads), metric
+
+    def __call__(self, task: tuple[int, Feeds, Any]) -> Any:
+        index, feeds, label = task
+        try:
+            outputs = self.run(feeds)
+            check_numbers(outputs, index)
+            return self.metric.measure(feeds, outputs, label)
+        except HexforgeError as error:
+            raise _at(error, index) from None
+
+
+def _at(error: HexforgeError, index: int) -> HexforgeError:
+    """The error with the sample it is of."""
+    text = str(error)
+    return error if text.startswith("sample ") else type(error)(f"sample {index}: {text}")

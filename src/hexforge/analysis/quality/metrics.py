@@ -1,0 +1,256 @@
+"""Metrics: how well outputs fit labels. Each measures samples, anywhere, and sums up what was measured, in order."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from hexforge.analysis.quality.runners import runner
+from hexforge.errors import CallError, ModelError
+from hexforge.ir import Array
+from hexforge.quant.decide.plan import Feeds
+from hexforge.quant.measure.compare import ErrorSums
+
+Outputs = Mapping[str, Array]
+
+
+class Metric(Protocol):
+    """What evaluation needs. `measure` runs beside the model, in any process; the rest in one, in order."""
+
+    name: str
+    labelled: bool
+    """Whether it needs labels."""
+
+    def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> Any:
+        """What one sample adds."""
+
+    def update(self, measured: Any, label: Any) -> None:
+        """Add it."""
+
+    def result(self) -> float:
+        """The figure of all samples."""
+
+    def reset(self) -> None:
+        """Forget all samples."""
+
+
+class TopK:
+    """The share of samples whose label is among the k classes with the highest scores."""
+
+    labelled = True
+
+    def __init__(self, k: int, output: str = "") -> None:
+        self.name, self.k, self.output = f"top{k}", k, output
+        self.classes = 0
+        """How many scores there must be; 0: any number."""
+        self._right: list[float] = []
+
+    def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> float:
+        """The share of rows that are right: 0 or 1 where the model has a batch of one."""
+        scores = self._scores(outputs)
+        labels = np.atleast_1d(np.asarray(label)).ravel()
+        if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and (labels == np.rint(labels)).all()):
+            raise CallError(f"label {label!r} is no number of a class; {self.name} needs one (or --classes with names)")
+        if self.classes and scores.shape[1] != self.classes:
+            raise CallError(
+                f"the labels are of {self.classes} classes and the model has {scores.shape[1]}; name all of them in "
+                "their order (--classes)"
+            )
+        if len(labels) != len(scores):
+            raise CallError(f"{len(labels)} labels for {len(scores)} rows of scores; give a label for each row")
+        wrong = labels[(labels < 0) | (labels >= scores.shape[1])]
+        if wrong.size:
+            raise CallError(f"label {wrong[0]}: the model has {scores.shape[1]} classes, 0 to {scores.shape[1] - 1}")
+        mine = labels.astype(np.int64)
+        own = scores[np.arange(len(mine)), mine][:, None]
+        earlier = np.arange(scores.shape[1]) < mine[:, None]  # of equal scores the first class is the higher
+        above = (scores > own).sum(1) + ((scores == own) & earlier).sum(1)
+        return float((above < self.k).mean())
+
+    def _scores(self, outputs: Outputs) -> Array:
+        if not self.output and len(outputs) > 1:
+            named = ", ".join(map(repr, outputs))
+            raise CallError(f"the model has the outputs {named}; name the one with the scores, as in {self.name}:NAME")
+        if self.output and self.output not in outputs:
+            raise CallError(f"the model has no output {self.output!r}; it has {', '.join(map(repr, outputs))}")
+        scores = outputs[self.output or next(iter(outputs))]
+        return scores.reshape(-1, scores.shape[-1]) if scores.ndim else scores.reshape(1, 1)
+
+    def update(self, measured: float, label: Any) -> None:
+        """Count it."""
+        self._right.append(measured)
+
+    def reset(self) -> None:
+        """Forget all samples."""
+        self._right.clear()
+
+    def result(self) -> float:
+        """The share."""
+        return math.fsum(self._right) / len(self._right)
+
+
+class Sqnr:
+    """The SQNR against the outputs of another model, the lowest of all float outputs."""
+
+    labelled = False
+
+    def __init__(self, reference: Path) -> None:
+        self.name, self.reference = "sqnr", reference
+        self._run: Callable[[Feeds], dict[str, Array]] | None = None
+        self._sums: dict[str, ErrorSums] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "reference": self.reference, "_run": None, "_sums": {}}
+
+    def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> dict[str, ErrorSums]:
+        """The errors of one sample's outputs."""
+        if self._run is None:
+            self._run = runner(self.reference, "ort", threads=1)
+        found = {}
+        for name, array in self._run(feeds).items():
+            if name in outputs and array.dtype.kind == "f":
+                found[name] = ErrorSums()
+                found[name].update(array, outputs[name])
+        if not found:
+            raise CallError(f"{self.reference}: has no float output in common with the model")
+        return found
+
+    def update(self, measured: dict[str, ErrorSums], label: Any) -> None:
+        """Add the errors."""
+        for name, sums in measured.items():
+            self._sums.setdefault(name, ErrorSums()).merge(sums)
+
+    def reset(self) -> None:
+        """Forget all samples."""
+        self._sums.clear()
+
+    def result(self) -> float:
+        """In dB."""
+        return min(sums.sqnr_db for sums in self._sums.values())
+
+
+class Custom:
+    """A function of outputs and label, of which the mean is taken, or an object with update and result."""
+
+    labelled = False
+
+    def __init__(self, given: Any, name: str) -> None:
+        self._class = given if inspect.isclass(given) else None
+        given = given() if inspect.isclass(given) else given
+        self.name, self.given = name, given
+        self.collects = hasattr(given, "update") and hasattr(given, "result")
+        if not self.collects and not callable(given):
+            raise CallError(
+                f"metric {name}: neither a function of (outputs, label) nor an object with update and result"
+            )
+        self._values: list[float] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What measures travels; the metric itself sees the outputs where they are summed up."""
+        return {"name": self.name, "given": None, "_class": None, "collects": self.collects, "_values": []}
+
+    def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> Outputs:
+        """The outputs: the metric itself sees them in order, in one process."""
+        return outputs
+
+    def update(self, measured: Outputs, label: Any) -> None:
+        """Hand the outputs to the metric."""
+        if self.collects:
+            self._told(lambda: self.given.update(dict(measured), label))
+            return
+        value = self._told(lambda: self.given(dict(measured), label))
+        self._values.append(self._figure(value))
+
+    def reset(self) -> None:
+        """Forget all samples."""
+        self._values.clear()
+        if self._class is not None:
+            self.given = self._told(self._class)
+        elif self.collects:
+            raise CallError(f"metric {self.name}: an object keeps what it has seen; name its class, to be made anew")
+
+    def result(self) -> float:
+        """The mean, or what the object says."""
+        if self.collects:
+            return self._figure(self._told(self.given.result))
+        return math.fsum(self._values) / len(self._values)
+
+    def _figure(self, value: Any) -> float:
+        try:
+            figure = float(value)
+        except (TypeError, ValueError):
+            figure = math.nan
+        if math.isnan(figure):
+            raise CallError(f"metric {self.name}: gave {value!r}, not a number")
+        return figure
+
+    def _told(self, call: Callable[[], Any]) -> Any:
+        """What the metric gives; what it raises with where it did."""
+        try:
+            return call()
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)[2:]
+            where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+            raise CallError(f"metric {self.name}: {type(error).__name__}: {error}{where}") from error
+
+
+def metric_of(given: Any, reference: Path | None = None) -> Metric:
+    """The metric that a text means: top1, top5:OUTPUT, sqnr:FLOAT.onnx, FILE.py:NAME; or a function, class or object.
+
+    `reference` is the float model of a mere "sqnr".
+    """
+    if not isinstance(given, str):
+        return Custom(given, getattr(given, "__name__", type(given).__name__))
+    kind, _, rest = given.partition(":")
+    if found := re.fullmatch(r"top(\d+)", kind):
+        if int(found[1]) < 1:
+            raise CallError(f"metric {given!r}: k is at least 1")
+        return TopK(int(found[1]), rest)
+    if kind == "sqnr":
+        model = Path(rest) if rest or reference is None else reference
+        if not model.is_file():
+            raise CallError(f"metric {given!r}: sqnr:FLOAT.onnx needs the float model; there is no file {rest!r}")
+        return Sqnr(model)
+    file, _, name = given.rpartition(":")
+    if file.endswith(".py"):
+        return Custom(_loaded(Path(file), name), given)
+    raise CallError(f"metric {given!r}: there are top1, top5 (any k), sqnr:FLOAT.onnx and FILE.py:NAME")
+
+
+def _loaded(path: Path, name: str) -> Any:
+    if not path.is_file():
+        raise CallError(f"metric {path}:{name}: there is no file {path}")
+    spec = importlib.util.spec_from_file_location(f"hexforge_metric_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))  # as if it were run: it may import what lies beside it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+        line = getattr(error, "lineno", None) or (frames[-1].lineno if frames else None)
+        where = f", line {line}" if line else ""
+        raise CallError(f"metric {path}{where}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    if not hasattr(module, name):
+        raise CallError(f"metric {path}: has no {name!r}")
+    return getattr(module, name)
+
+
+def check_numbers(outputs: Outputs, sample: int) -> None:
+    """ModelError where an output is not a number."""
+    for name, array in outputs.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            count = int(np.isnan(array).sum())
+            raise ModelError(f"sample {sample}: output {name!r} has {count} NaN of {array.size} elements")

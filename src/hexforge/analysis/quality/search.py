@@ -1,0 +1,299 @@
+"""Search for mixed precision: quality on the emulator, simulated latency on a chip, over processes or machines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from glob import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexforge.analysis.estimate import estimate
+from hexforge.analysis.quality.evaluate import labelled
+from hexforge.analysis.quality.metrics import TopK, check_numbers, metric_of
+from hexforge.analysis.quality.quantize import wide_products
+from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.quality.spread import spread
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.files import write_atomically
+from hexforge.model.reader import read
+from hexforge.model.save import to_bytes
+from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.data.observe import Statistics
+from hexforge.quant.data.samples import samples as samples_of
+from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.recipe import Override, Recipe
+from hexforge.quant.decide.recipe import recipe as recipe_of
+from hexforge.quant.decide.rules import units
+from hexforge.quant.measure.compare import require_float
+from hexforge.quant.measure.search import Choice, Found, Point, search
+from hexforge.quant.prepare.fold import fold
+from hexforge.quant.write import write
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers that change their precision together."""
+
+    nodes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Its first and last node."""
+        return self.nodes[0] if len(self.nodes) == 1 else f"{self.nodes[0]} … {self.nodes[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search found for a model on a chip."""
+
+    model: str
+    soc: str
+    metric: str
+    groups: tuple[Group, ...]
+    found: Found
+    target: float
+    low: Recipe
+    high: Recipe
+
+    @property
+    def best(self) -> Point | None:
+        """The fastest mix of at least the target's quality."""
+        return self.found.best(self.target)
+
+    def recipe(self, point: Point) -> Recipe:
+        """The recipe of a point."""
+        return mixed(self.low, self.high, self.groups, point.high)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        front = self.found.front()
+
+        def said(point: Point) -> dict[str, Any]:
+            return {
+                "quality": round(point.quality, 4) if math.isfinite(point.quality) else None,
+                "latency_ms": round(point.latency_ms, 5),
+                "high": sorted(point.high),
+                "on_front": point in front,
+            }
+
+        return {
+            "model": self.model,
+            "soc": self.soc,
+            "metric": self.metric,
+            "target": self.target if math.isfinite(self.target) else None,
+            "low": self.low.name,
+            "high": self.high.name,
+            "groups": [list(g.nodes) for g in self.groups],
+            "exhausted": self.found.exhausted,
+            "dominates_high": [said(p) for p in self.found.dominating()],
+            "best": None if self.best is None else said(self.best),
+            "points": [said(p) for p in self.found.points.values()],
+        }
+
+
+def search_precision(
+    model: str | Path,
+    data: Any,
+    *,
+    soc: str = "SM8650",
+    runtime: str = "qnn_dlc",
+    low: str = "w8a8",
+    high: str = "w8a16",
+    metric: Any = "sqnr",
+    labels: Any = None,
+    classes: Sequence[str] | None = None,
+    evaluation: Any = None,
+    target: float | None = None,
+    budget: int = 100,
+    groups: int = 16,
+    samples: int = 16,
+    jobs: int = 1,
+    cluster: bool = False,
+    state: str | Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Searched:
+    """The mix of two precisions that meets a quality at the lowest simulated latency.
+
+    `metric` and `labels` are `evaluate`'s, more is better; a mere sqnr is against the float model. It is measured on
+    `evaluation`, on the calibration data unless given. `state` keeps every measured point, and a file beside it what
+    calibration has seen: an interrupted search goes on.
+    """
+    recipes = _recipes(low, high)
+    loaded = read(model)
+    loaded.require_static()
+    require_float(loaded.ir, loaded.name)
+    measured = metric_of(metric, Path(model))
+    calibration = samples_of(data, loaded.ir)
+    judged = evaluation if evaluation is not None else data if isinstance(data, str | Path) else calibration
+    asked = labelled(judged, labels, measured, loaded.ir, classes, samples)
+    folded = fold(loaded.ir)
+    found = grouped([u.nodes for u in units(folded.graph) if u.reason is None and not u.moves], groups)
+    if not found:
+        raise CallError(f"{model}: has no layer to quantize")
+    statistics = calibrate(folded, calibration, state=None if state is None else statistics_beside(state))
+    with tempfile.TemporaryDirectory() as folder:
+        kept, shown = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
+        statistics.save(kept)
+        np.savez(shown, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(asked) for n, a in feeds.items()})  # type: ignore[arg-type]
+        known = measured.classes if isinstance(measured, TopK) else 0
+        right = [np.asarray(label).tolist() for label in asked.labels]
+        same = (recipes, found, soc, runtime, measured.name, right, known, _code(metric))
+        arguments = (str(model), str(kept), str(shown), recipes, found, soc, runtime, metric, asked.labels, known)
+        memory = _Memory(None if state is None else Path(state), _key(model, kept, shown, same))
+
+        def measure(choices: Sequence[Choice]) -> Iterator[tuple[float, float]]:
+            new = [c for c in choices if c not in memory]
+            results = iter(spread(Measurer, arguments, [sorted(c) for c in new], jobs, cluster=cluster))
+            for choice in choices:
+                if choice not in memory:
+                    memory.add(choice, next(results))
+                yield memory[choice]
+
+        points = search(len(found), measure, target=target, budget=budget, progress=progress)
+    goal = points.high.quality if target is None else target
+    return Searched(loaded.name, soc, measured.name, found, points, goal, *recipes)
+
+
+def statistics_beside(state: str | Path) -> Path:
+    """Where calibration keeps what it has seen, next to a search's state."""
+    return Path(f"{state}.npz")
+
+
+def _recipes(low: str, high: str) -> tuple[Recipe, Recipe]:
+    """Two recipes that differ in their bits only: what is measured of a mix is what quantizing by its recipe gives."""
+    first, second = recipe_of(low), recipe_of(high)
+    for chosen in (first, second):
+        if chosen.activation is None:
+            raise CallError(
+                f"recipe {chosen.name!r} leaves activations in float; a search mixes fixed-point precisions"
+            )
+        if chosen.improve:
+            raise CallError(
+                f"recipe {chosen.name!r}: a search measures mixes without {'+'.join(chosen.improve)}; improve the one "
+                "that it finds, with `improve` in its recipe file"
+            )
+    if second != bits_of(second, Recipe(second.name, None, second.weight)):
+        raise CallError(f"recipe {second.name!r}: the high recipe says bits only, such as w8a16; the low one the rest")
+    if bits_of(second, first) == first:
+        raise CallError(f"recipes {first.name!r} and {second.name!r} have the same bits; there is nothing to mix")
+    return first, second
+
+
+def bits_of(recipe: Recipe, base: Recipe) -> Recipe:
+    """A recipe with another one's bits."""
+    return replace(
+        base, activation=recipe.activation, weight=recipe.weight, per_channel=recipe.per_channel, block=recipe.block
+    )
+
+
+def mixed(low: Recipe, high: Recipe, groups: Sequence[Group], chosen: Choice) -> Recipe:
+    """The low recipe with the high one's bits for the nodes of some groups; of all groups, for the whole model."""
+    if not chosen:
+        return low
+    if len(chosen) == len(groups):
+        return replace(bits_of(high, low), name=high.name)
+    rules = tuple(
+        Override("node", escape(name), high.activation, high.weight, high.per_channel, high.block)
+        for g in sorted(chosen)
+        for name in groups[g].nodes
+    )
+    name = f"{low.name} + {len(chosen)} of {len(groups)} groups {high.name}"
+    return replace(low, name=name, rules=(*low.rules, *rules))
+
+
+def grouped(layers: Sequence[Sequence[Any]], most: int) -> tuple[Group, ...]:
+    """Layers in their order as at most so many groups of about as many layers each."""
+    names = [[n.name for n in nodes if n.name] for nodes in layers]
+    names = [each for each in names if each]
+    count = min(max(1, most), len(names))
+    bounds = [round(i * len(names) / count) for i in range(count + 1)] if count else []
+    return tuple(Group(tuple(n for each in names[a:b] for n in each)) for a, b in pairwise(bounds) if b > a)
+
+
+class Measurer:
+    """Quality and latency of a choice; made once in each process."""
+
+    def __init__(
+        self, model: str, statistics: str, samples: str, recipes: tuple[Recipe, Recipe], groups: Sequence[Group],
+        soc: str, runtime: str, metric: Any, labels: Sequence[Any], classes: int,
+    ) -> None:  # fmt: skip
+        self._model, self._statistics = fold(read(model).ir), Statistics.load(Path(statistics))
+        self._recipes, self._groups, self._soc, self._runtime = recipes, groups, soc, runtime
+        with np.load(samples) as file:
+            self._samples: list[dict[str, Any]] = [{} for _ in labels]
+            for key in file:
+                number, _, name = key.partition("/")
+                self._samples[int(number)][name] = file[key]
+        self._labels, self._metric = labels, metric_of(metric, Path(model))
+        if isinstance(self._metric, TopK):
+            self._metric.classes = classes
+
+    def __call__(self, choice: Sequence[int]) -> tuple[float, float]:
+        written = self.model(choice)
+        run = runner(written, "htp", soc=self._soc, threads=1)
+        self._metric.reset()
+        for i, (feeds, label) in enumerate(zip(self._samples, self._labels, strict=True)):
+            outputs = run(feeds)
+            check_numbers(outputs, i)
+            self._metric.update(self._metric.measure(feeds, outputs, label), label)
+        return self._metric.result(), estimate(written, self._soc, runtime=self._runtime).latency_ms
+
+    def model(self, choice: Sequence[int]) -> bytes:
+        """The model of a choice: what quantizing by its recipe gives."""
+        chosen = mixed(*self._recipes, self._groups, frozenset(choice))
+        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(self._soc))
+        return to_bytes(write(self._model, plan))
+
+
+def _code(metric: Any) -> str:
+    """What a metric of one's own says: another text is another search."""
+    path = Path(metric.rpartition(":")[0]) if isinstance(metric, str) else Path()
+    return path.read_text("utf-8") if path.suffix == ".py" else ""
+
+
+def _key(model: str | Path, *parts: Any) -> str:
+    digest = hashlib.blake2b(Path(model).read_bytes(), digest_size=16)
+    for part in parts:
+        digest.update(part.read_bytes() if isinstance(part, Path) else repr(part).encode())
+    return digest.hexdigest()
+
+
+class _Memory:
+    """Measured points, kept in a file if there is one; one of another search is refused."""
+
+    def __init__(self, path: Path | None, key: str) -> None:
+        self._path, self._key = path, key
+        self._points: dict[Choice, tuple[float, float]] = {}
+        if path is None or not path.exists():
+            return
+        try:
+            data = json.loads(path.read_text())
+            self._points = {frozenset(c): (float(q), float(ms)) for c, q, ms in data["points"]}
+            found = data["search"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{path}: is not the state of a search: {error!r}") from None
+        if found != key:
+            raise CallError(
+                f"{path}: is of another search (other model, data, recipes, chip or metric); name another file"
+            )
+
+    def __contains__(self, choice: Choice) -> bool:
+        return choice in self._points
+
+    def __getitem__(self, choice: Choice) -> tuple[float, float]:
+        return self._points[choice]
+
+    def add(self, choice: Choice, measured: tuple[float, float]) -> None:
+        """Remember a point, on disk at once: each was dear."""
+        self._points[choice] = measured
+        if self._path is not None:
+            rows = [[sorted(c), *m] for c, m in self._points.items()]
+            write_atomically(self._path, json.dumps({"search": self._key, "points": rows}).encode())

@@ -1,0 +1,227 @@
+"""Chips: names, soc_model numbers, Hexagon architectures and what they can, each figure with where it comes from."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hexforge.backends.htp.chip.power import Corner
+from hexforge.errors import CallError
+
+DEFAULT_ARCH = 73
+"""The architecture assumed where neither soc_model nor htp_arch is given."""
+
+
+class Provenance(StrEnum):
+    """Where a figure comes from; its first letter is its mark."""
+
+    PUBLISHED = "published"
+    """By the vendor or the press, as named beside it."""
+    MEASURED = "measured"
+    """Read or timed on a device."""
+    FITTED = "fitted"
+    """Follows from the costs fitted to measured latencies (cost.json)."""
+    ASSUMED = "assumed"
+    """No source says: the figure of a chip like it."""
+
+    @property
+    def mark(self) -> str:
+        """Its letter in tables."""
+        return self.value[0]
+
+
+FIGURES = ("htp_arch", "vtcm_mb", "hvx_threads", "hmx_kmacs", "core_mhz", "dram_gbps")
+"""The columns of the table below, each with a mark."""
+ABILITIES = ("hmx", "float16", "bfloat16", "weight_sharing", "dlbc", "slc")
+CLOCK_SHARE: Mapping[Corner, float] = {
+    Corner.DISABLE: 0.20,
+    Corner.SVS2: 0.30,
+    Corner.SVS: 0.42,
+    Corner.SVS_PLUS: 0.53,
+    Corner.NOM: 0.66,
+    Corner.NOM_PLUS: 0.77,
+    Corner.TURBO: 0.90,
+    Corner.MAX_VOLTAGE_CORNER: 1.00,
+}
+"""Assumed: the clock at a corner as a share of that at the highest. Only their order is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Soc:
+    """A Snapdragon chip as the HTP backend sees it."""
+
+    name: str
+    soc_model: int
+    htp_arch: int
+    vtcm_mb: int
+    """Vector memory."""
+    hvx_threads: int
+    """How many threads have vector registers."""
+    hmx_kmacs: int
+    """8-bit MACs the matrix unit does in a cycle, in 1024s."""
+    core_mhz: float
+    """The clock at the highest voltage corner."""
+    dram_gbps: float
+    """Peak of its memory in GB/s; what graphs get of it is fitted (cost.json)."""
+    marks: str
+    """The marks of FIGURES, in their order."""
+    aliases: tuple[str, ...] = ()
+    float16: bool | None = None
+    """Whether float graphs run, where that is known of the chip; None: as its architecture."""
+
+    @property
+    def hmx(self) -> bool:
+        """Whether it has a matrix unit: from v68 on, which is where HTP begins."""
+        return self.htp_arch >= 68
+
+    @property
+    def weight_sharing(self) -> bool:
+        """Whether graphs of one context can share weights: "Hexagon v73 and onward"."""
+        return self.htp_arch >= 73
+
+    @property
+    def dlbc(self) -> bool:
+        """Whether it compresses what goes to DRAM. QNN reports it per device; no source names one without it."""
+        return self.hmx
+
+    @property
+    def slc(self) -> bool:
+        """Whether graphs may allocate in the system level cache: "specific SoCs", the example being soc_model 69."""
+        return self.htp_arch >= 79
+
+    def clock_mhz(self, corner: Corner) -> float:
+        """The clock of its units at a voltage corner."""
+        return self.core_mhz * CLOCK_SHARE[corner]
+
+    def provenance(self, figure: str) -> Provenance:
+        """Where one of its figures, by the name it has here, comes from."""
+        if figure in FIGURES:
+            mark = self.marks[FIGURES.index(figure)]
+            return next(p for p in Provenance if p.mark == mark)
+        if figure == "float16":
+            return Provenance.PUBLISHED if self.float16 is None else Provenance.MEASURED
+        if figure in ("clock_mhz", "dlbc") or (figure == "slc" and self.soc_model != 69):
+            return Provenance.ASSUMED
+        if figure in ABILITIES:
+            return Provenance.PUBLISHED
+        raise CallError(f"a chip has no figure {figure!r}; it has {', '.join((*FIGURES, 'clock_mhz', *ABILITIES))}")
+
+
+def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool | None = None) -> Soc:
+    """A row of the table: figures are values with their marks, in the order of FIGURES."""
+    cells = figures.split()
+    arch, vtcm, threads, macs, clock, dram = (float(cell[:-1]) for cell in cells)
+    marks = "".join(cell[-1] for cell in cells)
+    return Soc(name, soc_model, int(arch), int(vtcm), int(threads), int(macs), clock, dram, marks, aliases, float16)
+
+
+# arch       p: ExecuTorch's SoC table or the QNN SDK's "Supported Snapdragon devices", with soc_model. m: htp_version
+#            and soc_model of the measured latencies; the chip names of 103 and 113 are in no source.
+# VTCM       p: ExecuTorch's table; else 8, as its costs were fitted.
+# HVX        p: X Elite 4, X2 Elite 8 (press on Qualcomm's X2 architecture talk, 2025-11). m: SM8750 6
+#            (hvx_support_128b in a log in llama.cpp pull request 26373). Else 4, what QNN writes into binaries that
+#            do not say; v79 as SM8750, v81 and newer as the X2 Elite, but half of it where VTCM is half.
+# HMX        All assumed, no source has it per chip: the count that makes the clock below plausible (1.1 to 2.4 GHz).
+# core MHz   f: 1e9 MACs / (hmx.w8a8 x the chip's hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 29.38 / 16384 = 2077.
+#            So it is no better than that count. Else, as HMX, of the chip its costs stand on. Clocks seen elsewhere,
+#            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 1117) and 1397 on a v73 of 45
+#            TOPS (X Elite? 1474), both from cdsp_peak's notes; 2112 in llama.cpp issue 18139, whose phone and chip
+#            do not match (SM8650: 2077, SM8750: 2365).
+# DRAM GB/s  p: 888 51.2 (nanoreview), X Elite 136 (tweaktown), X2 Elite 152 (open-source-ai.tech), IQ-9075 6400 x 96
+#            bit (dragonwingdocs.qualcomm.com). Else assumed: where the press gives a memory clock (4200 MHz 8 Gen 2
+#            and 7 Gen 4, 4800 8 Gen 3, 5300 8 Elite and its Gen 5) that with a 64 bit bus, else as a chip like it;
+#            raised above the fitted rate where it would be below (SM7750 with 32 bits, v85).
+# float16    measured: every layer of float models ran on the NPU (SA8295P), or of quantized models only (False).
+SOCS: tuple[Soc, ...] = (
+    # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s", aliases
+    _chip("SM8350", 30, "68p  4p 4a  8a 1628a  51.2p", "Snapdragon 888"),
+    _chip("SM8450", 36, "69p  8p 4a 16a 1193f  51.2a", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
+    _chip("SC8280XP", 37, "68p  8a 4a  8a 1628a  68.3a", "Snapdragon 8cx Gen 3", "SC8280"),
+    _chip("SA8295P", 39, "68p  8p 4a  8a 1628f  68.3a", "SA8295P ADP", "SA8295", float16=True),
+    _chip("SM8475", 42, "69p  8p 4a 16a 1193a  51.2a", "Snapdragon 8+ Gen 1"),
+    _chip("SM8550", 43, "73p  8p 4a 16a 1512f  67.2a", "Snapdragon 8 Gen 2", "QCS8550"),
+    _chip("SXR1230P", 45, "73p  2p 4a  1a 1097a  25.6a"),
+    _chip("SSG2115P", 46, "73p  2p 4a  1a 1097a  25.6a"),
+    _chip("SA8775P", 52, "73p  8p 4a 16a 1509f  76.8a", "SA8775P ADP", "SA8255", "SA8255P"),
+    _chip("SXR2230P", 53, "69p  8p 4a 16a 1193a  51.2a"),
+    _chip("SM8650", 57, "75p  8p 4a 16a 2077f  76.8a", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
+    _chip("SSG2125P", 58, "73p  2p 4a  1a 1097a  25.6a"),
+    _chip("SC8380XP", 60, "73p  8p 4p 16a 1474f 136.0p", "Snapdragon X Elite", "Snapdragon X Plus"),
+    _chip("SA7255P", 67, "75m  8a 4a  4a 1624f  51.2a", "SA7255P ADP"),
+    _chip("SM8750", 69, "79p  8p 6m 16a 2365f  84.8a", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
+    _chip("SA8797", 72, "81p 16p 8a 24a 1809a 152.0a", "SA8797P"),
+    _chip("SXR2330P", 75, "79p  8p 6a 16a 2365a  76.8a"),
+    _chip("QCS9075", 77, "73p  8p 4a 16a 1497f  76.8p", "Dragonwing IQ-9075", "QCS9100"),
+    _chip("QCM6690", 78, "73m  8a 4a  1a 1097f  25.6a", "Dragonwing Q-6690", float16=False),
+    _chip("QCS8275", 82, "75m  8a 4a 16a 1402f  51.2a", "Arduino VENTUNO Q"),
+    _chip("SM7750", 86, "73m  8a 4a  8a 1488f  67.2a", "Snapdragon 7 Gen 4", float16=False),
+    _chip("SM8850", 87, "81p  8p 8a 24a 2190f  84.8a", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
+    _chip("SC8480XP", 88, "81m  8a 8p 24a 1809f 152.0p", "Snapdragon X2 Elite"),
+    _chip("QCS6490", 93, "68p  2p 4a  4a 1117f  25.6a", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
+    _chip("SAR2230P", 95, "81p  4p 4a 24a 2190a  51.2a"),
+    _chip("SW6100", 96, "81p  4p 4a 24a 2190a  25.6a"),
+    _chip("SM8845", 97, "81p  8p 8a 24a 2190a  76.8a"),
+    _chip("SOC103", 103, "85m  8a 8a 32a 1390f 128.0a", "Snapdragon 8 Elite Extreme Gen 6"),
+    _chip("SOC113", 113, "85m  8a 8a 32a 1862f 128.0a", "Snapdragon 8 Elite Gen 6"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What graphs are prepared for: an architecture, and the chip where it is known."""
+
+    arch: int = DEFAULT_ARCH
+    soc: Soc | None = None
+    bfloat16_math: bool = False
+    """True where float32 graphs are computed in bfloat16 (htp_bf16_enable)."""
+
+    @property
+    def name(self) -> str:
+        """The chip and its architecture, or the architecture, for messages."""
+        return f"v{self.arch}" if self.soc is None else f"{self.soc.name} (v{self.arch})"
+
+    @property
+    def float16(self) -> bool:
+        """True where float graphs run, in float16: "8 Gen 1 or newer" (v69), and by what is known of the chip."""
+        known = None if self.soc is None else self.soc.float16
+        return self.arch >= 69 if known is None else known
+
+    @property
+    def bfloat16(self) -> bool:
+        """True where bfloat16 graphs run: soc_model 88 was the first, which is v81."""
+        return self.arch >= 81 and (self.soc is None or self.soc.soc_model >= 88)
+
+
+def target(soc_model: str = "0", htp_arch: int = 0) -> Target:
+    """What the options name. The chip's architecture wins over htp_arch, which stands in for an unknown chip."""
+    try:
+        soc = find(soc_model)
+    except CallError as error:
+        if htp_arch:
+            return Target(htp_arch)
+        raise CallError(f"{error}; or give htp_arch") from None
+    return Target(htp_arch or DEFAULT_ARCH) if soc is None else Target(soc.htp_arch, soc)
+
+
+def find(key: str) -> Soc | None:
+    """The chip of a soc_model number or a name; None for 0 or nothing; CallError with a hint for an unknown one."""
+    wanted = key.strip()
+    if wanted in ("", "0"):
+        return None
+    for soc in SOCS:
+        names = {soc.name.lower(), *(a.lower() for a in soc.aliases), str(soc.soc_model)}
+        if wanted.lower() in names:
+            return soc
+    close = difflib.get_close_matches(wanted.upper(), [s.name for s in SOCS], 1)
+    hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(s.name for s in SOCS)
+    raise CallError(f"soc_model {key!r} is not a known chip; {hint}")
+
+
+def named(key: str) -> Soc:
+    """The chip of a soc_model number or a name, where one is needed."""
+    found = find(key)
+    if found is None:
+        raise CallError("name a chip; known: " + ", ".join(s.name for s in SOCS))
+    return found

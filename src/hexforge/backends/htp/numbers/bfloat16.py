@@ -1,0 +1,71 @@
+"""htp_bf16_enable: float32 graphs computed in bfloat16, cast where tensors enter and leave, as the EP does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hexforge.backend import Get, Put, Read
+from hexforge.backends.htp.numbers.program import HtpProgram
+from hexforge.errors import FormatError
+from hexforge.ir import Array, DType, Graph, Node, Role, TensorType, Value
+
+
+def to_bfloat16(graph: Graph) -> frozenset[str]:
+    """Make the float32 tensors of a graph bfloat16; the names of its inputs and outputs among them."""
+    changed = set()
+    for value in graph.values.values():
+        if value.dtype is not DType.FLOAT32 or value.encoding is not None:
+            continue
+        if value.data is not None:
+            # beside fixed point a float constant is a part of the fixed-point computation
+            if any(node.outputs[0].encoding is not None for node in value.users):
+                continue
+            value.data = value.data.astype(DType.BFLOAT16.numpy)
+        elif value.role in (Role.APP_WRITE, Role.APP_READ):
+            changed.add(value.name)
+        value.type = TensorType(DType.BFLOAT16, value.shape)
+    return frozenset(changed)
+
+
+class BFloat16Program:
+    """A program in bfloat16 behind float32 inputs and outputs."""
+
+    def __init__(self, program: HtpProgram, cast: frozenset[str]) -> None:
+        self._program = program
+        self._cast = cast
+
+    @property
+    def inner(self) -> HtpProgram:
+        """The program that runs."""
+        return self._program
+
+    @property
+    def graph(self) -> Graph:
+        """The graph in bfloat16."""
+        return self._program.graph
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of it; arrays are put elsewhere in it."""
+        return {**self._program.save(put), "bfloat16": sorted(self._cast)}
+
+    @classmethod
+    def load(cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, read: Read, get: Get,
+             threads: int = 1) -> BFloat16Program:  # fmt: skip
+        """The program that `save` wrote."""
+        cast = data["bfloat16"]
+        if not isinstance(cast, list) or not all(isinstance(n, str) for n in cast):
+            raise FormatError(f"program {name!r}: is malformed")
+        return cls(HtpProgram.load(name, inputs, outputs, data, read, get, threads), frozenset(cast))
+
+    @property
+    def references(self) -> tuple[Node, ...]:
+        """Nodes that have no native kernel: all that compute in bfloat16."""
+        return self._program.references
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs by name for inputs by name, float32 where the model has it."""
+        narrow, wide = DType.BFLOAT16.numpy, DType.FLOAT32.numpy
+        given = {name: array.astype(narrow) if name in self._cast else array for name, array in feeds.items()}
+        results = self._program.run(given)
+        return {name: array.astype(wide) if name in self._cast else array for name, array in results.items()}

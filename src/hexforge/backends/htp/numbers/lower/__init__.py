@@ -1,0 +1,15 @@
+"""Lowering: what each QNN op becomes as native steps, one module per family. Importing this fills the registry."""
+
+from hexforge.backends.htp.numbers.lower import (  # noqa: F401
+    elementwise,
+    index,
+    layout,
+    logic,
+    mac,
+    move,
+    recurrent,
+    reduce,
+    resize,
+    wide,
+    window,
+)

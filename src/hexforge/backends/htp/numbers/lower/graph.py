@@ -1,0 +1,132 @@
+"""From QNN graph to steps: chains become tables, nodes their native steps, the rest the op's reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hexforge.backends.htp.numbers.lower import elementwise
+from hexforge.backends.htp.numbers.lower.lowering import LOWERINGS, Lowering, Reference, Step
+from hexforge.backends.htp.numbers.tables import Chain, chains, table
+from hexforge.ir import DType, Graph, Node, Role
+
+_TAKE_TABLES = {"conv_u8", "depthwise_u8"}
+_TAKE_BOUNDS = {"conv_f32", "depthwise_f32"}
+
+
+def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowering:
+    """The steps of a graph. Level 1 runs node by node, 2 fuses chains into tables, 3 puts tables into convolutions."""
+    lowering = Lowering(graph)
+    lowering.round_inputs()
+    found = chains(graph) if level >= 2 else []
+    by_last: dict[Node, Chain] = {c.nodes[-1]: c for c in found if c.nodes and _worthwhile(lowering, c)}
+    absorbed = {n for c in by_last.values() for n in c.nodes[:-1]}
+    for node in graph:
+        lowering.node = node
+        if node in absorbed:
+            continue
+        chain = by_last.get(node)
+        if chain is not None:
+            _table(lowering, chain, fold_activation and level >= 3)
+        elif not _native(lowering, node):
+            lowering.steps.append(Reference(node))
+        elif level >= 3 and node.op.name == "ElementWiseAdd":
+            _residual(lowering, node)
+    return lowering
+
+
+def _worthwhile(lowering: Lowering, chain: Chain) -> bool:
+    # A table of 65536 entries costs as much as so many elements.
+    return lowering.storage(chain.source).kind == "u8" or chain.output.type.size >= 1024
+
+
+def _native(lowering: Lowering, node: Node) -> bool:
+    function = LOWERINGS.get(node.op.name)
+    if function is None or any(0 in v.shape for v in (*node.inputs, *node.outputs) if v is not None):
+        return False
+    if any(v.dtype is DType.BFLOAT16 for v in (*node.inputs, *node.outputs) if v is not None):
+        return False  # the float kernels round to float16
+    before = len(lowering.steps)
+    if function(lowering, node):
+        return True
+    del lowering.steps[before:]
+    return False
+
+
+def _bounds(chain: Chain) -> tuple[float, float] | None:
+    """The range a chain of one node clamps float16 values to, where that is all it does."""
+    if len(chain.nodes) != 1:
+        return None
+    node = chain.nodes[0]
+    match node.op.name:
+        case "Relu":
+            return 0.0, float("inf")
+        case "Relu6":
+            return 0.0, 6.0
+        case "ReluMinMax":
+            low, high = float(node.params["min_value"]), float(node.params["max_value"])
+            exact = all(float(np.float16(v)) == v for v in (low, high))
+            return (low, high) if exact and low <= high else None
+        case _:
+            return None
+
+
+def _residual(lowering: Lowering, node: Node) -> None:
+    """Let the convolution just before an addition add the other operand as it stores, to the same bits."""
+    if len(lowering.steps) < 2:
+        return
+    conv, add = lowering.steps[-2:]
+    if not (isinstance(conv, Step) and isinstance(add, Step)) or (conv.kind, add.kind) != ("conv_u8", "binary_u8"):
+        return
+    made = next((v for v in node.inputs if v is not None and (lowering.name(v),) == conv.outs), None)
+    dense = add.attributes["strides_a"] == add.attributes["strides_b"] == (1,)
+    if made is None or made.role is not Role.NATIVE or made.users != {node: 1} or not dense:
+        return
+    plain = "table" not in conv.attributes and len(conv.ins) == 1 and conv.attributes.get("groups", 1) == 1
+    whole = conv.attributes["y_stride"] == conv.attributes["out_channels"]
+    first = add.ins[0] == conv.outs[0]
+    other = add.ins[1] if first else add.ins[0]
+    if not plain or not whole or other in lowering.constants or other == conv.outs[0]:
+        return
+    own, side = ("a", "b") if first else ("b", "a")
+    fused = {
+        **conv.attributes,
+        "own_scale": add.attributes[f"scale_{own}"],
+        "residual_scale": add.attributes[f"scale_{side}"],
+        "residual_zero": add.attributes[f"zero_{side}"],
+        "sum_zero": add.attributes["zero_point"],
+        "sum_low": add.attributes["low"],
+        "sum_high": add.attributes["high"],
+    }
+    lowering.steps[-2:] = [replace(conv, ins=(*conv.ins, other), outs=add.outs, attributes=fused)]
+
+
+def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
+    conv = _convolution_before(lowering, chain) if fold else None
+    if conv is not None and conv.kind in _TAKE_BOUNDS and (bounds := _bounds(chain)) is not None:
+        _absorb(lowering, conv, chain, low=bounds[0], high=bounds[1])
+        return
+    entries = table(chain)
+    free = conv is not None and conv.kind in _TAKE_TABLES and "table" not in conv.attributes
+    if conv is not None and free and entries.dtype == np.uint8:
+        _absorb(lowering, conv, chain, table=entries)
+        return
+    elementwise.table(lowering, chain.source, chain.output, entries)
+
+
+def _convolution_before(lowering: Lowering, chain: Chain) -> Step | None:
+    """The step just written, if it is a convolution whose result only this chain reads."""
+    last = lowering.steps[-1] if lowering.steps else None
+    if not isinstance(last, Step) or last.kind not in _TAKE_TABLES | _TAKE_BOUNDS:
+        return None
+    source = chain.source
+    private = source.role is Role.NATIVE and all(user in chain.nodes for user in source.users)
+    return last if private and last.outs == (lowering.name(source),) else None
+
+
+def _absorb(lowering: Lowering, conv: Step, chain: Chain, **attributes: Any) -> None:
+    """Let the convolution just written do what the chain does as it stores."""
+    done = replace(conv, outs=(lowering.name(chain.output),), attributes={**conv.attributes, **attributes})
+    lowering.steps[-1] = done

@@ -1,0 +1,103 @@
+"""Lowering: what a graph's nodes become: native steps over stored tensors, or the op's reference where none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hexforge.backends.htp.numbers.storage import Storage, storage, stored
+from hexforge.ir import Array, Graph, Node, Role, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One native kernel call: tensors by name, attributes (integers, reals, constant arrays)."""
+
+    kind: str
+    ins: tuple[str, ...]
+    outs: tuple[str, ...]
+    attributes: dict[str, Any]
+    node: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A node that has no native kernel: its reference runs in Python."""
+
+    node: Node
+
+
+@dataclass
+class Lowering:
+    """The steps written so far and the tensors they work on."""
+
+    graph: Graph
+    steps: list[Step | Reference] = field(default_factory=list)
+    tensors: dict[str, Storage] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    alias: dict[str, str] = field(default_factory=dict)
+    node: Node | None = None
+
+    def storage(self, value: Value) -> Storage:
+        """How a value is stored."""
+        return storage(value.type)
+
+    def name(self, value: Value) -> str:
+        """The tensor that holds a value, adding it on first use."""
+        name = value.name
+        while name in self.alias:
+            name = self.alias[name]
+        if name not in self.tensors:
+            self.tensors[name] = self.storage(value)
+            if value.data is not None:
+                self.constants[name] = np.ascontiguousarray(stored(value.data, value.type))
+        return name
+
+    def round_inputs(self) -> None:
+        """Round the float inputs to float16 for every node but Quantize, which reads float32."""
+        for value in self.graph.inputs:
+            own = self.storage(value)
+            if own.kind == "f32" and own.size and any(user.op.name != "Quantize" for user in value.users):
+                rounded = self.temp(own, value.name)
+                self.emit("round_half", [value], [rounded], count=own.size)
+                self.alias[value.name] = rounded
+
+    def temp(self, like: Storage, stem: str) -> str:
+        """A new tensor."""
+        name = f"{stem}~{len(self.tensors)}"
+        self.tensors[name] = like
+        return name
+
+    def emit(self, step: str, ins: Sequence[Value | str], outs: Sequence[Value | str], /, **attributes: Any) -> None:
+        """Write a step."""
+        names = [tuple(v if isinstance(v, str) else self.name(v) for v in side) for side in (ins, outs)]
+        self.steps.append(Step(step, names[0], names[1], attributes, self.node))
+
+    def view(self, source: Value, target: Value) -> bool:
+        """Let `target` be the same bytes as `source`; False where one of them must have its own."""
+        if source.data is not None or source.role is Role.APP_WRITE or target.role is Role.APP_READ:
+            return False
+        self.alias[target.name] = self.name(source)
+        return True
+
+
+Lower = Callable[[Lowering, Node], bool]
+"""Writes a node's steps and says True, or writes nothing and says False: the reference runs."""
+
+LOWERINGS: dict[str, Lower] = {}
+
+
+def lowers(*ops: str) -> Callable[[Lower], Lower]:
+    """Register the lowering of QNN ops; one that tries another's first calls it."""
+
+    def register(function: Lower) -> Lower:
+        for op in ops:
+            if op in LOWERINGS:
+                raise ValueError(f"op {op} is lowered twice")
+            LOWERINGS[op] = function
+        return function
+
+    return register

@@ -1,0 +1,446 @@
+"""Convolutions and matrix products: weights packed for the kernels, zero points folded into biases."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from hexforge import _native
+from hexforge.backends.htp.numbers.lower.adapt import three
+from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.move import merged, strides
+from hexforge.backends.htp.numbers.storage import Storage, half, in_range
+from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Node, ScaleOffset, TensorType, Value
+from hexforge.ir.fixed_point import centered, dequantize, scale_array
+
+BLOCK, LANE = 64, 16
+_SLACK = 4096
+_BITS = {"u8": 8, "s16": 16, "f32": 32}
+_ELEMENT = {8: np.int8, 16: np.int16, 32: np.float32}
+
+
+def pack(weights: Array, bits: int, row_taps: bool) -> Array:
+    """[kd, kh, kw, in, out] weights as the kernels read them: blocks of 64 outputs, runs of inputs in k-steps."""
+    kd, kh, kw, channels, outputs = weights.shape
+    values = 32 // bits
+    runs = weights.reshape(kd * kh, kw * channels, outputs) if row_taps else weights.reshape(-1, channels, outputs)
+    taps, run, _ = runs.shape
+    steps = -(-run // values)
+    padded = np.zeros((taps, steps * values, outputs), _ELEMENT[bits])
+    padded[:, :run] = runs
+    blocks = []
+    for first in range(0, outputs, BLOCK):
+        count = min(BLOCK, outputs - first)
+        lanes = -(-count // LANE) * LANE
+        block = np.zeros((taps, steps, lanes, values), padded.dtype)
+        block[:, :, :count] = padded[:, :, first : first + count].reshape(taps, steps, values, count).swapaxes(2, 3)
+        whole = np.zeros(taps * steps * BLOCK * values, padded.dtype)
+        whole[: block.size] = block.ravel()
+        blocks.append(whole)
+    return np.concatenate(blocks)
+
+
+def _with_slack(packed: Array) -> Array:
+    """Packed weights with the bytes behind them that a kernel may read."""
+    return np.concatenate([packed, np.zeros(_SLACK // packed.itemsize, packed.dtype)])
+
+
+def flush_interval(weights: Array, row_taps: bool) -> int:
+    """16-bit k-steps between two emptyings of the int32 sums: |sum| stays below 2^31 whatever the input is."""
+    kd, kh, kw, channels, outputs = weights.shape
+    runs = weights.reshape(kd * kh, kw * channels, outputs) if row_taps else weights.reshape(-1, channels, outputs)
+    taps, run, _ = runs.shape
+    steps = -(-run // 2)
+    magnitude = np.zeros((taps, steps * 2, outputs), np.int64)
+    magnitude[:, :run] = np.abs(runs.astype(np.int64))
+    pairs = magnitude.reshape(taps * steps, 2, outputs).sum(1)
+    interval = taps * steps
+    while interval > 1:
+        count = -(-len(pairs) // interval)
+        windows = np.zeros((count * interval, outputs), np.int64)
+        windows[: len(pairs)] = pairs
+        if windows.reshape(count, interval, outputs).sum(1).max(initial=0) <= 65535:
+            break
+        interval = (interval + 1) // 2
+    return 0 if interval >= taps * steps else interval
+
+
+def _narrow(weights: Array, groups: int, row_taps: bool) -> dict[str, Any]:
+    """16-bit activations on AMX: the weights as bytes too, where they fit."""
+    if _native.level() != "amx" or weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
+        return {}
+    if int(np.prod(weights.shape[:4])) > 65536:
+        return {}
+    packed = [pack(part, 8, row_taps) for part in np.split(weights, groups, axis=-1)]
+    sums = spread(weights.sum((0, 1, 2, 3)), groups, np.int32)
+    return {"weights8": _with_slack(np.concatenate(packed)), "weight_sums": sums}
+
+
+def spread(values: Array, groups: int, dtype: Any) -> Array:
+    """Per-output values padded to whole blocks in every group."""
+    rows = np.asarray(values).reshape(groups, -1)
+    padded = np.zeros((groups, -(-rows.shape[1] // BLOCK) * BLOCK), dtype)
+    padded[:, : rows.shape[1]] = rows
+    return padded.ravel()
+
+
+class Weights:
+    """A stationary operand [kd, kh, kw, in per group, out]: integers, zero points, scales."""
+
+    def __init__(self, data: Array, type: TensorType, bits: int) -> None:
+        encoding = type.encoding
+        self.offset = 0
+        if bits == 32:
+            self.values = half(data)
+            return
+        assert isinstance(encoding, (ScaleOffset, AxisScaleOffset))
+        zero = -np.asarray(encoding.offset if isinstance(encoding, ScaleOffset) else encoding.offsets, np.int64)
+        self.scales = np.asarray(encoding.scale if isinstance(encoding, ScaleOffset) else encoding.scales, np.float64)
+        wide = data.astype(np.int16 if type.dtype is not DType.INT16 else np.int64).astype(np.int64)
+        shift = 128 if type.dtype is DType.UINT8 and bits == 8 else 0
+        if bits == 8 and zero.ndim == 0 and (shift or int(zero)):
+            self.values, self.offset = wide - shift, int(zero) - shift
+        else:
+            self.values = wide - zero
+        self.fits = bool(np.abs(self.values).max(initial=0) <= (127 if bits == 8 else 255)) or (
+            bits == 8 and bool(self.values.min(initial=0) >= -128 and self.values.max(initial=0) <= 127)
+        )
+
+
+def expanded(weight: Value) -> Value:
+    """LPBQ weights as what they are: integers times small integers, with one scale per channel."""
+    encoding = weight.encoding
+    if weight.data is None or not isinstance(encoding, BlockwiseExpansion):
+        return weight
+    offsets = (0,) * len(encoding.scales)
+    along = [-1 if i == encoding.axis else 1 for i in range(len(weight.shape))]
+    factors = np.rint(scale_array(encoding, weight.shape) / np.asarray(encoding.scales, np.float64).reshape(along))
+    integers = centered(weight.data, weight.type) * factors
+    if integers.min(initial=0) < -128 or integers.max(initial=0) > 127:
+        return weight
+    type = TensorType(DType.INT8, weight.shape, AxisScaleOffset(encoding.axis, encoding.scales, offsets))
+    return Value(weight.name, type, weight.role, integers.astype(np.int8))
+
+
+def _usable(weight: Value, bits: int, axis: int) -> bool:
+    """True for constants the kernels take; scales must run along `axis`, which becomes the output's last."""
+    if weight.data is None or (isinstance(weight.encoding, AxisScaleOffset) and weight.encoding.axis != axis):
+        return False
+    if bits == 32:
+        return weight.encoding is None and weight.dtype.is_float
+    allowed = (DType.INT8, DType.UINT8, DType.INT4, DType.UINT4)
+    return isinstance(weight.encoding, (ScaleOffset, AxisScaleOffset)) and weight.dtype in allowed
+
+
+def _bias(bias: Value | None, outputs: int, x: Storage, weight: Value) -> Array | None:
+    """The bias as real numbers; None where it is computed at run time."""
+    if bias is None:
+        return np.zeros(outputs)
+    if bias.data is None:
+        return None
+    if bias.encoding is None:
+        return bias.data.astype(np.float64).ravel()
+    if x.fixed and isinstance(weight.encoding, (ScaleOffset, AxisScaleOffset)):
+        # A bias scale that is the product up to float32 rounding is meant to be it: the integers add up.
+        scales = weight.encoding.scale if isinstance(weight.encoding, ScaleOffset) else weight.encoding.scales
+        product = x.scale * np.asarray(scales, np.float64)
+        own = scale_array(bias.encoding, bias.shape).ravel()
+        if np.all(np.abs(own - product) <= 1e-6 * product):
+            return centered(bias.data, bias.type).ravel() * product
+    return dequantize(bias.data, bias.type).ravel()
+
+
+def constants(x: Storage, y: Storage, weights: Weights, bias: Array, groups: int, bits: int) -> dict[str, Any] | None:
+    """Bias and multiplier attributes; None where the sums could leave 32 bits (16-bit activations: 53)."""
+    outputs = weights.values.shape[-1]
+    if bits == 32:
+        return {"bias_f32": spread(half(bias), groups, np.float32)}
+    sums = weights.values.sum((0, 1, 2, 3))
+    terms = int(np.prod(weights.values.shape[:4]))
+    product = x.scale * np.broadcast_to(weights.scales, (outputs,))
+    units = np.rint(bias / product)
+    total = units - x.zero_point * sums + terms * x.zero_point * weights.offset
+    multiplier = product / y.scale
+    if not in_range(multiplier):
+        return None
+    if bits == 16:
+        if (np.abs(weights.values).sum((0, 1, 2, 3)) * 32768 + np.abs(total)).max(initial=0) >= 2**53:
+            return None
+        return {"bias": spread(total, groups, np.int64), "multiplier": spread(multiplier, groups, np.float64)}
+    reach = np.abs(weights.values).sum((0, 1, 2, 3)) * 255 + abs(weights.offset) * terms * 255 + np.abs(total)
+    if reach.max(initial=0) >= 2**31:
+        return None
+    return {"bias32": spread(total, groups, np.int32), "multiplier32": spread(multiplier, groups, np.float32)}
+
+
+def _row(x: Storage, bits: int, elements: int) -> Array:
+    if bits == 32:
+        return np.zeros(elements, np.float32)
+    return np.full(elements, x.zero_point, x.dtype)
+
+
+def _float_range() -> dict[str, Any]:
+    return {"low": float("-inf"), "high": float("inf"), "half": 1}
+
+
+def _conv(
+    lowering: Lowering, x: Value, weight: Array, weight_type: TensorType, bias: Array, out: Value | str,
+    y: Storage, *, groups: int, stride: tuple[int, ...], pad: tuple[int, ...], dilation: tuple[int, ...],
+    depthwise: bool, spatial: tuple[int, ...], batch: int, sizes: tuple[int, ...],
+) -> bool:  # fmt: skip
+    """Write one convolution of [kd, kh, kw, in per group, out] weights; False where it cannot be exact natively."""
+    own = lowering.storage(x)
+    bits = _BITS[own.kind]
+    weights = Weights(weight, weight_type, bits)
+    if bits != 32 and not weights.fits:
+        return False
+    if depthwise and weights.offset:
+        weights.values, weights.offset = weights.values - weights.offset, 0
+    found = constants(own, y, weights, bias, groups, bits)
+    if found is None:
+        return False
+    kernel = weights.values.shape[:3]
+    channels, outputs = weights.values.shape[3], weights.values.shape[4] // groups
+    whole = own.shape[-1]
+    attributes: dict[str, Any] = {
+        "batch": batch, "in": spatial, "out": sizes, "kernel": tuple(kernel), "stride": stride, "pad": pad,
+        "dilation": dilation, "x_stride": whole, "y_stride": y.shape[-1], **found,
+        **(_float_range() if bits == 32 else y.output()),
+    }  # fmt: skip
+    if depthwise:
+        lanes = -(-whole // BLOCK) * BLOCK
+        rows = weights.values.reshape(-1, whole)
+        packed = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
+        packed[:, :whole] = rows if bits == 32 else rows & 0xFFFF
+        attributes |= {"channels": whole, "out_channels": whole, "weights": packed, "pad_row": _row(own, bits, lanes)}
+        if bits != 32 and np.abs(rows).sum(0).max(initial=0) * 65536 >= 2**31:
+            return False
+        lowering.emit(f"depthwise_{own.kind}", [x], [out], **attributes)
+        return True
+    row_taps = groups == 1 and dilation[2] == 1
+    run = kernel[2] * channels if row_taps else channels
+    steps = -(-run // (32 // bits))
+    split = np.split(weights.values, groups, axis=-1)
+    attributes |= {
+        "channels": channels, "out_channels": outputs, "groups": groups, "row_taps": row_taps,
+        "weights": _with_slack(np.concatenate([pack(part, bits, row_taps) for part in split])),
+        "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
+    }  # fmt: skip
+    if bits == 16:
+        attributes["flush"] = flush_interval(weights.values, row_taps)
+        attributes |= _narrow(weights.values, groups, row_taps)
+    lowering.emit(f"conv_{own.kind}", [x], [out], **attributes)
+    return True
+
+
+def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | None, Storage, int] | None:
+    x, weight = node.inputs[0], node.inputs[1]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    assert x is not None
+    assert weight is not None
+    weight = expanded(weight)
+    own, y = lowering.storage(x), lowering.storage(node.outputs[0])
+    if own.kind not in _BITS or y.kind != own.kind or not _usable(weight, _BITS[own.kind], len(weight.shape) - 1):
+        return None
+    return x, weight, bias, y, _BITS[own.kind]
+
+
+def convolution(lowering: Lowering, node: Node) -> bool:
+    """Conv2d, Conv3d and DepthWiseConv2d (one output per input channel) with constant weights."""
+    found = _operands(lowering, node)
+    if found is None:
+        return False
+    x, weight, bias, y, _ = found
+    assert weight.data is not None
+    real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
+    if real is None:
+        return False
+    depthwise = node.op.name == "DepthWiseConv2d"
+    channels = x.shape[-1]
+    groups = channels if depthwise else int(node.params["group"])
+    if depthwise and weight.shape[-1] != channels:
+        depthwise = False  # several outputs per channel: a grouped convolution
+    data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
+    return _conv(
+        lowering, x, data, weight.type, real, node.outputs[0], y, groups=1 if depthwise else groups,
+        stride=three(node.params["stride"], 1), pad=three((p[0] for p in node.params["pad_amount"]), 0),
+        dilation=three(node.params["dilation"], 1), depthwise=depthwise, spatial=three(x.shape[1:-1], 1),
+        batch=x.shape[0], sizes=three(y.shape[1:-1], 1),
+    )  # fmt: skip
+
+
+@lowers("TransposeConv2d", "TransposeConv3d")
+def transposed(lowering: Lowering, node: Node) -> bool:
+    """Each phase of the stride is an ordinary convolution; its pixels are then written where they belong."""
+    found = _operands(lowering, node)
+    if found is None or int(node.params["group"]) != 1:
+        return False
+    x, weight, bias, y, bits = found
+    assert weight.data is not None
+    real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
+    if real is None or (bits != 32 and not Weights(weight.data, weight.type, bits).fits):
+        return False
+    data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
+    stride = three(node.params["stride"], 1)
+    before = three((p[0] for p in node.params["pad_amount"]), 0)
+    sizes, spatial = three(y.shape[1:-1], 1), three(x.shape[1:-1], 1)
+    outputs = y.shape[-1]
+    if (
+        data.shape[:3] == stride
+        and before == (0, 0, 0)
+        and sizes == tuple(n * s for n, s in zip(spatial, stride, strict=True))
+    ):
+        return _blocks(lowering, node, x, data, weight.type, real, y)
+    for phase in itertools.product(*(range(s) for s in stride)):
+        taps = [[k for k in range(data.shape[i]) if (phase[i] + before[i] - k) % stride[i] == 0] for i in range(3)]
+        counts = tuple(len(range(phase[i], sizes[i], stride[i])) for i in range(3))
+        if 0 in counts:
+            continue
+        part = data[np.ix_(*(t[::-1] for t in taps))] if all(taps) else np.zeros((1, 1, 1, *data.shape[3:]), data.dtype)
+        # Input index of the first output of this phase under the last kernel tap, negated: how much is padded.
+        pad = tuple(-((phase[i] + before[i] - t[-1]) // stride[i]) if (t := taps[i]) else 0 for i in range(3))
+        if not all(taps):
+            part = part.astype(np.int16 if bits != 32 else np.float32) + _zero_weight(weight.type)
+        shape = (x.shape[0], *counts, outputs)
+        like = Storage(y.kind, y.dtype, shape, y.scale, y.zero_point, y.low, y.high, y.shift)
+        temp = lowering.temp(like, node.outputs[0].name)
+        if not _conv(
+            lowering, x, np.ascontiguousarray(part), weight.type, real, temp, like, groups=1, stride=(1, 1, 1),
+            pad=pad, dilation=(1, 1, 1), depthwise=False, spatial=spatial, batch=x.shape[0], sizes=counts,
+        ):  # fmt: skip
+            return False
+        source = strides(shape)
+        target = strides((x.shape[0], *sizes, outputs))
+        lowering.emit(
+            "copy", [temp], [node.outputs[0]], element_bytes=y.dtype.itemsize, dims=shape, strides_x=source,
+            strides_y=(target[0], *(target[1 + i] * stride[i] for i in range(3)), 1),
+            offset_y=sum(phase[i] * target[1 + i] for i in range(3)),
+        )  # fmt: skip
+    return True
+
+
+def _blocks(lowering: Lowering, node: Node, x: Value, data: Array, type: TensorType, bias: Array, y: Storage) -> bool:
+    """A kernel as wide as its stride: every input pixel becomes a block of outputs, one 1x1 convolution for all."""
+    stride = data.shape[:3]
+    count = int(np.prod(stride))
+    batch, channels, outputs = x.shape[0], x.shape[-1], y.shape[-1]
+    spatial = three(x.shape[1:-1], 1)
+    matrix = np.ascontiguousarray(data.transpose(3, 0, 1, 2, 4)).reshape(1, 1, 1, channels, count * outputs)
+    if isinstance(type.encoding, AxisScaleOffset):
+        scales, offsets = type.encoding.scales * count, type.encoding.offsets * count
+        encoding = AxisScaleOffset(4, scales, offsets, type.encoding.bitwidth)
+        type = TensorType(type.dtype, matrix.shape, encoding)
+    shape = (batch, *spatial, count * outputs)
+    like = Storage(y.kind, y.dtype, shape, y.scale, y.zero_point, y.low, y.high, y.shift)
+    temp = lowering.temp(like, node.outputs[0].name)
+    if not _conv(
+        lowering, x, matrix, type, np.tile(bias, count), temp, like, groups=1, stride=(1, 1, 1), pad=(0, 0, 0),
+        dilation=(1, 1, 1), depthwise=False, spatial=spatial, batch=batch, sizes=spatial,
+    ):  # fmt: skip
+        return False
+    source = strides((batch, *spatial, *stride, outputs))
+    target = strides((batch, *(n * s for n, s in zip(spatial, stride, strict=True)), outputs))
+    dims, strides_x, strides_y = merged(
+        (batch, *(v for pair in zip(spatial, stride, strict=True) for v in pair), outputs),
+        (source[0], *(v for i in range(3) for v in (source[1 + i], source[4 + i])), 1),
+        (target[0], *(v for i in range(3) for v in (target[1 + i] * stride[i], target[1 + i])), 1),
+    )
+    lowering.emit(
+        "copy", [temp], [node.outputs[0]], element_bytes=y.dtype.itemsize, dims=dims, strides_x=strides_x,
+        strides_y=strides_y,
+    )  # fmt: skip
+    return True
+
+
+def _zero_weight(type: TensorType) -> Any:
+    """The stored integers that mean zero: one, or one per output."""
+    if isinstance(type.encoding, AxisScaleOffset):
+        return -np.asarray(type.encoding.offsets, np.int16)
+    return np.int16(-type.encoding.offset) if isinstance(type.encoding, ScaleOffset) else np.int16(0)
+
+
+def product(lowering: Lowering, node: Node) -> bool:
+    """Matrix products: stationary weights as a 1x1 convolution over the rows, else both operands at run time."""
+    x, w = node.inputs[0], node.inputs[1]
+    assert x is not None
+    assert w is not None
+    out = node.outputs[0]
+    own, y = lowering.storage(x), lowering.storage(out)
+    connected = node.op.name == "FullyConnected"
+    swap = connected or bool(node.params["transpose_in1"])
+    if own.kind not in _BITS or y.kind != own.kind or (not connected and node.params["transpose_in0"]):
+        return False
+    bits = _BITS[own.kind]
+    if w.data is not None:
+        w = expanded(w)
+        assert w.data is not None
+        matrix = w.data.reshape(w.shape[-2:]) if int(np.prod(w.shape[:-2], dtype=np.int64)) == 1 else None
+        bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, y.shape[-1], own, w)
+        axis = len(w.shape) - (2 if swap else 1)
+        if matrix is None or bias is None or not _usable(w, bits, axis) or len(bias) != y.shape[-1]:
+            return False
+        matrix = matrix.T if swap else matrix
+        rows = own.size // matrix.shape[0]
+        flat = Storage(own.kind, own.dtype, (rows, matrix.shape[0]), own.scale, own.zero_point, own.low, own.high)
+        wide = Storage(y.kind, y.dtype, (rows, matrix.shape[1]), y.scale, y.zero_point, y.low, y.high)
+        return _rows(lowering, x, flat, np.ascontiguousarray(matrix), w.type, bias, out, wide, bits)
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        return False
+    return _both(lowering, x, w, out, own, y, swap)
+
+
+def _rows(
+    lowering: Lowering, x: Value, flat: Storage, matrix: Array, type: TensorType, bias: Array, out: Value,
+    y: Storage, bits: int,
+) -> bool:  # fmt: skip
+    weights = Weights(matrix[None, None, None], type, bits)
+    if bits != 32 and not weights.fits:
+        return False
+    found = constants(flat, y, weights, bias, 1, bits)
+    if found is None:
+        return False
+    rows, inner = flat.shape
+    steps = -(-inner // (32 // bits))
+    lowering.emit(
+        f"conv_{flat.kind}", [x], [out], batch=1, **{"in": (1, 1, rows)}, out=(1, 1, rows), kernel=(1, 1, 1),
+        stride=(1, 1, 1), pad=(0, 0, 0), dilation=(1, 1, 1), channels=inner, out_channels=y.shape[1],
+        x_stride=inner, y_stride=y.shape[1], row_taps=True, weights=_with_slack(pack(weights.values, bits, True)),
+        flush=flush_interval(weights.values, True) if bits == 16 else 0, weight_offset=-weights.offset,
+        **(_narrow(weights.values, 1, True) if bits == 16 else {}),
+        pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
+    )  # fmt: skip
+    return True
+
+
+def _both(lowering: Lowering, x: Value, w: Value, out: Value, own: Storage, y: Storage, swap: bool) -> bool:
+    other = lowering.storage(w)
+    if other.kind != own.kind or len(x.shape) < 2 or len(w.shape) < 2:
+        return False
+    m, k = x.shape[-2:]
+    n = y.shape[-1]
+    if w.shape[-1 if swap else -2] != k or y.shape[-2:] != (m, n):
+        return False  # FullyConnected of rows that are not the last axis alone
+    batch = int(np.prod(y.shape[:-2], dtype=np.int64))
+    strides = []
+    for shape in (x.shape, w.shape):
+        lead = int(np.prod(shape[:-2], dtype=np.int64))
+        if lead not in (1, batch) or (lead == batch and shape[:-2] != y.shape[:-2] and lead != 1):
+            return False
+        strides.append(0 if lead == 1 else shape[-1] * shape[-2])
+    attributes: dict[str, Any] = {
+        "batch": batch, "m": m, "n": n, "k": k, "stride_a": strides[0], "stride_b": strides[1], "row_a": k,
+        "row_b": 1 if swap else n, "column_b": k if swap else 1,
+    }  # fmt: skip
+    if own.kind == "f32":
+        attributes["half"] = 1
+    else:
+        if (own.kind == "u8" and k > 33025) or not in_range(own.scale * other.scale / y.scale):
+            return False  # 255 * 255 * k must stay below 2^31
+        attributes |= {
+            "zero_a": own.zero_point, "zero_b": other.zero_point, "scale": own.scale * other.scale / y.scale,
+            **y.output(),
+        }  # fmt: skip
+    lowering.emit(f"matmul_{own.kind}", [x, w], [out], **attributes)
+    return True

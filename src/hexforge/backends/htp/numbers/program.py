@@ -1,0 +1,270 @@
+"""HtpProgram: runs of native steps in one call each, references between them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexforge.backend import Get, Put, Read, checked_feeds
+from hexforge.backends.htp.numbers import arena
+from hexforge.backends.htp.numbers.lower.lowering import Lowering, Reference, Step
+from hexforge.backends.htp.numbers.segment import Call, Known, Runner, Segment, with_room
+from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
+from hexforge.errors import FormatError
+from hexforge.ir import Array, Graph, Node, Role, TensorType, Value, text
+from hexforge.ops.evaluate import Evaluation
+
+
+class HtpProgram:
+    """A lowered graph. Threads may run it at the same time; results do not depend on the number of threads."""
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        runners: Sequence[Runner | Evaluated],
+        graph: Callable[[], Graph],
+        stages: Callable[[], Sequence[Segment | Evaluated]],
+        threads: int = 1,
+    ) -> None:
+        self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
+        self.threads = threads
+        self._runners, self._graph, self._stages = tuple(runners), graph, stages
+        self.on_first_run: Callable[[], None] | None = None
+        """Called once, before the program first runs."""
+        self.arena_bytes = max((r.arena_bytes for r in runners if isinstance(r, Runner)), default=0)
+
+    @classmethod
+    def of(cls, graph: Graph, lowering: Lowering, threads: int = 1) -> HtpProgram:
+        """The program of a graph that was lowered."""
+        stages = stages_of(lowering)
+        return cls(graph.name, graph.inputs, graph.outputs, _runners(stages), lambda: graph, lambda: stages, threads)
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """The QNN graph; of a program from a context without the constants that only native steps use."""
+        return self._graph()
+
+    @property
+    def references(self) -> tuple[Node, ...]:
+        """Nodes that have no native kernel."""
+        return tuple(r.node for r in self._runners if isinstance(r, Evaluated))
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
+        given = checked_feeds(self.name, self.inputs, feeds)
+        if self.on_first_run is not None:
+            self.on_first_run()
+            self.on_first_run = None
+        tensors = {v.name: _entering(given[v.name], v.type) for v in self.inputs}
+        for runner in self._runners:
+            runner.run(tensors, self.threads)
+        return {v.name: _leaving(tensors, v) for v in self.outputs}
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of it; arrays are put elsewhere in it."""
+        kept = {v for node in self.references for v in node.inputs if v is not None}
+        return {
+            "graph": text.dumps(self.graph, put=put, kept=kept),
+            "stages": [
+                s.to_json(put) if isinstance(s, Segment) else {"node": s.node.name, "ins": s.ins, "outs": s.outs}
+                for s in self._stages()
+            ],
+        }
+
+    @classmethod
+    def load(cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, read: Read, get: Get,
+             threads: int = 1) -> HtpProgram:  # fmt: skip
+        """The program that `save` wrote, over the file's own bytes; FormatError where the data are not one.
+
+        Of `data` it keeps what runs; the graph, and the steps to save them again, are read again when asked for.
+        """
+
+        def checked(data: Any) -> dict[str, Any]:
+            if isinstance(data, dict) and isinstance(data.get("graph"), str) and isinstance(data.get("stages"), list):
+                return data
+            raise FormatError(f"program {name!r}: is malformed")
+
+        def parsed(data: dict[str, Any]) -> Graph:
+            import hexforge.ops  # noqa: F401 - fills the table
+
+            return text.loads(data["graph"], get)
+
+        def stages(data: dict[str, Any]) -> Sequence[Segment | Evaluated]:
+            graph = functools.cache(lambda: parsed(data))  # only nodes that run by their reference need it
+            return [
+                _evaluated(graph(), stage, name)
+                if isinstance(stage, dict) and "node" in stage
+                else Segment.from_json(stage, get)
+                for stage in data["stages"]
+            ]
+
+        found = stages(checked(data))
+        known = {v.name: _stored(v) for v in inputs}
+        for one in found:
+            one.check(known)
+        if any(known.get(v.name) != _stored(v) for v in outputs):
+            raise FormatError(f"program {name!r}: does not write all its outputs")
+        try:
+            runners = _runners(found)
+        except (ValueError, IndexError, OverflowError, MemoryError) as error:
+            raise FormatError(f"program {name!r}: its steps are malformed: {error}") from None
+        return cls(name, inputs, outputs, runners, lambda: parsed(checked(read())), lambda: stages(checked(read())),
+                   threads)  # fmt: skip
+
+
+def _runners(stages: Sequence[Segment | Evaluated]) -> list[Runner | Evaluated]:
+    return [stage.runner() if isinstance(stage, Segment) else stage for stage in stages]
+
+
+def _entering(array: Array, type: TensorType) -> Array:
+    """A graph input as it is stored; floats stay float32, the steps that compute with them round first."""
+    own = storage(type)
+    if own.kind == "f32":
+        return np.ascontiguousarray(array, np.float32)
+    if own.shift == 128:
+        return np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(0x80)
+    if own.shift == -32768:
+        return (np.ascontiguousarray(array) ^ np.uint16(0x8000)).view(np.int16)
+    return np.ascontiguousarray(array)
+
+
+def _leaving(tensors: dict[str, Array], value: Value) -> Array:
+    array = tensors[value.name].reshape(value.shape)
+    own = storage(value.type)
+    if own.shift == 128:
+        return (array ^ np.uint8(0x80)).view(np.int8)
+    if own.shift == -32768:
+        return array.view(np.uint16) ^ np.uint16(0x8000)
+    return natural(array, value.type)
+
+
+class Evaluated:
+    """A node run by its reference on the model's types; float results are rounded to float16."""
+
+    def __init__(self, node: Node, ins: Sequence[str | None], outs: Sequence[str]) -> None:
+        self.node, self.ins, self.outs = node, list(ins), list(outs)
+        real = storage(node.outputs[0].type).kind == "f32"
+        constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
+        self._constants = constants
+        self._evaluation = Evaluation(node.call, constants)
+
+    def check(self, known: Known) -> None:
+        """Add what it writes to what is `known` by name; FormatError where it does not fit to that."""
+        for name, value in zip(self.ins, self.node.inputs, strict=True):
+            if name is not None and (value is None or known.get(name) != _stored(value)):
+                raise FormatError(f"node {self.node.name!r} reads a tensor that is not there, or not of that size")
+        known.update((n, _stored(v)) for n, v in zip(self.outs, self.node.outputs, strict=True))
+
+    def run(self, tensors: dict[str, Array], threads: int) -> None:
+        arrays = [
+            constant if name is None else natural(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
+            for constant, name, value in zip(self._constants, self.ins, self.node.inputs, strict=True)
+        ]
+        for name, value, result in zip(self.outs, self.node.outputs, self._evaluation(arrays), strict=True):
+            tensors[name] = np.ascontiguousarray(stored(result, value.type))
+
+
+def _stored(value: Value) -> tuple[int, np.dtype[Any]]:
+    """Bytes and data type of a value as it is stored."""
+    found = storage(value.type)
+    return found.nbytes, found.dtype
+
+
+def _evaluated(graph: Graph, stage: Mapping[str, Any], name: str) -> Evaluated:
+    node = next((n for n in graph.nodes if n.name == stage["node"]), None)
+    ins, outs = stage.get("ins"), stage.get("outs")
+    if node is None or not isinstance(ins, list) or not isinstance(outs, list):
+        raise FormatError(f"program {name!r}: a node that runs by its reference is malformed")
+    if len(ins) != len(node.inputs) or len(outs) != len(node.outputs):
+        raise FormatError(f"program {name!r}: a node that runs by its reference is malformed")
+    for side, values in ((ins, node.inputs), (outs, node.outputs)):
+        for tensor, value in zip(side, values, strict=True):
+            known = isinstance(tensor, str) if value is not None and not value.is_static else tensor is None
+            if not known or (value is not None and value.is_static and value.data is None):
+                raise FormatError(f"program {name!r}: node {node.name!r} has the wrong operands")
+    return Evaluated(node, ins, outs)
+
+
+def _constant(value: Value, real: bool) -> Array:
+    """A constant as a node computes with it: float16 in float math, as it is beside fixed point."""
+    assert value.data is not None
+    if real and storage(value.type).kind == "f32":
+        return half(value.data).astype(value.dtype.numpy)
+    return value.data
+
+
+def _segment(
+    lowering: Lowering, steps: list[Step], reads: list[str], writes: list[str], lives: dict[str, tuple[int, int]]
+) -> Segment:
+    """Steps with their tensors numbered and placed in an arena."""
+    sizes = {name: lowering.tensors[name].nbytes for name in lives}
+    offsets, arena_bytes = arena.plan(sizes, lives)
+    # Inputs are copied into the arena first: kernels may read a little past a tensor's end.
+    tensors: list[tuple[str, int, int] | Array] = [("input", 0, lowering.tensors[name].nbytes) for name in reads]
+    ids: dict[str, int] = {}
+
+    def number(name: str, tensor: tuple[str, int, int] | Array) -> None:
+        ids[name] = len(tensors)
+        tensors.append(tensor)
+
+    for name in writes:
+        number(name, ("output", 0, lowering.tensors[name].nbytes))
+    for name, offset in offsets.items():
+        number(name, ("arena", offset, sizes[name]))
+    calls = [
+        Call("copy", (i,), (ids[n],), {"element_bytes": 1, "dims": (sizes[n],), "strides_x": (1,), "strides_y": (1,)})
+        for i, n in enumerate(reads)
+    ]
+    for step in steps:
+        for name in (*step.ins, *step.outs):
+            if name not in ids:
+                constant = lowering.constants[name]
+                number(name, with_room(constant.shape, constant.dtype, constant))
+        ins, outs = (tuple(ids[n] for n in side) for side in (step.ins, step.outs))
+        calls.append(Call(step.kind, ins, outs, step.attributes))
+    shapes = {name: (lowering.tensors[name].dtype, lowering.tensors[name].shape) for name in writes}
+    return Segment(tuple(reads), shapes, arena_bytes, tuple(tensors), tuple(calls))
+
+
+def stages_of(lowering: Lowering) -> list[Segment | Evaluated]:
+    """Native steps gathered into segments; tensors that cross a border are arrays, the others live in an arena."""
+    groups: list[list[Step] | Reference] = []
+    for step in lowering.steps:
+        if isinstance(step, Reference):
+            groups.append(step)
+        elif groups and isinstance(groups[-1], list):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    used: list[set[str]] = []
+    for group in groups:
+        if isinstance(group, Reference):
+            used.append({lowering.name(v) for v in (*group.node.inputs, *group.node.outputs) if v is not None})
+        else:
+            used.append({n for s in group for n in (*s.ins, *s.outs)})
+    graph_outputs = {lowering.name(v) for v in lowering.graph.values.values() if v.role is Role.APP_READ}
+    stages: list[Segment | Evaluated] = []
+    for i, group in enumerate(groups):
+        if isinstance(group, Reference):
+            names = [None if v is None or v.data is not None else lowering.name(v) for v in group.node.inputs]
+            stages.append(Evaluated(group.node, names, [lowering.name(v) for v in group.node.outputs]))
+            continue
+        elsewhere = set().union(*used[:i], *used[i + 1 :])
+        written: dict[str, None] = {}
+        reads: dict[str, None] = {}
+        for step in group:
+            reads.update(dict.fromkeys(n for n in step.ins if n not in written and n not in lowering.constants))
+            written.update(dict.fromkeys(step.outs))
+        writes = [n for n in written if n in graph_outputs or n in elsewhere]
+        lives: dict[str, tuple[int, int]] = dict.fromkeys(reads, (-1, -1))
+        for at, step in enumerate(group):
+            for name in (*step.ins, *step.outs):
+                if name not in lowering.constants and name not in writes:
+                    lives[name] = (lives.get(name, (at, at))[0], at)
+        stages.append(_segment(lowering, group, list(reads), writes, lives))
+    return stages

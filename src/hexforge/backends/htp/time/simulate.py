@@ -1,0 +1,283 @@
+"""Simulate: tasks on a timeline of the matrix unit, the vector units, DMA and the host. Deterministic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hexforge.backends.htp.chip.power import Power
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.time.cost import Costs
+from hexforge.backends.htp.time.schedule import schedule
+from hexforge.backends.htp.time.settings import Settings
+from hexforge.backends.htp.time.tile import Precision, Task, place, spill_fill_bytes
+from hexforge.ir import Graph, ScaleOffset
+from hexforge.timeline import Event, Row, Timeline, overlaps
+
+SYNC_US = 0.1
+"""From the end of a transfer to the first use of what it brought."""
+OP_BYTES = 40
+"""Of a context, for each piece an op is cut into (the QNN SDK's own example)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A part of a task: as many of its weights as are fetched at once."""
+
+    task: int
+    share: float
+    weight_bytes: float
+    free_after: int
+    """How many tiles must have ended before there is room to fetch its weights."""
+
+
+def tiles(tasks: Sequence[Task], vtcm_bytes: int, ahead_eighths: int = 3) -> list[Tile]:
+    """The tasks cut by weights into eighths of VTCM; some eighths hold weights that are fetched ahead."""
+    piece, ahead = vtcm_bytes / 8, vtcm_bytes * ahead_eighths / 8
+    found: list[Tile] = []
+    before = [0.0]
+    oldest = 0
+    for index, task in enumerate(tasks):
+        count = max(1, -(-task.weight_bytes // int(piece)))
+        for _ in range(count):
+            size = task.weight_bytes / count
+            before.append(before[-1] + size)
+            while before[oldest] < before[-1] - ahead:
+                oldest += 1
+            found.append(Tile(index, 1 / count, size, min(oldest, len(found))))
+    return found
+
+
+def simulate(
+    graph: Graph,
+    costs: Costs,
+    precision: Precision | None,
+    runtime: str = "qnn_dlc",
+    config: GraphConfig | None = None,
+    power: Power | None = None,
+    batch: int = 1,
+) -> Timeline:
+    """The timeline of one inference; without a precision each node has that of its types."""
+    settings = Settings.of(costs, config or GraphConfig(), power or Power())
+    tasks = schedule(graph, precision, runtime, settings.vtcm_bytes)
+    if settings.config.weights_packing:
+        _pack(graph, tasks)
+    elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs)) * batch
+    return run(tasks, settings, elements, runtime, batch)
+
+
+def run(tasks: Sequence[Task], settings: Settings, elements: int, runtime: str, batch: int = 1) -> Timeline:
+    """The timeline of tasks in their order, with the use of VTCM that is fastest."""
+    best = _fastest([_repeated(task, batch) for task in tasks] if batch > 1 else tasks, settings)
+    if batch > 1:  # one sample after the other may keep more in VTCM, but fetches the weights each time
+        alone = _fastest(tasks, settings)
+        if alone.end_us * batch < best.end_us:
+            again = [_later(task, k * len(tasks)) for k in range(batch) for task in tasks]
+            best = _Order(_Work(again, settings), alone.vtcm_bytes, alone.spill * batch)
+    return best.timeline(tasks, elements, runtime, batch)
+
+
+def _fastest(tasks: Sequence[Task], settings: Settings) -> _Order:
+    work = _Work(tasks, settings)
+    return min((_Order(work, size) for size in settings.budgets), key=lambda order: order.end_us)
+
+
+class _Work:
+    """What each task takes of each unit, however it is placed."""
+
+    def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
+        costs = settings.costs
+        self.tasks, self.settings = tasks, settings
+        self.hmx = [costs.hmx_us(t) for t in tasks]
+        self.hvx = [costs.hvx_us(t) for t in tasks]
+        serial, self.fixed = min(1.0, costs.values["serial"]), costs.values["task"]
+        self.us = [max(m, v) + serial * min(m, v) + self.fixed for m, v in zip(self.hmx, self.hvx, strict=True)]
+
+
+class _Order:
+    """Tasks placed in so much VTCM: when each tile ends."""
+
+    def __init__(self, work: _Work, vtcm_bytes: int, spill: Sequence[int] | None = None) -> None:
+        self.tasks, self.settings, self.vtcm_bytes = work.tasks, work.settings, vtcm_bytes
+        self.hmx, self.hvx, self.fixed = work.hmx, work.hvx, work.fixed
+        if spill is None:
+            place(self.tasks, vtcm_bytes)
+            spill = [t.spill_bytes for t in self.tasks]
+        self.spill = list(spill)
+        self.tiles = tiles(self.tasks, vtcm_bytes, self.settings.ahead_eighths)
+        left = [self.settings.weights_left(t) for t in self.tasks]
+        through = [size * self.settings.spill_left for size in spill]
+        self.ends, self.ready, self.fetches = [0.0], [0.0], [(0.0, 0.0, 0.0)]
+        fetched = 0.0
+        for tile in self.tiles:
+            i = tile.task
+            ready = end = self.ends[-1] + work.us[i] * tile.share
+            start, size = fetched, tile.weight_bytes * left[i] + through[i] * tile.share
+            if size:
+                start = max(fetched, self.ends[tile.free_after])
+                fetched = start + self.settings.costs.dram_us(size)
+                end = max(ready, fetched + SYNC_US)
+            self.fetches.append((start, fetched, size))
+            self.ready.append(ready)
+            self.ends.append(end)
+
+    @property
+    def end_us(self) -> float:
+        return self.ends[-1]
+
+    def timeline(self, once: Sequence[Task], elements: int, runtime: str, batch: int) -> Timeline:
+        costs, tasks = self.settings.costs, self.tasks
+        count = len(tasks)
+        starts, total, waited, moved = [math.inf] * count, [0.0] * count, [0.0] * count, [0.0] * count
+        events: list[Event] = []
+        for n, tile in enumerate(self.tiles, 1):
+            i, begin, ready, end = tile.task, self.ends[n - 1], self.ready[n], self.ends[n]
+            fetch, fetched, size = self.fetches[n]
+            if fetched > fetch:
+                events.append(Event("DMA", tasks[i].name, fetch, fetched, round(size)))
+                moved[i] += fetched - fetch
+            if self.hmx[i]:
+                events.append(Event("HMX", tasks[i].name, begin, begin + self.hmx[i] * tile.share))
+            if self.hvx[i]:
+                events.append(Event("HVX", tasks[i].name, max(begin, ready - self.hvx[i] * tile.share), ready))
+            starts[i] = min(starts[i], begin)
+            total[i] += end - begin
+            waited[i] += end - ready
+        overlap = overlaps(events, [(starts[i], starts[i] + total[i]) for i in range(count)])
+        vtcm = self._vtcm()
+        critical = self._critical()
+        rows = tuple(
+            Row(
+                t.name, t.op, tuple(t.ops), starts[i], total[i], round(total[i] * self.settings.core_mhz), self.hmx[i],
+                self.hvx[i], moved[i], waited[i], overlap[i], self._bound(i, waited[i]), t.weight_bytes, self.spill[i],
+                vtcm[i], tuple(t.kinds), self._parts(i, total[i] - waited[i]),
+            )
+            for i, t in enumerate(tasks)
+        )  # fmt: skip
+        call = costs.host_us(elements, runtime)
+        wait = self.settings.power.wait_us(self.end_us, call)
+        return Timeline(
+            rows=rows,
+            events=tuple(events),
+            critical=critical,
+            accelerator_us=self.end_us,
+            rpc_us=costs.host_us(0, runtime),
+            io_us=call - costs.host_us(0, runtime),
+            wait_us=wait,
+            factor=costs.runtime(runtime),
+            core_mhz=self.settings.core_mhz,
+            vtcm_bytes=self.vtcm_bytes,
+            vtcm_peak_bytes=max(vtcm, default=0),
+            weight_bytes=sum(t.weight_bytes for t in once),
+            spill_bytes=sum(self.spill),
+            context_bytes=_context_bytes(once, self.vtcm_bytes),
+            batch=batch,
+            spill_fill_bytes=spill_fill_bytes(once, self.vtcm_bytes),
+        )
+
+    def _parts(self, i: int, executed_us: float) -> tuple[float, ...]:
+        """The time of a task by its members: HMX works for the first, vector work is what each asks for."""
+        task, costs = self.tasks[i], self.settings.costs
+        found = [0.0] * len(task.ops)
+        found[0] = self.hmx[i] + self.fixed
+        whole = found[0] + self.hvx[i]
+        for kind, amount in task.hvx.items():
+            if kind == "pack":  # a graph's inputs and outputs into tiles and out of them: no node's own work
+                continue
+            us = costs.vector_us(kind, task.precision.rate) * amount
+            asked = [member.get(kind, 0.0) for member in task.members]
+            for k, part in enumerate(asked) if sum(asked) else [(0, 1.0)]:
+                found[k] += us * part / (sum(asked) or 1.0)
+        return tuple(us * executed_us / whole for us in found)
+
+    def _bound(self, i: int, wait: float) -> str:
+        named = {"DMA": wait, "HMX": self.hmx[i], "HVX": self.hvx[i], "overhead": self.fixed}
+        return max(named, key=lambda unit: named[unit])
+
+    def _vtcm(self) -> list[int]:
+        """Bytes of VTCM in use while each task runs: its tensors, those kept for later, weights fetched ahead."""
+        tasks, half = self.tasks, self.vtcm_bytes // 2
+        last = list(range(len(tasks)))
+        for i, task in enumerate(tasks):
+            for source, _ in task.reads:
+                if source >= 0:
+                    last[source] = max(last[source], i)
+        change = [0] * (len(tasks) + 1)
+        for i, task in enumerate(tasks):
+            kept = min(task.out_bytes, half)
+            change[i] += kept
+            change[min(last[i] + 1, len(tasks))] -= kept
+        ahead = self.vtcm_bytes * self.settings.ahead_eighths // 8
+        found, held = [], 0
+        upcoming = [t.weight_bytes for t in tasks]
+        for i in range(len(tasks)):
+            held += change[i]
+            weights, k = 0, i
+            while k < len(tasks) and weights < ahead and k < i + 8:
+                weights += upcoming[k]
+                k += 1
+            found.append(min(self.vtcm_bytes, held + min(weights, ahead)))
+        return found
+
+    def _critical(self) -> tuple[Event, ...]:
+        """What the end waited for, back to the start: pieces of work and transfers, one after another."""
+        found: list[Event] = []
+        n = len(self.tiles)
+        while n > 0:
+            tile = self.tiles[n - 1]
+            name = self.tasks[tile.task].name
+            if self.ends[n] <= self.ready[n] + 1e-12:
+                unit = "HMX" if self.hmx[tile.task] >= self.hvx[tile.task] else "HVX"
+                found.append(Event(unit, name, self.ends[n - 1], self.ends[n]))
+                n -= 1
+                continue
+            start, end = self.fetches[n][0], self.ends[n]
+            # transfers queue: back to the one that did not wait for another
+            while n > 1 and start > 0 and self.fetches[n - 1][1] == start and self.ends[tile.free_after] < start:
+                found.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
+                n, end = n - 1, start
+                tile = self.tiles[n - 1]
+                name, start = self.tasks[tile.task].name, self.fetches[n][0]
+            found.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
+            n = tile.free_after if start > 0 else 0
+        return tuple(reversed(found))
+
+
+def _repeated(task: Task, batch: int) -> Task:
+    """The task for several samples at once: its weights are fetched once."""
+    once = {"vector_op", "matrix_op", "move_op"}
+    return replace(
+        task,
+        hmx={kind: n * batch for kind, n in task.hmx.items()},
+        hvx={kind: n if kind in once else n * batch for kind, n in task.hvx.items()},
+        reads=[(source, size * batch) for source, size in task.reads],
+        out_bytes=task.out_bytes * batch,
+    )
+
+
+def _pack(graph: Graph, tasks: Sequence[Task]) -> None:
+    """Set what is left of each task's weights where 8-bit values within 4 bits lie packed."""
+    nodes = {node.name: node for node in graph}
+    for task in tasks:
+        whole = left = 0
+        for value in (v for name in task.ops for v in nodes[name].inputs):
+            if value is None or value.data is None or value.dtype.bits != 8 or len(value.shape) < 2:
+                continue
+            low = -value.encoding.offset - 8 if isinstance(value.encoding, ScaleOffset) else -8
+            small = bool(value.data.size) and low <= int(value.data.min()) and int(value.data.max()) <= low + 15
+            whole += value.type.size
+            left += value.type.size // 2 if small else value.type.size
+        task.packed = left / whole if whole else 1.0
+
+
+def _later(task: Task, shift: int) -> Task:
+    """The task as one of a later sample."""
+    return replace(task, reads=[(source + shift if source >= 0 else source, size) for source, size in task.reads])
+
+
+def _context_bytes(tasks: Sequence[Task], vtcm_bytes: int) -> int:
+    """Weights, and a record for each piece the ops are cut into."""
+    eighth = vtcm_bytes // 8
+    pieces = sum(-(-t.weight_bytes // eighth) + -(-t.out_bytes // eighth) for t in tasks)
+    return sum(t.weight_bytes for t in tasks) + OP_BYTES * pieces

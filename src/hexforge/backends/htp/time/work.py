@@ -1,0 +1,106 @@
+"""Work: what a convolution, a matrix product, or an op without a rule of its own asks of the units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hexforge.backends.htp.time.tile import CHANNELS, Task, padded, pixels, up, window_depth
+from hexforge.ir import Node, Value
+
+RECURRENT = {"Lstm", "Gru"}
+
+
+def dynamic(node: Node) -> list[Value]:
+    """The inputs that are not constant."""
+    return [v for v in node.inputs if v is not None and not v.is_static]
+
+
+def data(node: Node) -> Value:
+    """The first input that is not constant."""
+    return dynamic(node)[0]
+
+
+def static(node: Node, index: int = 1) -> Value | None:
+    """An input that is constant, None where it is not or there is none."""
+    found = node.inputs[index] if index < len(node.inputs) else None
+    return found if found is not None and found.is_static else None
+
+
+def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
+    """A convolution: the matrix unit by tiles of pixels and channels, vectors for what a stride or few channels ask."""
+    p = task.precision
+    weight = node.inputs[1]
+    kernel = weight.shape if weight is not None else (1, 1, source[-1], out[-1])
+    height, width = kernel[0], kernel[1]
+    group = node.params.get("group", 1)
+    stride = max(node.params.get("stride", (1, 1)))
+    dilation = max(node.params.get("dilation", (1, 1)))
+    task.weight_bytes = p.weight_bytes(math.prod(kernel))
+    pointwise = height * width == group == 1 and source[-1] >= CHANNELS and node.op.name == "Conv2d"
+    rows, wide = pixels(out, p, folded=pointwise), up(out[-1], CHANNELS)
+    size = p.activation_bytes / 1e6
+    if node.op.name == "TransposeConv2d":
+        kind, deep = "grouped" if group > 1 else "conv", up(source[-1] // group, CHANNELS)
+        macs = pixels(source, p) * deep * up(out[-1] * height * width, CHANNELS)
+        task.add("depth_to_space", padded(out) * size)
+    elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
+        kind, macs = "depthwise", rows * height * width * CHANNELS * wide  # a diagonal block for each 32 channels
+    elif group > 1:
+        kind, macs = "grouped", rows * height * width * up(source[-1] // group, CHANNELS) * wide
+    else:
+        kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
+        if source[-1] <= 4:
+            task.add("pack", padded(source) * size)
+    task.hmx[kind] = macs / 1e9
+    task.hmx["readout"] = rows * wide / 1e6
+    if dilation > 1 and kind == "conv":
+        task.hmx["dilation"] = macs / 1e9
+    if stride > 1 and (height > 1 or kind == "depthwise") and node.op.name != "TransposeConv2d":
+        task.add("stride", padded(source) * size)
+    task.halo = (height - 1) * dilation / max(1, out[-3]) if node.op.name != "TransposeConv2d" else 0.0
+
+
+def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
+    """A product with weights, or of two results."""
+    p = task.precision
+    constant = static(node)
+    if constant is not None:
+        task.weight_bytes = p.weight_bytes(constant.type.size)
+    if node.op.name == "FullyConnected":
+        weight = constant.shape if constant is not None else (out[-1], source[-1])
+        wide, deep = weight[0], weight[1]
+        rows, batch = math.prod(out) // wide, 1
+        kind = "fully_connected"
+    else:
+        deep = source[-2] if node.params.get("transpose_in0") else source[-1]
+        rows, wide = (out[-2] if len(out) > 1 else 1), out[-1]
+        batch = math.prod(out) // (rows * wide)
+        kind = "matmul"
+        if constant is None:  # the second operand is brought into the weights' layout
+            moved = batch * up(deep, CHANNELS) * up(wide, CHANNELS)
+            task.add("operand", moved * p.activation_bytes / 1e6)
+    lines = batch * up(rows, p.rows * p.columns)
+    macs = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
+    task.hmx[kind] = macs
+    task.hmx["readout"] = lines * up(wide, CHANNELS) / 1e6
+    if rows % 8 and rows > 1:
+        task.hmx["odd_rows"] = macs  # rows that do not fold into tiles of eight
+    task.add("matrix_op", 1)
+
+
+def other(task: Task, node: Node, written: float) -> None:
+    """An op without a rule of its own: by the kind of work it says it is."""
+    p, work = task.precision, node.op.work(node.call)
+    if node.op.name in RECURRENT:  # a step waits for the one before
+        shape = data(node).shape
+        steps = 1 if len(shape) < 3 else shape[0] if node.params.get("time_major") else shape[1]
+        task.add("matrix_op", steps)
+        task.add("vector_op", 4 * steps)
+    if work.macs:
+        task.hmx["fully_connected"] = work.macs / 1e9
+        task.weight_bytes = p.weight_bytes(sum(v.type.size for v in node.inputs if v is not None and v.is_static))
+    task.add("add", work.lanes * p.activation_bytes / 1e6)
+    task.add("lookup", work.lookups * p.activation_bytes / 1e6)
+    if not (work.macs or work.lanes or work.lookups):
+        task.add("gather", written)

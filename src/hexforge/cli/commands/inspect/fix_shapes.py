@@ -1,0 +1,27 @@
+"""`hexforge fix-shapes`: a copy of a model without dynamic dimensions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import Dims, Model, Shapes, dims, shapes
+
+
+def fix_shapes(
+    model: Model,
+    out: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False, show_default=False)],
+    dim: Dims = None,
+    shape: Shapes = None,
+) -> None:
+    """Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes."""
+    from hexforge.model.declarations import fix_shapes as write
+    from hexforge.model.reader import read
+
+    sizes, names = shapes(shape), dims(dim)
+    read(model, shapes=sizes, dims=names, fold=False).require_static()
+    write(model, out, sizes, names)
+    for value in read(out, fold=False).inputs:
+        typer.echo(f"{value.name}: {value.type} [{', '.join(map(str, value.shape or ()))}]")

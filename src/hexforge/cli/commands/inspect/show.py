@@ -1,0 +1,53 @@
+"""`hexforge show`: the QNN graphs of a model as text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import BackendName, Dims, Model, Options, Shapes, Soc, dims, provider_options, shapes
+from hexforge.cli.loading import loaded
+
+ELIDED = 8
+"""Constants with more elements are left out unless --weights asks for them."""
+
+
+def show(
+    model: Model,
+    backend: BackendName = "",
+    soc: Soc = "",
+    option: Options = None,
+    dim: Dims = None,
+    shape: Shapes = None,
+    onnx_units: Annotated[bool, typer.Option("--onnx-units", help="The model's units instead of QNN graphs.")] = False,
+    passes: Annotated[bool, typer.Option(help="Run the passes first.")] = True,
+    weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
+) -> None:
+    """Print the QNN graphs that a model becomes, as text."""
+    from hexforge.frontends.onnx.pipeline import build, units
+    from hexforge.ir import text
+
+    options = provider_options(backend, soc, option)
+    found, plan = loaded(model, options, dims=dims(dim), shapes=shapes(shape))
+    if onnx_units:
+        rows: dict[int, list[str]] = {}
+        for row in plan.rows:
+            rows.setdefault(row.unit, [f"{row.where}:"]).append(f"{row.op_type} {row.node!r}")
+        for unit in rows.values():
+            typer.echo("  ".join(unit))
+        return
+    graphs = plan.graphs
+    if not passes:
+        # units found again in the same model are the same ones: finding them leaves nothing more to edit
+        again = units(found.ir)
+        graphs = tuple(
+            build([again[i] for i in stage.part.steps], stage.name, stage.part.outputs)
+            for stage in plan.stages
+            if stage.part.taken
+        )
+    for graph in graphs:
+        typer.echo(text.dumps(graph, elide=None if weights else ELIDED), nl=False)
+    refused = sum(row.reason is not None for row in plan.rows)
+    if refused:
+        typer.secho(f"{refused} nodes are not in these graphs: see `hexforge check {model}`", fg="yellow", err=True)

@@ -1,0 +1,117 @@
+"""`hexforge compare`: what quantization costs a model, tensor by tensor and layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
+from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
+from hexforge.formats.files import require_writable, write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.analysis.quality.compare import Comparison, TensorError
+    from hexforge.quant.measure.compare import ErrorSums
+
+_REPORT_CHIP = "SM8650"
+
+Data = Annotated[
+    str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
+]
+Backend = Annotated[str, typer.Option("--backend", help="Where the model runs: htp, cpu, or ort (onnxruntime).")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to work on.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 0: all.")]
+
+
+def compare(
+    float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file.")],
+    quantized: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it.")],
+    data: Data,
+    backend: Backend = DEFAULT_BACKEND,
+    soc: Soc = "",
+    sensitivity: Annotated[
+        str, typer.Option("--sensitivity", help="Of each layer: quantize only it (one), all-but-one, or none.")
+    ] = "none",
+    jobs: Jobs = 1,
+    limit: Limit = 0,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show how far a quantized model's tensors are from the float model's, the worst first."""
+    from hexforge.analysis.quality.compare import compare as compared
+
+    require_writable(report)
+    with stoppable("nothing was written"), bar(f"comparing {quantized.name}") as progress:
+        found = compared(
+            float_model, quantized, data, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
+            jobs=jobs, progress=progress,
+        )  # fmt: skip
+    if report is not None:
+        _report(found, quantized, soc or _REPORT_CHIP, report)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print(found, rows)
+
+
+def _report(found: Comparison, model: Path, soc: str, target: Path) -> None:
+    from hexforge.analysis.estimate import estimate
+    from hexforge.report import page
+    from hexforge.report.quality import quality_sections
+
+    with waiting(f"timing {model.name} on {soc}"):
+        timed = estimate(model, soc)
+    write_atomically(target, page(timed, sections=quality_sections(found)).encode())
+
+
+def _print(found: Comparison, count: int) -> None:
+    screen = console()
+    title = f"{found.model} on {found.backend} against {found.reference}, {found.samples} samples"
+    screen.print(table(title, ("output", *_COLUMNS), map(_row, found.outputs)))
+    shown = found.tensors[:count] if count else found.tensors
+    if shown:
+        what = f"the worst {len(shown)} of {len(found.tensors)} tensors"
+        screen.print(table(what, ("tensor", *_COLUMNS), map(_row, shown)))
+    weights = found.weights[: max(count // 2, 1)] if count else found.weights
+    if weights:
+        lines = [(row.name, row.op_type, row.dtype, *_figures(row.own)) for row in weights]
+        title = f"the worst {len(weights)} of {len(found.weights)} constants"
+        screen.print(table(title, ("constant", "read by", "type", "SQNR dB", "cosine", "max error"), lines))
+    if found.unmatched:
+        screen.print(f"{found.unmatched} quantized tensors have no counterpart of the same name in {found.reference}")
+    if found.layers:
+        alone = found.sensitivity == "one"
+        columns = ("layer", "op", "SQNR dB", *(() if alone else ("gain dB",)))
+        figures = [
+            (row.name, row.op_type or "-", _db(row.sqnr_db), *(() if alone else (f"{row.gain_db:+.2f}",)))
+            for row in (found.layers[:count] if count else found.layers)
+        ]
+        title = f"outputs with {'only this layer' if alone else 'all but this layer'} quantized"
+        screen.print(table(title, columns, figures))
+    screen.print(f"[bold]{_db(found.sqnr_db)} dB[/] SQNR: the output that lost most")
+
+
+_COLUMNS = ("made by", "type", "SQNR dB", "cosine", "max error", "its own SQNR dB")
+
+
+def _row(row: TensorError) -> Sequence[str]:
+    own = "-" if row.own is None else _db(row.own.sqnr_db)
+    figures = _figures(row.running)
+    if row.rescaled_db is not None:
+        figures = f"{_db(row.rescaled_db)} (rescaled)", "-", "-"
+    return (row.name, row.op_type or "-", row.dtype or "float", *figures, own)
+
+
+def _figures(sums: ErrorSums | None) -> tuple[str, str, str]:
+    if sums is None:
+        return "-", "-", "-"
+    broken = f" ({sums.not_finite} not finite)" if sums.not_finite else ""
+    return _db(sums.sqnr_db), f"{sums.cosine:.6f}", f"{sums.max_error:.4g}{broken}"
+
+
+def _db(number: float) -> str:
+    return f"{number:.2f}" if abs(number) != float("inf") else "exact" if number > 0 else "lost"

@@ -1,0 +1,54 @@
+"""`hexforge eval`: how well a model does on labelled samples."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Model, Soc
+from hexforge.cli.commands.quality.compare import Backend, Data, Jobs, Limit
+from hexforge.cli.screen import bar, console, print_json, stoppable, table
+
+Labels = Annotated[
+    str, typer.Option("--labels", help="A .csv, .json, .txt or .npy file, or folders: the samples' folder names.")
+]
+Classes = Annotated[
+    Path | None,
+    typer.Option("--classes", exists=True, dir_okay=False, help="Names of the classes, one a line, in their order."),
+]
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    labels: Labels = "",
+    metric: Annotated[
+        str, typer.Option("--metric", help="top1, top5, top1:OUTPUT, sqnr:FLOAT.onnx, or FILE.py:NAME.")
+    ] = "top1",
+    classes: Classes = None,
+    backend: Backend = DEFAULT_BACKEND,
+    soc: Soc = "",
+    jobs: Jobs = 1,
+    limit: Limit = 0,
+    as_json: Json = False,
+) -> None:
+    """Run a model on samples and score its outputs; the score is the same for any number of jobs."""
+    from hexforge.analysis.quality.evaluate import evaluate as evaluated
+    from hexforge.analysis.quality.labels import read_classes
+
+    start = time.perf_counter()
+    with stoppable("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
+        found = evaluated(
+            model, data, labels or None, metric, classes=None if classes is None else read_classes(classes),
+            backend=backend, soc=soc, jobs=jobs, limit=limit or None, progress=progress,
+        )  # fmt: skip
+    seconds = time.perf_counter() - start
+    if as_json:
+        print_json(found.to_json())
+        return
+    unit = " dB" if found.metric == "sqnr" else ""
+    row = (found.model, found.backend, found.metric, f"{found.score:.4f}{unit}", str(found.samples), f"{seconds:.1f}")
+    console().print(table("", ("model", "backend", "metric", "score", "samples", "seconds"), [row]))

@@ -1,0 +1,136 @@
+"""`hexforge quantize`: a float model and samples to a model that the NPU takes whole, or which nodes it refuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, dims, shapes
+from hexforge.cli.screen import console, print_json, stoppable, table
+from hexforge.formats.files import require_writable
+
+if TYPE_CHECKING:
+    from hexforge.analysis.quality.quantize import Quantization
+
+_SHOWN = 20
+
+
+def quantize(
+    model: Model,
+    data: Annotated[
+        str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
+    ] = "",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            "--recipe", help="w8a8, w8a8_channel, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file."
+        ),
+    ] = "w8a8_channel",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.", dir_okay=False)] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="Ranges: minmax, moving_average, percentile[=99.99], entropy, mse.")
+    ] = "",
+    encodings: Annotated[
+        Path | None, typer.Option("--encodings", help="AIMET encodings that stand as they are.", exists=True)
+    ] = None,
+    export_encodings: Annotated[
+        Path | None, typer.Option("--export-encodings", help="Write the encodings as an AIMET file.", dir_okay=False)
+    ] = None,
+    soc: Soc = "",
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Keeps what calibration has seen: an interrupted run goes on.")
+    ] = None,
+    dim: Dims = None,
+    shape: Shapes = None,
+    as_json: Json = False,
+) -> None:
+    """Quantize a float model for the NPU by samples of its inputs."""
+    from hexforge.analysis.quality.quantize import quantize as quantized
+
+    target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
+    require_writable(target, export_encodings, state)
+    again = "nothing was written; with --state FILE calibration is kept"
+    with stoppable(again, *([] if state is None else [state])), _progress() as progress:
+        found = quantized(
+            model,
+            data,
+            recipe,
+            target,
+            method=method or None,
+            encodings=encodings,
+            soc=soc or None,
+            state=state,
+            dims=dims(dim),
+            shapes=shapes(shape),
+            progress=progress,
+        )
+    if export_encodings is not None:
+        found.export(export_encodings)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print(found, export_encodings)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Bars on standard error, one for each thing that takes long; nothing where that is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    tasks: dict[str, int] = {}
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
+
+        def show(what: str, done: int, whole: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=whole)  # type: ignore[arg-type]
+
+        yield show
+
+
+def _print(found: Quantization, exported: Path | None) -> None:
+    screen = console()
+    kinds: Counter[tuple[str, str]] = Counter()
+    for name, fixed in found.plan.tensors.items():
+        role = "constants" if name in found.constants else "run-time tensors"
+        scales = {"ScaleOffset": "one scale", "AxisScaleOffset": "a scale per channel"}
+        kinds[role, f"{fixed.dtype.value}, {scales.get(type(fixed.encoding).__name__, 'a scale per block')}"] += 1
+    rows = [(role, kind, str(count)) for (role, kind), count in sorted(kinds.items(), reverse=True)]
+    if found.plan.converts:
+        rows.append(("converted for a reader", "between types", str(len(found.plan.converts))))
+    title = f"{found.name}, {found.recipe.name}, {found.statistics.samples} samples ({found.recipe.method})"
+    screen.print(title, markup=False)
+    screen.print(table("", ("what", "type", "count"), rows))
+    if found.tried:
+        steps = [
+            (t.name, f"{t.before_db:.1f}", f"{t.after_db:.1f}", "kept" if t.kept else "dropped") for t in found.tried
+        ]
+        screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
+    screen.print(f"{found.quantized} of {found.nodes} nodes compute in fixed point", markup=False)
+    if found.plan.floats:
+        reasons: dict[str, list[str]] = {}
+        for node, reason in found.plan.floats.items():
+            reasons.setdefault(reason, []).append(node)
+        lines = [(_some(nodes), reason) for reason, nodes in reasons.items()]
+        screen.print(table("", ("left in float", "why"), lines))
+    for name in found.unused[:_SHOWN]:
+        screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor", markup=False)
+    if found.placed_whole:
+        screen.print(f"placed whole on htp, {found.soc}", markup=False)
+    else:
+        screen.print(table(f"refused on htp, {found.soc}", ("node", "why"), found.refused))
+    for path in (*found.files, *((exported,) if exported is not None else ())):
+        screen.print(f"wrote {path}", markup=False)
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,127 @@
+"""`hexforge advise`: what would make a model faster on a chip, by how much, and the model rewritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, dims, shapes
+from hexforge.cli.commands.time.estimate import Precision, Runtime
+from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.errors import CallError
+from hexforge.formats.files import write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.analysis.advise import Advised
+
+
+def advise(
+    model: Model,
+    soc: Annotated[str, typer.Option("--soc", help="Chip name or number.")] = "SM8650",
+    precision: Precision = "as-is",
+    runtime: Runtime = "qnn_dlc",
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            "--apply", dir_okay=False, help="Write the model with every rewrite that keeps its function and gains."
+        ),
+    ] = None,
+    min_gain: Annotated[
+        str, typer.Option("--min-gain", metavar="PERCENT", help="Leave out advice that gains less.")
+    ] = "1%",
+    verify: Annotated[bool, typer.Option(help="Compare rewritten models with the original on random inputs.")] = True,
+    report: Annotated[bool, typer.Option("--report", help="Say of each why, how, where, and who says so.")] = False,
+    dim: Dims = None,
+    shape: Shapes = None,
+    as_json: Json = False,
+) -> None:
+    """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
+    from hexforge.analysis.advise import advised
+    from hexforge.frontends.onnx.rewrites.write import model_bytes
+
+    least = _part(min_gain)
+    if apply is not None:
+        if apply.resolve() == model.resolve():
+            raise CallError(f"{apply}: is the model itself; write the rewritten one to another file")
+        if not verify:
+            raise CallError("--apply writes only what was verified; leave --no-verify out")
+    with bar(f"trying rewrites of {model.name}") as show:
+        found = advised(
+            model, soc, precision, runtime, min_gain=least, verify=verify, dims=dims(dim), shapes=shapes(shape),
+            observe=lambda done, of, rule: show(done, of),
+        )  # fmt: skip
+    if apply is not None and found.applied and found.error is None:
+        raise CallError(
+            f"{apply}: not written: what {model.name} computes could not be compared; see the advice without it"
+        )
+    if apply is not None and found.applied:
+        write_atomically(apply, model_bytes(found.rewritten))
+    if as_json:
+        print_json({**found.to_json(), "written": str(apply) if apply is not None and found.applied else None})
+        return
+    _print(console(), found, report)
+    if apply is not None:
+        if found.applied:
+            console().print(Text(f"written: {apply} ({', '.join(found.applied)})"))
+        else:
+            console().print(
+                Text(f"not written: nothing that keeps the function gains, so {apply} would be the model as it is")
+            )
+
+
+def _part(text: str) -> float:
+    """A percentage as a part of the whole."""
+    try:
+        found = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        raise CallError(f"--min-gain {text!r}: a percentage such as 1% or 0.5") from None
+    if not 0 <= found < 1:
+        raise CallError(f"--min-gain {text!r}: from 0 to below 100 percent")
+    return found
+
+
+def _print(screen: Console, found: Advised, report: bool) -> None:
+    rows = []
+    for advice in found.advice:
+        if advice.keeps_function:
+            kept = "yes" if advice.error is None else f"yes, error {advice.error:.0e}"
+        else:
+            kept = "no: advice only"
+        more = f" (+{len(advice.nodes) - 1})" if len(advice.nodes) > 1 else ""
+        rows.append(
+            (
+                f"{advice.gain_us:.1f}",
+                f"{100 * advice.gain:.1f} %",
+                advice.title,
+                Text(kept, "green" if advice.keeps_function else "yellow"),
+                (advice.nodes[0] if advice.nodes else "") + more,
+                advice.rule,
+            )
+        )
+    if rows:
+        screen.print(table("", ("us", "gain", "advice", "keeps the function", "where", "rule"), rows))
+    for advice in found.advice if report else ():
+        screen.print(Text(advice.title, "bold"))
+        counted = list(dict.fromkeys(advice.places))
+        shown = "; ".join(counted[:5]) + (f"; and {len(counted) - 5} more" if len(counted) > 5 else "")
+        for label, words in (("found", shown), ("why", advice.why), ("how", advice.how), ("source", advice.source)):
+            screen.print(Text(f"  {label}: {words}"))
+        screen.print(Text(f"  nodes: {', '.join(advice.nodes)}"))
+    for rule, why in found.dropped:
+        screen.print(Text(f"left out: {rule}: {why}", "yellow"))
+    head = f"{found.model} on {found.soc}, {found.precision}, {found.runtime}: {found.before_us / 1e3:.3f} ms"
+    if not found.advice and not found.applied:
+        screen.print(Text(f"{head}; nothing to advise"))
+        return
+    gain = 1 - found.after_us / found.before_us
+    checked = "" if found.error is None else f", outputs within {found.error:.0e} of their range"
+    together = (
+        f"; with all that keeps the function {found.after_us / 1e3:.3f} ms ({100 * gain:.1f} % less{checked})"
+        if found.applied
+        else "; nothing that keeps the function gains"
+    )
+    screen.print(Text(head + together))

@@ -1,0 +1,205 @@
+"""`hexforge estimate`: how long a model takes on a chip, where the time goes and what bounds each op."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, dims, shapes
+from hexforge.cli.screen import console, print_json, table, waiting
+from hexforge.errors import CallError
+from hexforge.formats.files import write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.analysis.estimate import Estimate
+    from hexforge.backends.htp.time.concurrent import Shared
+    from hexforge.ir import Graph
+
+ALL = "all"
+Precision = Annotated[
+    str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, or as-is: by the model's own types.")
+]
+Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite: the path to the device.")]
+
+
+def estimate(
+    model: Model,
+    soc: Annotated[str, typer.Option("--soc", help="Chip name or number, or all to compare them.")] = "SM8650",
+    precision: Precision = "as-is",
+    runtime: Runtime = "qnn_dlc",
+    performance_mode: Annotated[
+        str, typer.Option(help="burst … extreme_power_saver (htp_performance_mode).")
+    ] = "burst",
+    batch: Annotated[int, typer.Option(min=1, help="Samples a call: a multiple of the model's batch.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads that call at the same time.")] = 1,
+    hvx_threads: Annotated[int, typer.Option(min=0, help="Vector threads the graph may use; 0: all.")] = 0,
+    vtcm_mb: Annotated[int, typer.Option(min=0, help="Vector memory the graph may use; 0: all.")] = 0,
+    vtcm_size: Annotated[int, typer.Option(min=0, help="The same in bytes (v81 and newer).")] = 0,
+    optimization: Annotated[int, typer.Option(min=0, max=3, help="Finalization level, 1 to 3; 0: 3.")] = 0,
+    dlbc: Annotated[bool, typer.Option("--dlbc", help="Compress activations on their way to DRAM.")] = False,
+    dlbc_weights: Annotated[bool, typer.Option("--dlbc-weights", help="Compress weights in DRAM.")] = False,
+    weights_packing: Annotated[
+        bool, typer.Option("--weights-packing", help="8-bit weights of 4-bit range lie packed (quantized models).")
+    ] = False,
+    slc: Annotated[bool, typer.Option("--slc", help="Spill into the system level cache (slc_alloc_enable).")] = False,
+    interval_ms: Annotated[float, typer.Option(min=0, help="From one inference to the next; 0: at once.")] = 0.0,
+    priority: Annotated[
+        str, typer.Option(help="low … critical_plus (qnn_context_priority), with --beside.")
+    ] = "normal",
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."),
+    ] = None,
+    dim: Dims = None,
+    shape: Shapes = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = 20,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace; .gz compresses it.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how long a model takes on a chip, where the time goes and what bounds each op."""
+    from hexforge.analysis.estimate import estimate as estimated
+    from hexforge.analysis.estimate import everywhere, graph_of
+    from hexforge.backends.htp.chip.power import Power
+    from hexforge.backends.htp.config import GraphConfig
+
+    outputs = [path.resolve() for path in (trace, report) if path is not None]
+    if model.resolve() in outputs or len(set(outputs)) < len(outputs):
+        raise CallError("--trace and --report are files of their own; neither may be the model or the other")
+    if priority != "normal" and not beside:
+        raise CallError("--priority is against other models on the chip; name them with --beside")
+    with waiting(f"reading {model.name}"):
+        graph = graph_of(model, dims=dims(dim), shapes=shapes(shape))
+    constants = (v for node in graph for v in node.inputs if v is not None and v.is_static)
+    if weights_packing and not any(v.dtype.bits == 8 for v in constants):
+        raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
+    how: dict[str, Any] = {
+        "precision": precision,
+        "runtime": runtime,
+        "batch": batch,
+        "threads": threads,
+        "config": GraphConfig(
+            optimization, False, hvx_threads, vtcm_mb, vtcm_size, dlbc, dlbc_weights, weights_packing, slc
+        ),
+        "power": Power(performance_mode, interval_us=interval_ms * 1e3),
+    }
+    if soc.lower() == ALL:
+        if trace is not None or report is not None or beside:
+            raise CallError(
+                "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
+            )
+        _compare(graph, model.name, how, as_json)
+        return
+    found = estimated(graph, soc, **how)
+    shared = _beside(found, priority, beside, how) if beside else None
+    if trace is not None:
+        data = json.dumps(found.timeline.trace()).encode()
+        write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
+    if report is not None:
+        from hexforge.report import page
+
+        with waiting("comparing chips"):
+            others = everywhere(graph, **how)
+        write_atomically(report, page(found, others=others).encode())
+    if as_json:
+        print_json(found.to_json() | ({"together": _together(shared)} if shared else {}))
+        return
+    _print(console(), found, rows)
+    if shared:
+        cells = [[str(cell) for cell in row.values()] for row in _together(shared)]
+        called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
+        title = f"together on the chip, each called {called}"
+        console().print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
+
+
+def _beside(found: Estimate, priority: str, beside: list[str], how: dict[str, Any]) -> Shared:
+    """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
+    from hexforge.analysis.estimate import estimate as estimated
+    from hexforge.analysis.estimate import together
+
+    others, priorities = [found], [priority]
+    for text in beside:
+        path, colon, wanted = (text, "", "") if Path(text).exists() else text.rpartition(":")
+        others.append(estimated(path or text, found.soc, **how))
+        priorities.append(wanted if path and colon else "normal")
+    return together(others, priorities)
+
+
+def _together(shared: Shared) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": o.name,
+            "mean_ms": round(o.mean_us / 1e3, 4),
+            "worst_ms": round(o.worst_us / 1e3, 4),
+            "per_second": round(o.per_second, 1),
+            "yields": o.yields,
+            "moved_ms": round(o.moved_us / 1e3, 4),
+        }
+        for o in shared.jobs
+    ]
+
+
+def _compare(graph: Graph, name: str, how: dict[str, Any], as_json: bool) -> None:
+    from hexforge.analysis.estimate import Estimate, everywhere
+
+    each = everywhere(graph, **how)
+    found = sorted((e for e in each if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
+    refused = [e for e in each if not isinstance(e, Estimate)]
+    if as_json:
+        latencies = {e.soc: round(e.latency_ms, 4) for e in found}
+        print_json({"latency_ms": latencies, "refused": dict(refused)})
+        return
+    lines = [
+        (e.soc, f"{e.latency_ms:.3f}", f"{e.low_ms:.3f} to {e.high_ms:.3f}", f"{e.throughput:.0f}", e.provenance)
+        for e in found
+    ]
+    title = f"{name}, {how['precision']}, {how['runtime']}"
+    console().print(table(title, ("chip", "ms", "nine of ten", "per second", "costs"), lines))
+    for chip, reason in refused:
+        console().print(f"{chip}: {reason}")
+
+
+def _print(screen: Console, found: Estimate, count: int) -> None:
+    from hexforge.report.words import size
+
+    line = found.timeline
+    rows = sorted(line.rows, key=lambda row: -row.us)
+    cells = [
+        (
+            row.name,
+            row.op + (f" (+{len(row.ops) - 1})" if len(row.ops) > 1 else ""),
+            f"{row.us:.1f}",
+            f"{row.cycles:,}",
+            f"{100 * row.us / max(line.accelerator_us, 1e-9):.1f} %",
+            row.bound,
+            f"{row.hmx_us:.1f}",
+            f"{row.hvx_us:.1f}",
+            f"{row.dma_us:.1f}",
+            f"{row.wait_us:.1f}",
+            f"{row.overlap_us:.1f}",
+        )
+        for row in (rows[:count] if count else rows)
+    ]
+    columns = ("task", "op (+ fused)", "us", "cycles", "share", "bound by", "HMX", "HVX", "DMA", "wait", "overlap")
+    screen.print(table("", columns, cells))
+    screen.print(
+        f"[bold]{found.latency_ms:.3f} ms[/] ({found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models), "
+        f"{found.throughput:.0f} per second: {found.model} on {found.soc}, {found.precision}, {found.runtime}, "
+        f"{found.power.performance_mode}; costs {found.provenance}"
+    )
+    screen.print(
+        f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
+        f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"
+        + (f", times {line.factor:.2f} for {found.runtime}" if line.factor != 1 else "")
+    )
+    screen.print(
+        f"VTCM peak {size(line.vtcm_peak_bytes)} of {size(line.vtcm_bytes)}; DRAM {size(line.dram_bytes)}: weights "
+        f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
+    )

@@ -1,0 +1,78 @@
+"""`hexforge socs`: the chips, what they have, and where each figure comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexforge.cli.arguments import Json
+from hexforge.cli.screen import console, print_json, table
+
+if TYPE_CHECKING:
+    from hexforge.backends.htp.chip.soc import Soc
+
+
+def socs(
+    name: Annotated[str, typer.Argument(help="One chip in full, by name or number.", show_default=False)] = "",
+    as_json: Json = False,
+) -> None:
+    """List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source."""
+    from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, SOCS, Provenance, named
+
+    chosen = named(name) if name else None
+    if as_json:
+        print_json(_facts(chosen) if chosen else [_facts(soc) for soc in SOCS])
+        return
+    screen = console()
+    if chosen:
+        facts = _facts(chosen)
+        rows = [(key, _text(facts, key)) for key in (*FIGURES, "dram_fitted_gbps", *ABILITIES)]
+        rows += [(f"clock at {corner}", f"{mhz:g} MHz") for corner, mhz in facts["clock_mhz"].items()]
+        rows[-1] = (rows[-1][0], f"{rows[-1][1]} {chosen.provenance('core_mhz').mark}")
+        title = ", ".join((f"{chosen.name} (soc_model {chosen.soc_model})", *chosen.aliases))
+        screen.print(table(title, ("", "value"), rows))
+        screen.print(f"latencies measured: {'yes' if facts['measured'] else 'no'}; costs {facts['costs']}")
+    else:
+        shown = ("vtcm_mb", "hvx_threads", "core_mhz", "dram_gbps", "dram_fitted_gbps")
+        able = ("float16", "bfloat16", "weight_sharing", "dlbc", "slc")
+        columns = ("chip", "no.", "arch", "VTCM MB", "HVX", "MHz", "DRAM GB/s", "fitted", "fp16", "bf16")
+        lines = []
+        for soc in SOCS:
+            facts = _facts(soc)
+            cells = (_text(facts, key) for key in ("htp_arch", *shown, *able))
+            measured = "yes" if facts["measured"] else ""
+            lines.append((soc.name, str(soc.soc_model), *cells, measured, ", ".join(soc.aliases)))
+        screen.print(table("", (*columns, "shared weights", "DLBC", "SLC", "measured", "aliases"), lines))
+    screen.print("; ".join(f"{p.mark}: {p}" for p in Provenance) + ". Clocks below the highest corner are assumed.")
+
+
+def _facts(soc: Soc) -> dict[str, Any]:
+    """All that is known of a chip, with the provenance of each figure."""
+    from hexforge.backends.htp.chip.power import Corner
+    from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, Target
+    from hexforge.backends.htp.time import cost
+
+    target, costs = Target(soc.htp_arch, soc), cost.costs(soc)
+    abilities = {key: getattr(target if key.startswith(("float", "bfloat")) else soc, key) for key in ABILITIES}
+    marks = {key: soc.provenance(key).value for key in (*FIGURES, "clock_mhz", *ABILITIES)}
+    return {
+        "name": soc.name,
+        "aliases": list(soc.aliases),
+        "soc_model": soc.soc_model,
+        **{key: getattr(soc, key) for key in FIGURES},
+        "dram_fitted_gbps": round(1e3 / costs.values["dram"], 1),
+        **abilities,
+        "clock_mhz": {corner.name.lower(): round(soc.clock_mhz(corner), 1) for corner in Corner},
+        "measured": soc.name in cost.fitted()["chips"],
+        "costs": costs.provenance,
+        "provenance": {**marks, "dram_fitted_gbps": costs.provenance.split()[0]},
+    }
+
+
+def _text(facts: dict[str, Any], key: str) -> str:
+    """A figure and its mark: 8p, yes p."""
+    value, mark = facts[key], facts["provenance"][key][0]
+    if isinstance(value, bool):
+        return f"{'yes' if value else 'no'} {mark}"
+    return f"{'v' if key == 'htp_arch' else ''}{value:g}{mark}"

@@ -1,0 +1,277 @@
+"""Builder: what a translator writes QNN nodes with, and the registry of translators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir
+
+from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, constant, onnx_dtype, onnx_shape
+from hexforge.ir import Array, DType, Encoding, Graph, ParamValue, Role, TensorType, Value
+from hexforge.ir.fixed_point import dequantize, fault, permuted_type, quantized_range
+
+Translator = Callable[["Builder", Unit], None]
+TRANSLATORS: dict[str, Translator] = {}
+
+
+def translates(*ops: str) -> Callable[[Translator], Translator]:
+    """Register a translator for op types (`Type`, or `domain:Type` outside ai.onnx)."""
+
+    def register(function: Translator) -> Translator:
+        for op in ops:
+            if op in TRANSLATORS:
+                raise ValueError(f"two translators for {op}")
+            TRANSLATORS[op] = function
+        return function
+
+    return register
+
+
+class Builder:
+    """Writes the QNN nodes of units into a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._source: tuple[str, ...] = ()
+        self._stem = ""
+        self._values: dict[tuple[str, Encoding | None], Value] = {}  # statics may appear under several encodings
+        self._pending: dict[int, Value] = {}
+        self._after: tuple[Value, Value, tuple[float, float]] | None = None
+
+    # -- reading the unit ---------------------------------------------------------------------------------------
+
+    def has(self, unit: Unit, index: int) -> bool:
+        """True where the unit has that input."""
+        return index < len(unit.inputs) and unit.inputs[index] is not None
+
+    def operand(self, unit: Unit, index: int) -> Operand:
+        """An input that must be there."""
+        found = unit.inputs[index] if index < len(unit.inputs) else None
+        if found is None:
+            raise Refusal(f"input {index} is missing")
+        return found
+
+    def input(self, unit: Unit, index: int) -> Value:
+        """The graph's value of an input, fixed point where the unit says so (dequantized where its output is not)."""
+        value = self.bind(self.operand(unit, index))
+        return self.dequantize(value) if "real" in unit.extra else value
+
+    def optional(self, unit: Unit, index: int) -> Value | None:
+        """The graph's value of an input, None where it is not given."""
+        return self.input(unit, index) if self.has(unit, index) else None
+
+    def real(self, unit: Unit, index: int) -> Value:
+        """An input as real numbers: a Dequantize is written where it is fixed point."""
+        return self.dequantize(self.input(unit, index))
+
+    def constant(self, unit: Unit, index: int, what: str = "") -> Array | None:
+        """Data of a constant input (real numbers where it is fixed point), None if absent; Refusal if not constant."""
+        if not self.has(unit, index):
+            return None
+        operand = self.operand(unit, index)
+        data = constant(operand.value)
+        if data is None:
+            raise Refusal(
+                f"{what or f'input {index}'} ({operand.value.name!r}) is computed at run time; make it constant"
+            )
+        if operand.encoding is not None:
+            return dequantize(data, self.type_of(operand), np.float32)
+        return data
+
+    def is_constant(self, unit: Unit, index: int) -> bool:
+        """True where the input is given and constant."""
+        return self.has(unit, index) and self.operand(unit, index).value.const_value is not None
+
+    def attr(self, unit: Unit, name: str, default: Any = None) -> Any:
+        """An attribute of the target as a Python value (str, int, float, list, tensor), or `default`."""
+        found = unit.target.attributes.get(name)
+        return default if found is None else found.value
+
+    def opset(self, unit: Unit) -> int:
+        """The opset version the target is written in."""
+        return int(unit.target.version or 1)
+
+    def type_of(self, operand: Operand) -> TensorType:
+        """The tensor type of an operand; Refusal if QNN cannot have it."""
+        type = TensorType(onnx_dtype(operand.value), onnx_shape(operand.value), operand.encoding)
+        problem = fault(type)
+        if problem:
+            raise Refusal(f"tensor {operand.value.name!r}: {problem}")
+        return type
+
+    def bind(self, operand: Operand) -> Value:
+        """The graph's value of an operand, added on first use as STATIC, or APP_WRITE until a unit writes it."""
+        name = operand.value.name
+        assert name is not None
+        key = (name, operand.encoding)
+        if key in self._values:
+            return self._values[key]
+        data = constant(operand.value)
+        if data is not None:
+            value = self.graph.value(self.graph.unique(name), self.type_of(operand), Role.STATIC, data)
+        elif name in self.graph.values:
+            raise Refusal(f"tensor {name!r} is read with two different encodings")
+        else:
+            value = self.graph.value(name, self.type_of(operand), Role.APP_WRITE)
+        self._values[key] = value
+        return value
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def output(self, unit: Unit, index: int = 0) -> Value:
+        """The value that an output of the unit must be written to."""
+        operand = unit.outputs[index]
+        if operand is None:
+            raise Refusal(f"output {index} is missing")
+        if index in self._pending:
+            return self._pending[index]
+        name = operand.value.name
+        assert name is not None
+        key = (name, operand.encoding)
+        if key not in self._values:
+            self._values[key] = self.graph.value(name, self.type_of(operand))
+        final = self._values[key]
+        if index == 0 and unit.clip is not None and (bounds := _clip_bounds(unit.clip, final.type)) is not None:
+            before = self._pending[index] = self.temp(final.type)
+            self._after = (before, final, bounds)
+            return before
+        return final
+
+    def wants(self, unit: Unit, index: int) -> bool:
+        """True where the unit's node names that output."""
+        return index < len(unit.outputs) and unit.outputs[index] is not None
+
+    def temp(self, type: TensorType, name: str | None = None) -> Value:
+        """A new NATIVE value."""
+        return self.graph.value(self.graph.unique(name or f"{self._stem}_tmp"), type)
+
+    def static(self, data: Array, encoding: Encoding | None = None, name: str | None = None) -> Value:
+        """A new STATIC value."""
+        return self.graph.static(data, encoding, name or f"{self._stem}_const")
+
+    def emit(
+        self, op: str, inputs: Sequence[Value | None], out: Value | TensorType | None = None, **params: ParamValue
+    ) -> Value:
+        """Write a one-output node. `out`: the value to write, the type of a new one, or None to infer it."""
+        target = self.temp(out) if isinstance(out, TensorType) else out
+        outputs = None if target is None else [target]
+        return self.emit_many(op, inputs, outputs, **params)[0]
+
+    def emit_many(
+        self, op: str, inputs: Sequence[Value | None], outputs: Sequence[Value] | None = None, **params: ParamValue
+    ) -> tuple[Value, ...]:
+        """Write a node with several outputs (inferred types where `outputs` is None)."""
+        node = self.graph.node(op, inputs, outputs, name=f"{self._stem}_{op}", source=self._source, **params)
+        return node.outputs
+
+    def transpose(self, value: Value, perm: Iterable[int], out: Value | None = None) -> Value:
+        """`value` with its axes permuted; constants are transposed at once, as a view."""
+        perm = tuple(perm)
+        type = permuted_type(value.type, perm)
+        if out is None and perm == tuple(range(len(perm))):
+            return value
+        if value.data is not None and out is None:
+            return self.static(value.data.transpose(perm), type.encoding, f"{value.name}_t")
+        return self.emit("Transpose", [value], type if out is None else out, perm=perm)
+
+    def reshape(self, value: Value, shape: Iterable[int], out: Value | None = None) -> Value:
+        """`value` in another shape; constants are reshaped at once."""
+        shape = tuple(int(d) for d in shape)
+        if out is None and shape == value.shape:
+            return value
+        if value.data is not None and out is None and not hasattr(value.encoding, "axis"):
+            return self.static(value.data.reshape(shape), value.encoding, f"{value.name}_r")
+        return self.emit("Reshape", [value], value.type.with_shape(shape) if out is None else out)
+
+    def to_channel_last(self, value: Value) -> Value:
+        """NC... to N...C."""
+        rank = len(value.shape)
+        return self.transpose(value, (0, *range(2, rank), 1))
+
+    def to_channel_first(self, value: Value, out: Value | None = None) -> Value:
+        """N...C to NC...; written to `out` where given."""
+        rank = len(value.shape)
+        return self.transpose(value, (0, rank - 1, *range(1, rank - 1)), out)
+
+    def dequantize(self, value: Value) -> Value:
+        """`value` as float32: itself where it is not fixed point."""
+        if value.encoding is None:
+            return value
+        if value.data is not None:
+            return self.static(dequantize(value.data, value.type, np.float32), name=f"{value.name}_real")
+        return self.emit("Dequantize", [value], TensorType(DType.FLOAT32, value.shape))
+
+    def finish(self, unit: Unit, value: Value, index: int = 0) -> None:
+        """Make `value` the unit's output: written there directly, or through Reshape, Cast, Quantize, Dequantize."""
+        out = self.output(unit, index)
+        if value.shape != out.shape:
+            if value.type.with_shape(out.shape) == out.type:
+                self.reshape(value, out.shape, out)
+                return
+            value = self.reshape(value, out.shape)
+        if value.type == out.type:
+            node = value.producer
+            if node is not None and value.role is Role.NATIVE and not value.users and node.source == self._source:
+                self.graph.set_outputs(node, [out if v is value else v for v in node.outputs])
+                self.graph.remove_value(value)
+            else:
+                self.emit("Reshape", [value], out)
+        elif value.encoding is not None and out.encoding is not None:
+            self.emit("Convert", [value], out)
+        elif out.encoding is not None:
+            self.emit("Quantize", [value], out)
+        elif value.encoding is not None:
+            self.emit("Dequantize", [value], out)
+        else:
+            self.emit("Cast", [value], out)
+
+    # -- a whole unit -------------------------------------------------------------------------------------------
+
+    def translate(self, unit: Unit, translator: Translator) -> None:
+        """Write one unit; Refusal (or ModelError from an op's checks) if it cannot become QNN ops."""
+        self._source = tuple(n.name or n.op_type for n in unit.nodes)
+        self._stem = unit.target.name or unit.target.op_type
+        self._pending = {}
+        self._after = None
+        translator(self, unit)
+        if self._after is not None:
+            before, final, (low, high) = self._after
+            self.emit("ReluMinMax", [before], final, min_value=low, max_value=high)
+
+    def close(self, outputs: Iterable[str]) -> Graph:
+        """The graph, with roles set: written values named in `outputs` become APP_READ."""
+        wanted = set(outputs)
+        for value in self.graph.values.values():
+            if value.producer is not None:
+                value.role = Role.APP_READ if value.name in wanted else Role.NATIVE
+        self.graph.sort()
+        return self.graph
+
+
+def _clip_bounds(clip: onnx_ir.Node, type: TensorType) -> tuple[float, float] | None:
+    """Bounds of a Relu or Clip after a unit's target, None where the output's encoding implies them."""
+    low, high = 0.0, float("inf")
+    if clip.op_type == "Clip":
+        given = [constant(v) for v in (*clip.inputs, None, None)[1:3]]
+        attributes = [clip.attributes.get(name) for name in ("min", "max")]
+        bounds = [
+            float(g) if g is not None else float(a.value) if a is not None else d
+            for g, a, d in zip(given, attributes, (-float("inf"), float("inf")), strict=True)
+        ]
+        low, high = bounds
+    if type.encoding is not None and not hasattr(type.encoding, "axis"):
+        q_low, q_high = (
+            dequantize(np.asarray(q), TensorType(type.dtype, (), type.encoding))
+            for q in quantized_range(type.dtype, type.encoding)
+        )
+        if low <= q_low and high >= q_high:
+            return None
+    return low, high
+
+
+def carried(b: Builder, u: Unit, index: int = 0) -> Value:
+    """An input of an op that computes in its output's number format: fixed point only where output 0 is, too."""
+    outputs = [o for o in u.outputs if o is not None]
+    return b.input(u, index) if outputs and outputs[0].encoding is not None else b.real(u, index)

@@ -1,0 +1,133 @@
+"""Activations: one QNN op where there is one, else composed in float32."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
+from hexforge.frontends.onnx.translate.compose import binary, cast, scalar
+from hexforge.frontends.onnx.units.unit import Refusal, Unit
+from hexforge.ir import DType, ScaleOffset, Value
+
+_ONE_OP = {
+    "HardSwish": "HardSwish", "Relu": "Relu", "Sigmoid": "Sigmoid", "Softplus": "ElementWiseSoftplus", "Tanh": "Tanh",
+}  # fmt: skip
+
+
+def wide(b: Builder, u: Unit, index: int = 0) -> Value:
+    """An input as float32, so that intermediate results are not rounded to fixed point or 16 bits."""
+    return cast(b, b.real(u, index), DType.FLOAT32)
+
+
+def exact_scalar(b: Builder, number: float, like: Value) -> Value:
+    """A constant number beside `like`: where that is fixed point, one step (or none) of an encoding made for it."""
+    shape = (1,) * min(1, len(like.shape))
+    if like.encoding is None:
+        return b.static(np.full(shape, number).astype(like.dtype.numpy))
+    if number > 0:
+        return b.static(np.ones(shape, like.dtype.numpy), ScaleOffset(number))
+    return b.static(np.zeros(shape, like.dtype.numpy), ScaleOffset(-number, -1) if number else ScaleOffset(1.0))
+
+
+@translates(*_ONE_OP)
+def one_op(b: Builder, u: Unit) -> None:
+    """Activations without parameters."""
+    b.emit(_ONE_OP[u.target.op_type], [carried(b, u)], b.output(u))
+
+
+@translates("Elu")
+def elu(b: Builder, u: Unit) -> None:
+    """Elu."""
+    b.emit("Elu", [carried(b, u)], b.output(u), alpha=float(b.attr(u, "alpha", 1.0)))
+
+
+@translates("HardSigmoid")
+def hard_sigmoid(b: Builder, u: Unit) -> None:
+    """HardSigmoid: clip(alpha x + beta, 0, 1)."""
+    alpha, beta = float(b.attr(u, "alpha", 0.2)), float(b.attr(u, "beta", 0.5))
+    b.emit("ElementWiseNeuron", [carried(b, u)], b.output(u), operation=2, alpha=alpha, beta=beta)
+
+
+@translates("LeakyRelu")
+def leaky_relu(b: Builder, u: Unit) -> None:
+    """LeakyRelu as Prelu with one coefficient."""
+    x = carried(b, u)
+    b.emit("Prelu", [x, exact_scalar(b, float(b.attr(u, "alpha", 0.01)), x)], b.output(u))
+
+
+@translates("PRelu")
+def prelu(b: Builder, u: Unit) -> None:
+    """PRelu; the slope broadcasts to the input."""
+    b.emit("Prelu", [carried(b, u), carried(b, u, 1)], b.output(u))
+
+
+@translates("Gelu", "com.microsoft:Gelu")
+def gelu(b: Builder, u: Unit) -> None:
+    """Gelu, exact as one op, or its tanh approximation composed."""
+    approximate = b.attr(u, "approximate", "none")
+    if approximate == "none":
+        b.emit("Gelu", [carried(b, u)], b.output(u))
+        return
+    if approximate != "tanh":
+        raise Refusal(f"approximate {approximate!r} is unknown; use none or tanh")
+    x = wide(b, u)
+    cube = binary(b, "Multiply", binary(b, "Multiply", binary(b, "Multiply", x, x), x), 0.044715)
+    inner = b.emit("Tanh", [binary(b, "Multiply", binary(b, "Add", cube, x), math.sqrt(2 / math.pi))])
+    b.finish(u, binary(b, "Multiply", binary(b, "Multiply", x, 0.5), binary(b, "Add", inner, 1.0)))
+
+
+@translates("Swish", "com.microsoft:QuickGelu")
+def swish(b: Builder, u: Unit) -> None:
+    """x sigmoid(alpha x)."""
+    alpha = float(b.attr(u, "alpha", 1.0 if u.target.op_type == "Swish" else 1.702))
+    x = wide(b, u)
+    gate = b.emit("Sigmoid", [binary(b, "Multiply", x, alpha) if alpha != 1 else x])
+    b.finish(u, binary(b, "Multiply", x, gate))
+
+
+@translates("Selu")
+def selu(b: Builder, u: Unit) -> None:
+    """gamma times Elu."""
+    alpha, gamma = float(b.attr(u, "alpha", 1.6732632)), float(b.attr(u, "gamma", 1.0507010))
+    b.finish(u, binary(b, "Multiply", b.emit("Elu", [wide(b, u)], alpha=alpha), gamma))
+
+
+@translates("ThresholdedRelu")
+def thresholded_relu(b: Builder, u: Unit) -> None:
+    """x where it is above alpha, else 0."""
+    x = b.real(u, 0)
+    above = binary(b, "Greater", x, float(b.attr(u, "alpha", 1.0)))
+    b.finish(u, b.emit("ElementWiseSelect", [above, x, scalar(b, 0, x)]))
+
+
+@translates("Clip")
+def clip(b: Builder, u: Unit) -> None:
+    """ReluMinMax with constant bounds on real numbers; else Maximum and Minimum."""
+    x = carried(b, u)
+    given = [b.has(u, i) or b.attr(u, name) is not None for i, name in ((1, "min"), (2, "max"))]
+    steady = all(b.is_constant(u, i) for i in (1, 2) if b.has(u, i))
+    if not any(given):
+        b.finish(u, b.input(u, 0))
+        return
+    if steady and (x.encoding is not None or x.dtype.is_float):
+        bounds = [_bound(b, u, 1, "min", -math.inf), _bound(b, u, 2, "max", math.inf)]
+        b.emit("ReluMinMax", [x], b.output(u), min_value=bounds[0], max_value=bounds[1])
+        return
+    value = b.real(u, 0)
+    for index, name, op in ((1, "min", "Maximum"), (2, "max", "Minimum")):
+        if b.has(u, index):
+            value = binary(b, op, value, b.real(u, index))
+        elif b.attr(u, name) is not None:
+            value = binary(b, op, value, float(b.attr(u, name)))
+    b.finish(u, value)
+
+
+def _bound(b: Builder, u: Unit, index: int, name: str, default: float) -> float:
+    found = b.constant(u, index, name)
+    if found is None:
+        return float(b.attr(u, name, default))
+    if found.size != 1:
+        raise Refusal(f"{name} has {found.size} elements; it must be one number")
+    return float(found.reshape(()))

@@ -1,0 +1,120 @@
+"""Elementwise ops."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir
+
+from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
+from hexforge.frontends.onnx.units.unit import Refusal, Unit
+from hexforge.ir import DType, ScaleOffset, Value
+
+# ONNX name -> QNN name, where it is one op of the same inputs
+_SAME_INPUTS = {
+    "Abs": "Abs", "Add": "Add", "Asin": "Asin", "Atan": "Atan", "Ceil": "Ceil", "Cos": "Cos", "Div": "Divide",
+    "Exp": "Exp", "Floor": "Floor", "Log": "Log", "Mul": "Multiply", "Neg": "Neg", "Pow": "Power", "Round": "Round",
+    "Sign": "Sign", "Sin": "Sin", "Sqrt": "SquareRoot", "Sub": "Subtract",
+}  # fmt: skip
+_PREDICATE = {
+    "And": "And", "Equal": "Equal", "Greater": "Greater", "GreaterOrEqual": "GreaterEqual", "Less": "Less",
+    "LessOrEqual": "LessEqual", "Not": "Not", "Or": "Or", "Xor": "Xor",
+}  # fmt: skip
+_FOLDED = {"Max": "Maximum", "Mean": "Add", "Min": "Minimum", "Sum": "Add"}
+
+
+def number(b: Builder, value: float, like: Value) -> Value:
+    """A constant scalar of `like`'s data type (float32 where that is fixed point)."""
+    dtype = DType.FLOAT32 if like.encoding is not None else like.dtype
+    return b.static(np.asarray(value).astype(dtype.numpy))
+
+
+@translates(*_SAME_INPUTS)
+def same_inputs(b: Builder, u: Unit) -> None:
+    """Ops that are one QNN op."""
+    inputs = [carried(b, u, i) for i in range(len(u.inputs))]
+    b.emit(f"ElementWise{_SAME_INPUTS[u.target.op_type]}", inputs, b.output(u))
+
+
+@translates(*_PREDICATE)
+def predicate(b: Builder, u: Unit) -> None:
+    """Ops with a boolean result, which compare fixed point by its real values."""
+    inputs = [b.input(u, i) for i in range(len(u.inputs))]
+    b.emit(f"ElementWise{_PREDICATE[u.target.op_type]}", inputs, b.output(u))
+
+
+@translates(*_FOLDED)
+def folded(b: Builder, u: Unit) -> None:
+    """Ops of any number of inputs: two at a time, in real numbers where there are intermediates."""
+    op, mean = f"ElementWise{_FOLDED[u.target.op_type]}", u.target.op_type == "Mean"
+    count = len(u.inputs)
+    if count == 2 and not mean:
+        b.emit(op, [carried(b, u, 0), carried(b, u, 1)], b.output(u))
+        return
+    value = b.real(u, 0)
+    for i in range(1, count):
+        value = b.emit(op, [value, b.real(u, i)])
+    b.finish(u, b.emit("ElementWiseDivide", [value, number(b, count, value)]) if mean else value)
+
+
+@translates("Mod")
+def mod(b: Builder, u: Unit) -> None:
+    """Mod: sign of the divisor, or of the dividend with fmod=1."""
+    op = "ElementWiseFmod" if b.attr(u, "fmod", 0) else "ElementWiseMod"
+    b.emit(op, [carried(b, u, 0), carried(b, u, 1)], b.output(u))
+
+
+@translates("Reciprocal")
+def reciprocal(b: Builder, u: Unit) -> None:
+    """Reciprocal as one divided by the input."""
+    x = carried(b, u)
+    one = number(b, 1, x) if x.encoding is None else b.static(np.asarray(1).astype(x.dtype.numpy), ScaleOffset(1.0))
+    b.emit("ElementWiseDivide", [one, x], b.output(u))
+
+
+@translates("Tan")
+def tan(b: Builder, u: Unit) -> None:
+    """Tan as sine over cosine, in real numbers."""
+    x = b.real(u, 0)
+    b.finish(u, b.emit("ElementWiseDivide", [b.emit("ElementWiseSin", [x]), b.emit("ElementWiseCos", [x])]))
+
+
+@translates("Where")
+def where(b: Builder, u: Unit) -> None:
+    """Where as Select."""
+    b.emit("ElementWiseSelect", [b.input(u, 0), carried(b, u, 1), carried(b, u, 2)], b.output(u))
+
+
+@translates("IsNaN")
+def is_nan(b: Builder, u: Unit) -> None:
+    """IsNaN."""
+    b.emit("IsNan", [b.input(u, 0)], b.output(u))
+
+
+@translates("IsInf")
+def is_inf(b: Builder, u: Unit) -> None:
+    """IsInf, of either sign or one."""
+    detect = {f"detect_{sign}": bool(b.attr(u, f"detect_{sign}", 1)) for sign in ("negative", "positive")}
+    b.emit("IsInf", [b.input(u, 0)], b.output(u), **detect)
+
+
+@translates("Identity")
+def identity(b: Builder, u: Unit) -> None:
+    """Identity: a Reshape to the same shape, which passes take out."""
+    type = b.operand(u, 0).value.type
+    if not isinstance(type, onnx_ir.TensorType):
+        raise Refusal(f"Identity of {type}; QNN has tensors only")
+    b.finish(u, b.input(u, 0))
+
+
+@translates("Dropout")
+def dropout(b: Builder, u: Unit) -> None:
+    """Dropout in inference: the input, and a mask of trues."""
+    training, ratio = b.constant(u, 2, "training_mode"), None
+    if training is not None and training.any():
+        ratio = b.constant(u, 1, "ratio")
+        if ratio is None or ratio.any():
+            raise Refusal("Dropout with training_mode true is random; export the model for inference")
+    b.finish(u, b.input(u, 0))
+    if b.wants(u, 1):
+        mask = b.output(u, 1)
+        b.finish(u, b.static(np.ones(mask.shape, mask.dtype.numpy)), 1)

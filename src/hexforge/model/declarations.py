@@ -1,0 +1,177 @@
+"""Declared: what a model says of itself, its inputs and outputs, and the writing of a copy with fixed shapes."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from hexforge.errors import CallError, ModelError
+from hexforge.formats.files import write_atomically
+from hexforge.model.source import open_source
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An input or output as the model declares it, in onnxruntime's words; a dimension is a number, a name or None."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...] | None
+    dtype: np.dtype[Any] | None
+    """The numpy type of a tensor's elements; None for strings, sequences and the like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a model says of itself, under onnxruntime's names."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: Mapping[str, str]
+
+
+def metadata(proto: onnx.ModelProto) -> Metadata:
+    """What a model says of itself."""
+    return Metadata(
+        proto.producer_name,
+        proto.graph.name,
+        proto.domain,
+        proto.doc_string,
+        proto.graph.doc_string,
+        proto.model_version,
+        {p.key: p.value for p in proto.metadata_props},
+    )
+
+
+def declare(info: onnx.ValueInfoProto) -> Declared:
+    """An input or output of a model, as its protobuf declares it."""
+    type = info.type
+    tensor = type.tensor_type if type.HasField("tensor_type") else None
+    dtype = shape = None
+    if tensor is not None:
+        if tensor.elem_type not in onnx.TensorProto.DataType.values():
+            raise ModelError(f"input or output {info.name!r} has the unknown data type {tensor.elem_type}")
+        if tensor.elem_type not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        if tensor.HasField("shape"):
+            shape = tuple(_declared_dimension(d) for d in tensor.shape.dim)
+    return Declared(info.name, _type_text(type), shape, dtype)
+
+
+def _declared_dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param or None
+
+
+def _type_text(type: onnx.TypeProto) -> str:
+    kind = type.WhichOneof("value")
+    if kind == "tensor_type":
+        return f"tensor({_element_text(type.tensor_type.elem_type)})"
+    if kind == "sparse_tensor_type":
+        return f"sparse_tensor({_element_text(type.sparse_tensor_type.elem_type)})"
+    if kind == "sequence_type":
+        return f"seq({_type_text(type.sequence_type.elem_type)})"
+    if kind == "optional_type":
+        return f"optional({_type_text(type.optional_type.elem_type)})"
+    if kind == "map_type":
+        return f"map({_element_text(type.map_type.key_type)},{_type_text(type.map_type.value_type)})"
+    return ""
+
+
+def _element_text(code: int) -> str:
+    return onnx.TensorProto.DataType.Name(code).lower() if code in onnx.TensorProto.DataType.values() else str(code)
+
+
+# -- fixing shapes -----------------------------------------------------------------------------------------------
+
+
+def is_named(symbol: str | None) -> bool:
+    """False for the marks some exporters write where a dimension has no name."""
+    return bool(symbol) and symbol not in ("?", "-1", "None")
+
+
+LARGEST_SIZE = 2**32 - 1  # QNN dimensions are uint32
+
+InputShape = tuple[int | str | None, ...] | None
+
+
+def bind(
+    declared: Mapping[str, InputShape], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+    """Check what is to be fixed against the inputs: the shapes given, and the number of every symbolic name."""
+    symbols = dict.fromkeys(d for shape in declared.values() for d in shape or () if isinstance(d, str))
+    bound: dict[str, int] = {}
+    for name, number in dims.items():
+        if name not in symbols:
+            raise CallError(f"{where}: no input has a dimension named {name!r}{_meant(name, symbols)}")
+        bound[name] = _size(number, f"dimension {name!r}")
+    fixed: dict[str, tuple[int, ...]] = {}
+    for name, given in shapes.items():
+        if name not in declared:
+            raise CallError(f"{where}: has no input {name!r}{_meant(name, declared)}")
+        shape = tuple(_size(d, f"a dimension of input {name!r}") for d in given)
+        known = declared[name]
+        if known is not None:
+            if len(known) != len(shape):
+                raise CallError(f"{where}: input {name!r} has rank {len(known)}, the shape given has rank {len(shape)}")
+            for axis, (old, new) in enumerate(zip(known, shape, strict=True)):
+                if isinstance(old, int) and old >= 0 and old != new:
+                    raise CallError(f"{where}: dimension {axis} of input {name!r} is fixed as {old}; {new} was given")
+                if isinstance(old, str) and is_named(old) and bound.setdefault(old, new) != new:
+                    raise CallError(f"{where}: dimension {old!r} is given as {bound[old]} and as {new}")
+        fixed[name] = shape
+    return fixed, bound
+
+
+def _size(number: int, what: str) -> int:
+    if isinstance(number, bool) or not hasattr(number, "__index__") or not 0 <= number.__index__() <= LARGEST_SIZE:
+        raise CallError(f"{what} must be a whole number from 0 to {LARGEST_SIZE}, not {number!r}")
+    return number.__index__()
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(name, names, 1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are {', '.join(map(repr, names))}" if names else "; all are static"
+
+
+def fix_shapes(
+    source: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> None:
+    """Write a copy of a model with its inputs' shapes fixed; external data stays where it is, so keep the folder."""
+    opened = open_source(source)
+    proto, target = opened.proto, Path(dest)
+    external = any(t.data_location == onnx.TensorProto.EXTERNAL for t in proto.graph.initializer)
+    if external and target.resolve().parent != Path(source).resolve().parent:
+        raise CallError(f"{target}: the model has external data, so write beside it, in {Path(source).parent}")
+    constants = {t.name for t in proto.graph.initializer}
+    inputs = {v.name: v for v in proto.graph.input if v.name not in constants}
+    declared = {name: declare(v).shape for name, v in inputs.items()}
+    fixed, bound = bind(declared, shapes or {}, dims or {}, opened.where)
+    for name, shape in fixed.items():
+        tensor = inputs[name].type.tensor_type
+        del tensor.shape.dim[:]
+        tensor.shape.SetInParent()
+        tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=d) for d in shape)
+    for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            if dim.dim_param in bound:
+                dim.dim_value = bound[dim.dim_param]
+    write_atomically(target, proto.SerializeToString())

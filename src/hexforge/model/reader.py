@@ -1,0 +1,173 @@
+"""Reader: an ONNX model, from a file nobody vouches for to a simplified onnx-ir Model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir
+from onnx_ir import passes, serde
+from onnx_ir.passes import common
+
+from hexforge.errors import CallError, HexforgeError, ModelError
+from hexforge.model.declarations import Declared, Metadata, bind, declare, is_named, metadata
+from hexforge.model.simplify import name_nodes, simplify
+from hexforge.model.source import Source, open_source
+from hexforge.model.tensors import make_dense, own_tensors
+
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedNode:
+    """A node of the original model that is gone: its result is constant, unused, or what it reads."""
+
+    name: str
+    op_type: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A model as read: `ir` simplified, the rest as the file has it."""
+
+    ir: onnx_ir.Model
+    path: Path | None
+    inputs: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
+    metadata: Metadata
+    opset: int
+    folded: tuple[FoldedNode, ...]
+    node_count: int
+
+    @property
+    def name(self) -> str:
+        """The name for messages: the file's, or the graph's."""
+        return self.path.name if self.path is not None else self.metadata.graph_name or "model"
+
+    def dynamic(self) -> list[tuple[str, list[tuple[int, str | None]]]]:
+        """Inputs that are not static: name, and (axis, symbolic name) of each open dimension."""
+        found: list[tuple[str, list[tuple[int, str | None]]]] = []
+        for value in self.ir.graph.inputs:
+            if value.shape is None:
+                if isinstance(value.type, (onnx_ir.TensorType, type(None))):
+                    found.append((value.name or "", [(-1, None)]))
+                continue
+            open_dims = [(i, d.value) for i, d in enumerate(value.shape) if not isinstance(d, int)]
+            if open_dims:
+                found.append((value.name or "", open_dims))
+        return found
+
+    def require_static(self) -> None:
+        """CallError that names every dynamic input and dimension, and how to fix them, if there is one."""
+        dynamic = self.dynamic()
+        if not dynamic:
+            return
+        said = [
+            f"input {name!r}: " + ", ".join(_say_dimension(axis, symbol) for axis, symbol in dims)
+            for name, dims in dynamic
+        ]
+        unnamed = [name for name, dims in dynamic if any(not is_named(s) for _, s in dims)]
+        symbols = dict.fromkeys(s for name, dims in dynamic if name not in unnamed for _, s in dims)
+        shapes = {v.name: v.shape for v in self.ir.graph.inputs}
+        flags = [*(f"--dim {s}=1" for s in symbols), *(f"--shape {n}={_example(shapes[n])}" for n in unnamed)]
+        option = " or with SessionOptions.add_free_dimension_override_by_name" if symbols else ""
+        raise CallError(
+            f"{self.name}: QNN needs static shapes, and these are dynamic: {'; '.join(said)}. "
+            f"Fix them with `hexforge fix-shapes {self.path or 'MODEL'} OUT {' '.join(flags)}` (with your sizes)"
+            f"{option}"
+        )
+
+
+def _say_dimension(axis: int, symbol: str | None) -> str:
+    if axis < 0:
+        return "its shape is not declared"
+    return f"dimension {axis} ({symbol!r})" if is_named(symbol) else f"dimension {axis} (unnamed)"
+
+
+def _example(shape: onnx_ir.Shape | None) -> str:
+    return "1,3,224,224" if shape is None else ",".join(str(d) if isinstance(d, int) else "1" for d in shape)
+
+
+def read(
+    source: ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    dims: Mapping[str, int] | None = None,
+    fold: bool = True,
+    folder: str | os.PathLike[str] | None = None,
+) -> Model:
+    """Read a model; `shapes` fixes inputs by name, `dims` fixes symbolic dimensions, `folder` holds external data."""
+    opened = open_source(source, None if folder is None else Path(folder))
+    proto = opened.proto
+    graph, constants = proto.graph, {t.name for t in proto.graph.initializer}
+    constants |= {t.values.name for t in graph.sparse_initializer}
+    declared_inputs = tuple(declare(v) for v in graph.input if v.name not in constants)
+    declared_outputs = tuple(declare(v) for v in graph.output)
+    said, node_count = metadata(proto), len(graph.node)
+    model = _deserialize(opened)
+    path = opened.path
+    where = opened.where
+    del proto, graph, opened  # the protobuf goes before anything else is made: it holds a copy of the weights
+    _inline(model, where)
+    common.RemoveInitializersFromInputsPass()(model)
+    _fix_inputs(model, shapes or {}, dims or {}, where)
+    name_nodes(model)
+    before = [(node.name or "", node.op_type) for node in model.graph]
+    simplify(model, where, fold)
+    after = {node.name for node in model.graph}
+    folded = tuple(FoldedNode(name, op_type) for name, op_type in before if name not in after)
+    opset = model.opset_imports.get("", 0)
+    return Model(model, path, declared_inputs, declared_outputs, said, opset, folded, node_count)
+
+
+def _deserialize(source: Source) -> onnx_ir.Model:
+    make_dense(source)
+    try:
+        model = serde.deserialize_model(source.proto)
+        own_tensors(model, source)
+    except HexforgeError:
+        raise
+    except (serde.SerdeError, NotImplementedError, ValueError, TypeError, UnicodeDecodeError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ModelError(f"{source.where}: cannot be read: {cause}") from None
+    return model
+
+
+def _inline(model: onnx_ir.Model, where: str) -> None:
+    if not model.functions:
+        return
+    try:
+        common.InlinePass()(model)
+    except (passes.PassError, passes.PreconditionError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"{where}: its functions cannot be inlined: {error.__cause__ or error}; export it without functions"
+        ) from None
+
+
+def _fix_inputs(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str) -> None:
+    inputs = {v.name or "": v for v in model.graph.inputs}
+    declared = {
+        name: None if v.shape is None else tuple(d if isinstance(d, int) else d.value for d in v.shape)
+        for name, v in inputs.items()
+    }
+    fixed, bound = bind(declared, shapes, dims, where)
+    for name, shape in fixed.items():
+        inputs[name].shape = onnx_ir.Shape(shape)
+        if inputs[name].type is None:
+            raise ModelError(f"{where}: input {name!r} has no data type")
+    for graph in model.graphs():
+        for value in (*graph.inputs, *(v for n in graph for v in n.outputs)):
+            if value.shape is not None and value.const_value is None:
+                value.shape = onnx_ir.Shape([_bound(d, bound) for d in value.shape])
+
+
+def _bound(dim: int | onnx_ir.SymbolicDim, bound: Mapping[str, int]) -> int | onnx_ir.SymbolicDim:
+    """A dimension with its name replaced by its number; -1 and the like become unknown."""
+    if isinstance(dim, int):
+        return dim if dim >= 0 else onnx_ir.SymbolicDim(None)
+    return bound.get(dim.value, dim) if isinstance(dim.value, str) else dim

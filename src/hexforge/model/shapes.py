@@ -1,0 +1,256 @@
+"""Shapes: types and shapes a node writes: by onnx's schemas, and by the table here for ops onnx does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx
+import onnx_ir
+from onnx_ir import serde
+
+from hexforge.model.source import schema_of
+
+Type = tuple[onnx_ir.DataType | None, onnx_ir.Shape | None]
+Rule = Callable[[onnx_ir.Node], list[Type]]
+Dim = int | onnx_ir.SymbolicDim
+
+_FAILURES = (
+    onnx.shape_inference.InferenceError, onnx.checker.ValidationError, serde.SerdeError,
+    RuntimeError, ValueError, LookupError, TypeError,
+)  # fmt: skip
+MOST_DATA = 4096
+"""Elements of a constant shown to onnx's inference: shapes, axes and sizes are all shorter."""
+
+
+def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -> None:
+    """Set dtype and shape of what a node writes, as far as they follow from what it reads."""
+    rule = _RULES.get((node.domain, node.op_type))
+    try:
+        types = rule(node) if rule is not None else _by_schema(node, opsets, ir_version)
+    except _FAILURES:
+        return  # a node that does not fit its own op keeps unknown outputs, and is refused with that reason
+    for value, (dtype, shape) in zip(node.outputs, types, strict=False):
+        if dtype is not None and dtype is not onnx_ir.DataType.UNDEFINED:
+            value.dtype = dtype
+        if shape is not None:
+            value.shape = better_shape(shape, value.shape)
+
+
+def better_shape(inferred: onnx_ir.Shape, declared: onnx_ir.Shape | None) -> onnx_ir.Shape:
+    """What inference says, with its unknown dimensions taken from what the model declares."""
+    if declared is None or len(declared) != len(inferred):
+        return inferred
+    pairs = zip(inferred, declared, strict=True)
+    return onnx_ir.Shape([i if isinstance(i, int) or _is_open(d) else d for i, d in pairs])
+
+
+def _is_open(dim: Dim) -> bool:
+    return not isinstance(dim, int) and dim.value is None
+
+
+# -- ops with an onnx schema ------------------------------------------------------------------------------------
+
+
+def _by_schema(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -> list[Type]:
+    schema = schema_of(node.domain, node.op_type, opsets.get(node.domain, 1))
+    if schema is None or not schema.has_type_and_shape_inference_function:
+        return []
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for value in node.inputs:
+        if value is None:
+            continue
+        if value.type is None:
+            return []
+        type_proto = serde.serialize_type(value.type)
+        if value.shape is not None:
+            serde.serialize_shape_into(type_proto, value.shape)
+        types[value.name or ""] = type_proto
+        tensor = value.const_value
+        if tensor is not None and tensor.size <= MOST_DATA and tensor.dtype is not onnx_ir.DataType.STRING:
+            data[value.name or ""] = serde.serialize_tensor(tensor)
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    found = onnx.shape_inference.infer_node_outputs(
+        schema, serde.serialize_node(node), types, data, opset_imports=imports, ir_version=ir_version
+    )
+    result: list[Type] = []
+    for value in node.outputs:
+        inferred = found.get(value.name or "")
+        if inferred is None:
+            result.append((None, None))
+            continue
+        value.type = serde.deserialize_type_proto_for_type(inferred) or value.type
+        result.append((None, serde.deserialize_type_proto_for_shape(inferred)))
+    return result
+
+
+# -- ops of com.microsoft, and those onnxruntime adds to ai.onnx -------------------------------------------------
+
+
+def _shape(node: onnx_ir.Node, index: int) -> list[Dim]:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    if value is None or value.shape is None:
+        raise ValueError("unknown shape")
+    return list(value.shape)
+
+
+def _dtype(node: onnx_ir.Node, index: int) -> onnx_ir.DataType | None:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    return None if value is None else value.dtype
+
+
+def _int(node: onnx_ir.Node, name: str, default: int) -> int:
+    found = node.attributes.get(name)
+    return default if found is None else found.as_int()
+
+
+def _same(node: onnx_ir.Node) -> list[Type]:
+    return [(_dtype(node, 0), onnx_ir.Shape(_shape(node, 0)))]
+
+
+def _normalized(node: onnx_ir.Node) -> list[Type]:
+    """Layer normalizations: the result, then statistics with the normalized axes left as 1, then the sum."""
+    shape = _shape(node, 0)
+    axis = _int(node, "axis", -1) % max(len(shape), 1)
+    statistics = onnx_ir.Shape([*shape[:axis], *([1] * (len(shape) - axis))])
+    same: Type = (_dtype(node, 0), onnx_ir.Shape(shape))
+    real = onnx_ir.DataType.FLOAT
+    skip = node.op_type.startswith("Skip")
+    return [same, (real, statistics), (real, statistics), same][: 4 if skip else 3]
+
+
+def _broadcast(first: Sequence[Dim], second: Sequence[Dim]) -> list[Dim]:
+    rank = max(len(first), len(second))
+    pairs = zip([1] * (rank - len(first)) + list(first), [1] * (rank - len(second)) + list(second), strict=True)
+    result: list[Dim] = []
+    for a, b in pairs:
+        if a == 1 or b == 1 or a == b:
+            result.append(b if a == 1 else a)
+        else:
+            raise ValueError("shapes do not broadcast")
+    return result
+
+
+def _binary(first: int, second: int) -> Rule:
+    def rule(node: onnx_ir.Node) -> list[Type]:
+        return [(_dtype(node, first), onnx_ir.Shape(_broadcast(_shape(node, first), _shape(node, second))))]
+
+    return rule
+
+
+def _matmul_shape(a: list[Dim], b: list[Dim]) -> list[Dim]:
+    if len(a) == 1 or len(b) == 1:
+        return [*a[:-1]] if len(b) == 1 else [*b[:-2], b[-1]]
+    return [*_broadcast(a[:-2], b[:-2]), a[-2], b[-1]]
+
+
+def _fused_matmul(node: onnx_ir.Node) -> list[Type]:
+    a, b = _shape(node, 0), _shape(node, 1)
+    for shape, name in ((a, "A"), (b, "B")):
+        if _int(node, f"transBatch{name}", 0) and len(shape) > 2:
+            shape.insert(len(shape) - 2, shape.pop(0))
+        if _int(node, f"trans{name}", 0) and len(shape) > 1:
+            shape[-2:] = reversed(shape[-2:])
+    return [(_dtype(node, 0), onnx_ir.Shape(_matmul_shape(a, b)))]
+
+
+def _matmul_of(a: int, b: int, dtype_from: int | None) -> Rule:
+    def rule(node: onnx_ir.Node) -> list[Type]:
+        dtype = onnx_ir.DataType.FLOAT if dtype_from is None else _dtype(node, dtype_from)
+        return [(dtype, onnx_ir.Shape(_matmul_shape(_shape(node, a), _shape(node, b))))]
+
+    return rule
+
+
+def _matmul_nbits(node: onnx_ir.Node) -> list[Type]:
+    return [(_dtype(node, 0), onnx_ir.Shape([*_shape(node, 0)[:-1], node.attributes["N"].as_int()]))]
+
+
+def _quantize(node: onnx_ir.Node) -> list[Type]:
+    return [(_dtype(node, 2) or onnx_ir.DataType.UINT8, onnx_ir.Shape(_shape(node, 0)))]
+
+
+def _dequantize(node: onnx_ir.Node) -> list[Type]:
+    return [(_dtype(node, 1), onnx_ir.Shape(_shape(node, 0)))]
+
+
+def _gather_block_quantized(node: onnx_ir.Node) -> list[Type]:
+    data, indices = _shape(node, 0), _shape(node, 1)
+    bits = _int(node, "bits", 4)
+    if _dtype(node, 0) is onnx_ir.DataType.UINT8 and isinstance(data[-1], int):
+        data[-1] *= 8 // bits  # bytes hold several elements along the last axis
+    axis = _int(node, "gather_axis", 0) % len(data)
+    return [(_dtype(node, 2), onnx_ir.Shape([*data[:axis], *indices, *data[axis + 1 :]]))]
+
+
+def _group_query_attention(node: onnx_ir.Node) -> list[Type]:
+    query, past = _shape(node, 0), _shape(node, 3) if len(node.inputs) > 3 and node.inputs[3] is not None else None
+    width = query[-1]
+    if len(node.inputs) < 2 or node.inputs[1] is None:  # query, key and value are packed
+        heads, kv_heads = node.attributes["num_heads"].as_int(), node.attributes["kv_num_heads"].as_int()
+        if not isinstance(width, int):
+            raise ValueError("unknown width")
+        width = width // (heads + 2 * kv_heads) * heads
+    present = None if past is None else onnx_ir.Shape([*past[:2], onnx_ir.SymbolicDim(None), *past[3:]])
+    dtype = _dtype(node, 0)
+    return [(dtype, onnx_ir.Shape([*query[:-1], width])), (dtype, present), (dtype, present)]
+
+
+def _by_standard(op_type: str, inputs: Sequence[int], dtype_from: int) -> Rule:
+    """A quantized or fused form of an onnx op: the shape is that of the op, over the inputs named."""
+
+    def rule(node: onnx_ir.Node) -> list[Type]:
+        values = []
+        for index in inputs:
+            value = node.inputs[index] if index < len(node.inputs) else None
+            if value is None or value.shape is None:
+                raise ValueError("unknown shape")
+            values.append(onnx_ir.Value(name=f"i{index}", shape=value.shape, type=_FLOAT))
+        schema = schema_of("", op_type, 13)
+        assert schema is not None
+        attributes = [a for name, a in node.attributes.items() if name in schema.attributes]
+        plain = onnx_ir.Node("", op_type, values, attributes, outputs=[onnx_ir.Value(name="o")])
+        (_, shape), *_ = _by_schema(plain, {"": 13}, 8)
+        return [(_dtype(node, dtype_from), shape)]
+
+    return rule
+
+
+def _qlinear_concat(node: onnx_ir.Node) -> list[Type]:
+    """Inputs: y scale, y zero point, then (x, scale, zero point) for each part."""
+    return _by_standard("Concat", range(2, len(node.inputs), 3), 1)(node)
+
+
+_FLOAT = onnx_ir.TensorType(onnx_ir.DataType.FLOAT)
+_MS = "com.microsoft"
+_SAME = (
+    "Gelu", "QuickGelu", "FastGelu", "BiasGelu", "Inverse", "GroupNorm", "QLinearSigmoid", "QLinearLeakyRelu",
+    "QLinearSoftmax", "RotaryEmbedding",
+)  # fmt: skip
+_RULES: dict[tuple[str, str], Rule] = {
+    **{(_MS, op): _same for op in _SAME},
+    ("", "GroupNormalization"): _same,  # its schema infers nothing
+    ("", "SimplifiedLayerNormalization"): _normalized,
+    (_MS, "SimplifiedLayerNormalization"): _normalized,
+    (_MS, "LayerNormalization"): _normalized,
+    (_MS, "SkipLayerNormalization"): _normalized,
+    (_MS, "SkipSimplifiedLayerNormalization"): _normalized,
+    (_MS, "MatMulNBits"): _matmul_nbits,
+    (_MS, "FusedMatMul"): _fused_matmul,
+    (_MS, "TransposeMatMul"): _fused_matmul,
+    (_MS, "QLinearMatMul"): _matmul_of(0, 3, 7),
+    (_MS, "DynamicQuantizeMatMul"): _matmul_of(0, 1, None),
+    (_MS, "MatMulIntegerToFloat"): _matmul_of(0, 1, 2),
+    (_MS, "QuantizeLinear"): _quantize,
+    (_MS, "DequantizeLinear"): _dequantize,
+    (_MS, "QLinearAdd"): _binary(0, 3),
+    (_MS, "QLinearMul"): _binary(0, 3),
+    (_MS, "QLinearConcat"): _qlinear_concat,
+    (_MS, "QLinearConv"): _by_standard("Conv", (0, 3), 7),
+    (_MS, "QLinearAveragePool"): _by_standard("AveragePool", (0,), 0),
+    (_MS, "QLinearGlobalAveragePool"): _by_standard("GlobalAveragePool", (0,), 0),
+    (_MS, "FusedConv"): _by_standard("Conv", (0, 1), 0),
+    (_MS, "FusedGemm"): _by_standard("Gemm", (0, 1), 0),
+    (_MS, "GatherBlockQuantized"): _gather_block_quantized,
+    (_MS, "GroupQueryAttention"): _group_query_attention,
+}

@@ -1,0 +1,214 @@
+"""Simplify: constants folded, shapes inferred, identities and dead nodes gone, until nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir
+from onnx_ir import passes
+from onnx_ir.passes import common
+from onnxscript.optimizer import basic_constant_propagation
+
+from hexforge.errors import ModelError
+from hexforge.model.folding import Fold
+from hexforge.model.shapes import better_shape, infer_node
+from hexforge.model.source import schema_of
+
+MOST_ROUNDS = 8
+Declared = dict[onnx_ir.Value, onnx_ir.Shape]
+
+
+def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
+    """Bring a model to its simplest form in place; its inputs and outputs keep names and order."""
+    names = [value.name or "" for value in model.graph.outputs]
+    for node in _all_nodes(model):
+        if node.op_type == "STFT":  # onnx's shape inference takes the default for 0; it is 1
+            node.attributes.setdefault("onesided", onnx_ir.AttrInt64("onesided", 1))
+    missing = {v for node in _all_nodes(model) for v in node.outputs if not v.name}
+    try:
+        _tidy(model)
+        common.LiftSubgraphInitializersToMainGraphPass()(model)
+        common.TopologicalSortPass()(model)
+        declared = _take_shapes(model)
+        for _ in range(MOST_ROUNDS):
+            with np.errstate(all="ignore"):  # what constants a model computes with is its own affair
+                changed = Fold(model)(model).modified if fold else _infer_only(model)
+            changed |= _tidy(model)
+            _infer_branches(model)
+            if _is_static(model):
+                break
+            shapes = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
+            changed |= shapes(model).modified
+            if not changed:
+                if not declared:
+                    break
+                _give_shapes(declared)
+                declared = {}
+        _give_shapes(declared)
+        _remove_identities(model)
+        _remove_unused(model)
+        _write_outputs(model, names)
+        common.TopologicalSortPass()(model)
+    except (passes.PassError, passes.PreconditionError, ValueError, RuntimeError, KeyError, AssertionError) as error:
+        raise ModelError(f"{where}: cannot be simplified: {_root(error)}") from error
+    _name(model, missing)
+    for node in _all_nodes(model):
+        node.version = model.opset_imports.get(node.domain)
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
+    return iter(onnx_ir.traversal.RecursiveGraphIterator(model.graph))
+
+
+def _is_static(model: onnx_ir.Model) -> bool:
+    return all(v.shape is not None and v.shape.is_static() for n in model.graph for v in n.outputs)
+
+
+def _tidy(model: onnx_ir.Model) -> bool:
+    changed = common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model).modified
+    changed |= _remove_identities(model)
+    if model.opset_imports.get("", 0) < 18:
+        for node in _all_nodes(model):
+            if node.op_type == "Split" and node.domain == "":
+                node.attributes.pop("num_outputs", None)  # folding writes it whatever the opset
+    return _remove_unused(model) or changed
+
+
+def _remove_unused(model: onnx_ir.Model) -> bool:
+    changed = bool(common.RemoveUnusedNodesPass()(model).modified)
+    for node in _all_nodes(model):
+        if node.op_type == "Loop" and len(node.inputs) < 2:
+            node.resize_inputs(2)  # the pass cuts off absent inputs, which Loop must name
+    return changed
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------
+
+
+def _take_shapes(model: onnx_ir.Model) -> Declared:
+    """Take away the declared shapes of what known ops write: they may be stale, and inference comes first."""
+    declared: Declared = {}
+    for node in _all_nodes(model):
+        if schema_of(node.domain, node.op_type, model.opset_imports.get(node.domain, 1)) is None:
+            continue
+        for value in node.outputs:
+            if value.shape is not None:
+                declared[value] = value.shape
+                value.shape = None
+    return declared
+
+
+def _give_shapes(declared: Declared) -> None:
+    for value, shape in declared.items():
+        value.shape = shape if value.shape is None else better_shape(value.shape, shape)
+
+
+def _infer_only(model: onnx_ir.Model) -> bool:
+    before = [v.shape for n in model.graph for v in n.outputs]
+    for node in model.graph:
+        infer_node(node, model.opset_imports, model.ir_version)
+    return before != [v.shape for n in model.graph for v in n.outputs]
+
+
+def _infer_branches(model: onnx_ir.Model) -> None:
+    """An If writes what its branches write, where both agree."""
+    for node in _all_nodes(model):
+        if node.op_type == "If" and not node.domain and {"then_branch", "else_branch"} <= node.attributes.keys():
+            branches = [node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch")]
+            for value, one, other in zip(node.outputs, *branches, strict=False):
+                if one.shape is not None and one.shape.is_static() and one.shape == other.shape:
+                    value.shape = one.shape
+
+
+# -- identities, outputs, names ---------------------------------------------------------------------------------
+
+
+def _is_identity(node: onnx_ir.Node, opset: int) -> bool:
+    if node.domain or not node.inputs or node.inputs[0] is None:
+        return False
+    if node.op_type == "Dropout" and opset < 12:  # always inference; newer ones are folded by their training_mode
+        return not any(v.uses() or v.is_graph_output() for v in node.outputs[1:])
+    return node.op_type == "Identity"
+
+
+def _remove_identities(model: onnx_ir.Model) -> bool:
+    opset, changed = model.opset_imports.get("", 1), False
+    for node in list(_all_nodes(model)):
+        if not _is_identity(node, opset):
+            continue
+        source, result, graph = node.inputs[0], node.outputs[0], node.graph
+        assert source is not None
+        assert graph is not None
+        if result.is_graph_output():
+            producer = source.producer()
+            if producer is None or producer.graph is not graph or source.is_graph_output():
+                continue  # an output must be written in its own graph, and under its own name
+        if source.shape is None or (result.shape is not None and not source.shape.is_static()):
+            source.shape = result.shape if source.shape is None else better_shape(source.shape, result.shape)
+        if source.type is None:
+            source.type = result.type
+        name = result.name if result.is_graph_output() else None
+        onnx_ir.convenience.replace_all_uses_with(result, source, replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        if name is not None:
+            result.name = None
+            source.name = name
+        changed = True
+    return changed
+
+
+def _write_outputs(model: onnx_ir.Model, names: list[str]) -> None:
+    """Every output of the model is written by a node under its own name: constants go through an Identity."""
+    graph = model.graph
+    basic_constant_propagation(graph)
+    seen: set[onnx_ir.Value] = set()
+    for index, name in enumerate(names):
+        value = graph.outputs[index]
+        producer = value.producer()
+        if producer is not None and producer.op_type == "Constant" and value.const_value is not None:
+            tensor = value.const_value
+            lifted = onnx_ir.Value(name=f"{name}_constant", type=value.type, shape=value.shape, const_value=tensor)
+            graph.register_initializer(lifted)
+            onnx_ir.convenience.replace_all_uses_with(value, lifted, replace_graph_outputs=True)
+            graph.remove(producer, safe=True)
+            value = lifted
+        if value.producer() is None or value in seen:
+            result = onnx_ir.Value(name=name, type=value.type, shape=value.shape)
+            graph.append(onnx_ir.Node("", "Identity", [value], outputs=[result]))
+            graph.outputs[index] = result
+            if value.name == name:
+                value.name = f"{name}_constant"
+        elif value.name != name:
+            value.name = name
+        seen.add(graph.outputs[index])
+
+
+def _name(model: onnx_ir.Model, missing: set[onnx_ir.Value]) -> None:
+    """Unique names for nodes and values; outputs a node leaves out keep the empty one."""
+    name_nodes(model)
+    unused = {v for n in _all_nodes(model) for v in n.outputs if not v.name or (v in missing and not v.uses())}
+    common.NameFixPass()(model)
+    for value in unused:
+        value.name = ""
+
+
+def name_nodes(model: onnx_ir.Model) -> None:
+    """Name unnamed nodes `<OpType>_<n>` and make every name the only one, over all graphs."""
+    nodes = list(_all_nodes(model))
+    used = {n.name for n in nodes if n.name}
+    seen: set[str] = set()
+    for index, node in enumerate(nodes):
+        if not node.name or node.name in seen:
+            stem, number = (node.name, 1) if node.name else (node.op_type, index)
+            while f"{stem}_{number}" in used:
+                number += 1
+            node.name = f"{stem}_{number}"
+            used.add(node.name)
+        seen.add(node.name)

@@ -1,0 +1,324 @@
+"""Source: a model's bytes, which nobody vouches for, to a ModelProto whose structure was checked."""
+
+from __future__ import annotations
+
+import functools
+import graphlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from hexforge.errors import CallError, CapacityError, FormatError, ModelError
+from hexforge.formats.container import MAGIC
+
+OLDEST_OPSET = 7
+NEWEST_OPSET = onnx.defs.onnx_opset_version()
+MOST_NODES = 2_000_000  # after inlining functions, which may nest and so grow exponentially
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A parsed model, where it came from (for messages) and the folder its external data lies in."""
+
+    proto: onnx.ModelProto
+    where: str
+    path: Path | None
+    folder: Path | None
+
+
+def open_source(
+    source: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    folder: Path | None = None,
+    name: str = "",
+    schemas: bool = True,
+) -> Source:
+    """Parse and check a model given by path, as bytes or as a ModelProto (which is copied, as reading edits it).
+
+    Without `schemas` nodes are not held against those of their ops, which takes onnx a while to load.
+    """
+    path: Path | None = None
+    if isinstance(source, onnx.ModelProto):
+        proto, where = onnx.ModelProto(), "model"
+        proto.CopyFrom(source)
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        where = name or "model bytes"
+        proto = _parse(bytes(source), where)
+    elif isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        where, folder = path.name, folder or path.parent
+        proto = _parse(_read(path), where)
+    else:
+        raise CallError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
+    if not proto.graph.node and not proto.graph.output:
+        raise FormatError(f"{where}: has no graph, so it is not an ONNX model; export it again")
+    _check_text(proto, where)
+    _one_name_per_domain(proto)
+    _check_opsets(proto, where)
+    _check_functions(proto, where)
+    _check_graph(proto.graph, frozenset(), where)
+    if schemas:
+        _check_nodes(proto, where)
+    return Source(proto, where, path, folder)
+
+
+def nodes_of(graph: Any) -> Iterator[onnx.NodeProto]:
+    """Every node of a graph or function, those of its subgraphs included."""
+    for node in graph.node:
+        yield node
+        for body in bodies(node):
+            yield from nodes_of(body)
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The subgraphs of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def label(node: onnx.NodeProto) -> str:
+    """A node in words, by its name or what it writes."""
+    name = node.name or next((o for o in node.output if o), "") or "unnamed"
+    return f"{name!r} ({node.op_type})"
+
+
+# -- bytes ------------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise FormatError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise FormatError(f"{path}: is a folder; give the .onnx file in it") from None
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise CapacityError(f"{path}: does not fit in memory; save its weights as external data") from None
+
+
+def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    if not data:
+        raise FormatError(f"{where}: is empty; get the file again")
+    if data.startswith(b"version https://git-lfs"):
+        raise FormatError(f"{where}: is a Git LFS pointer, not the model; fetch it with `git lfs pull`")
+    if data[4:8] == b"ORTM":
+        raise FormatError(f"{where}: is in ORT format; give the ONNX file it was made from")
+    try:
+        proto = onnx.ModelProto()
+        proto.ParseFromString(data)
+        return proto
+    except DecodeError:
+        if len(data) >= 1 << 31:
+            raise FormatError(f"{where}: protobuf stops at 2 GB; save the weights as external data") from None
+        if data.startswith(MAGIC):
+            raise FormatError(f"{where}: is a context, not an ONNX model; `hexforge wrap` makes one of it") from None
+        if _looks_like_text(data):
+            raise FormatError(f"{where}: is a text file, not an ONNX model (binary protobuf)") from None
+        raise FormatError(f"{where}: is not an ONNX model, or is cut off or damaged; get the file again") from None
+
+
+def _looks_like_text(data: bytes) -> bool:
+    head = data[:512]
+    return all(b >= 0x20 or b in b"\t\r\n\f" for b in head)
+
+
+# -- structure --------------------------------------------------------------------------------------------------
+
+
+def _check_text(proto: Any, where: str) -> None:
+    """Every text is one: protobuf hands out bytes where a file has no valid UTF-8. Tensors' data is not looked at."""
+    for descriptor, value in proto.ListFields():
+        if descriptor.type == descriptor.TYPE_STRING:
+            texts = [value] if isinstance(value, (str, bytes)) else value
+            if any(isinstance(text, bytes) for text in texts):
+                raise FormatError(f"{where}: a text ({descriptor.name}) is not valid UTF-8; the file is damaged")
+        elif descriptor.type == descriptor.TYPE_MESSAGE:
+            for message in [value] if hasattr(value, "ListFields") else value:
+                if isinstance(message, onnx.TensorProto):
+                    if isinstance(message.name, bytes):
+                        raise FormatError(f"{where}: the name of a tensor is not valid UTF-8; the file is damaged")
+                else:
+                    _check_text(message, where)
+
+
+def _one_name_per_domain(proto: onnx.ModelProto) -> None:
+    """`ai.onnx` and the empty domain are the same; only the empty one is used from here on."""
+    for graph in (proto.graph, *proto.functions):
+        for node in nodes_of(graph):
+            if node.domain == "ai.onnx":
+                node.domain = ""
+    for imports in (proto.opset_import, *(f.opset_import for f in proto.functions)):
+        for entry in imports:
+            if entry.domain == "ai.onnx":
+                entry.domain = ""
+
+
+def _check_opsets(proto: onnx.ModelProto, where: str) -> None:
+    versions: dict[str, int] = {}
+    for entry in proto.opset_import:
+        if versions.setdefault(entry.domain, entry.version) != entry.version:
+            raise ModelError(f"{where}: imports two opsets of domain {entry.domain or 'ai.onnx'!r}; export it again")
+    if "" not in versions:
+        if any(node.domain == "" for node in nodes_of(proto.graph)):
+            raise ModelError(f"{where}: imports no opset of ai.onnx, whose ops it uses; export it again")
+        return
+    if versions[""] < OLDEST_OPSET and not _raise_opset(proto, versions[""]):
+        raise ModelError(
+            f"{where}: opset {versions['']} is older than {OLDEST_OPSET}, the oldest that is read; "
+            "convert it (onnx.version_converter) or export it again"
+        )
+    if versions[""] > NEWEST_OPSET:
+        raise ModelError(
+            f"{where}: opset {versions['']} is newer than {NEWEST_OPSET}, the newest that onnx {onnx.__version__} "
+            "knows; export it with an older opset"
+        )
+
+
+def _raise_opset(proto: onnx.ModelProto, version: int) -> bool:
+    """Call a model of an older opset one of the oldest that is read, where none of its ops has changed in between."""
+    used = {n.op_type for graph in (proto.graph, *proto.functions) for n in nodes_of(graph) if n.domain == ""}
+    schemas = [schema_of("", op_type, OLDEST_OPSET) for op_type in used]
+    if not all(s is not None and s.since_version <= version for s in schemas):
+        return False
+    for imports in (proto.opset_import, *(f.opset_import for f in proto.functions)):
+        for entry in imports:
+            if entry.domain == "":
+                entry.version = OLDEST_OPSET
+    return True
+
+
+def _check_functions(proto: onnx.ModelProto, where: str) -> None:
+    """Function bodies are sound, do not call each other in a circle, and do not blow up when inlined."""
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    calls = {
+        key: [k for n in nodes_of(f) if (k := (n.domain, n.op_type, n.overload)) in functions]
+        for key, f in functions.items()
+    }
+    try:
+        order = list(graphlib.TopologicalSorter(calls).static_order())
+    except graphlib.CycleError as error:
+        circle = " -> ".join(name for _, name, _ in error.args[1])
+        raise ModelError(f"{where}: functions call each other in a circle: {circle}") from None
+    sizes: dict[tuple[str, str, str], int] = {}
+    for key in order:
+        function = functions[key]
+        _check_graph(function, frozenset(), f"{where}, function {function.name!r}")
+        sizes[key] = len(function.node) + sum(sizes[k] for k in calls[key])
+    total = sum(sizes.get((n.domain, n.op_type, n.overload), 1) for n in nodes_of(proto.graph))
+    if total > MOST_NODES:
+        raise CapacityError(f"{where}: has {total} nodes once its functions are inlined; at most {MOST_NODES} are read")
+
+
+def _check_graph(graph: Any, outer: frozenset[str], where: str) -> None:
+    """Names are unique, every read value is written, and there is no cycle. Recurses into subgraphs."""
+    is_function = isinstance(graph, onnx.FunctionProto)
+    inputs = list(graph.input) if is_function else [v.name for v in graph.input]
+    outputs = list(graph.output) if is_function else [v.name for v in graph.output]
+    constants = (
+        []
+        if is_function
+        else [*(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)]
+    )
+    for names, what in ((inputs, "input"), (outputs, "output"), (constants, "initializer")):
+        if "" in names:
+            raise ModelError(f"{where}: an {what} has no name")
+        twice = sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else []
+        if twice:
+            raise ModelError(f"{where}: {what} {', '.join(map(repr, twice))} is there twice; rename one")
+    writers: dict[str, int] = {}
+    sources = {*inputs, *constants}
+    for index, node in enumerate(graph.node):
+        for name in filter(None, node.output):
+            if name in sources:
+                raise ModelError(f"{where}: node {label(node)} writes {name!r}, which is an input or initializer")
+            if name in writers:
+                first = label(graph.node[writers[name]])
+                raise ModelError(f"{where}: value {name!r} is written twice, by {first} and by {label(node)}")
+            writers[name] = index
+    known = outer | sources | writers.keys()
+    edges: dict[int, list[int]] = {}
+    for index, node in enumerate(graph.node):
+        for body in bodies(node):
+            _check_graph(body, known, f"{where}, body {body.name!r} of {label(node)}")
+        reads = [*filter(None, node.input), *(name for body in bodies(node) for name in captures(body))]
+        for name in reads:
+            if name not in known:
+                raise ModelError(f"{where}: node {label(node)} reads {name!r}, which nothing writes")
+        edges[index] = [writers[name] for name in reads if name in writers]
+    try:
+        graphlib.TopologicalSorter(edges).prepare()
+    except graphlib.CycleError as error:
+        circle = " -> ".join(label(graph.node[i]) for i in reversed(error.args[1]))
+        raise ModelError(f"{where}: the graph has a cycle: {circle}") from None
+    for name in outputs:
+        if name not in sources and name not in writers:
+            if name in outer:
+                raise ModelError(f"{where}: output {name!r} belongs to the graph outside; put an Identity node between")
+            raise ModelError(f"{where}: output {name!r} is written by no node")
+
+
+def captures(body: onnx.GraphProto) -> Iterable[str]:
+    """Names a subgraph reads from the graph outside."""
+    own = {v.name for v in body.input} | {t.name for t in body.initializer}
+    own |= {t.values.name for t in body.sparse_initializer} | {o for n in body.node for o in n.output}
+    found = dict.fromkeys(name for n in body.node for name in n.input if name and name not in own)
+    for node in body.node:
+        for inner in bodies(node):
+            found.update(dict.fromkeys(name for name in captures(inner) if name not in own))
+    return found
+
+
+# -- nodes against their schemas --------------------------------------------------------------------------------
+
+
+@functools.cache
+def schema_of(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | None:
+    """The schema an op has at an opset, None where onnx knows no such op."""
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: a version beyond any
+        return None
+
+
+def _check_nodes(proto: onnx.ModelProto, where: str) -> None:
+    """Numbers of inputs and outputs, and attributes, are what the op's schema says, where there is one."""
+    graphs: list[tuple[Any, Any]] = [(proto.graph, proto.opset_import), *((f, f.opset_import) for f in proto.functions)]
+    for graph, imports in graphs:
+        versions = {entry.domain: entry.version for entry in imports}
+        for node in nodes_of(graph):
+            schema = schema_of(node.domain, node.op_type, versions.get(node.domain, 1))
+            if schema is not None:
+                _check_node(node, schema, where)
+
+
+def _check_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> None:
+    for what, names, low, high in (
+        ("inputs", node.input, schema.min_input, schema.max_input),
+        ("outputs", node.output, schema.min_output, schema.max_output),
+    ):
+        if not low <= len(names) <= high:
+            wanted = str(low) if low == high else f"{low} or more" if high > 1 << 30 else f"{low} to {high}"
+            raise ModelError(f"{where}: node {label(node)} has {len(names)} {what}; the op takes {wanted}")
+    given = {a.name for a in node.attribute}
+    if len(given) < len(node.attribute):
+        raise ModelError(f"{where}: node {label(node)} has an attribute twice")
+    for name, attribute in schema.attributes.items():
+        if attribute.required and name not in given:
+            raise ModelError(f"{where}: node {label(node)} lacks its attribute {name!r}")
+    for attribute in node.attribute:
+        declared = schema.attributes.get(attribute.name)
+        if declared is None and not attribute.name.startswith("__"):
+            raise ModelError(f"{where}: node {label(node)} has an attribute {attribute.name!r}, which the op has not")
+        if declared is None or attribute.ref_attr_name:
+            continue
+        wanted_type: Any = declared.type  # an enum, though onnx's stubs do not say so
+        if attribute.type != wanted_type.value:
+            raise ModelError(f"{where}: node {label(node)}: attribute {attribute.name!r} is not {wanted_type.name}")

@@ -1,0 +1,185 @@
+"""Preparing: from a model, or from a context model, to parts that run; and from there to files, where asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hexforge.backend import Backend
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.frontends.onnx.context.model import ContextModel, read_context_model
+from hexforge.model.standalone import Extract
+from hexforge.options import ProviderOptions
+from hexforge.ort.config import SessionConfig
+from hexforge.ort.options import context_reader, named_dims, options_of_parts, overridden_shapes
+from hexforge.ort.signature import NodeArg, arguments
+from hexforge.runtime import registry
+from hexforge.runtime.contexts import share
+from hexforge.runtime.contexts.chips import Chips
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_model import Output, Report, in_memory, save
+from hexforge.runtime.contexts.context_plan import ContextPlan
+from hexforge.runtime.cpu_part import QNN, CpuPart
+from hexforge.runtime.stages import Stages
+
+if TYPE_CHECKING:
+    from hexforge.model.declarations import Metadata
+    from hexforge.model.reader import Model
+
+ModelSource = str | bytes | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that is ready to run."""
+
+    plan: Stages
+    inputs: list[NodeArg]
+    outputs: list[NodeArg]
+    fixed: frozenset[str]
+    """Names of initializers."""
+    metadata: Metadata
+    report: Report | None = None
+    """What was written."""
+    notes: tuple[str, ...] = ()
+
+
+def output_of(source: ModelSource, config: SessionConfig, options: ProviderOptions) -> Output | None:
+    """Where session config keys have a context model written; None where they do not."""
+    if not config.context_enable:
+        if options.backend == "htp" and options.enable_htp_prepare_only:
+            raise CallError("enable_htp_prepare_only=1 needs the session config key ep.context_enable=1")
+        return None
+    if options.backend == "cpu":
+        raise UnsupportedError(
+            "ep.context_enable=1: Qnn context cache only works for HTP/DSP/GPU backend; "
+            "hexforge.ModelCompiler makes contexts of the cpu backend too"
+        )
+    if config.context_file_path:
+        path = Path(config.context_file_path)
+    elif isinstance(source, bytes):
+        raise CallError("ep.context_enable=1: the model was given as bytes; set ep.context_file_path, where to write")
+    else:
+        path = default_path(Path(source))
+    stop = config.stop_share_ep_contexts
+    return Output(
+        path,
+        embed=config.context_embed_mode,
+        prefix=config.context_node_name_prefix,
+        initializers=config.context_model_external_initializers_file_name,
+        share=config.share_ep_contexts or stop,
+        stop=stop,
+    )
+
+
+def default_path(model: Path) -> Path:
+    """Where the context model of a model goes: `<model>_ctx.onnx` beside it."""
+    return model.with_name(f"{model.name.removesuffix('.onnx')}_ctx.onnx")
+
+
+def prepare(
+    source: ModelSource,
+    sess_options: Any,
+    config: SessionConfig,
+    options: ProviderOptions,
+    output: Output | None = None,
+) -> Prepared:
+    """Open a context model, or place and compile any other and write its context model where one is wanted."""
+    if not isinstance(source, (str, bytes, os.PathLike)):
+        raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
+    threads = sess_options.intra_op_num_threads
+    several = output is not None and len(options.soc_model) > 1  # without a context the first runs
+    backend = Chips(options, threads) if several else registry.backend(options, threads)
+    folder = Path(config.context_file_path).parent if isinstance(source, bytes) and config.context_file_path else None
+    compiled = read_context_model(source, folder)
+    if compiled is not None:
+        if output is not None:
+            raise CallError(f"{compiled.where}: is a context model, so it is compiled already; use it as it is")
+        return _opened(compiled, backend, sess_options, config, options)
+    if config.disable_model_compile:
+        raise UnsupportedError(
+            "session.disable_model_compile=1, and the model must be compiled (ORT_MODEL_REQUIRES_COMPILATION): "
+            "compile it first (hexforge.ModelCompiler), and give the context model"
+        )
+    if output is not None:
+        output.check()
+    return _compiled(read_model(source, sess_options), backend, sess_options, config, options, output)
+
+
+def _opened(model: ContextModel, backend: Backend, sess_options: Any, config: SessionConfig,
+            options: ProviderOptions) -> Prepared:  # fmt: skip
+    stop = config.stop_share_ep_contexts
+    plan = ContextPlan(
+        model,
+        backend,
+        options,
+        strict=config.disable_cpu_ep_fallback,
+        optimal=config.fail_on_suboptimal_compiled_model,
+        shared=config.share_ep_contexts or stop,
+        read=context_reader(sess_options),
+        make_cpu_part=lambda cut, nodes: CpuPart(cut, nodes, options_of_parts(sess_options)),
+    )
+    if stop:
+        share.close()
+    notes = tuple(f"the context is sub-optimal: {reason}" for reason in plan.suboptimal)
+    inputs, outputs = arguments(model.inputs, ()), arguments(model.outputs, ())
+    return Prepared(plan, inputs, outputs, model.constants, model.metadata, notes=notes)
+
+
+def _compiled(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
+              output: Output | None) -> Prepared:  # fmt: skip
+    from hexforge.runtime.plan import Plan
+
+    cuts: list[Extract] = []
+
+    def cpu_part(cut: Extract, nodes: Sequence[str]) -> CpuPart:
+        if output is not None:  # the part's session changes the model it is made of
+            kept = type(cut.proto)()
+            kept.CopyFrom(cut.proto)
+            cuts.append(Extract(kept, cut.constants))
+        return CpuPart(cut, nodes, options_of_parts(sess_options))
+
+    plan = Plan(
+        model,
+        backend,
+        strict=config.disable_cpu_ep_fallback,
+        offload_io=options.offload_graph_io_quantization,
+        make_cpu_part=cpu_part,
+    )
+    report = None
+    notes: tuple[str, ...] = ()
+    if output is not None:
+        names = [stage.name for stage in plan.stages if not stage.part.taken]
+        report = save(model, plan, dict(zip(names, cuts, strict=True)), backend, options, output)
+        if report is None:
+            notes = ("no context model is written: no node was compiled",)
+    if options.backend == "htp" and options.enable_htp_prepare_and_load and plan.graphs:
+        plan.take(Context(in_memory(plan, backend, options), "the prepared context").programs(backend=backend))
+    graph = model.ir.graph
+    inputs, outputs = arguments(model.inputs, graph.inputs), arguments(model.outputs, graph.outputs)
+    fixed = frozenset(str(v.name) for v in graph.initializers.values()) - {a.name for a in inputs}
+    return Prepared(plan, inputs, outputs, fixed, model.metadata, report, notes)
+
+
+def read_model(source: ModelSource, sess_options: Any) -> Model:
+    """The model, with free-dimension overrides applied."""
+    from hexforge.model.reader import read
+
+    dims = named_dims(sess_options)
+    model = read(source)
+    if not model.dynamic():
+        return model
+    symbols = {symbol for _, found in model.dynamic() for _, symbol in found}
+    shapes = overridden_shapes(source, [name for name, _ in model.dynamic()], sess_options)
+    model = read(source, shapes=shapes, dims={name: size for name, size in dims.items() if name in symbols})
+    model.require_static()
+    return model
+
+
+def check_built(config: SessionConfig) -> None:
+    """UnsupportedError for what is asked for and not built."""
+    if config.load_model_format == "ORT":
+        raise UnsupportedError(f"session.load_model_format=ORT: {QNN} reads ONNX; give the .onnx file")

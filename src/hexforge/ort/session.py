@@ -1,0 +1,363 @@
+"""InferenceSession: onnxruntime's session, with QNNExecutionProvider on this computer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import onnxruntime
+
+from hexforge.errors import CallError, HexforgeError, UnsupportedError
+from hexforge.ir import Graph
+from hexforge.options import ProviderOptions, did_you_mean
+from hexforge.ort.binding import IOBinding
+from hexforge.ort.config import (
+    ORT_RUN_KEYS,
+    ORT_SESSION_KEYS,
+    PROVIDER_PREFIX,
+    DynamicOptions,
+    Entries,
+    RunConfig,
+    SessionConfig,
+    sort_entries,
+    sort_run_entries,
+)
+from hexforge.ort.options import (
+    SessionOptions,
+    is_session_options,
+    replaced_initializers,
+    requested_providers,
+    run_entries,
+    session_entries,
+)
+from hexforge.ort.prepare import check_built, output_of, prepare
+from hexforge.ort.profiling import Trace
+from hexforge.ort.providers import Requested, requested, uses_qnn
+from hexforge.ort.signature import NodeArg, check_feed, check_outputs
+from hexforge.ort.values import to_ortvalue
+from hexforge.runtime.contexts.context_model import Report
+from hexforge.runtime.cpu_part import CPU, QNN
+from hexforge.runtime.stages import Row, Stage, Stages
+
+if TYPE_CHECKING:
+    from hexforge.model.declarations import Metadata
+
+
+_LOG = logging.getLogger("hexforge")
+_KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedNode:
+    """A node in a graph assignment, as onnxruntime's OrtEpAssignedNode."""
+
+    name: str
+    domain: str
+    op_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedSubgraph:
+    """Nodes a provider took together, as onnxruntime's OrtEpAssignedSubgraph."""
+
+    ep_name: str
+    nodes: tuple[AssignedNode, ...]
+
+    def get_nodes(self) -> list[AssignedNode]:
+        """The nodes."""
+        return list(self.nodes)
+
+
+class _Absent:
+    """Stands where onnxruntime's native session would be; whatever is asked of it is not there with QNN."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedError(f"InferenceSession: {name} is not there with {QNN}; use a session with {CPU} only")
+
+
+class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
+    """onnxruntime's InferenceSession; with QNNExecutionProvider it is hexforge that places and runs the model."""
+
+    def __init__(
+        self,
+        path_or_bytes: str | bytes | os.PathLike[str],
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[Any, Any]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if sess_options is not None and not is_session_options(sess_options):
+            raise CallError(f"sess_options is a {type(sess_options).__name__}; give a SessionOptions")
+        for name in kwargs:
+            if name not in _KEYWORDS:
+                raise CallError(f"InferenceSession has no argument {name!r}{did_you_mean(name, _KEYWORDS)}")
+        asked = requested(providers, provider_options)
+        if not asked:
+            asked = dict(requested_providers(sess_options))
+        self._plan: Stages | None = None
+        self.saved: Report | None = None
+        """The context that was written (ep.context_enable=1), and its sizes."""
+        self.notes: tuple[str, ...] = ()
+        """Options that were given and have no effect, each with the reason."""
+        if uses_qnn(asked):
+            self._load(path_or_bytes, sess_options, asked)
+            return
+        if QNN in asked:  # after the CPU, which takes every node
+            providers, provider_options = [(name, o) for name, o in asked.items() if name != QNN], None
+        if isinstance(sess_options, SessionOptions):
+            sess_options.hand_over()
+        super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
+
+    def _load(self, source: str | bytes | os.PathLike[str], sess_options: Any, asked: Requested) -> None:
+        """Place and compile the model for QNNExecutionProvider."""
+        super(onnxruntime.InferenceSession, self).__init__(enable_fallback=False)
+        self._sess = _Absent()
+        self._sess_options = sess_options if sess_options is not None else SessionOptions()
+        self._sess_options_initial = sess_options
+        self._source = source
+        self._lock = threading.Lock()
+        entries, options = parse_options(self._sess_options, asked)
+        self._config = entries.config
+        self._only_prepared = options.backend == "htp" and options.enable_htp_prepare_only
+        output = output_of(source, entries.config, options)
+        prefix = self._sess_options.profile_file_prefix.rstrip("_")
+        self._trace = Trace(prefix) if self._sess_options.enable_profiling else None
+        with self._span("Session", "session_initialization"):
+            prepared = prepare(source, self._sess_options, entries.config, options, output)
+        self._plan = prepared.plan
+        self._inputs_meta, self._outputs_meta, self._fixed = prepared.inputs, prepared.outputs, prepared.fixed
+        self._model_meta = prepared.metadata
+        self.saved = prepared.report
+        self._providers = [QNN, CPU]
+        self._provider_options = {QNN: {**entries.provider, **asked[QNN]}, CPU: asked.get(CPU, {})}
+        self._dynamic = DynamicOptions()
+        self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options), *prepared.notes)
+
+    # -- what the session is ----------------------------------------------------------------------------------------
+
+    @property
+    def placements(self) -> tuple[Row, ...]:
+        """Every node of the model: where it runs, why not on the backend, which QNN ops it became."""
+        return self._planned().rows
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The QNN graphs, in the order they run."""
+        return self._planned().graphs
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The parts the model runs in, in order."""
+        return self._planned().stages
+
+    def _planned(self) -> Stages:
+        if self._plan is None:
+            raise CallError(f"the session has no {QNN}; give it in `providers` to see where nodes are placed")
+        return self._plan
+
+    def get_inputs(self) -> Sequence[NodeArg]:
+        """The inputs: name, type, shape."""
+        return list(self._inputs_meta)
+
+    def get_outputs(self) -> Sequence[NodeArg]:
+        """The outputs: name, type, shape."""
+        return list(self._outputs_meta)
+
+    def get_overridable_initializers(self) -> Sequence[NodeArg]:
+        """Initializers a feed may replace: none with QNNExecutionProvider, which makes them constant."""
+        return super().get_overridable_initializers() if self._plan is None else []
+
+    def get_modelmeta(self) -> Metadata:
+        """What the model says of itself."""
+        return self._model_meta
+
+    def get_providers(self) -> Sequence[str]:
+        """The execution providers, in order of preference."""
+        return list(self._providers)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """The options of each provider, as they were given."""
+        return {name: dict(options) for name, options in self._provider_options.items()}
+
+    def get_session_options(self) -> Any:
+        """The session's options."""
+        return self._sess_options
+
+    def get_provider_graph_assignment_info(self) -> Sequence[Any]:
+        """Which nodes each provider took; needs session.record_ep_graph_assignment_info=1."""
+        if self._plan is None:
+            return super().get_provider_graph_assignment_info()  # type: ignore[no-any-return]
+        if not self._config.record_ep_graph_assignment_info:
+            key = "session.record_ep_graph_assignment_info"
+            raise CallError(f'session config key {key!r} must be "1" to retrieve graph assignment information')
+        found = []
+        for stage in self._plan.stages:
+            nodes = tuple(AssignedNode(row.node, row.domain, row.op_type) for row in stage.rows)
+            if stage.part.taken:
+                found.append(AssignedSubgraph(QNN, nodes))
+            else:
+                found.extend(AssignedSubgraph(CPU, (node,)) for node in nodes)
+        return found
+
+    def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
+        """Make the session anew with other providers."""
+        if self._plan is None and not uses_qnn(requested(providers, provider_options)):
+            super().set_providers(providers, provider_options)
+            return
+        source = self._source if self._plan is not None else self._model_path or self._model_bytes
+        self.__init__(source, self._sess_options_initial, providers, provider_options)  # type: ignore[misc]
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """Outputs for inputs, in the order of `output_names` (all outputs where it is None)."""
+        if self._plan is None:
+            return super().run(output_names, input_feed, run_options)  # type: ignore[no-any-return]
+        names = check_outputs(output_names, self._outputs_meta)
+        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
+        return self._execute(self._plan, names, feeds, run_options)
+
+    def _execute(self, plan: Stages, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
+        only_needed, stages = False, None
+        if self._only_prepared:
+            raise CallError("enable_htp_prepare_only=1: the session only prepares the context model; run that")
+        if run_options is not None:
+            keys = [o.key for o in RunConfig.table()] + sorted(ORT_RUN_KEYS)
+            config, _ = sort_run_entries(run_entries(run_options, keys))
+            self._note(*config.notes())
+            only_needed = run_options.only_execute_path_to_fetches
+            stages = plan.adapted(config.lora_config) if config.lora_config else None
+
+        def around(stage: Stage) -> contextlib.AbstractContextManager[None]:
+            if run_options is not None and run_options.terminate:
+                raise HexforgeError(f"the run was stopped before {stage.name}: RunOptions.terminate is set")
+            return self._span("Node", stage.name, provider=QNN if stage.part.taken else CPU)
+
+        with self._span("Session", "model_run"):
+            found = plan.run(feeds, names, stages=stages, only_needed=only_needed, around=around)
+        return [found[name] for name in names]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Any,
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Run in a thread of its own; `callback(results, user_data, error text)` is called from it."""
+        plan = self._plan
+        if plan is None:
+            super().run_async(output_names, input_feed, callback, user_data, run_options)
+            return
+        names = check_outputs(output_names, self._outputs_meta)
+        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
+
+        def work() -> None:
+            try:
+                results = self._execute(plan, names, feeds, run_options)
+            except Exception as error:  # whatever it is, the caller can only learn of it here
+                callback([], user_data, f"{type(error).__name__}: {error}")
+            else:
+                callback(results, user_data, "")
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """As `run`, with OrtValues in and out."""
+        if self._plan is None:
+            return super().run_with_ort_values(  # type: ignore[no-any-return]
+                output_names, input_dict_ort_values, run_options
+            )
+        return [to_ortvalue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def io_binding(self) -> Any:
+        """An IOBinding for this session."""
+        return super().io_binding() if self._plan is None else IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
+        """Run on what an IOBinding of this session binds."""
+        if self._plan is None:
+            super().run_with_iobinding(iobinding, run_options)
+            return
+        if not isinstance(iobinding, IOBinding) or iobinding._session is not self:
+            raise CallError("the IOBinding belongs to another session; make it with this session's io_binding()")
+        iobinding.execute(run_options)
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Set options of the execution providers that can change while the session lives."""
+        if self._plan is None:
+            super().set_ep_dynamic_options(options)
+            return
+        with self._lock:
+            self._dynamic = self._dynamic.updated(options)
+        self._note(*self._dynamic.notes())
+
+    def end_profiling(self) -> str:
+        """Write the profile (SessionOptions.enable_profiling) and return its file name."""
+        if self._plan is None:
+            return super().end_profiling()  # type: ignore[no-any-return]
+        return "" if self._trace is None else self._trace.end()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, comparable to time.monotonic_ns()."""
+        if self._plan is None:
+            return super().get_profiling_start_time_ns()  # type: ignore[no-any-return]
+        return 0 if self._trace is None else self._trace.start_ns
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _span(self, category: str, name: str, **arguments: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._trace is None else self._trace.span(category, name, **arguments)
+
+    def _note(self, *notes: str) -> None:
+        """Keep and log what has no effect, once."""
+        with self._lock:
+            new = [note for note in notes if note not in self.notes]
+            self.notes += tuple(new)
+        for note in new:
+            _LOG.info(note)
+
+
+def parse_options(sess_options: Any, asked: Requested) -> tuple[Entries, ProviderOptions]:
+    """Options and config entries, every fault of both at once."""
+    keys = [o.key for o in SessionConfig.table()] + sorted(ORT_SESSION_KEYS)
+    keys += [PROVIDER_PREFIX + o.key for o in ProviderOptions.table()]
+    given = session_entries(sess_options, keys)
+    faults: list[str] = []
+    entries = Entries(SessionConfig(), {}, {})
+    options = ProviderOptions()
+    try:
+        entries = sort_entries(given)
+    except CallError as error:
+        faults.append(str(error))
+    prefixed = {k.removeprefix(PROVIDER_PREFIX): v for k, v in given.items() if k.startswith(PROVIDER_PREFIX)}
+    try:
+        options = ProviderOptions.parse({**prefixed, **asked[QNN]})
+    except CallError as error:
+        faults.append(str(error))
+    if faults:
+        raise CallError("\n".join(faults))
+    check_built(entries.config)
+    if replaced := replaced_initializers(sess_options):
+        names = ", ".join(map(repr, replaced))
+        raise UnsupportedError(f"SessionOptions replaces initializers {names}: {QNN} does not; save them in the model")
+    return entries, options
+
+
+def _attribute_notes(sess_options: Any) -> list[str]:
+    notes = []
+    if sess_options.optimized_model_filepath:
+        notes.append("optimized_model_filepath has no effect: ep.context_enable=1 writes a model that has QNN graphs")
+    if sess_options.execution_mode.name != "ORT_SEQUENTIAL":
+        notes.append("execution_mode has an effect only inside the CPU parts: the parts run one after another")
+    return notes

@@ -1,0 +1,211 @@
+"""Calibrate: a float model run on samples, with statistics of its tensors. Interrupted, it goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import onnx_ir
+from onnx_ir import serde
+
+from hexforge.errors import CallError
+from hexforge.ir import Array
+from hexforge.quant.data.observe import Statistics, TensorStatistics
+from hexforge.quant.data.parts import PART_BYTES, Part, split
+from hexforge.quant.decide.plan import Feeds, Samples
+
+SAVE_SECONDS = 5.0
+"""Between two writes of the state."""
+
+_FLOATS = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16, onnx_ir.DataType.DOUBLE)
+_MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_SHARED_BYTES = 1 << 20  # from here on a part's tensors are worth several threads
+
+
+def calibrate(
+    model: onnx_ir.Model,
+    samples: Samples,
+    *,
+    tensors: Collection[str] | None = None,
+    histogram: bool = True,
+    channel_axis: int | None = None,
+    state: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    part_bytes: int = PART_BYTES,
+) -> Statistics:
+    """Statistics of the float tensors of a model (inputs and what nodes give), or of some, over all samples.
+
+    `channel_axis` also keeps the extremes of each slice along it. `state` is a file that holds what was seen so far:
+    an interrupted run goes on from it and ends with the same statistics, bit by bit; a finished one is not run again.
+    """
+    sources = watched(model, tensors, moves=channel_axis is None)
+    total = len(samples)
+    if not total:
+        raise CallError("calibration needs at least one sample, and there is none")
+    found = _resumed(state, model, sources, histogram, channel_axis) or _fresh(model, sources, histogram, channel_axis)
+    observed = {source: found[name] for name, source in sources.items()}
+    run = _Run(observed, split(model, set(observed), part_bytes))
+    seen, digest, saved = found.samples, b"", time.monotonic()
+    if progress is not None and seen:
+        progress(seen, total)
+    whole = True  # false while a sample is only partly taken in: such a state must not be kept
+    count = 0
+    try:
+        for count, feeds in enumerate(samples, 1):
+            digest = fingerprint(feeds, digest)
+            if count <= seen:
+                if count == seen and digest.hex() != found.data_sha256:
+                    raise CallError(f"{state}: made with other data; delete it, or name another state file")
+                continue
+            with _uninterrupted() if state is not None else nullcontext():
+                whole = False
+                run.take(feeds)
+                found.samples, found.data_sha256 = count, digest.hex()
+                whole = True
+            if state is not None and time.monotonic() - saved > SAVE_SECONDS:
+                found.save(state)
+                saved = time.monotonic()
+            if progress is not None:
+                progress(count, total)
+    except BaseException:
+        if state is not None and whole and found.samples > seen:
+            found.save(state)
+        raise
+    finally:
+        run.close()
+    if count < seen:
+        raise CallError(f"{state}: made with {seen} samples, and now there are {count}; delete it, or give all of them")
+    if state is not None and found.samples > seen:
+        found.save(state)
+    return found
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the end: what is done in here is done whole. Where signals are not ours, it does not."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
+
+
+def watched(model: onnx_ir.Model, tensors: Collection[str] | None = None, moves: bool = True) -> dict[str, str]:
+    """The float tensors to observe, each with the one whose values it holds: another where they were only moved."""
+    found: dict[str, str] = {str(v.name): str(v.name) for v in model.graph.inputs if _is_float(v)}
+    for node in model.graph:
+        for value in node.outputs:
+            if not value.name or not _is_float(value) or node.op_type == "Constant":
+                continue
+            source = node.inputs[0] if moves and node.op_type in _MOVES and node.domain == "" else None
+            found[value.name] = value.name if source is None else found.get(str(source.name), value.name)
+    if tensors is None:
+        return found
+    unknown = sorted(set(tensors) - set(found))
+    if unknown:
+        raise CallError(f"the model computes no float tensor {unknown[0]!r}; it does {', '.join(list(found)[:5])} ...")
+    return {name: found[name] for name in found if name in set(tensors)}
+
+
+def _is_float(value: onnx_ir.Value) -> bool:
+    return isinstance(value.type, onnx_ir.TensorType) and value.dtype in _FLOATS
+
+
+class _Run:
+    """Runs samples part by part and updates the statistics of what each part gives."""
+
+    def __init__(self, tensors: Mapping[str, TensorStatistics], parts: Sequence[Part]) -> None:
+        self.tensors, self.parts = tensors, parts
+        self.threads = min(os.cpu_count() or 1, 4)
+        self.pool = ThreadPoolExecutor(self.threads)
+
+    def take(self, feeds: Feeds) -> None:
+        """Take in one sample."""
+        values: dict[str, Array] = dict(feeds)
+        self._observe(values)
+        for part in self.parts:
+            made = dict(zip(part.names, part.run(values), strict=True))
+            self._observe(made)
+            values |= made
+            del made  # what no later part reads is to go now
+            for name in part.last_read:
+                values.pop(name, None)
+
+    def _observe(self, arrays: Mapping[str, Array]) -> None:
+        work = [(tensor, array) for name, array in arrays.items() if (tensor := self.tensors.get(name)) is not None]
+        if sum(array.nbytes for _, array in work) < _SHARED_BYTES:
+            _update(work)
+            return
+        work.sort(key=lambda item: -item[1].nbytes)
+        list(self.pool.map(_update, (work[i :: self.threads] for i in range(self.threads))))
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self.pool.shutdown()
+
+
+def _update(work: Sequence[tuple[TensorStatistics, Array]]) -> None:
+    for tensor, array in work:
+        tensor.update(array)
+
+
+def _fresh(model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None) -> Statistics:
+    made = {name: TensorStatistics(histogram, axis) for name in set(sources.values())}
+    return Statistics({name: made[source] for name, source in sources.items()}, model_sha256(model))
+
+
+def _resumed(
+    state: Path | None, model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None
+) -> Statistics | None:
+    """What a state file holds, None where there is none yet; CallError where it is of something else."""
+    if state is None or not state.exists():
+        return None
+    found = Statistics.load(state)
+    if found.model_sha256 != model_sha256(model):
+        raise CallError(f"{state}: made with another model; delete it, or name another state file")
+    kept = all((t.counts is not None, t.channel_axis) == (histogram, axis) for t in found.values())
+    if set(found) != set(sources) or not kept:
+        raise CallError(f"{state}: made for other tensors or statistics; delete it, or name another state file")
+    shared = {source: found[name] for name, source in sources.items()}
+    tensors = {name: shared[source] for name, source in sources.items()}
+    return Statistics(tensors, found.model_sha256, found.data_sha256, found.samples)
+
+
+def model_sha256(model: onnx_ir.Model) -> str:
+    """Of what a model computes: its inputs, nodes and constants."""
+    sha = hashlib.sha256()
+    for value in model.graph.inputs:
+        sha.update(serde.serialize_value(value).SerializeToString(deterministic=True))
+    for node in model.graph:
+        sha.update(serde.serialize_node(node).SerializeToString(deterministic=True))
+    for name, value in sorted(model.graph.initializers.items()):
+        if value.const_value is not None:
+            _hash_array(sha, name, value.const_value.numpy())
+    return sha.hexdigest()
+
+
+def fingerprint(feeds: Feeds, before: bytes = b"") -> bytes:
+    """Of a sample and, through `before`, of all samples before it."""
+    sha = hashlib.sha256(before)
+    for name, array in sorted(feeds.items()):
+        _hash_array(sha, name, array)
+    return sha.digest()
+
+
+def _hash_array(sha: hashlib._Hash, name: str, array: Array) -> None:
+    sha.update(f"{name}\0{array.dtype.str}{array.shape}\0".encode())
+    sha.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -1,0 +1,202 @@
+"""Sample files: folders, lists and stacks of .npy, .npz, .raw and pictures."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hexforge.errors import CallError
+from hexforge.ir import Array
+from hexforge.quant.data.pictures import SUFFIXES, PictureOptions, load_picture
+from hexforge.quant.data.samples import Indexed, Input
+
+LIST_FILE = "input_list.txt"
+"""One sample a line, as qnn-net-run reads it: `name:=path other:=path`, or only paths in the order of the inputs."""
+
+_KINDS = {".npy": ".npy", ".npz": ".npz", ".raw": ".raw", ".bin": ".raw"} | dict.fromkeys(SUFFIXES, "picture")
+
+
+def file_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> Indexed:
+    """The samples of a folder, an input list or one file (which may hold many, stacked)."""
+    if path.is_dir():
+        listed = path / LIST_FILE
+        if listed.is_file():
+            return _listed(listed, inputs, pictures)
+        return _folder(path, inputs, pictures)
+    if not path.is_file():
+        raise CallError(f"{path}: there is no such file or folder of samples")
+    if path.suffix == ".txt":
+        return _listed(path, inputs, pictures)
+    if path.suffix == ".npz":
+        return stacked(_named(path, inputs), inputs, str(path))
+    if path.suffix == ".npy":
+        return stacked(_load(path, "r"), inputs, str(path))
+    options = PictureOptions.beside(path.parent, pictures)
+    return Indexed(1, lambda _: (str(path), _read(path, inputs, options)))
+
+
+def stacked(source: Mapping[str, Any] | Array, inputs: Sequence[Input], where: str) -> Indexed:
+    """Arrays that hold one sample, or many along one more axis in front or along a batch that the model has as 1."""
+    arrays = source if isinstance(source, Mapping) else {inputs[0].name: source}
+    counts: dict[str, int] = {}
+    slices: dict[str, str] = {}
+    for wanted in (i for i in inputs if i.name in arrays):
+        array = np.asarray(arrays[wanted.name])
+        more = len(array.shape) - len(wanted.shape)
+        batch = bool(more == 0 and wanted.shape and wanted.shape[0] == 1 and array.shape[0] != 1)
+        slices[wanted.name] = "front" if more == 1 else "batch" if batch else "whole"
+        counts[wanted.name] = len(array) if more == 1 or batch else 1
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{count} of {name!r}" for name, count in counts.items())
+        raise CallError(f"{where}: holds {said}; every input needs as many samples")
+
+    def get(i: int) -> tuple[str, Any]:
+        cut = {"front": lambda a: a[i], "batch": lambda a: a[i : i + 1], "whole": lambda a: a}
+        found = {name: cut[slices.get(name, "whole")](np.asarray(array)) for name, array in arrays.items()}
+        return f"{where}, sample {i}", found
+
+    return Indexed(next(iter(counts.values()), 1), get)
+
+
+def _folder(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> Indexed:
+    folders = {i.name: folder for i in inputs if (folder := _subfolder(path, i.name)) is not None}
+    if not folders:
+        files = _files(path, len(inputs))
+        options = PictureOptions.beside(path, pictures)
+        names = [file.name for file in files]
+        return Indexed(len(files), lambda i: (str(files[i]), _read(files[i], inputs, options)), names)
+    for wanted in inputs:
+        if wanted.name not in folders:
+            raise CallError(f"{path}: has folders for {', '.join(folders)}, and none for input {wanted}")
+    lists = {name: _files(folder, 1) for name, folder in folders.items()}
+    if len({len(files) for files in lists.values()}) > 1:
+        said = ", ".join(f"{len(files)} in {folders[name].name}" for name, files in lists.items())
+        raise CallError(f"{path}: every input needs as many files, and there are {said}")
+    own = {name: PictureOptions.beside(folder, pictures) for name, folder in folders.items()}
+
+    def get(i: int) -> tuple[str, Any]:
+        read = {w.name: _read(lists[w.name][i], (w,), own[w.name])[w.name] for w in inputs}
+        return ", ".join(str(lists[w.name][i]) for w in inputs), read
+
+    return Indexed(len(next(iter(lists.values()))), get)
+
+
+def _subfolder(path: Path, name: str) -> Path | None:
+    """The folder of an input: by its name, or by that with what file systems do not like replaced."""
+    for candidate in dict.fromkeys((name, re.sub(r"[^\w.-]", "_", name))):
+        if candidate not in ("", ".", "..") and "/" not in candidate and (path / candidate).is_dir():
+            return path / candidate
+    return None
+
+
+def _files(path: Path, inputs: int) -> list[Path]:
+    """The sample files of a folder, all of one kind, numbers in their names in order."""
+    try:
+        present = [p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")]
+    except OSError as error:
+        raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
+    files = sorted((p for p in present if p.suffix.lower() in _KINDS), key=_natural)
+    kinds = sorted({_KINDS[p.suffix.lower()] for p in files})
+    if not files:
+        found = ", ".join(sorted(p.name for p in present)[:3])
+        only = f", only {found}" if found else ""
+        raise CallError(f"{path}: no samples in it{only}; put .npy, .npz, .raw or picture files there")
+    if len(kinds) > 1:
+        raise CallError(f"{path}: holds {' and '.join(kinds)} files; keep samples of one kind in a folder")
+    if inputs > 1 and kinds != [".npz"]:
+        raise CallError(
+            f"{path}: the model has {inputs} inputs, so samples are .npz files with arrays by name, folders "
+            f"named after the inputs, or lines of {LIST_FILE}; these are {kinds[0]} files"
+        )
+    return files
+
+
+def _natural(path: Path) -> list[str | int]:
+    return [int(t) if t.isdecimal() else t.lower() for t in re.split(r"([0-9]+)", path.name)]
+
+
+def _listed(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> Indexed:
+    try:
+        lines = [(n, line.split()) for n, line in enumerate(path.read_text("utf-8").splitlines(), 1) if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallError(f"{path}: cannot be read: {error}") from None
+    lines = [(n, tokens) for n, tokens in lines if tokens[0][0] not in "#%"]  # outputs that qnn-net-run is to write
+    if not lines:
+        raise CallError(f"{path}: lists no samples; write one a line: name:=path")
+    options = PictureOptions.beside(path.parent, pictures)
+
+    def get(i: int) -> tuple[str, Any]:
+        number, tokens = lines[i]
+        where = f"{path}, line {number}"
+        named = [t.partition(":=") for t in tokens]
+        if any(separator for _, separator, _ in named):
+            files = {name: file for name, _, file in named}
+        elif len(tokens) == len(inputs):
+            files = {wanted.name: token for wanted, token in zip(inputs, tokens, strict=True)}
+        else:
+            raise CallError(f"{where}: {len(tokens)} file(s) for {len(inputs)} inputs; name them: name:=path")
+        found: dict[str, Any] = {}
+        for name, file in files.items():
+            wanted = next((w for w in inputs if w.name == name), None)
+            if wanted is None:
+                raise CallError(f"{where}: the model has no input {name!r}; it reads {', '.join(map(str, inputs))}")
+            beside = path.parent / file
+            found |= _read(beside if beside.exists() else Path(file), (wanted,), options)
+        return where, found
+
+    return Indexed(len(lines), get)
+
+
+def _read(path: Path, inputs: Sequence[Input], options: PictureOptions) -> dict[str, Any]:
+    """One file as a sample; what else an .npz holds is left."""
+    kind, wanted = _KINDS.get(path.suffix.lower()), inputs[0]
+    if kind is None:
+        raise CallError(f"{path}: not a file of samples; those are .npy, .npz, .raw and pictures")
+    if kind == ".npz":
+        return _named(path, inputs)
+    if kind == ".npy":
+        return {wanted.name: _load(path)}
+    if kind == ".raw":
+        return {wanted.name: _raw(path, wanted)}
+    return {wanted.name: load_picture(path, wanted.shape, wanted.dtype, options)}
+
+
+def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Any]:
+    arrays = _load(path)
+    if len(inputs) == 1 and len(arrays) == 1:
+        return {inputs[0].name: next(iter(arrays.values()))}
+    missing = [i for i in inputs if i.name not in arrays]
+    if missing:
+        raise CallError(f"{path}: input {missing[0]} is missing; there is {', '.join(arrays) or 'nothing'}")
+    return {i.name: arrays[i.name] for i in inputs}
+
+
+def _load(path: Path, mapped: Literal["r"] | None = None) -> Any:
+    try:
+        if path.suffix.lower() == ".npz":
+            with np.load(path, allow_pickle=False) as file:
+                return dict(file)
+        return np.load(path, mapped, allow_pickle=False)
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        why = "not one, or it holds Python objects" if "pickle" in str(error) else error
+        raise CallError(f"{path}: cannot be read as {path.suffix[1:]}: {why}") from None
+
+
+def _raw(path: Path, wanted: Input) -> Array:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
+    open_dims = wanted.shape.count(None)
+    known = int(np.prod([d for d in wanted.shape if d is not None], dtype=np.int64)) * wanted.dtype.itemsize
+    if open_dims > 1 or (len(data) != known if not open_dims else not known or len(data) % known):
+        raise CallError(
+            f"{path}: has {len(data)} bytes, input {wanted} takes {known}; write it with array.astype("
+            f"{wanted.dtype.name!r}).tofile(path)"
+        )
+    return np.frombuffer(data, wanted.dtype).reshape([-1 if d is None else d for d in wanted.shape])

@@ -1,0 +1,420 @@
+"""Assign: what tensors hold, and a recipe, to the encoding of every tensor.
+
+Tensors that must share an encoding (data movement, and what only one Concat reads) form a class; a class has the range
+of the tensors it starts with. Where a node computes with other bits than a tensor has, the tensor is converted for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir
+
+from hexforge.errors import CallError, ModelError
+from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
+from hexforge.ir.fixed_point import fault, quantized_range
+from hexforge.options import did_you_mean
+from hexforge.quant.data.observe import Statistics
+from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.ranges import encoding as encoding_of_range
+from hexforge.quant.decide.ranges import range_of, weight_encoding
+from hexforge.quant.decide.recipe import Recipe
+from hexforge.quant.decide.rules import BOUNDS, Unit, is_float, is_three_dimensional, units, weight_axis
+from hexforge.quant.prepare.layers import attribute, constant, dims
+
+_Slot = tuple[str, DType]
+"""A tensor in a type: its own, or one it is converted to."""
+_INT32_MOST = 2**31 - 1
+
+
+def assign(
+    model: onnx_ir.Model,
+    statistics: Statistics,
+    recipe: Recipe,
+    *,
+    given: Mapping[str, Fixed | None] | None = None,
+    wide_products: bool = True,
+) -> Plan:
+    """The plan of a float model. `given` are encodings that stand as they are (None: leave the tensor float);
+    `wide_products` says whether the chip multiplies two run-time tensors of 16 bits (v73 and newer)."""
+    if recipe.activation is None and not any(rule.activation is not None for rule in recipe.rules):
+        return Plan(floats={u.name: f"the recipe {recipe.name} leaves it in float" for u in units(model.graph)})
+    return _Assignment(model.graph, statistics, recipe, dict(given or {}), wide_products).plan()
+
+
+def quantized_nodes(graph: onnx_ir.Graph, plan: Plan) -> int:
+    """How many nodes compute in fixed point; one that only moves floats does not."""
+    return sum(
+        len(unit.nodes)
+        for unit in units(graph)
+        if unit.name not in plan.floats and all(v.name in plan.tensors for v in unit.writes)
+    )
+
+
+@dataclass(slots=True)
+class _Class:
+    """Slots of one encoding."""
+
+    slots: list[_Slot] = field(default_factory=list)
+    heads: list[_Slot] = field(default_factory=list)
+    """Those whose range is the class's."""
+
+
+class _Assignment:
+    def __init__(
+        self,
+        graph: onnx_ir.Graph,
+        statistics: Statistics,
+        recipe: Recipe,
+        given: dict[str, Fixed | None],
+        wide_products: bool,
+    ) -> None:
+        self.graph, self.statistics, self.recipe, self.given = graph, statistics, recipe, given
+        self.wide_products = wide_products
+        self.units = units(graph)
+        self.values = _values(graph)
+        self.made_by = {v.name or "": u for u in self.units for v in u.writes}
+        self.result = Plan()
+        self.precision: dict[Unit, DType] = {}
+        self.own: dict[str, DType] = {}
+        self.classes: dict[_Slot, _Class] = {}
+        self.symmetric: set[_Slot] = set()
+        self._encodings: dict[int, Encoding] = {}
+        self._missing: list[str] = []
+
+    def plan(self) -> Plan:
+        """All steps, in order."""
+        _check_rules(self.recipe, self.units, self.values)
+        self._choose_precisions()
+        self._choose_types()
+        self._join_classes()
+        self._encode_tensors()
+        self._encode_weights()
+        if self._missing:
+            shown = ", ".join(map(repr, sorted(set(self._missing))[:5]))
+            raise CallError(f"the statistics have no range of {shown}; calibrate this very model")
+        return self.result
+
+    # -- precision of nodes -------------------------------------------------------------------------------------
+
+    def _choose_precisions(self) -> None:
+        wanted = self._wanted_by_tensors()
+        explicit: dict[Unit, DType | None] = {}
+        for unit in self.units:
+            if unit.reason is not None:
+                self.result.floats[unit.name] = unit.reason
+                continue
+            ruled = any(self.recipe.explicit(n.op_type, n.name or "") for n in unit.nodes)
+            said = self._recipe_at(unit).activation if ruled else None
+            if ruled and said is None:  # float though its tensors may have encodings, for what is before and behind it
+                explicit[unit] = None
+            elif unit in wanted:
+                explicit[unit] = wanted[unit]
+            elif ruled:
+                explicit[unit] = said
+        default = self.recipe.activation
+        if default is DType.UINT8:  # coordinates of 8 bits would be worth little
+            explicit.update(
+                (u, DType.UINT16) for u in self.units if u.target.op_type == "GridSample" and u not in explicit
+            )
+        readers = self._readers()
+        behind: dict[Unit, set[DType | None]] = {}  # what is computed in behind a unit that only moves data
+        for unit in reversed(self.units):
+            for value in unit.writes:
+                for reader in readers.get(value.name or "", ()):
+                    moved = reader.moves and reader not in explicit
+                    behind.setdefault(unit, set()).update(
+                        behind.get(reader, ()) if moved else {explicit.get(reader, default)}
+                    )
+        for unit in self.units:
+            if unit.reason is not None:
+                continue
+            chosen = explicit.get(unit, default)
+            if unit.moves and unit not in explicit:
+                maker = self.made_by.get(unit.reads[0][2].name or "")
+                before = None if maker is None else self.precision.get(maker)
+                chosen = before if before is not None and before in behind.get(unit, ()) else default
+            if chosen is None:
+                self.result.floats[unit.name] = "the recipe leaves it in float"
+            else:
+                self.precision[unit] = chosen
+
+    def _recipe_at(self, unit: Unit) -> Recipe:
+        said = [n for n in unit.nodes if self.recipe.explicit(n.op_type, n.name or "")]
+        node = said[-1] if said else unit.target
+        return self.recipe.at_node(node.op_type, node.name or "")
+
+    def _wanted_by_tensors(self) -> dict[Unit, DType | None]:
+        """Units whose outputs, or else inputs, are said to have a type: who makes and who reads them computes in it."""
+        found: dict[Unit, DType | None] = {}
+        for unit in self.units:
+            inner = [v for n in unit.nodes[:-1] for v in n.outputs]
+            made = [said for v in (*unit.writes, *inner) if (said := self._said(v)) is not None]
+            read = [said for _, _, v in unit.reads if v.const_value is None and (said := self._said(v)) is not None]
+            chosen = made or read
+            if chosen and unit.reason is None:
+                floats = [c for c in (*made, *read) if isinstance(c, str)]
+                types = [c for c in chosen if isinstance(c, DType)]
+                found[unit] = None if floats else max(types, key=lambda t: t.bits)
+        return found
+
+    def _said(self, value: onnx_ir.Value) -> DType | str | None:
+        """The type that the given encodings or the recipe say a tensor has, "float", or None."""
+        name = value.name or ""
+        if name in self.given:
+            fixed = self.given[name]
+            return "float" if fixed is None else fixed.dtype
+        rule = self.recipe.at_tensor(name)
+        if rule is None:
+            return None
+        return "float" if rule.leave_float else rule.activation
+
+    def _readers(self) -> dict[str, list[Unit]]:
+        found: dict[str, list[Unit]] = {}
+        for unit in self.units:
+            for _, _, value in unit.reads:
+                known = found.setdefault(value.name or "", [])
+                if unit not in known:
+                    known.append(unit)
+        return found
+
+    # -- types of tensors ---------------------------------------------------------------------------------------
+
+    def _data_reads(self, unit: Unit) -> Iterable[tuple[onnx_ir.Node, int, str, DType]]:
+        """Tensors a quantized unit reads as data, and the type it needs them in."""
+        precision = self.precision[unit]
+        for node, index, value in unit.reads:
+            if value.const_value is not None and index == unit.rule.weight:
+                continue
+            narrow = index == unit.rule.weight and precision.bits == 16 and not self.wide_products
+            yield node, index, value.name or "", DType.UINT8 if narrow else precision
+
+    def _choose_types(self) -> None:
+        needed: dict[str, list[DType]] = {}
+        for unit, precision in self.precision.items():
+            self.own.update((v.name or "", precision) for v in unit.writes)
+            for _, _, name, dtype in self._data_reads(unit):
+                needed.setdefault(name, []).append(dtype)
+        for name, types in needed.items():
+            if name not in self.own:
+                said = self._said(self.values[name])
+                self.own[name] = said if isinstance(said, DType) else max(types, key=lambda t: t.bits)
+
+    # -- classes of one encoding --------------------------------------------------------------------------------
+
+    def _class(self, slot: _Slot) -> _Class:
+        if slot not in self.classes:
+            self.classes[slot] = _Class([slot], [slot])
+        return self.classes[slot]
+
+    def _join(self, first: _Slot, second: _Slot, *, follows: bool) -> None:
+        """One class of two; `follows`: the second slot's range is no longer asked for."""
+        a, b = self._class(first), self._class(second)
+        if follows:
+            b.heads = [slot for slot in b.heads if slot != second]
+        if a is not b:
+            a.slots += b.slots
+            a.heads += b.heads
+            self.classes.update((slot, a) for slot in b.slots)
+
+    def _join_classes(self) -> None:
+        for unit, precision in self.precision.items():
+            for node, index, name, dtype in self._data_reads(unit):
+                self._class((name, dtype))
+                wide = node.op_type in ("MatMul", "Conv", "ConvTranspose") and index == 1 and dtype.bits == 16
+                if wide:  # guide: the second of two 16-bit operands is symmetric
+                    self.symmetric.add((name, dtype))
+            for value in unit.writes:
+                out = (value.name or "", precision)
+                self._class(out)
+                if unit.moves:
+                    overshoots = (
+                        unit.target.op_type == "Resize" and attribute(unit.target, "mode", "nearest") == "cubic"
+                    )
+                    self._join((unit.reads[0][2].name or "", precision), out, follows=not overshoots)
+        for unit, precision in self.precision.items():
+            if unit.target.op_type == "Concat":
+                self._join_concat(unit, precision)
+
+    def _join_concat(self, unit: Unit, precision: DType) -> None:
+        """What only a Concat reads is made in the Concat's encoding: joining it then moves integers."""
+        out = (unit.writes[0].name or "", precision)
+        shared = [slot for _, _, name, dtype in self._data_reads(unit) if self._only_for(slot := (name, dtype), unit)]
+        everything = len(shared) == len(unit.reads)
+        for slot in shared:
+            self._join(slot, out, follows=everything)
+
+    def _only_for(self, slot: _Slot, concat: Unit) -> bool:
+        """True where a class goes into one Concat and nowhere else, and its encoding is free."""
+        members = {name for name, dtype in self.classes[slot].slots if dtype is slot[1]}
+        for name, dtype in self.classes[slot].slots:
+            value, maker = self.values[name], self.made_by.get(name)
+            if value.is_graph_output() or value.is_graph_input() or name in self.given or value.const_value is not None:
+                return False
+            if maker is not None and maker.rule.fixed.get(dtype) is not None:
+                return False
+            for unit in self._readers_of(name):
+                into = {v.name for v in unit.writes}
+                if unit is not concat and not (unit in self.precision and unit.moves and into <= members):
+                    return False
+        return True
+
+    def _readers_of(self, name: str) -> list[Unit]:
+        if not hasattr(self, "_reader_index"):
+            self._reader_index = self._readers()
+        return self._reader_index.get(name, [])
+
+    # -- encodings ----------------------------------------------------------------------------------------------
+
+    def _encode_tensors(self) -> None:
+        for name, dtype in self.own.items():
+            self.result.tensors[name] = Fixed(dtype, self._encoding((name, dtype)))
+        for unit in self.precision:
+            for node, _, name, dtype in self._data_reads(unit):
+                if dtype is not self.own[name]:
+                    self.result.converts[name, node.name or ""] = Fixed(dtype, self._encoding((name, dtype)))
+
+    def _encoding(self, slot: _Slot) -> Encoding:
+        found = self._class(slot)
+        if id(found) not in self._encodings:
+            self._encodings[id(found)] = self._encode(found, slot[1])
+        return self._encodings[id(found)]
+
+    def _encode(self, of: _Class, dtype: DType) -> Encoding:
+        for name, _ in of.slots:
+            fixed = self.given.get(name)
+            if fixed is not None and fixed.dtype is dtype:
+                return _checked(name, self.values[name], fixed).encoding
+        heads = of.heads or of.slots[:1]
+        for slot in heads:
+            maker = self.made_by.get(slot[0])
+            fixed_by_op = None if maker is None or self.own.get(slot[0]) is not dtype else maker.rule.fixed.get(dtype)
+            if fixed_by_op is not None:
+                return fixed_by_op
+        rules = [rule for name, _ in of.slots if (rule := self.recipe.at_tensor(name)) is not None]
+        symmetric = any(slot in self.symmetric for slot in of.slots) or any(rule.symmetric for rule in rules)
+        ranges = [self._range(slot, dtype, symmetric) for slot in heads]
+        low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+        return encoding_of_range(low, high, dtype, symmetric)
+
+    def _range(self, slot: _Slot, dtype: DType, symmetric: bool) -> tuple[float, float]:
+        """What a tensor's encoding should span."""
+        name, _ = slot
+        own = self.own.get(name)
+        if own is not None and own is not dtype:  # converted from another type: the same real numbers
+            source = self._encoding((name, own))
+            assert isinstance(source, ScaleOffset)
+            return _span(source, own)
+        rule = self.recipe.at_tensor(name)
+        if rule is not None and rule.low is not None and rule.high is not None:
+            return rule.low, rule.high
+        array = constant(self.values[name])
+        if array is not None:
+            return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+        seen = self.statistics.get(name)
+        if seen is None:
+            self._missing.append(name)
+            return 0.0, 1.0
+        maker = self.made_by.get(name)
+        method = self.recipe.method if maker is None else self._recipe_at(maker).method
+        method = rule.method if rule is not None and rule.method is not None else method
+        low, high = range_of(seen, method, dtype, symmetric)
+        bounds = None if maker is None else BOUNDS.get(maker.nodes[-1].op_type)
+        if bounds is None:
+            return low, high
+        # All of the range there can be, except where the data never comes near it. Not so for Softmax: onnxruntime's
+        # 8-bit kernel wraps around where a sum to 1 goes beyond its range.
+        softmax = maker is not None and maker.nodes[-1].op_type == "Softmax"
+        whole = softmax or high - low > 0.5 * (bounds[1] - bounds[0])
+        return bounds if whole else (max(low, bounds[0]), min(high, bounds[1]))
+
+    # -- weights ------------------------------------------------------------------------------------------------
+
+    def _encode_weights(self) -> None:
+        for unit, precision in self.precision.items():
+            weight = unit.weight
+            if weight is None:
+                continue
+            name, array = weight.name or "", constant(weight)
+            assert array is not None
+            fixed = self.given.get(name) or self._weight(unit, array, precision)
+            fixed = self._with_room_for_bias(unit, _checked(name, weight, fixed), array.shape)
+            if self.result.tensors.setdefault(name, fixed) != fixed:
+                self.result.converts[name, unit.name] = fixed
+
+    def _weight(self, unit: Unit, array: Array, precision: DType) -> Fixed:
+        chosen, node = self._recipe_at(unit), unit.target
+        rule = self.recipe.at_tensor((unit.weight.name if unit.weight is not None else None) or "")
+        if rule is not None:
+            chosen = replace(
+                chosen,
+                weight=rule.weight or chosen.weight,
+                per_channel=chosen.per_channel if rule.per_channel is None else rule.per_channel,
+                block=chosen.block if rule.block is None else rule.block,
+            )
+        dtype = chosen.weight
+        if dtype is DType.INT16 and (precision.bits == 8 or is_three_dimensional(node)):
+            dtype = DType.INT8  # HTP multiplies 16-bit weights by 16-bit data only, and not in three dimensions
+        if not unit.rule.bilinear:  # a normalization: one scale, 8 or 16 bits
+            dtype = DType.INT16 if dtype is DType.INT16 else DType.UINT8
+            return Fixed(dtype, weight_encoding(array, dtype, symmetric=dtype is DType.INT16))
+        axis = weight_axis(node) if chosen.per_channel and dtype is not DType.INT16 else None
+        block = chosen.block if node.op_type in ("Gemm", "MatMul") and axis is not None else 0
+        if block and (array.ndim != 2 or array.shape[1 - (axis or 0)] % block):
+            block = 0  # a scale for each channel where blocks do not fit
+        return Fixed(dtype, weight_encoding(array, dtype, axis=axis, method=chosen.weight_method, block=block or None))
+
+    def _with_room_for_bias(self, unit: Unit, fixed: Fixed, shape: tuple[int, ...]) -> Fixed:
+        """The weight's scales made larger where the bias, in steps of data times weight, would not fit int32."""
+        bias = None if unit.bias is None or not unit.bias.row else constant(unit.bias.value)
+        data = unit.reads[0][2].name or ""
+        source = self.result.converts.get((data, unit.name)) or self.result.tensors.get(data)
+        encoding = fixed.encoding
+        if bias is None or source is None or not isinstance(source.encoding, ScaleOffset) or data in self.given:
+            return fixed
+        least = np.abs(bias.astype(np.float64)).ravel() / (source.encoding.scale * _INT32_MOST)
+        if isinstance(encoding, ScaleOffset):
+            return Fixed(fixed.dtype, replace(encoding, scale=max(encoding.scale, float(least.max(initial=0.0)))))
+        if isinstance(encoding, (AxisScaleOffset, BlockwiseExpansion)):
+            least = np.broadcast_to(least, len(encoding.scales)) if least.size == 1 else least
+            scales = tuple(max(s, float(n)) for s, n in zip(encoding.scales, least, strict=True))
+            return Fixed(fixed.dtype, replace(encoding, scales=scales))
+        return fixed
+
+
+def _values(graph: onnx_ir.Graph) -> dict[str, onnx_ir.Value]:
+    found = {v.name or "": v for v in (*graph.inputs, *graph.initializers.values())}
+    found.update((v.name or "", v) for node in graph for v in node.outputs)
+    return found
+
+
+def _span(encoding: ScaleOffset, dtype: DType) -> tuple[float, float]:
+    low, high = quantized_range(dtype, encoding)
+    return encoding.scale * (low + encoding.offset), encoding.scale * (high + encoding.offset)
+
+
+def _checked(name: str, value: onnx_ir.Value, fixed: Fixed) -> Fixed:
+    shape = dims(value)
+    problem = None if shape is None else fault(TensorType(fixed.dtype, shape, fixed.encoding))
+    if problem is not None:
+        raise ModelError(f"the encoding of {name!r} does not fit it: {problem}")
+    return fixed
+
+
+def _check_rules(recipe: Recipe, found: Iterable[Unit], values: Mapping[str, onnx_ir.Value]) -> None:
+    """CallError naming every rule that speaks of nothing in the model."""
+    nodes = [node for unit in found for node in unit.nodes]
+    words = {
+        "op": {n.op_type for n in nodes},
+        "node": {n.name or "" for n in nodes},
+        "tensor": {name for name, value in values.items() if is_float(value)},
+    }
+    idle = [
+        f"{rule} fits nothing in the model{did_you_mean(rule.pattern, words[rule.kind] | words['op'])}"
+        for rule in recipe.rules
+        if not any(rule.fits(word) for word in words[rule.kind])
+    ]
+    if idle:
+        raise CallError(f"recipe {recipe.name!r}: " + "; ".join(idle))

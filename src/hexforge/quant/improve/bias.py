@@ -1,0 +1,61 @@
+"""Bias correction: quantizing shifts the mean of a layer's outputs; the shift is measured and taken out of its bias."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir
+
+from hexforge.quant.decide.plan import Feeds, Plan
+from hexforge.quant.improve.side_by_side import Step, Walk
+from hexforge.quant.prepare.layers import Layer, constant, dims, layer, only_reader, per_channel
+
+
+def correct_biases(
+    model: onnx_ir.Model,
+    plan: Plan,
+    samples: Sequence[Feeds],
+    progress: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """A plan whose layers have the float model's means, layer after layer, each behind the corrected ones."""
+    found = plan.copied()
+    walk, count = Walk(model, found, samples), len(model.graph)
+    for index, step in enumerate(walk):
+        here = layer(step.node)
+        if here is not None:
+            correct(step, here)
+        if progress is not None:
+            progress(index + 1, count)
+    return found
+
+
+def bias_of(of: Layer) -> onnx_ir.Value | None:
+    """The constant added to each output channel: its own bias, or that of an Add that alone reads a product."""
+    if of.bias is not None:
+        return of.bias
+    add, shape = only_reader(of.out), dims(of.out)
+    if of.node.op_type != "MatMul" or add is None or add.op_type != "Add" or shape is None:
+        return None
+    value = add.inputs[1] if add.inputs[0] is of.out else add.inputs[0]
+    array = constant(value)
+    found = None if array is None else per_channel(array, of.outputs, len(shape) - 1, len(shape))
+    return value if array is not None and found is not None and array.size == of.outputs else None
+
+
+def correct(step: Step, here: Layer) -> bool:
+    """Shift one layer's bias by what its outputs lack on average; False where there is none to shift."""
+    bias = bias_of(here)
+    if bias is None or len(bias.uses()) > 1 or bias.name is None or bias.const_value is None:
+        return False
+    axes = tuple(i for i in range(step.outputs(True)[0][0].ndim) if i != here.channel_axis)
+    lack = np.mean([
+        (exact[0].astype(np.float64) - coarse[0]).mean(axes)
+        for exact, coarse in zip(step.outputs(True), step.outputs(False), strict=True)
+    ], axis=0)  # fmt: skip
+    before = step.plan.constants.get(bias.name)
+    before = bias.const_value.numpy() if before is None else before
+    step.plan.constants[bias.name] = (before + lack.reshape(before.shape)).astype(np.float32)
+    step.plan.integers.pop(bias.name, None)
+    step.forget()
+    return True

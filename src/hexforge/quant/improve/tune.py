@@ -1,0 +1,296 @@
+"""Improve: the steps of a recipe that better its encodings, each kept only where samples it has not seen agree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir
+
+from hexforge.errors import CallError
+from hexforge.ir import Array
+from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.data.observe import Statistics
+from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.plan import Feeds, Fixed, Plan, Runner, Samples
+from hexforge.quant.decide.recipe import Recipe
+from hexforge.quant.improve.bias import correct_biases
+from hexforge.quant.improve.equalize import equalize
+from hexforge.quant.improve.rounding import round_weights
+from hexforge.quant.improve.side_by_side import session
+from hexforge.quant.measure.compare import ErrorSums
+from hexforge.quant.write import write
+
+FITTED, JUDGED = 24, 24
+"""Samples that steps are fitted to, and others that decide whether a step is kept; at most."""
+METHODS = ("mse", "percentile=99.99")
+"""Ways of finding ranges that are proposed in turn, where the recipe uses another."""
+_CAP_DB, _MARGIN_DB, _NARROWING_DB = 100.0, 0.1, 0.5
+"""A step must gain a margin, and one that cuts off extremes more: samples to come may reach further than any seen."""
+_TRIES = 7
+"""Of a proposal of ranges: all of it, its halves, their halves."""
+
+_SATURATES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how far it is, and out of how much."""
+Load = Callable[[onnx_ir.Model], Runner]
+"""Makes something that runs a QDQ model, such as a session on the emulator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A step: the SQNR before and with it, on samples kept apart, of the outputs (of what a last Softmax reads)."""
+
+    name: str
+    before_db: float
+    after_db: float
+    kept: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Improvement:
+    """The model the plan is for (equalized, where that helped), and what was tried."""
+
+    model: onnx_ir.Model
+    statistics: Statistics
+    plan: Plan
+    tried: tuple[Tried, ...]
+
+
+def improve(
+    model: onnx_ir.Model,
+    statistics: Statistics,
+    samples: Samples,
+    recipe: Recipe,
+    load: Load,
+    *,
+    given: Mapping[str, Fixed | None] | None = None,
+    wide_products: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Improvement:
+    """The plan of a folded model by a recipe, bettered by what `recipe.improve` names.
+
+    Each step starts from the best plan so far and is dropped where the outputs are no better for it. The same samples
+    and seed give the same plan.
+    """
+    return _Improving(model, statistics, samples, recipe, load, given, wide_products, seed, progress).run()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Score:
+    """SQNR in dB, the mean of the outputs': of all samples together, and sample by sample."""
+
+    db: float
+    each: Array
+
+    def better(self, than: Score, margin: float) -> bool:
+        """True where it is better by a margin, and by more over the samples than chance would make of them."""
+        gain = self.each - than.each
+        return self.db > than.db + margin and bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
+
+
+def _mean_db(sums: Sequence[ErrorSums]) -> float:
+    return float(np.mean([np.clip(total.sqnr_db, -_CAP_DB, _CAP_DB) for total in sums])) if sums else 0.0
+
+
+class Judge:
+    """How near a quantized model's outputs are to the float model's.
+
+    `unsaturated` looks at what goes into a Softmax or Sigmoid that makes an output: where nearly all of the outputs are
+    0 or 1, theirs is the error of the one or two samples that are not, and says little of the next samples.
+    """
+
+    def __init__(
+        self, model: onnx_ir.Model, samples: Sequence[Feeds], load: Load, *, unsaturated: bool = False
+    ) -> None:
+        self.samples, self.load = samples, load
+        outputs = [v for v in model.graph.outputs if v.dtype == onnx_ir.DataType.FLOAT]
+        self.names = [str((_before_saturation(v) if unsaturated else v).name) for v in outputs]
+        run = session(self._showing(model))
+        self.references: list[list[Array]] = [run.run(self.names, dict(feeds)) for feeds in samples]
+
+    def __call__(self, model: onnx_ir.Model, plan: Plan) -> float:
+        """SQNR in dB, the mean of the outputs'."""
+        return self.score(model, plan).db
+
+    def score(self, model: onnx_ir.Model, plan: Plan) -> Score:
+        """SQNR of all samples together, and of each."""
+        run = self.load(write(self._showing(model), plan))
+        sums, each = [ErrorSums() for _ in self.names], []
+        for feeds, references in zip(self.samples, self.references, strict=True):
+            found = run(feeds)
+            here = [ErrorSums() for _ in self.names]
+            for name, total, part, reference in zip(self.names, sums, here, references, strict=True):
+                part.update(reference, found[name])
+                total.merge(part)
+            each.append(_mean_db(here))
+        return Score(_mean_db(sums), np.asarray(each))
+
+    def _showing(self, model: onnx_ir.Model) -> onnx_ir.Model:
+        """The model with what is looked at among its outputs."""
+        known = {v.name for v in model.graph.outputs}
+        if known.issuperset(self.names):
+            return model
+        shown = model.clone()
+        made = {v.name: v for node in shown.graph for v in node.outputs}
+        shown.graph.outputs.extend(made[name] for name in dict.fromkeys(self.names) if name not in known)
+        return shown
+
+
+def _before_saturation(value: onnx_ir.Value) -> onnx_ir.Value:
+    maker = value.producer()
+    if maker is None or maker.op_type not in _SATURATES:
+        return value
+    source = maker.inputs[0]
+    return value if source is None or source.producer() is None else source
+
+
+class _Improving:
+    def __init__(
+        self,
+        model: onnx_ir.Model,
+        statistics: Statistics,
+        samples: Samples,
+        recipe: Recipe,
+        load: Load,
+        given: Mapping[str, Fixed | None] | None,
+        wide_products: bool,
+        seed: int,
+        progress: Progress | None,
+    ) -> None:
+        self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
+        self.user_given, self.wide_products, self.seed = dict(given or {}), wide_products, seed
+        self.given = self.user_given
+        self.said = progress or (lambda what, done, whole: None)
+        self.load = load
+        self.tried: list[Tried] = []
+        self.correcting = False
+        self.dropped: list[tuple[str, Plan]] = []
+        """Ranges that were no better as a whole: weights rounded for them may be."""
+        self.plan = self.best = self._assign()
+        """The plan steps go on from, and the one to give: the same, perhaps with corrected biases."""
+
+    def run(self) -> Improvement:
+        """All steps, in an order in which none undoes another."""
+        if self.recipe.improve and self.plan.tensors:
+            self.fitted, judged = _split(self.samples)
+            self.judge = Judge(self.model, judged, self.load, unsaturated=True)
+            self.score, first = self.judge.score(self.model, self.plan), self.best
+            if "bias" in self.recipe.improve:
+                self._bias()
+            for name, step in (
+                ("equalize", self._equalize),
+                ("range", self._range),
+                ("seqmse", self._round),
+                ("adaround", self._round),
+            ):
+                if name in self.recipe.improve:
+                    step(name)
+            if "bias" in self.recipe.improve and not self.correcting and self.best is not first:
+                self._bias()
+        return Improvement(self.model, self.statistics, self.best, tuple(self.tried))
+
+    def _assign(self, *, found: bool = True, **changes: str) -> Plan:
+        """The recipe's plan, some words of it changed; with the ranges that were `found` better, or without."""
+        chosen, given = replace(self.recipe, **changes), self.given if found else self.user_given  # type: ignore[arg-type]
+        return assign(self.model, self.statistics, chosen, given=given, wide_products=self.wide_products)
+
+    def _keep(
+        self, name: str, plan: Plan, since: float, *, corrected: bool = False, margin: float = _MARGIN_DB
+    ) -> bool:
+        """Judge a plan, with its biases corrected where that is asked for; take it if it is better, and say so."""
+        best = plan
+        if self.correcting and not corrected:
+            best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"))
+        found = self.judge.score(self.model, best)
+        better = found.better(self.score, margin)
+        self.tried.append(Tried(name, self.score.db, found.db, better, time.perf_counter() - since))
+        if better:
+            self.plan, self.best, self.score = plan, best, found
+        return better
+
+    def _progress(self, what: str) -> Callable[[int, int], None]:
+        return lambda done, whole: self.said(what, done, whole)
+
+    def _bias(self) -> None:
+        self.correcting = True  # from here on plans are judged with corrected biases, if that helps this one
+        self.correcting = self._keep("bias", self.plan, time.perf_counter())
+
+    def _equalize(self, name: str) -> None:
+        start, equalized = time.perf_counter(), self.model.clone()
+        if not equalize(equalized):
+            return
+        before = self.model, self.statistics
+        self.model = equalized
+        self.statistics = calibrate(equalized, self.samples, progress=self._progress("calibrating, equalized"))
+        if not self._keep(name, self._assign(), start):
+            self.model, self.statistics = before
+
+    def _range(self, name: str) -> None:
+        start = time.perf_counter()
+        plan = self._assign(weight_method="mse")
+        if self.recipe.weight_method != "mse" and self._keep(f"{name}: weights by mse", plan, start):
+            self.recipe = replace(self.recipe, weight_method="mse")
+        for method in METHODS:
+            if method != self.recipe.method:
+                self._adopt(f"{name}: {method}", self._assign(method=method, found=False).tensors)
+
+    def _adopt(self, name: str, changes: Mapping[str, Fixed]) -> None:
+        """Take encodings that help: all, or where they do not, either half of them in the model's order, and so on."""
+        together: dict[Fixed, list[str]] = {}  # what shares an encoding changes together
+        graph = self.model.graph
+        for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
+            tensor = str(value.name)
+            fixed = self.plan.tensors.get(tensor)
+            if fixed is not None and changes.get(tensor, fixed) != fixed and tensor not in self.user_given:
+                together.setdefault(fixed, []).append(tensor)
+        rest, whole, before = [list(together.values())], len(together), self.given
+        for _ in range(_TRIES):
+            if not rest or not rest[0]:
+                break
+            classes, start = rest.pop(0), time.perf_counter()
+            self.given = {**before, **{n: changes[n] for names in classes for n in names}}
+            said = f"{name} ({len(classes)} of {whole} encodings)"
+            if self._keep(said, self._assign(), start, margin=_NARROWING_DB):
+                before = self.given
+                continue
+            if len(classes) == whole:
+                self.dropped.append((name, self._assign()))
+            if len(classes) > 1:
+                rest += [classes[: len(classes) // 2], classes[len(classes) // 2 :]]
+        self.given = before
+
+    def _round(self, name: str) -> None:
+        for words, base in [(name, self.plan), *((f"{name}, {said}", plan) for said, plan in self.dropped[:1])]:
+            start = time.perf_counter()
+            plan = round_weights(
+                self.model, base, self.fitted, compensate=name == "adaround", correct_bias=self.correcting,
+                seed=self.seed, progress=self._progress("rounding weights"),
+            )  # fmt: skip
+            margin = _MARGIN_DB if words == name else _NARROWING_DB
+            self._keep(words, plan, start, corrected=True, margin=margin)
+
+
+def _split(samples: Samples) -> tuple[list[Feeds], list[Feeds]]:
+    """Samples to fit to and others to judge by, spread over all; the same where there is but one."""
+    count = len(samples)
+    if not count:
+        raise CallError("improving encodings needs at least one sample, and there is none")
+    wanted = np.unique(np.linspace(0, count - 1, min(count, FITTED + JUDGED)).astype(int))
+    judged = set(wanted[1::2].tolist()) if len(wanted) > 1 else {int(wanted[0])}
+    fitted, judges = [], []
+    last = int(wanted[-1])
+    chosen = set(wanted.tolist())
+    for index, feeds in enumerate(samples):
+        if index in judged:
+            judges.append(feeds)
+        elif index in chosen:
+            fitted.append(feeds)
+        if index == last:
+            break
+    return fitted or judges, judges

@@ -1,0 +1,223 @@
+"""Folding: a float model with fewer values to quantize. Normalizations and constant factors go into the layers beside
+them; activations and normalizations spelled out in elementwise nodes become one node each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir
+from onnx_ir import serde
+from onnx_ir.passes import common
+
+from hexforge.ir import Array
+from hexforge.quant.prepare.layers import Layer, constant, dims, layer, number, only_reader, per_channel, put
+from hexforge.quant.prepare.spelled import SPELLED
+
+_OPSET = 21
+"""LayerNormalization and HardSwish are there from 17 and 14; 21 is what QDQ models of 16 bits are written in."""
+
+_PROTOBUF_BYTES = 3 << 29
+"""Weights of more do not go through the converter: a message has two gigabytes at most."""
+
+
+def fold(model: onnx_ir.Model) -> onnx_ir.Model:
+    """The same function, folded; the model given is left as it is."""
+    model = _modern(model.clone())
+    changed = True
+    while changed:
+        changed = False
+        for node in list(model.graph):
+            changed |= node.graph is not None and any(rule(node) for rule in _RULES)
+    for node in model.graph:
+        found = layer(node)
+        if found is not None and found.bias is None and node.op_type != "MatMul":
+            put(node, 2, np.zeros(found.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
+    used = {v for n in model.graph.all_nodes() for v in n.inputs if v is not None} | set(model.graph.outputs)
+    for name, value in list(model.graph.initializers.items()):
+        if value not in used:
+            del model.graph.initializers[name]
+    return model
+
+
+def _modern(model: onnx_ir.Model) -> onnx_ir.Model:
+    """The model in an opset that has the nodes written here; as it is where it cannot be converted."""
+    size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+    if model.opset_imports.get("", _OPSET) >= _OPSET or size > _PROTOBUF_BYTES:
+        return model
+    try:
+        proto = onnx.version_converter.convert_version(serde.serialize_model(model), _OPSET)
+        converted = serde.deserialize_model(proto)
+        # the converter writes axes as Constant nodes
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(converted)
+        return converted
+    except (RuntimeError, ValueError, onnx.version_converter.ConvertError):
+        return model
+
+
+# -- into the layer before --------------------------------------------------------------------------------------
+
+
+def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int) -> tuple[Array, Array] | None:
+    """What a node does to `source` per channel: factor and shift, in float64."""
+    shape = dims(source)
+    if shape is None or shape != dims(node.outputs[0]):
+        return None
+    if node.op_type == "BatchNormalization":
+        found = [constant(v) for v in node.inputs[1:]]
+        if (
+            any(p is None for p in found)
+            or number(node, "training_mode", 0)
+            or node.inputs[0] is not source
+            or axis != 1
+        ):
+            return None
+        scale, shift, mean, variance = (np.asarray(p, np.float64) for p in found)
+        factor = scale / np.sqrt(variance + number(node, "epsilon", 1e-5))
+        return factor, shift - mean * factor
+    if node.op_type not in ("Mul", "Div", "Add", "Sub") or len(node.inputs) != 2:
+        return None
+    index = 1 if node.inputs[0] is source else 0
+    given = constant(node.inputs[index])
+    row = None if given is None else per_channel(given, channels, axis, len(shape))
+    if row is None or (index == 0 and node.op_type in ("Div", "Sub")):
+        return None
+    row, one, none = row.astype(np.float64), np.ones(channels), np.zeros(channels)
+    match node.op_type:
+        case "Mul":
+            return row, none
+        case "Div":
+            return (1 / row, none) if row.all() else None
+        case "Add":
+            return one, row
+        case _:
+            return one, -row
+
+
+def _into_before(node: onnx_ir.Node) -> bool:
+    """Conv -> BatchNormalization, or Mul, Div, Add, Sub of a constant per channel: one Conv."""
+    before = layer(node)
+    after = only_reader(node.outputs[0]) if before is not None else None
+    if before is None or after is None:
+        return False
+    found = _affine(after, before.out, before.outputs, before.channel_axis)
+    if found is None:
+        return False
+    factor, shift = found
+    if before.node.op_type == "MatMul" and shift.any():
+        return False  # it has no bias: the Add stays, and becomes one with the product later
+    weight, bias = _numbers(before)
+    matrix = before.matrix(weight).astype(np.float64)
+    _store(before, matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1)), bias * factor + shift)
+    name = after.outputs[0].name
+    _skip(after, node.outputs[0])
+    node.outputs[0].name = name  # what it holds now: comparing with the float model goes by name
+    return True
+
+
+def _numbers(of: Layer) -> tuple[Array, Array]:
+    weight, bias = constant(of.weight), constant(of.bias)
+    assert weight is not None
+    return weight, np.zeros(of.outputs) if bias is None else bias.reshape(-1).astype(np.float64)
+
+
+def _store(of: Layer, matrix: Array, bias: Array) -> None:
+    name = of.node.name or of.out.name or "layer"
+    put(of.node, 1, of.stored(matrix.astype(np.float32)), f"{name}.weight")
+    if of.node.op_type != "MatMul" and (of.bias is not None or bias.any()):
+        put(of.node, 2, bias.astype(np.float32), f"{name}.bias")
+
+
+def _skip(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
+    """Take a node out; who read it reads `value`, which takes its name where that is an output of the graph."""
+    graph, out = node.graph, node.outputs[0]
+    assert isinstance(graph, onnx_ir.Graph)
+    if out.is_graph_output():
+        name = out.name
+        out.name = f"{name}.before"
+        value.name = name
+    onnx_ir.convenience.replace_all_uses_with(out, value, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
+# -- into the layers behind -------------------------------------------------------------------------------------
+
+
+def _into_behind(node: onnx_ir.Node) -> bool:
+    """A factor (or, without padding, a shift) per channel before layers: in their weights."""
+    if node.op_type not in ("Mul", "Div", "Add", "Sub", "BatchNormalization") or node.outputs[0].is_graph_output():
+        return False
+    source = next((v for v in node.inputs[:2] if v is not None and v.const_value is None), None)
+    behind = [layer(use.node) if use.idx == 0 else None for use in node.outputs[0].uses()]
+    if source is None or not behind or source.is_graph_input():
+        return False
+    readers = [b for b in behind if b is not None]
+    if len(readers) != len(behind) or len({(b.inputs, _reads(b)) for b in readers}) != 1:
+        return False
+    found = _affine(node, source, readers[0].inputs, _reads(readers[0]))
+    if found is None:
+        return False
+    factor, shift = found
+    if shift.any() and any(b.padded or b.node.op_type == "MatMul" for b in readers):
+        return False
+    for reader in readers:
+        weight, bias = _numbers(reader)
+        matrix = reader.matrix(weight).astype(np.float64)
+        moved = (matrix * reader.by_input(shift)).reshape(reader.outputs, -1).sum(1)
+        _store(reader, matrix * reader.by_input(factor), bias + moved)
+    _skip(node, source)
+    return True
+
+
+def _reads(of: Layer) -> int:
+    shape = dims(of.data)
+    assert shape is not None
+    return len(shape) - 1 if of.node.op_type in ("Gemm", "MatMul") else 1
+
+
+def _factor_behind(node: onnx_ir.Node) -> bool:
+    """x m + a, read by layers that pad: the factor m goes on into them, a / m stays."""
+    add = only_reader(node.outputs[0]) if node.op_type == "Mul" else None
+    if add is None or add.op_type != "Add" or add.outputs[0].is_graph_output():
+        return False
+    source = next((v for v in node.inputs if v is not None and v.const_value is None), None)
+    factor = next((c for c in (constant(v) for v in node.inputs) if c is not None), None)
+    index = 1 if add.inputs[0] is node.outputs[0] else 0
+    shift = constant(add.inputs[index])
+    if source is None or factor is None or shift is None or factor.size != 1 or not factor.all():
+        return False
+    readers = [layer(use.node) if use.idx == 0 else None for use in add.outputs[0].uses()]
+    if not readers or any(r is None for r in readers) or dims(source) != dims(add.outputs[0]):
+        return False
+    for reader in readers:
+        assert reader is not None
+        weight, bias = _numbers(reader)
+        _store(reader, reader.matrix(weight).astype(np.float64) * float(factor.reshape(-1)[0]), bias)
+    put(add, index, shift / factor.reshape(-1)[0], f"{add.name}.shift")
+    add.outputs[0].name = f"{add.outputs[0].name}.divided"  # not what the float model has under that name
+    _skip(node, source)
+    return True
+
+
+def _nothing(node: onnx_ir.Node) -> bool:
+    """x * 1, x / 1, x + 0, x - 0."""
+    neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}.get(node.op_type)
+    if neutral is None or node.outputs[0].is_graph_output():
+        return False
+    for index in (1, 0) if node.op_type in ("Mul", "Add") else (1,):
+        given, other = constant(node.inputs[index]), node.inputs[1 - index]
+        if (
+            given is not None
+            and other is not None
+            and (given == neutral).all()
+            and dims(other) == dims(node.outputs[0])
+        ):
+            _skip(node, other)
+            return True
+    return False
+
+
+_RULES: tuple[Callable[[onnx_ir.Node], bool], ...] = (
+    *SPELLED, _nothing, _into_before, _into_behind, _factor_behind,
+)  # fmt: skip

@@ -1,0 +1,266 @@
+"""Saving: a session's compiled graphs as an EPContext model and a context binary."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hexforge.backend import Backend
+from hexforge.errors import CallError, CapacityError
+from hexforge.formats.context import Info
+from hexforge.formats.files import Data, write_together
+from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
+from hexforge.ir import Graph
+from hexforge.model.standalone import MOST_BYTES, Extract
+from hexforge.options import ProviderOptions
+from hexforge.runtime.contexts import share
+from hexforge.runtime.contexts.context import PRODUCER, Builder, settings
+from hexforge.runtime.contexts.request import targets_of
+from hexforge.runtime.cpu_part import CpuPart
+from hexforge.runtime.stages import Stage, Stages
+
+if TYPE_CHECKING:
+    from hexforge.frontends.onnx.context.writer import Composed
+    from hexforge.model.reader import Model
+
+_LOG = logging.getLogger("hexforge")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a context model goes, and in what form."""
+
+    path: Path | None
+    """The model's file; None: its bytes are wanted."""
+    embed: bool = False
+    prefix: str = ""
+    """Put before the names of nodes and graphs."""
+    initializers: str = ""
+    """File beside the model for the constants of nodes on the CPU."""
+    initializers_over_bytes: int = 0
+    replace: bool = False
+    """Files that are there may be replaced."""
+    without_graphs: bool = False
+    """Write the model also where no node was compiled."""
+    share: bool = False
+    stop: bool = False
+    place: Callable[[Any], tuple[str, int, int] | None] | None = None
+    """Says of each constant in which file it lies."""
+    send: Callable[[str, bytes], None] | None = None
+    """Takes the context binary instead of a file: name and data."""
+
+    @property
+    def binary(self) -> Path:
+        """The context's file: `<model>_qnn.bin` beside the model."""
+        path = self.path or Path("model_ctx.onnx")
+        return path.with_name(f"{path.stem}_qnn.bin")
+
+    def check(self) -> None:
+        """CallError for what cannot be written, before anything is compiled."""
+        if self.share and self.embed:
+            raise CallError("ep.share_ep_contexts=1 needs ep.context_embed_mode=0: what is shared is a file of its own")
+        if self.path is None:
+            if not self.embed and self.send is None:
+                raise CallError("the context model is wanted as bytes: embed the context in it "
+                                "(embed_compiled_data_into_model=True), or compile to a file")  # fmt: skip
+            return
+        if self.path.is_dir():
+            raise CallError(f"ep.context_file_path: {self.path} is a folder; give a file, e.g. model_ctx.onnx in it")
+        if not self.path.parent.is_dir():
+            raise CallError(f"ep.context_file_path: the folder {self.path.parent} does not exist; make it first")
+        if self.initializers and Path(self.initializers).name != self.initializers:
+            raise CallError(f"{self.initializers!r}: constants lie beside the model; give a file name without a folder")
+        names = [self.path.name, *([] if self.embed else [self.binary.name])]
+        if self.initializers in names:
+            raise CallError(f"{self.initializers!r} is the name of another file that is written; give another")
+        for path in () if self.replace else self._paths():
+            if path.exists():
+                raise CallError(f"{path}: is there already; remove it or set ep.context_file_path to another path")
+
+    def _paths(self) -> list[Path]:
+        assert self.path is not None
+        found = [self.path]
+        if not self.embed and not self.share and self.send is None:
+            found.append(self.binary)
+        return [*found, *([self.path.with_name(self.initializers)] if self.initializers else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was written, and what it takes."""
+
+    model: bytes | None
+    """The model, where it was wanted as bytes."""
+    binary: Path | None
+    """The context's file; None where it is embedded, or a later session writes it."""
+    context_bytes: int
+    graphs: tuple[str, ...]
+    weights_bytes: int
+    """Bytes of weights in the context."""
+    unshared_bytes: int
+    """Bytes they would be, were each graph's stored for itself."""
+    builder: Builder | None = None
+
+    def __str__(self) -> str:
+        name = self.binary.name if self.binary is not None else "embedded context"
+        count = f"{len(self.graphs)} graph{'s' if len(self.graphs) != 1 else ''}"
+        return (f"{name}: {count}, {self.context_bytes} bytes; {self.weights_bytes} bytes of weights, "
+                f"{self.unshared_bytes} were they not shared")  # fmt: skip
+
+
+def compatibility_text(info: Info) -> str:
+    """The metadata entry that lets a model be judged without its context: format, backend, archs, socs, VTCM."""
+    figures = ("arch", "soc_model", "vtcm_mb")
+    lists = [",".join(str(getattr(target, figure)) for target in info.targets) for figure in figures]
+    return ":".join([info.producer.replace(" ", "-"), info.backend, *lists])
+
+
+def save(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backend, options: ProviderOptions,
+         output: Output) -> Report | None:  # fmt: skip
+    """Write the context model of a plan, and its context; None where nothing was compiled and so nothing is written.
+
+    `cuts` are the parts on the CPU, by the names of their stages.
+    """
+    compiled = [_compiled(stage, backend, options, output.prefix) for stage in plan.stages if stage.part.taken]
+    if output.share and (compiled or output.stop):
+        return _save_shared(model, plan, cuts, backend, options, output, compiled)
+    if not compiled and not output.without_graphs:
+        return None
+    targets = targets_of(options)
+    builder = share.built(backend.name, targets, options.pairs(), compiled) if compiled else None
+    parts = list(builder.writer().parts()) if builder is not None else []
+    size = sum(len(p) for p in parts)
+    embedded = None
+    if output.embed:
+        if size > MOST_BYTES:
+            raise CapacityError(f"the context has {size >> 20} MB, too many to embed; set ep.context_embed_mode=0")
+        embedded = memoryview(b"".join(parts))
+    composed = _composed(model, plan, cuts, output, builder, embedded, output.binary.name)
+    files: list[tuple[Path, Data]] = []
+    if builder is not None and not output.embed:
+        if output.send is not None:
+            output.send(output.binary.name, b"".join(parts))
+        else:
+            files.append((output.binary, parts))
+    data = _finished(composed, output, files)
+    if files:
+        write_together(files, output.replace)
+    return _report(builder, size, output.binary if files and builder and not output.embed else None, data)
+
+
+def in_memory(plan: Stages, backend: Backend, options: ProviderOptions) -> memoryview:
+    """The context of a plan's graphs, under the names of their stages."""
+    graphs = [_compiled(stage, backend, options, "") for stage in plan.stages if stage.part.taken]
+    return memoryview(share.built(backend.name, targets_of(options), options.pairs(), graphs).writer().to_bytes())
+
+
+def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backend, options: ProviderOptions,
+                 output: Output, compiled: list[share.Compiled]) -> Report:  # fmt: skip
+    assert output.path is not None
+    made = (backend.name, targets_of(options), options.pairs())
+    with share.LOCK:
+        sharing = share.join(output.binary, *made, replace=output.replace)
+        share.check_names(sharing, [c.name for c in compiled])
+        before = len(sharing.graphs)
+        sharing.graphs.extend(compiled)
+        try:
+            builder = sharing.builder() if output.stop else share.built(*made, compiled, weight_sharing=True)
+            parts = list(builder.writer().parts()) if output.stop and sharing.graphs else []
+            files: list[tuple[Path, Data]] = [(sharing.path, parts)] if parts else []
+            if compiled or output.without_graphs:
+                _finished(_composed(model, plan, cuts, output, builder, None, sharing.path.name), output, files)
+            if files:
+                write_together(files, output.replace)
+        except BaseException:
+            del sharing.graphs[before:]
+            if not sharing.graphs:
+                share.end()
+            raise
+        if output.stop:
+            share.end()
+        return _report(builder, sum(len(p) for p in parts), sharing.path if parts else None, None)
+
+
+def _compiled(stage: Stage, backend: Backend, options: ProviderOptions, prefix: str) -> share.Compiled:
+    assert not isinstance(stage.runner, CpuPart)
+    more: dict[str, Any] = {}
+    if backend.name == "htp":
+        threads = getattr(getattr(backend, "graph_config", None), "num_hvx_threads", 0)
+        more = settings(targets_of(options), threads or None, options.vtcm_mb[0] or None)
+        more["optimization"] = options.htp_graph_finalization_optimization_mode
+        if options.enable_htp_spill_fill_buffer:
+            more["spill_fill_bytes"] = _spill_fill_bytes(stage.runner.graph, backend, options)
+    return share.Compiled(prefix + stage.name, stage.runner, more)
+
+
+def _spill_fill_bytes(graph: Graph, backend: Backend, options: ProviderOptions) -> int:
+    """Bytes of the largest spill-fill buffer that the graph needs on one of the chips."""
+    from hexforge.backends.htp.config import GraphConfig
+    from hexforge.runtime.contexts.compile import schematic
+
+    config = getattr(backend, "graph_config", None) or GraphConfig()
+    return max((schematic(graph, t.soc, config)[1] for t in targets_of(options) if t.soc_model), default=0)
+
+
+def _composed(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output, builder: Builder | None,
+              embedded: memoryview | None, file: str) -> Composed:  # fmt: skip
+    from hexforge.frontends.onnx.context.writer import compose
+
+    info = builder.info if builder is not None else None
+    targets = info.targets if info is not None else ()
+    parts: list[EpContext | Extract] = []
+    main = True
+    for stage in plan.stages:
+        if not stage.part.taken:
+            parts.append(cuts[stage.name])
+            continue
+        assert info is not None
+        parts.append(
+            EpContext(
+                name=output.prefix + stage.name,
+                graph=output.prefix + stage.name,
+                inputs=stage.reads,
+                outputs=stage.part.outputs,
+                main=main,
+                embedded=embedded if main else None,
+                file="" if output.embed else file,
+                sdk_version=PRODUCER,
+                max_size=max(g.spill_fill_bytes for g in info.graphs),
+                multi_soc=len(targets) > 1,
+                notes=", ".join(f"{t.soc} (v{t.arch})" if t.soc else f"v{t.arch}" for t in targets),
+            )
+        )
+        main = False
+    properties = {COMPATIBILITY: compatibility_text(info)} if info is not None else {}
+    return compose(model, parts, plan.constants, properties)
+
+
+def _finished(composed: Composed, output: Output, files: list[tuple[Path, Data]]) -> bytes | None:
+    """Put the model, and its constants' file, after the files to write before it; its bytes where it goes nowhere."""
+    if output.place is not None:
+        composed.place(output.place)
+    if output.initializers:
+        if output.path is None:
+            raise CallError("constants can lie in a file only beside a model that is compiled to a file")
+        moved = composed.move_out(output.initializers, output.initializers_over_bytes)
+        if moved:
+            files.append((output.path.with_name(output.initializers), moved))
+    data = composed.serialized()
+    if output.path is None:
+        return data
+    files.append((output.path, data))
+    return None
+
+
+def _report(builder: Builder | None, size: int, binary: Path | None, data: bytes | None) -> Report:
+    if builder is None:
+        return Report(data, None, 0, (), 0, 0)
+    stored = sum(len(p) for p in builder.pool.parts)
+    found = Report(
+        data, binary, size, tuple(g.name for g in builder.info.graphs), stored, max(builder.pool.asked, stored), builder
+    )
+    _LOG.info("%s", found)
+    return found

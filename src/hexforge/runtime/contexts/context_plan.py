@@ -1,0 +1,195 @@
+"""ContextPlan: an EPContext model's parts, the graphs of its context and what is left to onnxruntime. No compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from hexforge.backend import Backend, Program, SaysHow
+from hexforge.errors import FormatError, ModelError, UnsupportedError
+from hexforge.formats.container import MAGIC
+from hexforge.frontends.onnx.context.model import ContextModel
+from hexforge.frontends.onnx.context.node import EpContext
+from hexforge.model.standalone import Extract
+from hexforge.options import ProviderOptions
+from hexforge.runtime.contexts import lora, share
+from hexforge.runtime.contexts.compatibility import required
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
+from hexforge.runtime.partition import Part, Step, partition
+from hexforge.runtime.stages import Row, Stage, Stages
+
+Read = Callable[[str], bytes | bytearray]
+"""Gives a context by its name in the model, instead of the file of that name."""
+
+_LEFT = "the context model leaves it to the CPU"
+
+
+class ContextPlan(Stages):
+    """What a session does with an EPContext model."""
+
+    def __init__(
+        self,
+        model: ContextModel,
+        backend: Backend,
+        options: ProviderOptions,
+        *,
+        strict: bool = False,
+        optimal: bool = False,
+        shared: bool = False,
+        read: Read | None = None,
+        make_cpu_part: Callable[[Extract, Sequence[str]], CpuPart] = CpuPart,
+    ) -> None:
+        self.contexts = _contexts(model, shared, read)
+        """The contexts, the main one first."""
+        verdicts = [required(c.info, options, strict=optimal, where=c.where) for c in self.contexts]
+        self.suboptimal = tuple(reason for v in verdicts for reason in v.reasons)
+        """Why a context does not use all that the chip has."""
+        for context in self.contexts:
+            _check_vtcm(context, options)
+        nodes = model.nodes
+        steps = [
+            Step(model.reads(i), tuple(o for o in node.output if o), i in model.contexts)
+            for i, node in enumerate(nodes)
+        ]
+        rows = [_row(node, i, i in model.contexts) for i, node in enumerate(nodes)]
+        if strict and (left := [row for row in rows if row.where == CPU]):
+            raise UnsupportedError(
+                f"session.disable_cpu_ep_fallback=1, and {model.where} leaves {len(left)} of its {len(rows)} nodes "
+                f"to the CPU: {', '.join(map(str, left))}"
+            )
+        outputs = [item.name for item in model.outputs]
+        stages: list[Stage] = []
+        for part in partition(steps, outputs):
+            if part.taken:  # each graph runs by itself
+                stages += [
+                    self._graph_stage(model, model.contexts[i], steps[i], (rows[i],), i, backend) for i in part.steps
+                ]
+                continue
+            chosen = tuple(rows[i] for i in part.steps)
+            runner = make_cpu_part(model.extract(part.steps, part.inputs, part.outputs), [str(row) for row in chosen])
+            stages.append(Stage(f"cpu_{len(stages)}", part, chosen, runner, part.inputs))
+        written = {name for step in steps for name in step.writes}
+        constants = {n: model.constant(n) for n in outputs if n in model.constants and n not in written}
+        super().__init__(stages, constants)
+
+    @cached_property
+    def _told(self) -> tuple[Stage, ...]:
+        """The stages with what their graphs have in them, which is read from the context only when asked for."""
+        return tuple(replace(s, rows=tuple(_told(row, s.runner) for row in s.rows)) for s in self._stages)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The parts, in the order they run."""
+        return self._told
+
+    def now(self) -> Sequence[Stage]:
+        """The parts under the adapters that the contexts have now."""
+        adapters = {context: context.adapters for context in self.contexts}
+        return [
+            replace(s, runner=s.runner.under(adapters[s.runner.context])) if isinstance(s.runner, lora.Switch) else s
+            for s in self._stages
+        ]
+
+    def adapted(self, config: str) -> Sequence[Stage]:
+        """Apply what a LoRA config file says; the parts as they are then, whatever other runs apply meanwhile."""
+        with ExitStack() as locks:
+            for context in sorted(self.contexts, key=id):
+                locks.enter_context(context.switching)
+            lora.apply_config(self.contexts, config)
+            return self.now()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Every node of the model, in the model's order."""
+        return tuple(sorted((row for stage in self._told for row in stage.rows), key=lambda row: row.unit))
+
+    def _graph_stage(self, model: ContextModel, node: EpContext, step: Step, rows: tuple[Row, ...], index: int,
+                     backend: Backend) -> Stage:  # fmt: skip
+        what = f"{model.where}: node {node.name!r}"
+        having = [c for c in self.contexts if any(g.name == node.graph for g in c.graphs)]
+        if not having:
+            names = ", ".join(g.name for c in self.contexts for g in c.graphs)
+            raise ModelError(f"{what} stands for graph {node.graph!r}, which its context has not; it has {names}")
+        row = having[0].graph(node.graph)
+        reads, writes = ([node.names.get(name, name) for name in names] for names in (step.reads, step.writes))
+        for kind, have, want in (("reads", reads, row.inputs), ("writes", writes, row.outputs)):
+            wanted = [name for name, _ in want]
+            strange = [name for name in have if name not in wanted]
+            missing = [name for name in wanted if name not in have] if kind == "reads" else []
+            if strange or missing:
+                names = ", ".join(map(repr, wanted)) or "nothing"
+                raise ModelError(f"{what} {kind} {', '.join(map(repr, have)) or 'nothing'}, its graph {names}; "
+                                 "io_name_overrides tells names apart")  # fmt: skip
+        part = Part(True, (index,), step.reads, step.writes)
+        program = having[0].program(node.graph, backend)
+        return Stage(node.name, part, rows, program, step.reads, node.names or None)
+
+
+def _contexts(model: ContextModel, shared: bool, read: Read | None) -> tuple[Context, ...]:
+    """The contexts of a model, opened and verified."""
+    mains = [node for node in model.contexts.values() if node.main]
+    if not mains:
+        raise ModelError(f"{model.where}: none of its EPContext nodes is the main one (main_context=1), which has the "
+                         "context; compile the model again")  # fmt: skip
+    found: dict[str, Context] = {}
+    for node in mains:
+        key = node.file or f"embedded in {node.name}"
+        if key not in found:
+            found[key] = _open(model, node, shared, read)
+    return tuple(found.values())
+
+
+def _open(model: ContextModel, node: EpContext, shared: bool, read: Read | None) -> Context:
+    if node.embedded is not None:
+        source: Any = node.embedded
+        where = f"{model.where}: the context in node {node.name!r}"
+        start = bytes(source[: len(MAGIC)])
+    elif read is not None:
+        source = memoryview(read(node.file))
+        where = f"{model.where}: the context {node.file!r}"
+        start = bytes(source[: len(MAGIC)])
+    else:
+        source = model.context_path(node)
+        where = f"{model.where}: {node.file}"
+        try:
+            with source.open("rb") as file:
+                start = file.read(len(MAGIC))
+        except OSError as error:
+            raise FormatError(f"{where}: cannot be read: {error.strerror or error}") from None
+    if start != MAGIC and not node.sdk_version.startswith("hexforge"):
+        made = f" (SDK {node.sdk_version})" if node.sdk_version else ""
+        raise UnsupportedError(
+            f"{where}: was not made by hexforge{made}; a context binary of Qualcomm's tools is run by Qualcomm's "
+            "libraries only (the onnxruntime-qnn package): give hexforge the ONNX model that it was compiled from"
+        )
+    try:
+        return share.opened(source, where) if shared else Context(source, where)
+    except FormatError as error:
+        raise FormatError(f"{error}; get the file again, or compile the model again", code=error.code) from None
+
+
+def _check_vtcm(context: Context, options: ProviderOptions) -> None:
+    """UnsupportedError where graphs need more VTCM than the options allow."""
+    allowed = options.vtcm_mb[0] if context.info.backend == "htp" else 0
+    made = max((t.vtcm_mb for t in context.info.targets), default=0)
+    for graph in context.graphs if allowed else ():
+        needs = graph.vtcm_mb or made
+        if needs > allowed:
+            raise UnsupportedError(f"{context.where}: graph {graph.name!r} was prepared for {needs} MB of VTCM, and "
+                                   f"vtcm_mb={allowed} allows less; compile the model with that vtcm_mb")  # fmt: skip
+
+
+def _row(node: Any, index: int, taken: bool) -> Row:
+    name = node.name or next((o for o in node.output if o), "") or node.op_type
+    return Row(name, node.op_type, node.domain, QNN if taken else CPU, None if taken else _LEFT, (), index)
+
+
+def _told(row: Row, runner: Program | CpuPart) -> Row:
+    if isinstance(runner, CpuPart):
+        return row
+    slow = tuple(n.op.name for n in runner.references) if isinstance(runner, SaysHow) else ()
+    return replace(row, qnn_ops=tuple(n.op.name for n in runner.graph), slow=slow)

@@ -1,0 +1,314 @@
+"""Making adapters: from two models that differ in constants, or from a base model and low-rank factors."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexforge.backend import Loads, Program, Saves
+from hexforge.errors import CallError, ModelError, UnsupportedError
+from hexforge.formats.adapter import Adapter, AdapterGraph, changes, writer
+from hexforge.formats.container import SLACK, Buffer, Pool, Writer, encoded
+from hexforge.ir import Array
+from hexforge.options import ProviderOptions
+from hexforge.runtime import registry
+from hexforge.runtime.contexts.context import PRODUCER, Context
+from hexforge.runtime.contexts.provenance import is_of
+
+if TYPE_CHECKING:
+    from hexforge.frontends.onnx.context.constants import Constants
+    from hexforge.model.reader import ModelSource
+
+_FACTOR = re.compile(r"(?P<stem>.+?)[._](?P<kind>lora_A|lora_B|lora_down|lora_up)(\.[^.]+)??(\.weight)?")
+_IS_FIRST = {"lora_A": True, "lora_down": True, "lora_B": False, "lora_up": False}
+_PREFIXES = ("base_model.model.", "base_model.")
+_SUFFIXES = ("_quantized", ".weight", ".kernel")
+
+
+class Maker:
+    """An adapter on its way into a file: the programs of graphs as the adapter makes them."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._pool = Pool()
+        self._graphs: list[AdapterGraph] = []
+
+    def add(self, name: str, program: Program | None = None, tensors: Sequence[str] = ()) -> AdapterGraph:
+        """A graph of the context and its program after `tensors` were changed; without one, its base is restored."""
+        row = self.context.graph(name)
+        if any(g.name == name for g in self._graphs):
+            raise CallError(f"the adapter has graph {name!r} already")
+        if not row.updatable:
+            raise CallError(f"{self.context.where}: graph {name!r} has no updatable tensors; compile it with "
+                            "`--updatable`")  # fmt: skip
+        if fixed := [t for t in tensors if t not in row.updatable]:
+            raise CallError(f"{self.context.where}: {', '.join(fixed)} cannot change in graph {name!r}; compile it "
+                            "with `--updatable` for these")  # fmt: skip
+        base = self.context.container.json("program", row.program)
+        found: Sequence[Any] = ()
+        if program is not None:
+            if not isinstance(program, Saves):
+                raise UnsupportedError(f"programs of the {self.context.info.backend} backend cannot be saved")
+            graph = program.graph
+            graph.name = name
+            kinds = (tuple((v.name, v.type) for v in side) for side in (graph.inputs, graph.outputs))
+            if tuple(kinds) != (row.inputs, row.outputs):
+                raise CallError(f"graph {name!r}: the adapted program has other inputs or outputs than the base")
+            found = changes(base, json.loads(encoded(program.save(_Put(self.context, name, self._pool)))))
+        made = AdapterGraph(name, self.context.identity(name), self.context.weights_bytes, tuple(tensors), tuple(found))
+        self._graphs.append(made)
+        return made
+
+    def writer(self) -> Writer:
+        """The sections of the adapter's file."""
+        if not self._graphs:
+            raise CallError("the adapter has no graph")
+        return writer(PRODUCER, self.context.info.backend, self._graphs, self._pool)
+
+
+class _Put:
+    """Says where arrays are that the base has, and adds the others to the adapter's own."""
+
+    def __init__(self, context: Context, name: str, pool: Pool) -> None:
+        self._pool, self._first = pool, context.weights_bytes
+        self._known: dict[tuple[int, bytes], tuple[int, int]] = {}
+        row, base = context.graph(name), registry.backend(ProviderOptions.parse(dict(context.info.options)))
+        assert isinstance(base, Loads)
+
+        def seen(offset: int, size: int) -> memoryview:
+            data = context.weights(offset, size)
+            self._known.setdefault(_key(data), (offset, size))
+            return data
+
+        read = functools.partial(context.container.json, "program", row.program)
+        program = base.load(name, *row.values(), read, seen)
+        assert program.graph  # which reads what only it refers to
+
+    def __call__(self, data: Buffer | Array) -> tuple[int, int]:
+        view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if isinstance(data, np.ndarray) else data
+        found = self._known.get(_key(view))
+        if found is None:
+            offset, size = self._pool.put(data)
+            found = self._known[_key(view)] = (self._first + offset, size)
+        return found
+
+
+def _key(data: Buffer) -> tuple[int, bytes]:
+    return len(data), hashlib.blake2b(data, digest_size=16).digest()
+
+
+# -- from models ------------------------------------------------------------------------------------------------------
+
+
+def updatable_names(constants: Constants, patterns: Sequence[str], nodes: Collection[str]) -> tuple[str, ...]:
+    """Constants that patterns name and some nodes read."""
+    chosen = [n for n in constants.names if any(fnmatchcase(n, p) for p in patterns)]
+    read = constants.read_by(nodes) if chosen else set()
+    return tuple(name for name in chosen if name in read)
+
+
+def make(
+    context: str | os.PathLike[str] | Context,
+    base: ModelSource | None = None,
+    adapted: ModelSource | None = None,
+    *,
+    weights: Mapping[str, Array] | str | os.PathLike[str] | None = None,
+    alpha: float | None = None,
+    names: Mapping[str, str] | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> Adapter:
+    """An adapter for a context, written where `output` says.
+
+    `base` is the model the context was compiled from, `adapted` the same with other constants. Or `weights` holds
+    low-rank factors A [rank, in] and B [out, rank], whose product times alpha / rank is added to the base's numbers,
+    or whole constants in their place; they are stored with the base's scales. `names` maps what they are called to
+    constants of the model. Without any of these the adapter is one that restores the base.
+    """
+    from hexforge.formats.safetensors import read_arrays
+
+    opened = context if isinstance(context, Context) else Context(context)
+    maker = Maker(opened)
+    if base is None or (adapted is None) == (weights is None):
+        if base is not None or adapted is not None or weights is not None:
+            raise CallError("give the base model and either the adapted model or weights; or none of them, for an "
+                            "adapter that restores the base")  # fmt: skip
+        graphs = [g.name for g in opened.graphs if g.updatable]
+        if not graphs:
+            raise CallError(f"{opened.where}: has no updatable tensors; compile it with `--updatable`")
+        for name in graphs:
+            maker.add(name)
+    else:
+        from hexforge.frontends.onnx.context.constants import Constants
+
+        model, how = _model_of(opened, base)
+        before = Constants(base, **how)
+        if weights is not None:
+            given = weights if isinstance(weights, Mapping) else read_arrays(weights)
+            adapted = before.replaced(merged(before, given, alpha, names or {}))
+        assert adapted is not None
+        _add_model(maker, model, before.changed(Constants(adapted, **how)), adapted, how)
+    found = maker.writer()
+    if output is not None:
+        found.write(output)
+        return Adapter(output)
+    return Adapter(found.to_bytes(), "the adapter")
+
+
+def _model_of(context: Context, base: Any) -> tuple[str, dict[str, Any]]:
+    """Which of a context's models this is, and the sizes it was compiled with."""
+    try:
+        known = json.loads(context.info.metadata.get("models", "{}"))
+        hows = {name: {key: row[key] for key in ("dims", "shapes")} for name, row in known.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        hows = {}
+    for name, how in hows.items():
+        if is_of(context.info, name, base, how):
+            return name, how
+    raise CallError(f"{context.where}: was not compiled from the base model that is given; give that model, or "
+                    "compile it again with `hexforge compile --updatable`")  # fmt: skip
+
+
+def _add_model(maker: Maker, name: str, changed: Sequence[str], adapted: Any, how: Mapping[str, Any]) -> None:
+    """Compile the adapted model as the base was, and add what becomes another program."""
+    from hexforge.runtime.contexts.compile import compiled_programs
+
+    context = maker.context
+    whole = [g for g in context.graphs if g.name == name]
+    parts = whole or [g for g in context.graphs if re.fullmatch(rf"{re.escape(name)}_\d+", g.name)]
+    if not changed:
+        raise ModelError("the adapted model has the constants of the base: there is nothing to adapt")
+    fixed = [t for t in changed if all(t not in g.updatable for g in parts)]
+    if fixed:
+        have = sorted({t for g in parts for t in g.updatable})
+        raise CallError(f"{', '.join(fixed)}: not updatable in {context.where}; it has "
+                        f"{', '.join(have) or 'none'}: compile it with `--updatable` for these")  # fmt: skip
+    options = ProviderOptions.parse(dict(context.info.options))
+    for quantized_io in (False, True):
+        programs = compiled_programs(adapted, name, options, how, quantized_io=quantized_io)
+        rows = {n: tuple(tuple((v.name, v.type) for v in s) for s in (p.graph.inputs, p.graph.outputs))
+                for n, p in programs.items()}  # fmt: skip
+        if rows == {g.name: (g.inputs, g.outputs) for g in parts}:
+            break
+    else:
+        raise ModelError(f"{context.where}: the adapted model compiles to other graphs than {name!r} there")
+    for part in parts:
+        if tensors := [t for t in changed if t in part.updatable]:
+            maker.add(part.name, programs[part.name], tensors)
+
+
+# -- low-rank factors -------------------------------------------------------------------------------------------------
+
+
+def merged(base: Constants, given: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
+           ) -> dict[str, Array]:  # fmt: skip
+    """Constants of the base with what is given put in; every fault at once."""
+    factors: dict[str, dict[bool, Array]] = {}
+    alphas: dict[str, float] = {}
+    whole: dict[str, Array] = {}
+    for name, array in given.items():
+        if found := _FACTOR.fullmatch(name):
+            factors.setdefault(found["stem"], {})[_IS_FIRST[found["kind"]]] = array
+        elif name.endswith(".alpha") and array.size == 1:
+            alphas[name.removesuffix(".alpha")] = float(array.reshape(-1)[0])
+        else:
+            whole[name] = array
+    faults: list[str] = []
+    out: dict[str, Array] = {}
+    for stem, pair in factors.items():
+        try:
+            target = _target(base, stem, names)
+            scale = _scale(stem, pair, alpha if alpha is not None else alphas.get(stem))
+            out[target] = base.stored(target, base.real(target) + scale * _delta(base, target, stem, pair))
+        except CallError as error:
+            faults.append(str(error))
+    for name, array in whole.items():
+        try:
+            target = _target(base, name, names)
+            out[target] = base.stored(target, array.astype(np.float64))
+        except CallError as error:
+            faults.append(str(error))
+    if faults:
+        raise CallError("\n".join(faults))
+    if not out:
+        raise CallError("the adapter weights are empty: there is no lora_A and lora_B, nor a constant of the model")
+    return out
+
+
+def _target(base: Constants, stem: str, names: Mapping[str, str]) -> str:
+    """The constant that weights are for."""
+    if stem in names:
+        base.array(names[stem])
+        return names[stem]
+    plain = stem
+    for prefix in _PREFIXES:
+        plain = plain.removeprefix(prefix)
+    real = [n for n in base.names if base.is_real(n)]
+    for accepts in (lambda n: n == stem, lambda n: _bare(n) in (plain, _bare(plain)),
+                    lambda n: re.split(r"[./]", _bare(n))[-len(plain.split(".")):] == plain.split(".")):  # fmt: skip
+        found = [n for n in real if accepts(n)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise CallError(f"{stem}: may be {' or '.join(found[:4])} of {base.where}; say which with a map "
+                            f"({stem}=<constant>)")  # fmt: skip
+    raise CallError(f"{stem}: {base.where} has no constant of that name; say which it is with a map "
+                    f"({stem}=<constant>); it has {', '.join(real[:8])}{' …' if len(real) > 8 else ''}")  # fmt: skip
+
+
+def _bare(name: str) -> str:
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _scale(stem: str, pair: Mapping[bool, Array], alpha: float | None) -> float:
+    if len(pair) != 2:
+        raise CallError(f"{stem}: has only {'A' if True in pair else 'B'} of the factors A and B")
+    first, second = pair[True], pair[False]
+    rank = first.shape[0] if first.ndim else 0
+    if first.ndim < 2 or second.ndim < 2 or not rank or second.shape[1] != rank:
+        raise CallError(f"{stem}: A {list(first.shape)} and B {list(second.shape)} are not [rank, in] and [out, rank]")
+    return 1.0 if alpha is None else alpha / rank
+
+
+def _delta(base: Constants, target: str, stem: str, pair: Mapping[bool, Array]) -> Array:
+    """B @ A in the shape and orientation of the constant."""
+    first, second = (pair[side].astype(np.float64) for side in (True, False))
+    shape = base.array(target).shape
+    product = second.reshape(len(second), -1) @ first.reshape(len(first), -1)
+    if first.ndim > 2 or len(shape) > 2:  # a convolution: [out, in, ...]
+        turned = False
+    else:
+        told = base.output_first(target)
+        turned = not told if told is not None else product.shape != shape
+        if told is None and product.shape == shape and shape[0] == shape[1]:
+            raise CallError(f"{stem}: {target!r} is square, and no MatMul, Gemm or Conv says which way it lies; "
+                            "give the adapted model instead")  # fmt: skip
+    found = product.T if turned else product
+    if found.size != int(np.prod(shape)) or (len(shape) == 2 and found.shape != shape) or found.shape[0] != shape[0]:
+        raise CallError(f"{stem}: B @ A is {list(product.shape)}, which does not fit {target!r} of {list(shape)}")
+    return found.reshape(shape)
+
+
+def described(adapter: Adapter) -> dict[str, Any]:
+    """What `hexforge lora info --json` prints."""
+    return {
+        "file": adapter.where,
+        "producer": adapter.producer,
+        "backend": adapter.backend,
+        "bytes": len(adapter.container),
+        "new_bytes": len(adapter.weights) - SLACK,
+        "checksums": "verified",
+        "graphs": [
+            {"name": g.name, "base": g.base, "tensors": list(g.tensors), "changes": len(g.changes)}
+            for g in adapter.graphs
+        ],
+    }

@@ -1,0 +1,118 @@
+"""CpuPart: nodes of a model that no backend takes, run in onnxruntime's CPU provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from hexforge.errors import ModelError
+from hexforge.ir import Array
+from hexforge.model.standalone import Extract
+
+CPU = "CPUExecutionProvider"
+QNN = "QNNExecutionProvider"
+
+OptionsOf = Callable[[Mapping[str, Array]], AbstractContextManager[Any]]
+"""Gives onnxruntime's session options for a part that has these constants outside its protobuf."""
+
+
+@contextmanager
+def plain_options(constants: Mapping[str, Array]) -> Iterator[Any]:
+    """onnxruntime's default options, with the constants added."""
+    yield with_constants(onnxruntime.SessionOptions(), constants)
+
+
+def with_constants(options: Any, constants: Mapping[str, Array]) -> Any:
+    """The options, which supply constants that a model's protobuf leaves out."""
+    if constants:
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in constants.values()]
+        options.add_external_initializers(list(constants), values)
+    return options
+
+
+class CpuPart:
+    """Nodes of a model, run in an onnxruntime session with the CPU provider."""
+
+    def __init__(self, cut: Extract, nodes: Sequence[str], options: OptionsOf = plain_options) -> None:
+        self.nodes = tuple(nodes)
+        self._narrow = _widen(cut.proto)
+        try:
+            with options(cut.constants) as chosen:
+                self._session = onnxruntime.InferenceSession(cut.proto.SerializeToString(), chosen, providers=[CPU])
+        except Exception as error:  # onnxruntime's errors have no class in common
+            raise ModelError(f"{self._where()}: {_explain(str(error))}") from error
+
+    def run(self, feeds: Mapping[str, Any], run_options: Any = None) -> dict[str, Any]:
+        """Outputs by name for inputs by name."""
+        sent = {}
+        for name, value in feeds.items():
+            wide = self._narrow.get(name)
+            sent[_wide(name) if wide else name] = np.asarray(value).astype(wide[0]) if wide else value
+        try:
+            results = self._session.run(None, sent, run_options)
+        except Exception as error:  # onnxruntime's errors have no class in common
+            raise ModelError(f"{self._where()}: onnxruntime failed: {error}") from error
+        found = {}
+        for output, result in zip(self._session.get_outputs(), results, strict=True):
+            name = output.name.removesuffix(_SUFFIX)
+            narrow = self._narrow.get(name)
+            found[name] = np.asarray(result).astype(narrow[1]) if narrow else result
+        return found
+
+    def _where(self) -> str:
+        shown = ", ".join(self.nodes[:8]) + (f" and {len(self.nodes) - 8} more" if len(self.nodes) > 8 else "")
+        return f"on the CPU: {'node' if len(self.nodes) == 1 else 'nodes'} {shown}"
+
+
+_SUFFIX = "__as_wide"  # tensors of types numpy lacks enter and leave a CPU part under this name, in a wider type
+
+
+def _wide(name: str) -> str:
+    return name + _SUFFIX
+
+
+def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
+    """Let tensors of types that Python cannot hand to onnxruntime cross the border in a wider type (exactly)."""
+    found: dict[str, tuple[Any, Any]] = {}
+    casts: list[tuple[bool, onnx.NodeProto]] = []
+    for values, entering in ((model.graph.input, True), (model.graph.output, False)):
+        for value in values:
+            kind = value.type.tensor_type.elem_type if value.type.HasField("tensor_type") else 0
+            if not kind or kind == onnx.TensorProto.STRING:
+                continue
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))
+            if dtype.isbuiltin == 1:
+                continue
+            wide = np.dtype("int32") if "int" in dtype.name else np.dtype("float32")
+            found[value.name] = (wide, dtype)
+            ends = (_wide(value.name), value.name) if entering else (value.name, _wide(value.name))
+            wide_kind = onnx.helper.np_dtype_to_tensor_dtype(wide)
+            target = kind if entering else wide_kind
+            casts.append((entering, onnx.helper.make_node("Cast", [ends[0]], [ends[1]], to=target)))
+            value.name = _wide(value.name)
+            value.type.tensor_type.elem_type = wide_kind
+    nodes = [n for e, n in casts if e] + list(model.graph.node) + [n for e, n in casts if not e]
+    if casts:
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+    return found
+
+
+def _explain(message: str) -> str:
+    version = onnxruntime.__version__
+    if "is not a registered function/op" in message:
+        remedy = "neither QNN nor onnxruntime knows the op; SessionOptions.register_custom_ops_library adds ops"
+    elif "opset" in message.lower() and "support" in message.lower():
+        remedy = f"onnxruntime {version} does not know the opset; convert the model to an older one"
+    elif "Unsupported model IR version" in message:
+        remedy = f"onnxruntime {version} does not know the IR version; save the model with an older one"
+    elif "NOT_IMPLEMENTED" in message:
+        remedy = f"onnxruntime {version} has no CPU kernel for it; rewrite it with ops that have one (hexforge ops)"
+    else:
+        remedy = "onnxruntime refuses it"
+    return f"{remedy} ({message})"

@@ -1,0 +1,163 @@
+"""The HTP's schedule: how models are written out, and what of it the accelerator does as one."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import parser
+
+import hexforge.ops  # noqa: F401 - fills the table
+from hexforge.analysis.estimate import graph_of
+from hexforge.backends.htp.time import tile
+from hexforge.backends.htp.time.schedule import schedule
+from hexforge.backends.htp.time.tile import Task
+
+W8A8, FLOAT = tile.precision("w8a8"), tile.precision("float")
+VTCM = 8 << 20
+
+
+def tasks(body: str, precision: tile.Precision = W8A8, vtcm: int = VTCM) -> list[Task]:
+    """Tasks of a model in onnx's text form."""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> agraph {body}')
+    return schedule(graph_of(model), precision, "qnn_dlc", vtcm)
+
+
+def only(body: str, precision: tile.Precision = W8A8) -> Task:
+    found = tasks(body, precision)
+    assert len(found) == 1, [t.kinds for t in found]
+    return found[0]
+
+
+def constant(name: str, *shape: int) -> str:
+    """Nodes that make a weight without data, as topology files have it."""
+    sizes = ", ".join(map(str, shape))
+    shape_node = f"{name}_s = Constant<value_ints: ints = [{sizes}]>()"
+    return f"{shape_node} {name} = ConstantOfShape<value = float[1] {{1}}>({name}_s)"
+
+
+GATES = {
+    "silu": "s = Sigmoid(x) y = Mul(x, s)",
+    "reversed": "s = Sigmoid(x) y = Mul(s, x)",
+    "quick_gelu": "c = Constant<value_float: float = 1.702>() a = Mul(x, c) s = Sigmoid(a) y = Mul(x, s)",
+    "mish": "a = Softplus(x) s = Tanh(a) y = Mul(x, s)",
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_a_value_times_its_own_function_costs_no_product(name: str) -> None:
+    body = f"(float[1, 64, 256] x) => (float[1, 64, 256] y) {{ {GATES[name]} }}"
+    assert "add" not in only(body).hvx
+    assert only(body).hvx["lookup"] == pytest.approx(64 * 256 / 1e6 * (2 if name == "mish" else 1))
+
+
+def test_a_gate_of_another_value_is_a_product() -> None:
+    gated = only("(float[1, 64, 256] x, float[1, 64, 256] z) => (float[1, 64, 256] y) { s = Sigmoid(z) y = Mul(x, s) }")
+    assert gated.hvx["add"] == pytest.approx(64 * 256 / 1e6)
+
+
+def test_gelu_by_erf_and_by_tanh_is_one_lookup() -> None:
+    erf = """r = Constant<value_float: float = 1.4142135>() d = Div(x, r) e = Erf(d)
+        o = Constant<value_float: float = 1.0>() p = Add(e, o) m = Mul(x, p)
+        h = Constant<value_float: float = 0.5>() y = Mul(m, h)"""
+    power = "t = Constant<value_float: float = 3.0>() c = Pow(x, t)"
+    products = "q = Mul(x, x) c = Mul(q, x)"
+    tanh = """k = Constant<value_float: float = 0.044715>() a = Mul(c, k) b = Add(x, a)
+        r = Constant<value_float: float = 0.7978846>() d = Mul(b, r) e = Tanh(d)
+        o = Constant<value_float: float = 1.0>() p = Add(e, o) h = Constant<value_float: float = 0.5>() g = Mul(x, h)
+        y = Mul(g, p)"""
+    for body in (erf, power + tanh, products + tanh):
+        task = only(f"(float[1, 64, 256] i) => (float[1, 64, 256] y) {{ x = Relu(i) {body} }}")
+        assert task.hvx == {"lookup": pytest.approx(64 * 256 / 1e6), "vector_op": 1.0}
+
+
+def test_a_layer_norm_written_out_is_one_norm() -> None:
+    task = only("""(float[1, 64, 256] x) => (float[1, 64, 256] y) {
+        m = ReduceMean<axes = [-1]>(x) c = Sub(x, m) t = Constant<value_float: float = 2.0>() s = Pow(c, t)
+        v = ReduceMean<axes = [-1]>(s) e = Constant<value_float: float = 0.00001>() a = Add(v, e) r = Sqrt(a)
+        y = Div(c, r) }""")
+    assert task.kinds == ["LayerNorm"]
+    assert task.hvx["norm"] == pytest.approx(64 * 256 / 1e6)
+
+
+def test_a_group_norm_written_out_stays_an_image() -> None:
+    task = only(f"""(float[1, 64, 16, 16] x) => (float[1, 64, 16, 16] y) {{
+        {constant("s", 4)} {constant("b", 4)} {constant("g", 64, 1, 1)} {constant("h", 64, 1, 1)}
+        i = Constant<value_ints: ints = [0, 4, -1]>() r = Reshape(x, i) n = InstanceNormalization(r, s, b)
+        k = Constant<value_ints: ints = [1, 64, 16, 16]>() q = Reshape(n, k) m = Mul(q, g) y = Add(m, h) }}""")
+    assert task.kinds == ["GroupNorm"]
+    assert task.hvx["reduce"] == pytest.approx(2 * 16 * 16 * 64 / 1e6)
+    assert "norm" not in task.hvx
+
+
+def test_an_embedding_reads_its_rows_and_not_the_table() -> None:
+    found = tasks(f"(int64[1, 128] i) => (float[1, 128, 768] y) {{ {constant('t', 30000, 768)} y = Gather(t, i) }}")
+    assert sum(t.weight_bytes for t in found) == 0
+    assert found[0].hvx["gather"] == pytest.approx(128 * 768 / 1e6)
+    assert sum(t.spill_bytes for t in found) < 128 * 768
+
+
+def test_a_cut_at_whole_tiles_of_channels_moves_nothing_within_a_tile() -> None:
+    def split(at: int) -> Task:
+        sizes = f"[{at}, {96 - at}]"
+        return tasks(f"""(float[1, 96, 16, 16] x) => (float[1, {at}, 16, 16] y, float[1, {96 - at}, 16, 16] z) {{
+            r = Relu(x) s = Constant<value_ints: ints = {sizes}>() a, b = Split<axis = 1>(r, s)
+            y = MaxPool<kernel_shape = [1, 1]>(a) z = MaxPool<kernel_shape = [1, 1]>(b) }}""")[1]
+
+    assert split(32).kinds == split(40).kinds == ["Split"]
+    assert "slice" not in split(32).hvx
+    assert split(40).hvx["slice"] == pytest.approx(16 * 16 * 96 / 1e6)  # both parts, not the first alone
+
+
+def test_a_resize_to_the_same_size_is_nothing() -> None:
+    def resized(size: int) -> list[Task]:
+        return tasks(f"""(float[1, 32, 16, 16] x) => (float[1, 32, {size}, {size}] y) {{
+            s = Constant<value_ints: ints = [1, 32, {size}, {size}]>() a = Relu(x)
+            b = Resize<mode = "linear">(a, , , s) y = Relu(b) }}""")
+
+    assert not any("resize" in t.hvx for t in resized(16))
+    assert any("resize" in t.hvx for t in resized(32))
+
+
+def test_lines_fold_and_axes_behind_the_depth_are_not_padded() -> None:
+    assert tile.padded((1, 1, 16384, 256)) == 16384 * 256
+    assert tile.padded((1, 2, 16384, 256)) == 8 * 16384 * 256
+    assert tile.padded((1, 4096, 1)) == 4096
+    assert tile.padded((64, 7, 2, 7, 2)) == 64 * 224
+    assert tile.padded((1, 224, 224, 3)) == 224 * 224 * 32
+
+
+def test_a_linear_layer_counts_its_rows_together() -> None:
+    def layer(*shape: int) -> Task:
+        sizes = ", ".join(map(str, shape))
+        body = f"(float[{sizes}, 64] x) => (float[{sizes}, 32] y) {{ {constant('w', 64, 32)} y = MatMul(x, w) }}"
+        return tasks(body)[-1]
+
+    assert layer(16, 49).hmx == layer(1, 784).hmx
+    assert "odd_rows" not in layer(16, 49).hmx
+    assert "odd_rows" in layer(4, 49).hmx
+
+
+def test_attention_above_vtcm_is_tiled_by_rows() -> None:
+    body = """(float[1, 8, 2048, 64] q, float[1, 8, 64, 2048] k, float[1, 8, 2048, 64] v) => (float[1, 8, 2048, 64] y) {
+        s = MatMul(q, k) p = Softmax<axis = AXIS>(s) y = MatMul(p, v) }"""
+    inputs, scores = 3 * 8 * 2048 * 64 * 2, 8 * 2048 * 2048 * 2
+    assert sum(t.spill_bytes for t in tasks(body.replace("AXIS", "-1"), FLOAT)) <= inputs
+    assert sum(t.spill_bytes for t in tasks(body.replace("AXIS", "2"), FLOAT)) > 2 * scores
+
+
+def test_a_recurrence_waits_for_every_step() -> None:
+    def steps(count: int) -> float:
+        found = tasks(f"""(float[{count}, 1, 32] x) => (float[{count}, 1, 1, 64] y) {{
+            {constant("w", 1, 256, 32)} {constant("r", 1, 256, 64)} y = LSTM<hidden_size = 64>(x, w, r) }}""")
+        return sum(t.hvx.get("matrix_op", 0.0) for t in found)
+
+    assert steps(40) - steps(20) == 20
+
+
+def test_a_grouped_transposed_convolution_is_not_a_dense_one() -> None:
+    def macs(group: int) -> float:
+        found = tasks(f"""(float[1, 128, 16, 16] x) => (float[1, 128, 32, 32] y) {{
+            {constant("w", 128, 128 // group, 2, 2)} r = Relu(x)
+            y = ConvTranspose<group = {group}, strides = [2, 2], kernel_shape = [2, 2]>(r, w) }}""")
+        return sum(t.hmx.get("conv", 0.0) + t.hmx.get("grouped", 0.0) for t in found)
+
+    assert macs(4) == pytest.approx(macs(1) / 4)

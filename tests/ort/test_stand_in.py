@@ -1,0 +1,81 @@
+"""hexforge.ort beside the real onnxruntime, and the façade that loads nothing before it is used."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import onnxruntime
+import pytest
+
+import hexforge
+import hexforge.ort as ort
+from tests.ort.models import mixed
+
+QNN = "QNNExecutionProvider"
+
+
+def test_everything_else_is_onnxruntimes() -> None:
+    assert ort.GraphOptimizationLevel is onnxruntime.GraphOptimizationLevel
+    assert ort.OrtValue is onnxruntime.OrtValue
+    assert ort.__version__ == onnxruntime.__version__
+    assert set(dir(onnxruntime)) <= set(dir(ort))
+    with pytest.raises(AttributeError, match="neither has onnxruntime"):
+        _ = ort.no_such_thing
+
+
+def test_what_qnn_concerns_is_hexforges() -> None:
+    assert ort.InferenceSession is hexforge.InferenceSession
+    assert ort.SessionOptions is hexforge.SessionOptions
+    assert ort.RunOptions is hexforge.RunOptions
+    assert ort.get_available_providers() == [QNN, *onnxruntime.get_available_providers()]
+
+
+def test_submodules_are_the_real_ones() -> None:
+    for name in ("quantization", "quantization.execution_providers.qnn", "capi.onnxruntime_pybind11_state"):
+        alias, real = importlib.import_module(f"hexforge.ort.{name}"), importlib.import_module(f"onnxruntime.{name}")
+        assert alias is real
+        assert real.__spec__ is not None
+        assert real.__spec__.name == f"onnxruntime.{name}"
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("hexforge.ort.no_such_thing")
+
+
+def test_devices_and_libraries() -> None:
+    ort.register_execution_provider_library(QNN, "onnxruntime_providers_qnn.dll")
+    ort.register_execution_provider_library("npu", "/opt/lib/libonnxruntime_providers_qnn.so")
+    with pytest.raises(Exception, match=r"no_such_library|Failed"):
+        ort.register_execution_provider_library("other", "no_such_library.so")
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == QNN]
+    assert [device.device.type.name for device in devices] == ["NPU"]
+    options = ort.SessionOptions()
+    options.add_provider_for_devices(devices, {"backend_type": "cpu"})
+    assert ort.InferenceSession(mixed(), options).get_providers() == [QNN, "CPUExecutionProvider"]
+    with pytest.raises(hexforge.CallError, match="same execution provider"):
+        options.add_provider_for_devices(ort.get_ep_devices(), {})
+    ort.unregister_execution_provider_library(QNN)
+    ort.unregister_execution_provider_library("npu")
+
+
+def test_selection_policy() -> None:
+    options = ort.SessionOptions()
+    options.set_provider_selection_policy(ort.OrtExecutionProviderDevicePolicy.PREFER_NPU)
+    assert ort.InferenceSession(mixed(), options).get_providers()[0] == QNN
+
+
+def test_io_binding_of_either_session() -> None:
+    assert type(ort.IOBinding(ort.InferenceSession(mixed()))) is onnxruntime.IOBinding
+    made = ort.InferenceSession(mixed(), providers=[(QNN, {"backend_type": "cpu"})])
+    assert type(ort.IOBinding(made)) is ort.IOBinding
+
+
+def test_the_facade_is_lazy() -> None:
+    code = "import sys, hexforge; dir(hexforge); print([m for m in sys.modules if m.startswith(('onnx', 'numpy'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert set(hexforge.__all__) <= set(dir(hexforge))
+    assert all(getattr(hexforge, name) is not None for name in hexforge.__all__)
+    assert hexforge.__version__
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = hexforge.nothing
