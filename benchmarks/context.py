@@ -35,7 +35,7 @@ from hexforge import _native
 def memory():
     rows = dict(line.split(":") for line in open("/proc/self/smaps_rollup").read().splitlines()[1:])
     return {k: int(rows[k].split()[0]) * 1024 for k in ("Pss", "Rss", "Private_Dirty", "Private_Clean")}
-htp = backend(ProviderOptions.parse({"backend_type": "htp"}))
+htp = backend()
 before = memory()
 context = Context(sys.argv[1])
 programs = context.programs(sys.argv[2].split(",") if len(sys.argv) > 2 else None, htp)
@@ -141,8 +141,8 @@ def sharing(path: Path) -> None:
 def sizes(title: str, models: list[Path], folder: Path) -> None:
     """One context of the first graph and one of all, on disk and in memory."""
     one, every = folder / f"{title}_one.bin", folder / f"{title}_all.bin"
-    hexforge.compile(models[:1], one, soc="SM8650")
-    hexforge.compile(models, every, soc="SM8650")
+    hexforge.compile(models[:1], one, "SM8650")
+    hexforge.compile(models, every, "SM8650")
     disk = every.stat().st_size / one.stat().st_size
     grown = []
     for path in (one, every):

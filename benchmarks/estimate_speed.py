@@ -21,6 +21,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
+from hexforge.backends.htp.deployment import Deployment
 
 TOPOLOGIES = Path(__file__).with_name("measured") / "topologies"
 LIMITS = {"resnet50": 1.0, "bert_base_uncased_hf": 3.0, "chain of 5000": 15.0}
@@ -74,7 +75,7 @@ def main() -> None:
     given = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    hexforge.estimate(TOPOLOGIES / "resnet18.onnx", precision="w8a8")  # imports
+    hexforge.estimate(TOPOLOGIES / "resnet18.onnx", Deployment(precision="w8a8"))  # imports
     with tempfile.TemporaryDirectory() as folder:
         files = {name: TOPOLOGIES / f"{name}.onnx" for name in ("resnet50", "bert_base_uncased_hf")}
         files["chain of 5000"] = chain(5000, Path(folder))
@@ -82,7 +83,7 @@ def main() -> None:
             f"{'model':24} {'estimate s':>10} {'limit s':>8} {'onnxruntime session s':>22} {'ratio':>6} {'read s':>7}"
         )
         for name, path in files.items():
-            mine = cpu_seconds(lambda path=path: hexforge.estimate(path, precision="w8a8"), given.rounds)
+            mine = cpu_seconds(lambda path=path: hexforge.estimate(path, Deployment(precision="w8a8")), given.rounds)
             peer = cpu_seconds(lambda path=path: session(path), given.rounds)
             read = cpu_seconds(lambda path=path: onnx.load(path), given.rounds)
             print(f"{name:24} {mine:10.2f} {LIMITS[name]:8.0f} {peer:22.2f} {mine / peer:6.2f} {read:7.3f}", flush=True)
@@ -90,7 +91,9 @@ def main() -> None:
         sizes, seconds = (625, 1250, 2500, 5000, 10000), []
         for nodes in sizes:
             path = chain(nodes, Path(folder))
-            seconds.append(cpu_seconds(lambda path=path: hexforge.estimate(path, precision="w8a8"), given.rounds))
+            seconds.append(
+                cpu_seconds(lambda path=path: hexforge.estimate(path, Deployment(precision="w8a8")), given.rounds)
+            )
             each = 1e6 * seconds[-1] / nodes
             print(f"{nodes:6} {seconds[-1]:7.2f} {each:10.1f} {each / math.log2(nodes):23.2f}", flush=True)
         slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]

@@ -30,14 +30,14 @@ def _read() -> Callable[[str], str]:
 
 def _place() -> Callable[[str], str]:
     from hexforge.backends.cpu.backend import CpuBackend
-    from hexforge.frontends.onnx.pipeline import place, units
+    from hexforge.frontends.onnx.pipeline import place
     from hexforge.model.reader import read
-    from hexforge.options import ProviderOptions
+    from tests.frontends.onnx.parts import units
 
     def run(path: str) -> str:
         model = read(path)
         model.require_static()
-        placements = place(units(model.ir), CpuBackend(ProviderOptions()).unsupported)
+        placements = place(units(model.ir), CpuBackend().unsupported)
         return f"{sum(p.taken for p in placements)} of {len(placements)} units taken"
 
     return run

@@ -20,10 +20,11 @@ import numpy as np
 from benchmarks.quantized import file
 from hexforge.formats.adapter import Adapter
 from hexforge.frontends.onnx.context.constants import Constants
-from hexforge.options import ProviderOptions
+from hexforge.ort.provider_options import ProviderOptions
 from hexforge.runtime.contexts.compile import compile, compiled_programs
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.lora_adapters import make, merged
+from hexforge.runtime.contexts.request import ContextRequest
 
 TARGET = 20.0
 
@@ -60,7 +61,7 @@ def main() -> None:
     least = TARGET
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "base.bin"
-        compile(model, path, updatable=pointwise, graph_names=["net"])
+        compile(model, path, request=ContextRequest(updatable=tuple(pointwise), graph_names=("net",)))
         context = Context(path)
         program = context.program("net")
         feeds = {v.name: np.zeros(v.shape, v.dtype.numpy) for v in program.graph.inputs}

@@ -22,7 +22,7 @@ from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe import recipe
 from hexforge.runtime.contexts import lora
-from hexforge.runtime.contexts.context import Builder, Context
+from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.lora_adapters import Maker
 
 BACKEND = HtpBackend(threads=1)
@@ -88,8 +88,9 @@ def steps_graph() -> Graph:
 
 def context_bytes(of: Callable[[], Graph] = graph, **more: Any) -> bytes:
     """A small context."""
-    builder = Builder("htp")
-    builder.add(BACKEND.compile(of()), **more)
+    builder = ContextBuilder("htp")
+    program = BACKEND.compile(of())
+    builder.add(ContextGraph(program.graph.name, program, **more))
     return builder.writer().to_bytes()
 
 

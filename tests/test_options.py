@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.errors import CallError
-from hexforge.options import BACKENDS, Option, OptionTable, ProviderOptions
+from hexforge.options import Option, OptionTable
 from hexforge.ort.config import (
     ORT_RUN_KEYS,
     ORT_SESSION_KEYS,
@@ -20,6 +20,8 @@ from hexforge.ort.config import (
     sort_entries,
     sort_run_entries,
 )
+from hexforge.ort.provider_options import ProviderOptions
+from hexforge.runtime.registry import QNN_BACKENDS
 
 TABLES: tuple[type[OptionTable], ...] = (ProviderOptions, SessionConfig, RunConfig, DynamicOptions)
 PROVIDER_KEYS = """
@@ -113,7 +115,7 @@ def test_notes_know_the_backend() -> None:
     given = {"soc_model": "SM8650", "htp_performance_mode": "burst", "htp_graph_finalization_optimization_mode": "2"}
     (only,) = ProviderOptions.parse(given).notes()
     assert "htp_performance_mode=burst has no effect" in only
-    assert "timeline" in only
+    assert "hexforge estimate" in only
     on_cpu = ProviderOptions.parse({**given, "backend_type": "cpu"}).notes()
     assert len(on_cpu) == 3
     assert any("soc_model=SM8650 has no effect: it configures the htp backend" in note for note in on_cpu)
@@ -127,7 +129,7 @@ def test_nothing_says_that_htp_is_not_built() -> None:
 
 def test_backend_by_type() -> None:
     assert ProviderOptions().backend == "htp"
-    assert [ProviderOptions.parse({"backend_type": b}).backend for b in BACKENDS] == list(BACKENDS)
+    assert [ProviderOptions.parse({"backend_type": b}).backend for b in QNN_BACKENDS] == list(QNN_BACKENDS)
     assert ProviderOptions.parse({"backend_type": "CPU"}).backend == "cpu"
 
 
@@ -153,7 +155,6 @@ def test_backend_by_type() -> None:
         ({"qnn.htp_perf_mode": "burst"}, "run option"),
         ({"log_severity_level": "0"}, "attribute of SessionOptions"),
         ({"profiling_level": "basic"}, "needs profiling_file_path"),
-        ({"enable_htp_fp16_precision": "1"}, "needs soc_model"),
         ({"htp_bf16_enable": "1"}, "soc_model 88"),
         ({"htp_bf16_enable": "1", "soc_model": "60"}, "soc_model 88"),
         ({"enable_htp_prepare_only": "1", "enable_htp_prepare_and_load": "1"}, "only one of"),

@@ -1,10 +1,15 @@
-"""Timeline: one inference as it runs on the HTP, per task and per unit, and as a trace to look at."""
+"""Timeline: one inference as it runs on a chip, per task and per unit: what any backend that times gives.
+
+Reports, profiles and advice read it; they know no backend.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+from hexforge.ir import Graph
 
 UNITS = ("HMX", "HVX", "DMA")
 
@@ -169,6 +174,37 @@ class Timeline:
         return {"traceEvents": found, "displayTimeUnit": "ms"}
 
 
+def joined(lines: Sequence[Timeline]) -> Timeline:
+    """Several graphs of one model, one after the other, as one timeline; each is a call of its own."""
+    first, *rest = lines
+    for line in rest:
+        first = _then(first, line)
+    return first
+
+
+def _then(one: Timeline, two: Timeline) -> Timeline:
+    start = one.accelerator_us
+
+    def later(event: Event) -> Event:
+        return replace(event, start_us=event.start_us + start, end_us=event.end_us + start)
+
+    return replace(
+        one,
+        rows=(*one.rows, *(replace(row, start_us=row.start_us + start) for row in two.rows)),
+        events=(*one.events, *map(later, two.events)),
+        critical=(*one.critical, *map(later, two.critical)),
+        accelerator_us=start + two.accelerator_us,
+        rpc_us=one.rpc_us + two.rpc_us,
+        io_us=one.io_us + two.io_us,
+        wait_us=one.wait_us + two.wait_us,
+        vtcm_peak_bytes=max(one.vtcm_peak_bytes, two.vtcm_peak_bytes),
+        weight_bytes=one.weight_bytes + two.weight_bytes,
+        spill_bytes=one.spill_bytes + two.spill_bytes,
+        context_bytes=one.context_bytes + two.context_bytes,
+        spill_fill_bytes=max(one.spill_fill_bytes, two.spill_fill_bytes),
+    )
+
+
 def overlaps(events: Sequence[Event], windows: Sequence[tuple[float, float]]) -> list[float]:
     """For each of consecutive windows, how long two units or more are at work in it."""
     edges = sorted(
@@ -193,3 +229,115 @@ def overlaps(events: Sequence[Event], windows: Sequence[tuple[float, float]]) ->
             found[i] += min(end, busy[k][1]) - max(start, busy[k][0])
             k += 1
     return found
+
+
+# -- backends that time -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A timeline, and how far to trust it."""
+
+    timeline: Timeline
+    band: float
+    """Nine of ten held-out models of this precision were off by at most this part."""
+    provenance: str
+    """Whether the chip's costs were fitted on its own measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A model that shares the accelerator with others."""
+
+    name: str
+    timeline: Timeline
+    priority: str = "normal"
+    threads: int = 1
+    period_us: float = 0.0
+    """From one inference being wanted to the next; 0: a thread calls again when its call returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something at work for a job."""
+
+    unit: str
+    """HTP or host."""
+    name: str
+    """The job."""
+    kind: str
+    """run (a piece), yield (VTCM is saved), restore, or host."""
+    inference: int
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job fared."""
+
+    name: str
+    latencies_us: tuple[float, ...]
+    """Of each inference: from when it was wanted (with a period) or called, to its return."""
+    yields: int
+    moved_us: float
+    """Spent saving and restoring its VTCM."""
+    first_us: float
+    last_us: float
+    """When its first inference was wanted and its last returned."""
+
+    @property
+    def mean_us(self) -> float:
+        """Mean latency."""
+        return sum(self.latencies_us) / len(self.latencies_us)
+
+    @property
+    def worst_us(self) -> float:
+        """Longest latency."""
+        return max(self.latencies_us)
+
+    @property
+    def per_second(self) -> float:
+        """Inferences per second while it had any."""
+        return len(self.latencies_us) / (self.last_us - self.first_us) * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Jobs on one accelerator."""
+
+    jobs: tuple[Outcome, ...]
+    """In the order they were given."""
+    spans: tuple[Span, ...]
+    """In the order they start on each unit."""
+
+    @property
+    def end_us(self) -> float:
+        """When the last inference returned."""
+        return max(job.last_us for job in self.jobs)
+
+
+@runtime_checkable
+class Times(Protocol):
+    """A backend that says how long its programs take."""
+
+    @property
+    def chips(self) -> tuple[str, ...]:
+        """Every chip that it can time."""
+        ...
+
+    def prepared(self, graph: Graph) -> Graph:
+        """The graph after the backend's own passes: the very graph that `compile` makes a program of."""
+        ...
+
+    def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
+        """One inference of a prepared graph on the backend's chip."""
+        ...
+
+    def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
+        """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
+        ...
+
+    def together(self, tenants: Sequence[Tenant], count: int) -> Shared:
+        """Several models on the chip at the same time, `count` inferences of each."""
+        ...

@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.analysis import advise as module
-from hexforge.analysis.advise import advised
+from hexforge.analysis.advise import AdviceRequest, advised
 from hexforge.analysis.agreement import MOST_NOISE, TOLERANCE, Reference, difference, samples
 from hexforge.analysis.estimate import estimate, graph_of
 from hexforge.analysis.mixed_precision import attention_nodes, mixed_us
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.cli import app
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, Rule
@@ -45,13 +46,13 @@ each_precision = pytest.mark.parametrize("precision", ["w8a8", "float"])
 def test_showcase_bottleneck_first_and_optimised_faster(pair: str, soc: str, precision: str) -> None:
     make, op, _ = PAIRS[pair]
     original, optimised = (graph_of(data) for data in make())
-    before, after = estimate(original, soc, precision), estimate(optimised, soc, precision)
+    before, after = estimate(original, Deployment(soc, precision)), estimate(optimised, Deployment(soc, precision))
     assert after.latency_ms < before.latency_ms
-    first = estimate(original, soc, precision).timeline.bottlenecks()[0]
+    first = estimate(original, Deployment(soc, precision)).timeline.bottlenecks()[0]
     assert first.op == op
     longest = max(before.rows, key=lambda row: row.us)
     assert any(op in (n.op.name for n in original if n.name == name) for name in longest.ops)
-    assert op not in {share.op for share in estimate(optimised, soc, precision).timeline.bottlenecks()}
+    assert op not in {share.op for share in estimate(optimised, Deployment(soc, precision)).timeline.bottlenecks()}
 
 
 @each_pair
@@ -59,7 +60,7 @@ def test_showcase_bottleneck_first_and_optimised_faster(pair: str, soc: str, pre
 @each_precision
 def test_advise_finds_the_showcase_first(pair: str, soc: str, precision: str) -> None:
     make, _, rule = PAIRS[pair]
-    found = hexforge.advise(make()[0], soc=soc, precision=precision, verify=False)
+    found = hexforge.advise(make()[0], Deployment(soc, precision), verify=False)
     assert found[0].rule == rule
     assert found[0].gain > 0.01
     assert [a.gain_us for a in found] == sorted((a.gain_us for a in found), reverse=True)
@@ -68,7 +69,7 @@ def test_advise_finds_the_showcase_first(pair: str, soc: str, precision: str) ->
 
 def test_the_shares_of_nodes_are_the_time_of_the_rows_without_packing() -> None:
     graph = graph_of(attention())
-    timeline = estimate(graph, "SM8650", "w8a8").timeline
+    timeline = estimate(graph, Deployment("SM8650", "w8a8")).timeline
     executed = {name: row.us - row.wait_us for row in timeline.rows for name in row.ops if len(row.ops) == 1}
     shares = {share.node: share.us for share in timeline.bottlenecks()}
     assert executed
@@ -78,7 +79,7 @@ def test_the_shares_of_nodes_are_the_time_of_the_rows_without_packing() -> None:
 
 def test_showcase_optimised_by_advise_computes_the_same() -> None:
     data, _ = showcase.sub(64)
-    found = advised(data, "SM8650", "w8a8", min_gain=0)
+    found = advised(data, Deployment("SM8650", "w8a8"), request=AdviceRequest(min_gain=0))
     assert "sub-to-conv" in found.applied
     assert found.after_us < found.before_us
     assert found.error is not None
@@ -110,7 +111,7 @@ def divided() -> bytes:
 
 
 def test_input_normalisation_is_folded_as_far_as_exact_and_advised_for_the_rest() -> None:
-    found = advised(divided(), "SM8650", "w8a8")
+    found = advised(divided(), Deployment("SM8650", "w8a8"))
     rules = {a.rule: a for a in found.advice}
     assert not rules["input-normalisation"].keeps_function
     assert rules["input-normalisation"].nodes == ("sub", "div")
@@ -149,18 +150,20 @@ def test_attention_of_an_8_bit_model_is_advised_at_16_bit() -> None:
     names = {n.op.name for n in attention_nodes(graph)}
     assert {"MatMul", "Softmax"} <= names
     assert "FullyConnected" not in names
-    eight = {a.rule: a for a in hexforge.advise(attention(), precision="w8a8", verify=False)}
+    eight = {a.rule: a for a in hexforge.advise(attention(), Deployment(precision="w8a8"), verify=False)}
     found = eight["attention-at-16-bit"]
     assert not found.keeps_function
     assert any("softmax" in name for name in found.nodes)
-    assert "attention-at-16-bit" not in {a.rule for a in hexforge.advise(attention(), precision="w8a16", verify=False)}
+    assert "attention-at-16-bit" not in {
+        a.rule for a in hexforge.advise(attention(), Deployment(precision="w8a16"), verify=False)
+    }
 
 
 def test_mixed_precision_lies_between_and_pays_for_conversions() -> None:
     graph = graph_of(attention())
     everything = [n.name for n in graph]
     whole = mixed_us(graph, "SM8650", "w8a8", "qnn_dlc", everything)
-    wide = estimate(graph, "SM8650", "w8a16").latency_ms * 1e3
+    wide = estimate(graph, Deployment("SM8650", "w8a16")).latency_ms * 1e3
     assert whole == pytest.approx(wide)
     assert mixed_us(graph, "SM8650", "w8a16", "qnn_dlc", everything) is None
     assert mixed_us(graph, "SM8650", "w8a8", "qnn_dlc", []) is None
@@ -172,7 +175,10 @@ def test_channel_last_inputs_are_advised_for_onnx_only() -> None:
         (1, 3, 224, 224),
         w=np.ones((32, 3, 3, 3), np.float32),
     )
-    rules = {r: {a.rule for a in hexforge.advise(image, precision="float", runtime=r)} for r in ("onnx", "qnn_dlc")}
+    rules = {
+        r: {a.rule for a in hexforge.advise(image, Deployment(precision="float", runtime=r))}
+        for r in ("onnx", "qnn_dlc")
+    }
     assert "channel-last-input" in rules["onnx"]
     assert "channel-last-input" not in rules["qnn_dlc"]
 
@@ -188,7 +194,7 @@ def test_a_rewrite_that_changes_the_outputs_is_dropped_and_said(monkeypatch: pyt
     wrong = Rule("wrong", "Div is Mul", "It is not.", "nobody", "Do not.", True, _wrong)
     kept = [rule for rule in RULES if rule.name == "div-by-constant"]
     monkeypatch.setattr(module, "RULES", (wrong, *kept))
-    found = advised(divided(), "SM8650", "w8a8")
+    found = advised(divided(), Deployment("SM8650", "w8a8"))
     assert found.applied == ("div-by-constant",)
     assert [rule for rule, _ in found.dropped] == ["wrong"]
     assert "differ" in found.dropped[0][1]
@@ -208,7 +214,7 @@ def test_a_rewrite_that_is_slower_is_left_out(monkeypatch: pytest.MonkeyPatch) -
     slow = Rule("slow", "Relu as Sigmoid", "It is slower.", "nobody", "Do not.", True, match)
     monkeypatch.setattr(module, "RULES", (slow,))
     data = small([node("Conv", ["x", "w"], ["u"]), node("Relu", ["u"], ["y"])], w=np.ones((32, 8, 3, 3), np.float32))
-    found = advised(data, "SM8650", "w8a8", min_gain=0)
+    found = advised(data, Deployment("SM8650", "w8a8"), request=AdviceRequest(min_gain=0))
     assert found.applied == ()
     assert found.after_us == found.before_us
     assert found.advice == ()
@@ -245,7 +251,7 @@ def test_files_without_weights_are_advised_on() -> None:
     proto.graph.initializer.append(shape)
     value = numpy_helper.from_array(np.array([0.01], np.float32))
     proto.graph.node.insert(0, node("ConstantOfShape", ["size"], ["w"], value=value))
-    found = advised(proto, "SM8650", "w8a8")
+    found = advised(proto, Deployment("SM8650", "w8a8"))
     assert found.advice[0].rule == "input-normalisation"
     assert found.error is not None
 
@@ -336,7 +342,7 @@ def test_the_command_writes_what_computes_the_same(path: Path, tmp_path: Path) -
     found = json.loads(invoke(path, "--precision", "w8a8", "--apply", out, "--json"))
     assert found["written"] == str(out)
     assert found["after_us"] < found["before_us"]
-    assert found["after_us"] == pytest.approx(estimate(out, "SM8650", "w8a8").latency_ms * 1e3, abs=0.01)
+    assert found["after_us"] == pytest.approx(estimate(out, Deployment("SM8650", "w8a8")).latency_ms * 1e3, abs=0.01)
     x = np.random.default_rng(0).random((1, 3, 224, 224)).astype(np.float32)
     a, b = (onnxruntime.InferenceSession(str(p)).run(None, {"x": x})[0] for p in (path, out))
     np.testing.assert_allclose(b, a, atol=1e-4 * np.ptp(a))
@@ -359,10 +365,10 @@ Call = Callable[[Path], object]
         (lambda p: invoke(p, "--min-gain", "much"), "percentage"),
         (lambda p: invoke(p, "--min-gain", "100"), "below 100"),
         (lambda p: invoke(p, "--no-verify", "--apply", p.parent / "o.onnx"), "verified"),
-        (lambda p: advised(p, min_gain=2), "min_gain"),
+        (lambda p: advised(p, request=AdviceRequest(min_gain=2)), "min_gain"),
         (lambda p: advised(p, "SM1"), "SM1"),
-        (lambda p: advised(p, precision="w3a3"), "w3a3"),
-        (lambda p: advised(p, precision="w8a8", runtime="snpe"), "snpe"),
+        (lambda p: advised(p, Deployment(precision="w3a3")), "w3a3"),
+        (lambda p: advised(p, Deployment(precision="w8a8", runtime="snpe")), "snpe"),
     ],
 )
 def test_wrong_calls_are_said(call: Call, words: str, path: Path) -> None:
@@ -378,6 +384,6 @@ def test_an_op_that_cannot_be_timed_is_said() -> None:
 
 
 def test_advice_reads_as_json() -> None:
-    found = advised(divided(), "SM8650", "w8a8", verify=False)
+    found = advised(divided(), Deployment("SM8650", "w8a8"), request=AdviceRequest(verify=False))
     assert json.loads(json.dumps(found.to_json()))["advice"][0]["gain_percent"] > 1
     assert dataclasses.is_dataclass(found.advice[0])

@@ -19,7 +19,7 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import HEADER, PAGE, Container, Pool, Writer, checksum
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
-from hexforge.runtime.contexts.context import Builder, Context
+from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
 
 
 def sections(*contents: bytes) -> Writer:
@@ -72,9 +72,9 @@ def test_a_pool_stores_the_same_bytes_once() -> None:
 
 def test_a_newer_version_is_refused_with_words() -> None:
     data = bytearray(sections(b"one").to_bytes())
-    data[8] = 2
+    data[8] = 3
     data[HEADER.size - 4 : HEADER.size] = checksum(bytes(data[: HEADER.size - 4])).to_bytes(4, "little")
-    with pytest.raises(FormatError, match="format version 2, this hexforge reads 1; compile the model again"):
+    with pytest.raises(FormatError, match="format version 3, this hexforge reads 2; compile the model again"):
         Container(data)
 
 
@@ -97,8 +97,8 @@ def small() -> Graph:
 
 
 def small_context() -> bytes:
-    builder = Builder("htp")
-    builder.add(HtpBackend(threads=1).compile(small()))
+    builder = ContextBuilder("htp")
+    builder.add(ContextGraph("g", HtpBackend(threads=1).compile(small())))
     return builder.writer().to_bytes()
 
 

@@ -11,11 +11,10 @@ import onnx
 import onnxruntime
 
 from hexforge.backends.cpu.backend import CpuBackend
-from hexforge.frontends.onnx.pipeline import build, units
 from hexforge.frontends.onnx.units.node_units import single_unit
 from hexforge.frontends.onnx.units.unit import Unit
 from hexforge.model.reader import read
-from hexforge.options import ProviderOptions
+from tests.frontends.onnx.parts import build, units
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +24,7 @@ def unit_agreements(path: Path, feeds: Mapping[str, Array]) -> list[tuple[str, f
     model = read(path)
     found = units(model.ir)
     known = {**feeds, **_tensors(path, feeds, {n for unit in found for n in (*_reads(unit), *_writes(unit))})}
-    backend = CpuBackend(ProviderOptions(backend_type="cpu"))
+    backend = CpuBackend()
     agreements = []
     for number, unit in enumerate(found):
         compared = [name for name in _writes(unit) if name in known and known[name].dtype.kind in "iu"]
@@ -45,7 +44,7 @@ def plain_float32(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
     units(model.ir)  # makes constants of what is quantized at load time
     nodes = [single_unit(node) for node in model.ir.graph]
     outputs = [value.name or "" for value in model.ir.graph.outputs]
-    program = CpuBackend(ProviderOptions(backend_type="cpu")).compile(build(nodes, "control", outputs))
+    program = CpuBackend().compile(build(nodes, "control", outputs))
     return program.run({value.name: feeds[value.name] for value in program.graph.inputs})
 
 

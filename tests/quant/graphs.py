@@ -13,7 +13,6 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.frontends.onnx.pipeline import units
 from hexforge.frontends.onnx.units.unit import Unit
 from hexforge.ir import ScaleOffset
 from hexforge.model.reader import read
@@ -23,6 +22,7 @@ from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.plan import Plan
 from hexforge.quant.decide.recipe import recipe
 from hexforge.quant.write import write
+from tests.frontends.onnx.parts import units
 
 Array = np.ndarray[Any, Any]
 OPSET = 21

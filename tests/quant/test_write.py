@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.errors import ModelError
-from hexforge.frontends.onnx.pipeline import units
 from hexforge.ir import AxisScaleOffset, BlockwiseExpansion, DType, ScaleOffset
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
@@ -21,6 +20,7 @@ from hexforge.quant.decide.recipe import recipe
 from hexforge.quant.decide.rules import RULES
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import bias_fixed, write
+from tests.frontends.onnx.parts import units
 from tests.quant.graphs import (
     CASES,
     emulated,

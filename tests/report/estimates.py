@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from hexforge.analysis.estimate import Estimate, estimate
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.demo import MODEL
 from hexforge.timeline import Event, Row, Timeline
 
@@ -16,7 +17,7 @@ BOUNDS = ("HMX", "HVX", "DMA", "overhead")
 @cache
 def demo() -> Estimate:
     """The built-in model's."""
-    return estimate(MODEL, "SM8650", "float")
+    return estimate(MODEL, Deployment("SM8650", "float"))
 
 
 def made(count: int, model: str = "made", name: str = "task") -> Estimate:

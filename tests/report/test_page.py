@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.analysis.estimate import everywhere
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.cli.commands.inspect.check import checked
 from hexforge.demo import MODEL
 from hexforge.report import Bars, Column, Plot, Section, Series, Table, page, timing
@@ -120,7 +121,9 @@ def test_same_work_counts_together() -> None:
 
 
 def test_stands_alone() -> None:
-    text = page(demo(), checked(MODEL, {"backend_type": "htp"}), others=everywhere(MODEL, precision="float"))
+    text = page(
+        demo(), checked(MODEL, {"backend_type": "htp"}), others=everywhere(MODEL, Deployment(precision="float"))
+    )
     elements = Elements(text)
     assert not [tag for tag, _ in elements.found if tag in ("link", "img", "iframe", "object", "embed", "base")]
     assert not [
@@ -185,7 +188,7 @@ def test_sections_are_plain_data() -> None:
 
 def test_placement_and_chips() -> None:
     placement = checked(MODEL, {"backend_type": "htp", "soc_model": "QCS6490"})
-    shown = content(page(demo(), placement, others=everywhere(MODEL, precision="float")))["sections"]
+    shown = content(page(demo(), placement, others=everywhere(MODEL, Deployment(precision="float"))))["sections"]
     chips, placed = shown
     bars, refused = chips["parts"]
     assert bars["values"] == sorted(bars["values"])

@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.runtime.partition import Part, Step, partition
+from hexforge.runtime.partition import Part, PartitionStep, partition
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[list[Step], list[str]]:
+def graphs(draw: st.DrawFn) -> tuple[list[PartitionStep], list[str]]:
     """A random DAG with random support; some steps write two tensors."""
-    steps: list[Step] = []
+    steps: list[PartitionStep] = []
     names = ["in0", "in1"]
     for i in range(draw(st.integers(1, 14))):
         reads = draw(st.lists(st.sampled_from(names), max_size=3))
         writes = [f"t{i}"] if draw(st.booleans()) else [f"t{i}", f"u{i}"]
-        steps.append(Step(tuple(reads), tuple(writes), draw(st.booleans()), draw(st.integers(0, 3)) == 0))
+        steps.append(PartitionStep(tuple(reads), tuple(writes), draw(st.booleans()), draw(st.integers(0, 3)) == 0))
         names.extend(writes)
     outputs = draw(st.lists(st.sampled_from(names[2:]), min_size=1, unique=True))
     return steps, outputs
 
 
-def check(steps: list[Step], outputs: list[str], parts: list[Part]) -> None:
+def check(steps: list[PartitionStep], outputs: list[str], parts: list[Part]) -> None:
     """What holds for every partition."""
     assert sorted(i for part in parts for i in part.steps) == list(range(len(steps)))
     known = {"in0", "in1"}
@@ -44,14 +44,14 @@ def check(steps: list[Step], outputs: list[str], parts: list[Part]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(graphs())
-def test_every_step_once_in_an_order_that_runs(graph: tuple[list[Step], list[str]]) -> None:
+def test_every_step_once_in_an_order_that_runs(graph: tuple[list[PartitionStep], list[str]]) -> None:
     steps, outputs = graph
     parts = partition(steps, outputs)
     check(steps, outputs, parts)
     assert not any(p.taken and len(p.steps) == 1 and steps[p.steps[0]].convert for p in parts)
 
 
-def fewest(steps: list[Step]) -> int:
+def fewest(steps: list[PartitionStep]) -> int:
     """Fewest parts of the backend by trying every choice of what to run next."""
     best = len(steps) + 1
 
@@ -73,7 +73,7 @@ def fewest(steps: list[Step]) -> int:
 
 @settings(max_examples=60, deadline=None)
 @given(graphs())
-def test_as_few_parts_as_any_order_gives(graph: tuple[list[Step], list[str]]) -> None:
+def test_as_few_parts_as_any_order_gives(graph: tuple[list[PartitionStep], list[str]]) -> None:
     steps, outputs = graph[0][:7], []
     parts = partition(steps, outputs, keep_converts=True)
     assert sum(p.taken for p in parts) == fewest(steps)
@@ -82,10 +82,10 @@ def test_as_few_parts_as_any_order_gives(graph: tuple[list[Step], list[str]]) ->
 def test_border_steps_are_deferred() -> None:
     # a(backend) feeds b(cpu) and c(backend); d(backend) reads both: c joins a's part, d must wait for b.
     steps = [
-        Step(("in0",), ("a",), True),
-        Step(("a",), ("b",), False),
-        Step(("a",), ("c",), True),
-        Step(("b", "c"), ("d",), True),
+        PartitionStep(("in0",), ("a",), True),
+        PartitionStep(("a",), ("b",), False),
+        PartitionStep(("a",), ("c",), True),
+        PartitionStep(("b", "c"), ("d",), True),
     ]
     parts = partition(steps, ["d"])
     assert [(p.taken, p.steps) for p in parts] == [(True, (0, 2)), (False, (1,)), (True, (3,))]
@@ -94,11 +94,15 @@ def test_border_steps_are_deferred() -> None:
 
 
 def test_single_convert_is_not_worth_a_part() -> None:
-    steps = [Step(("in0",), ("a",), False), Step(("a",), ("b",), True, convert=True), Step(("b",), ("c",), False)]
+    steps = [
+        PartitionStep(("in0",), ("a",), False),
+        PartitionStep(("a",), ("b",), True, convert=True),
+        PartitionStep(("b",), ("c",), False),
+    ]
     assert [(p.taken, p.steps) for p in partition(steps, ["c"])] == [(False, (0, 1, 2))]
     assert len(partition(steps, ["c"], keep_converts=True)) == 3
 
 
 def test_cycle_is_refused() -> None:
     with pytest.raises(ValueError, match="cycle"):
-        partition([Step(("b",), ("a",), True), Step(("a",), ("b",), True)], ["a"])
+        partition([PartitionStep(("b",), ("a",), True), PartitionStep(("a",), ("b",), True)], ["a"])

@@ -7,13 +7,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hexforge.analysis.estimate import AS_IS, estimate, graph_of
+from hexforge.analysis.estimate import TimedGraphs, estimate, graphs_of
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
-from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, Change, Rule, apply, find
-from hexforge.ir import Graph
 from hexforge.model.reader import Model, read
 
 if TYPE_CHECKING:
@@ -114,49 +112,49 @@ class Advised:
 Observe = Callable[[int, int, str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class AdviceRequest:
+    """What advice is looked for, and how surely."""
+
+    min_gain: float = MIN_GAIN
+    """The least part of the whole that an idea must gain."""
+    verify: bool = True
+    """Compare the outputs of rewritten models with the original's."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_gain < 1:
+            raise CallError(f"min_gain {self.min_gain}: it is a part of the whole, from 0 to below 1 (0.01 for 1 %)")
+
+
 def advise(
     model: ModelSource,
-    soc: str = "SM8650",
-    precision: str = AS_IS,
-    runtime: str = "qnn_dlc",
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     *,
     min_gain: float = MIN_GAIN,
     verify: bool = True,
-    config: GraphConfig | None = None,
-    power: Power | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Advice]:
     """What would make a model faster, the largest gain first; `advised` also gives the model rewritten."""
-    found = advised(
-        model, soc, precision, runtime, min_gain=min_gain, verify=verify, config=config, power=power, dims=dims,
-        shapes=shapes,
-    )  # fmt: skip
-    return list(found.advice)
+    return list(advised(model, deployment, AdviceRequest(min_gain, verify), dims=dims, shapes=shapes).advice)
 
 
 def advised(
     model: ModelSource,
-    soc: str = "SM8650",
-    precision: str = AS_IS,
-    runtime: str = "qnn_dlc",
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
+    request: AdviceRequest = AdviceRequest(),  # noqa: B008 - it is frozen
     *,
-    min_gain: float = MIN_GAIN,
-    verify: bool = True,
-    config: GraphConfig | None = None,
-    power: Power | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     observe: Observe | None = None,
 ) -> Advised:
     """All advice on a model and the model with what can be applied; `observe(done, of, rule)` hears how far it is."""
-    if not 0 <= min_gain < 1:
-        raise CallError(f"min_gain {min_gain}: it is a part of the whole, from 0 to below 1 (0.01 for 1 %)")
+    chosen = Deployment.of(deployment)
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
-    trial = _Trial(soc, precision, runtime, config, power)
-    graph = graph_of(copied(loaded))
-    timed = estimate(graph, soc, precision, runtime, config=config, power=power)
+    trial = _Trial(chosen)
+    graphs = graphs_of(loaded, trial.backend)
+    timed = estimate(graphs, chosen)
     before = timed.latency_ms * 1e3
     rules = [rule for rule in RULES if _is_for(rule, trial)]
     saw = observe or (lambda done, of, rule: None)
@@ -166,18 +164,29 @@ def advised(
         if (one := trial(loaded, rule, before)) is not None and one.gains(before):
             tried.append(one)
     saw(len(rules), len(rules) + 2, "precision")
-    precisions = [_precision_advice(rule, graph, trial, before) for rule in PRECISION_RULES]
+    precisions = [_precision_advice(rule, graphs, chosen, before) for rule in PRECISION_RULES]
     saw(len(rules) + 1, len(rules) + 2, "all together")
-    together = _Together(trial, loaded, before, [t for t in tried if t.rule.keeps_function], verify)
+    together = _Together(trial, loaded, before, [t for t in tried if t.rule.keeps_function], request.verify)
     found = [t.advice(before) for t in tried] + [a for a in precisions if a is not None]
     found = [
-        replace(a, error=together.errors.get(a.rule)) for a in found if a.accuracy or a.gain >= max(min_gain, 1e-9)
+        replace(a, error=together.errors.get(a.rule))
+        for a in found
+        if a.accuracy or a.gain >= max(request.min_gain, 1e-9)
     ]
-    found.sort(key=lambda a: (a.accuracy and a.gain < min_gain, -a.gain_us))
+    found.sort(key=lambda a: (a.accuracy and a.gain < request.min_gain, -a.gain_us))
     return Advised(
-        loaded.name, timed.soc, precision, runtime, before, tuple(found), together.us, tuple(together.applied),
-        tuple(together.dropped), together.model, together.error,
-    )  # fmt: skip
+        loaded.name,
+        timed.soc,
+        timed.precision,
+        timed.runtime,
+        before,
+        tuple(found),
+        together.us,
+        tuple(together.applied),
+        tuple(together.dropped),
+        together.model,
+        together.error,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,21 +223,20 @@ class _Tried:
 class _Trial:
     """How models are timed, and which kinds of places were found to gain."""
 
-    def __init__(self, soc: str, precision: str, runtime: str, config: GraphConfig | None, power: Power | None) -> None:
-        self.soc, self.precision, self.runtime, self.config, self.power = soc, precision, runtime, config, power
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment, self.backend = deployment, deployment.timed_backend()
         self._gains: dict[tuple[str, Hashable], bool] = {}
 
-    def us(self, graph: Graph) -> float:
-        """The latency of a QNN graph."""
-        found = estimate(graph, self.soc, self.precision, self.runtime, config=self.config, power=self.power)
-        return found.latency_ms * 1e3
+    def us(self, model: Model) -> float:
+        """The latency of a model."""
+        return estimate(graphs_of(model, self.backend), self.deployment).latency_ms * 1e3
 
     def _with(self, model: Model, rule: Rule, keys: set[Hashable]) -> tuple[Model, float, list[Change]]:
         """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
-        made = copied(model)
+        made = model.copied()
         changes = apply(made.ir, rule, keys)
         try:
-            return made, self.us(graph_of(copied(made))), changes
+            return made, self.us(made), changes
         except (UnsupportedError, CapacityError):
             return made, math.inf, changes
 
@@ -315,19 +323,16 @@ class _Together:
 
 
 def _is_for(rule: Rule, trial: _Trial) -> bool:
-    return not rule.runtimes or trial.runtime in rule.runtimes
+    return not rule.runtimes or trial.deployment.runtime in rule.runtimes
 
 
-def copied(model: Model) -> Model:
-    """A model that can be edited without the original hearing of it; constants are shared."""
-    return replace(model, ir=model.ir.clone())
-
-
-def _precision_advice(rule: PrecisionRule, graph: Graph, trial: _Trial, before: float) -> Advice | None:
-    found = rule.tried(graph, trial.soc, trial.precision, trial.runtime, trial.config, trial.power)
-    if found is None:
+def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deployment, before: float) -> Advice | None:
+    if len(timed.graphs) != 1:
         return None
-    nodes, after = found
+    tried = rule.tried(timed.graphs[0], deployment)
+    if tried is None:
+        return None
+    nodes, after = tried
     return Advice(
         rule.name, rule.title, nodes, (f"{len(nodes)} nodes",), rule.why, rule.source, rule.how, False, before, after
     )

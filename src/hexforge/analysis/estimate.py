@@ -9,25 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backends.htp.chip import soc as chips
-from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.config import GraphConfig
-from hexforge.backends.htp.time import capacity, cost, schedule, simulate, tile
-from hexforge.backends.htp.time.concurrent import Job, Priority, Shared, share
-from hexforge.backends.htp.time.settings import Settings
+from hexforge.backend import Backend, Program
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.ir import Graph
 from hexforge.runtime.contexts.context import Context, is_context
-from hexforge.timeline import Row, Timeline
+from hexforge.runtime.stages import PlacedNode
+from hexforge.timeline import Row, Shared, Tenant, Timeline, Times, joined
 
 if TYPE_CHECKING:
-    from hexforge.backend import Program
     from hexforge.model.reader import Model, ModelSource
 
 BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
-AS_IS = "as-is"
-"""Each node at the precision of its own types: a QDQ model, or float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +29,30 @@ class Estimate:
     """What an inference of a model takes on a chip."""
 
     model: str
-    soc: str
-    precision: str
-    runtime: str
+    deployment: Deployment
     band: float
     """Nine of ten held-out models of this precision were off by at most this part."""
     provenance: str
     """Whether the chip's costs were fitted on its own measurements."""
-    config: GraphConfig
-    power: Power
     threads: int
     timeline: Timeline
+    left: tuple[PlacedNode, ...] = ()
+    """Nodes that the NPU does not take, whose time is not in it."""
+
+    @property
+    def soc(self) -> str:
+        """The chip."""
+        return self.deployment.soc
+
+    @property
+    def precision(self) -> str:
+        """The precision it was estimated at."""
+        return self.deployment.precision
+
+    @property
+    def runtime(self) -> str:
+        """The path to the device."""
+        return self.deployment.runtime
 
     @property
     def latency_ms(self) -> float:
@@ -66,7 +73,11 @@ class Estimate:
     @property
     def throughput(self) -> float:
         """Samples per second, with the threads and the interval between inferences it was asked for."""
-        most = self.timeline.batch * 1e6 / self.power.interval_us if self.power.interval_us else math.inf
+        most = (
+            self.timeline.batch * 1e6 / self.deployment.power.interval_us
+            if self.deployment.power.interval_us
+            else math.inf
+        )
         return min(self.timeline.throughput(self.threads), most)
 
     @property
@@ -85,7 +96,7 @@ class Estimate:
             "soc": self.soc,
             "precision": self.precision,
             "runtime": self.runtime,
-            "performance_mode": self.power.performance_mode,
+            "performance_mode": self.deployment.power.performance_mode,
             "batch": line.batch,
             "threads": self.threads,
             "throughput_per_s": round(self.throughput, 3),
@@ -103,6 +114,7 @@ class Estimate:
             "vtcm_bytes": line.vtcm_bytes,
             "vtcm_peak_bytes": line.vtcm_peak_bytes,
             "context_bytes": line.context_bytes,
+            "left_out": [{"node": row.node, "op": row.op_type, "reason": row.reason} for row in self.left],
             "bottlenecks": [
                 {"node": s.node, "op": s.op, "us": round(s.us, 3)} for s in line.bottlenecks()[:BOTTLENECKS]
             ],
@@ -135,39 +147,43 @@ def _row(row: Row, whole_us: float) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class TimedGraphs:
+    """The QNN graphs of a model as the backend prepares them, and what is not in them."""
+
+    name: str
+    graphs: tuple[Graph, ...]
+    left: tuple[PlacedNode, ...] = ()
+
+
 def estimate(
-    model: ModelSource | Graph | Program,
-    soc: str = "SM8650",
-    precision: str = AS_IS,
-    runtime: str = "qnn_dlc",
+    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     *,
     batch: int = 1,
     threads: int = 1,
-    config: GraphConfig | None = None,
-    power: Power | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Estimate:
-    """How long an inference takes: of a model file, its bytes, a QNN graph or a compiled program."""
-    chip = chips.named(str(soc))
+    """How long an inference takes: of a model file, its bytes, a context, a QNN graph or a compiled program.
+
+    `deployment` is a hexforge.Deployment, or a chip by name. What the NPU does not take is left out, and said.
+    """
+    chosen = Deployment.of(deployment)
     if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
-    config, power = config or GraphConfig(), power or Power()
-    if not isinstance(config, GraphConfig) or not isinstance(power, Power):
-        raise CallError("config is a hexforge.GraphConfig and power a hexforge.Power, with the options as their fields")
-    graph = graph_of(model, dims=dims, shapes=shapes)
-    wanted = None if precision == AS_IS else tile.precision(precision)
-    kinds = {wanted.name} if wanted else {schedule.precision_of(node).name for node in graph}
-    if "float" in kinds and not chips.Target(chip.htp_arch, chip).float16:
-        raise UnsupportedError(f"{chip.name} has no float16; choose precision w8a8 or w8a16, or another chip")
-    costs = cost.costs(chip)
-    capacity.check(graph, wanted, Settings.of(costs, config, power).vtcm_bytes, batch)
-    timeline = simulate.simulate(graph, costs, wanted, runtime, config, power, batch)
-    error = cost.fitted()["error"]
-    band = max((error[tile.PRECISIONS[kind].rate]["p90"] for kind in kinds), default=0.0)
+    backend = chosen.timed_backend()
+    timed = graphs_of(model, backend, dims=dims, shapes=shapes)
+    timings = [backend.timing(graph, chosen.precision, chosen.runtime, batch) for graph in timed.graphs]
     return Estimate(
-        graph.name, chip.name, precision, runtime, band, costs.provenance, config, power, threads, timeline
-    )  # fmt: skip
+        timed.name,
+        chosen.on(backend.chip_name),
+        max(timing.band for timing in timings),
+        timings[0].provenance,
+        threads,
+        joined([timing.timeline for timing in timings]),
+        timed.left,
+    )
 
 
 def together(estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10) -> Shared:
@@ -177,42 +193,131 @@ def together(estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, c
     """
     if len({e.soc for e in estimates}) != 1:
         raise CallError("models run together on one chip; estimate them for the same one")
-    names = Counter(e.model for e in estimates)
-    us_per_mb = cost.costs(chips.named(estimates[0].soc)).dram_us(1 << 20)
-    jobs = [
-        Job(
-            e.model if names[e.model] == 1 else f"{e.model} #{i}",
-            tuple(us * e.timeline.factor for us in e.timeline.pieces_us),
-            Priority.of(priorities[i] if i < len(priorities) else "normal"),
-            e.timeline.vtcm_peak_bytes,
-            count,
+    tenants = [
+        Tenant(
+            e.model,
+            e.timeline,
+            priorities[i] if i < len(priorities) else "normal",
             e.threads,
-            e.timeline.host_us * e.timeline.factor,
-            period_us=e.power.interval_us,
+            e.deployment.power.interval_us,
         )
         for i, e in enumerate(estimates)
     ]
-    return share(jobs, us_per_mb)
+    return estimates[0].deployment.timed_backend().together(tenants, count)
 
 
-def everywhere(model: ModelSource | Graph | Program, **how: Any) -> list[Estimate | tuple[str, str]]:
+def everywhere(
+    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
+    *,
+    batch: int = 1,
+    threads: int = 1,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> list[Estimate | tuple[str, str]]:
     """The estimate on every chip, or (its name, why there is none); what every chip refuses is an error."""
-    graph = graph_of(model, dims=how.pop("dims", None), shapes=how.pop("shapes", None))
-    found: list[Estimate | tuple[str, str]] = []
+    chosen = Deployment.of(deployment)
+    backend = chosen.timed_backend()
+    loaded = _read(model, dims=dims, shapes=shapes)
+    results: list[Estimate | tuple[str, str]] = []
     refused: list[HexforgeError] = []
-    for chip in chips.SOCS:
+    last: TimedGraphs | None = None
+    for chip in backend.chips:
         try:
-            found.append(estimate(graph, chip.name, **how))
+            there = chosen.on(chip)
+            last = last if last and _fits(last, there.timed_backend()) else graphs_of(loaded, there.timed_backend())
+            results.append(estimate(last, there, batch=batch, threads=threads))
         except (CallError, CapacityError, UnsupportedError) as error:
-            found.append((chip.name, str(error)))
+            results.append((chip, str(error)))
             refused.append(error)
-    if len(refused) == len(found):
+    if len(refused) == len(results):
         counted = Counter(str(error) for error in refused)
         raise max(refused, key=lambda error: counted[str(error)])
-    return found
+    return results
 
 
-def _of_context(path: Path) -> Graph:
+def _fits(timed: TimedGraphs, backend: Backend) -> bool:
+    """True where another chip takes the same whole model, so that it need not be placed again."""
+    return not timed.left and all(backend.unsupported(node) is None for graph in timed.graphs for node in graph)
+
+
+def graphs_of(
+    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    backend: Backend,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> TimedGraphs:
+    """The graphs that the backend's programs would run; UnsupportedError where it takes nothing of the model."""
+    source = _read(model, dims=dims, shapes=shapes)
+    if isinstance(source, TimedGraphs):
+        return source
+    from hexforge.frontends.onnx.pipeline import place_model
+    from hexforge.runtime.plan import partitioned
+
+    placed = place_model(source, backend)
+    parts = partitioned(placed, keep_converts=True)
+    name = source.path.stem if source.path is not None else source.name
+    taken = [part for part in parts.parts if part.taken]
+    if not taken:
+        reasons = list(dict.fromkeys(f"{row.op_type} ({row.reason})" for row in parts.refused))
+        more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+        why = f"cannot be timed on the HTP: {'; '.join(reasons[:3])}{more}"
+        if not reasons:
+            why = "nothing of it runs on the HTP: its outputs are its inputs or constants"
+        raise UnsupportedError(f"{source.name}: {why}")
+    names = [name] if len(taken) == 1 else [f"{name}_{i}" for i in range(len(taken))]
+    graphs = tuple(
+        _prepared(backend, parts.graph(part, part_name)) for part, part_name in zip(taken, names, strict=True)
+    )
+    return TimedGraphs(name, graphs, parts.refused)
+
+
+def graph_of(
+    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
+) -> Graph:
+    """A whole model as the one graph that the NPU runs; UnsupportedError naming the nodes that it does not take."""
+    timed = graphs_of(model, Deployment.of(deployment).timed_backend())
+    if timed.left:
+        refused = dict.fromkeys(f"{row.op_type} ({row.reason})" for row in timed.left)
+        raise UnsupportedError(f"{timed.name}: cannot be timed whole on the HTP: {'; '.join(refused)}")
+    return timed.graphs[0]
+
+
+def _prepared(backend: Backend, graph: Graph) -> Graph:
+    assert isinstance(backend, Times)
+    graph.sort()
+    return backend.prepared(graph)
+
+
+def _read(
+    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Model | TimedGraphs:
+    """A model to place, or graphs that are there already."""
+    if isinstance(model, TimedGraphs):
+        return model
+    if isinstance(model, Graph):
+        return TimedGraphs(model.name, (model,))
+    if isinstance(model, Program):
+        return TimedGraphs(model.graph.name, (model.graph,))
+    if isinstance(model, str | Path) and is_context(model):
+        return _of_context(Path(model))
+    from hexforge.model.reader import Model, read
+
+    loaded = model if isinstance(model, Model) else read(model, dims=dims, shapes=shapes)
+    loaded.require_static()
+    if any(node.op_type == "EPContext" for node in loaded.ir.graph):
+        raise UnsupportedError(
+            f"{loaded.name}: is a context model; give the context it names, a .bin, or the model it is of"
+        )
+    return loaded
+
+
+def _of_context(path: Path) -> TimedGraphs:
     """The graph of a context, which must be its only one."""
     context = Context(path)
     names = [g.name for g in context.graphs]
@@ -220,39 +325,4 @@ def _of_context(path: Path) -> Graph:
         raise CallError(
             f"{path}: has the graphs {', '.join(names)}; estimate Context(path).program(NAME), one at a time"
         )
-    return context.program(names[0]).graph
-
-
-def graph_of(
-    model: ModelSource | Model | Graph | Program,
-    *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> Graph:
-    """A whole model as one QNN graph; UnsupportedError naming the nodes there is no QNN op for."""
-    if isinstance(model, Graph):
-        return model
-    if isinstance(found := getattr(model, "graph", None), Graph):
-        return found
-    if isinstance(model, str | Path) and is_context(model):
-        return _of_context(Path(model))
-    from hexforge.frontends.onnx.pipeline import build, place, units
-    from hexforge.model.reader import Model, read
-    from hexforge.passes import NEUTRAL, run
-
-    loaded = model if isinstance(model, Model) else read(model, dims=dims, shapes=shapes)  # type: ignore[arg-type]
-    loaded.require_static()
-    placements = place(units(loaded.ir), lambda node: None)
-    refused = [f"{p.unit.op} ({p.reason})" for p in placements if not p.taken]
-    if any(p.unit.op == "EPContext" for p in placements):
-        raise UnsupportedError(
-            f"{loaded.name}: is a context model; give the context it names, a .bin, or the model it is of"
-        )
-    if refused:
-        raise UnsupportedError(f"{loaded.name}: cannot be timed on the HTP: {'; '.join(dict.fromkeys(refused))}")
-    name = Path(model).stem if isinstance(model, str | Path) else loaded.name
-    graph = build((p.unit for p in placements), name, [v.name for v in loaded.outputs])
-    run(graph, NEUTRAL)
-    if not graph.nodes:
-        raise UnsupportedError(f"{name}: nothing of it runs on the HTP: its outputs are its inputs or constants")
-    return graph
+    return TimedGraphs(names[0], (context.program(names[0]).graph,))

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from hexforge.backends.htp.chip import soc as chips
-from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.config import GraphConfig
-from hexforge.backends.htp.time import cost, schedule, simulate, tile
-from hexforge.backends.htp.time.settings import Settings
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.ir import Graph, Node
 
-EIGHT, SIXTEEN = "w8a8", "w8a16"
 BETWEEN = {
     "ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseSelect", "Reshape",
     "Cast", "Convert", "StridedSlice", "Concat",
@@ -61,9 +56,7 @@ class PrecisionRule:
     source: str
     how: str
 
-    def tried(
-        self, graph: Graph, soc: str, precision: str, runtime: str, config: GraphConfig | None, power: Power | None
-    ) -> tuple[tuple[str, ...], float] | None:
+    def tried(self, graph: Graph, deployment: Deployment) -> tuple[tuple[str, ...], float] | None:
         """Names of nodes, and the latency in us with them at 16 bit; None where nothing of the kind is at 8 bit."""
         attention = attention_nodes(graph)
         if not attention:
@@ -72,40 +65,15 @@ class PrecisionRule:
         best: tuple[tuple[str, ...], float] | None = None
         for nodes in (attention, attention | functions):
             names = tuple(node.name for node in graph if node in nodes)
-            us = mixed_us(graph, soc, precision, runtime, names, config, power)
+            us = mixed_us(graph, deployment, names)
             if us is not None and (best is None or us < best[1]):
                 best = names, us
         return best
 
 
-def mixed_us(
-    graph: Graph,
-    soc: str,
-    precision: str,
-    runtime: str,
-    names: Collection[str],
-    config: GraphConfig | None = None,
-    power: Power | None = None,
-) -> float | None:
+def mixed_us(graph: Graph, deployment: Deployment, names: Collection[str]) -> float | None:
     """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
-    settings = Settings.of(cost.costs(chips.named(str(soc))), config or GraphConfig(), power or Power())
-    asked = tile.PRECISIONS.get(precision)
-    tasks = schedule.schedule(graph, asked, runtime, settings.vtcm_bytes)
-    wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.vtcm_bytes)
-    chosen = set(names)
-    if [t.ops for t in tasks] != [t.ops for t in wide]:
-        return None  # a path that schedules 16 bit otherwise: there is no task for task
-    changed = {i for i, t in enumerate(tasks) if t.precision.name == EIGHT and chosen & set(t.ops)}
-    if not changed:
-        return None
-    mixed = [wide[i] if i in changed else t for i, t in enumerate(tasks)]
-    for i, task in enumerate(mixed):
-        for source, size in task.reads:
-            if source >= 0 and (source in changed) != (i in changed):
-                codes = size // task.precision.activation_bytes
-                task.add("cast", codes * 2 / 1e6)
-    elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
-    return simulate.run(mixed, settings, elements, runtime).latency_us
+    return deployment.timed_backend().mixed_us(graph, deployment.precision, deployment.runtime, names)
 
 
 PRECISION_RULES = (

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.cli.screen import waiting
-from hexforge.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from hexforge.model.reader import Model
-    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.plan import PartitionedModel, Plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """A model, its parts, and the plan that runs them."""
+
+    model: Model
+    parts: PartitionedModel
+    plan: Plan
 
 
 def loaded(
@@ -22,37 +31,30 @@ def loaded(
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
     prepare: bool = False,
-) -> tuple[Model, Plan]:
-    """The model and its plan, able to run where `prepare` is set.
+) -> LoadedModel:
+    """The model placed and compiled, able to run where `prepare` is set.
 
     With `strict` nodes are placed as in a session without CPU fallback, and refusals are rows of the plan all the same.
     """
-    from hexforge.options import ProviderOptions
+    from hexforge.frontends.onnx.pipeline import place_model
+    from hexforge.model.reader import read
+    from hexforge.ort.prepare import backend_of
+    from hexforge.ort.provider_options import ProviderOptions
     from hexforge.runtime.cpu_part import CpuPart
-    from hexforge.runtime.plan import Plan
-    from hexforge.runtime.registry import backend
+    from hexforge.runtime.plan import Plan, partitioned
 
     options = ProviderOptions.parse(provider_options)
-    chosen = backend(options)
-    cpu_part = CpuPart if prepare else _unprepared
-    offload = options.offload_graph_io_quantization and not strict
+    backend = backend_of(options)
     with waiting(f"reading {path.name}"):
-        model = _read(path, dims, shapes)
+        model = read(path, dims=dims, shapes=shapes)
+        model.require_static()
     with waiting(f"placing {model.node_count} nodes"):
-        if strict:
-            try:
-                return model, Plan(model, chosen, strict=True, make_cpu_part=cpu_part)
-            except UnsupportedError:
-                model = _read(path, dims, shapes)  # placing edits a model
-        return model, Plan(model, chosen, offload_io=offload, make_cpu_part=cpu_part)
-
-
-def _read(path: Path, dims: Mapping[str, int] | None, shapes: Mapping[str, Sequence[int]] | None) -> Model:
-    from hexforge.model.reader import read
-
-    model = read(path, dims=dims, shapes=shapes)
-    model.require_static()
-    return model
+        offload = options.offload_graph_io_quantization and not strict
+        placed = place_model(model, backend, offload_io_quantization=offload)
+        parts = partitioned(placed, keep_converts=strict)
+        if strict and parts.refused:
+            parts = partitioned(placed)
+        return LoadedModel(model, parts, Plan(parts, backend, CpuPart if prepare else _unprepared))
 
 
 def _unprepared(proto: Any, names: Sequence[str]) -> Any:

@@ -26,7 +26,7 @@ from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 
 MAGIC = b"HXFCTX\r\n"
-VERSION = 1
+VERSION = 2
 PAGE = 4096
 SLACK = 2 * PAGE
 """Zeros behind the arrays of a file."""
@@ -291,6 +291,11 @@ class Pool:
             self._known[key] = (self._end + padding, size)
             self._end += padding + size
         return self._known[key]
+
+    @property
+    def stored(self) -> int:
+        """Bytes that are stored."""
+        return self._end
 
     def forget(self) -> None:
         """Store what comes from here on anew, also where it is there already: graphs that share nothing."""

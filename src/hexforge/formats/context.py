@@ -1,6 +1,6 @@
 """Context: what a compiled model's file says of itself. The bytes are a container's (formats/container.py).
 
-info      ""               JSON: producer, backend, targets, options, and the table of graphs
+info      ""               JSON: producer, backend, its targets and options, and the table of graphs
 program   <number>         JSON: what the backend saved of a graph; graphs that are the same share one
 schematic <target>/<graph> JSON: the ops as the target runs them, for profiles and reports
 adapter   <name>           an updatable section: what LoRA adapters change
@@ -13,21 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hexforge.backend import GraphSettings, Target
 from hexforge.errors import FormatError
 from hexforge.formats.container import as_text
 from hexforge.ir import Role, TensorType, Value, text
 
 MOST_GRAPHS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A chip the graphs were prepared for."""
-
-    soc: str
-    soc_model: int
-    arch: int
-    vtcm_mb: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +32,8 @@ class GraphInfo:
     """Name of the section with its program."""
     arena_bytes: int = 0
     spill_fill_bytes: int = 0
-    num_hvx_threads: int = 0
-    vtcm_mb: int = 0
-    optimization: int = 0
+    settings: GraphSettings = field(default_factory=dict)
+    """How it was prepared, by the backend's own names."""
     updatable: tuple[str, ...] = ()
     """Tensors that adapters may change."""
 
@@ -72,7 +62,7 @@ class Info:
         return {
             "producer": self.producer,
             "backend": self.backend,
-            "targets": [[t.soc, t.soc_model, t.arch, t.vtcm_mb] for t in self.targets],
+            "targets": [t.to_json() for t in self.targets],
             "options": dict(self.options),
             "weight_sharing": self.weight_sharing,
             "metadata": dict(self.metadata),
@@ -84,9 +74,7 @@ class Info:
                     "program": g.program,
                     "arena_bytes": g.arena_bytes,
                     "spill_fill_bytes": g.spill_fill_bytes,
-                    "num_hvx_threads": g.num_hvx_threads,
-                    "vtcm_mb": g.vtcm_mb,
-                    "optimization": g.optimization,
+                    "settings": dict(g.settings),
                     "updatable": list(g.updatable),
                 }
                 for g in self.graphs
@@ -105,9 +93,7 @@ class Info:
                     as_text(g["program"]),
                     arena_bytes=_size(g["arena_bytes"]),
                     spill_fill_bytes=_size(g["spill_fill_bytes"]),
-                    num_hvx_threads=_size(g["num_hvx_threads"]),
-                    vtcm_mb=_size(g["vtcm_mb"]),
-                    optimization=_size(g["optimization"]),
+                    settings=_sizes(g["settings"]),
                     updatable=_texts(g["updatable"]),
                 )
                 for g in data["graphs"]
@@ -115,7 +101,7 @@ class Info:
             found = cls(
                 as_text(data["producer"]),
                 as_text(data["backend"]),
-                tuple(Target(as_text(s), _size(m), _size(a), _size(v)) for s, m, a, v in data["targets"]),
+                tuple(_target(item) for item in data["targets"]),
                 _strings(data["options"]),
                 graphs,
                 data["weight_sharing"] is True,
@@ -139,6 +125,15 @@ def _texts(values: Sequence[Any]) -> tuple[str, ...]:
 
 def _strings(values: Mapping[str, Any]) -> dict[str, str]:
     return {as_text(k): as_text(v) for k, v in values.items()}
+
+
+def _sizes(values: Mapping[str, Any]) -> dict[str, int]:
+    return {as_text(k): _size(v) for k, v in values.items()}
+
+
+def _target(item: Mapping[str, Any]) -> Target:
+    facts = {key: value for key, value in item.items() if key not in ("soc", "label")}
+    return Target(as_text(item["soc"]), as_text(item["label"]), _sizes(facts))
 
 
 def _size(value: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -46,6 +46,10 @@ class Model:
     def name(self) -> str:
         """The name for messages: the file's, or the graph's."""
         return self.path.name if self.path is not None else self.metadata.graph_name or "model"
+
+    def copied(self) -> Model:
+        """The same model, to be edited without this one hearing of it; constants are shared."""
+        return replace(self, ir=self.ir.clone())
 
     def dynamic(self) -> list[tuple[str, list[tuple[int, str | None]]]]:
         """Inputs that are not static: name, and (axis, symbolic name) of each open dimension."""

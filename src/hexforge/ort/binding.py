@@ -23,8 +23,8 @@ class IOBinding:
 
     def __new__(cls, session: InferenceSession) -> Any:
         """An IOBinding of the session's own kind: onnxruntime's where the session is onnxruntime's."""
-        if getattr(session, "_plan", None) is None:
-            return onnxruntime.InferenceSession.io_binding(session)
+        if type(session).io_binding is onnxruntime.InferenceSession.io_binding:
+            return session.io_binding()
         return super().__new__(cls)
 
     def __init__(self, session: InferenceSession) -> None:

@@ -17,7 +17,7 @@ PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 
 _WEIGHTLESS = "a context here always has its weights"
 _OURS = "hexforge groups Quantize and Dequantize itself and runs no onnxruntime rewrite before placing nodes"
-_TIME = "it changes when things happen on the chip and no number; the htp backend's timeline is not built yet"
+_TIME = "it changes when things happen on the chip and no number; `hexforge estimate` says how long they take"
 _MODES = (
     "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
     "extreme_power_saver sustained_high_performance"

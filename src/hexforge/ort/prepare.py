@@ -1,4 +1,4 @@
-"""Preparing: from a model, or from a context model, to parts that run; and from there to files, where asked for."""
+"""Prepare: from a model, or from a context model, to parts that run; and from there to files, where asked for."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend
+from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.context.model import ContextModel, read_context_model
 from hexforge.model.standalone import Extract
-from hexforge.options import ProviderOptions
 from hexforge.ort.config import SessionConfig
 from hexforge.ort.options import context_reader, named_dims, options_of_parts, overridden_shapes
+from hexforge.ort.provider_options import ProviderOptions
 from hexforge.ort.signature import NodeArg, arguments
 from hexforge.runtime import registry
 from hexforge.runtime.contexts import share
-from hexforge.runtime.contexts.chips import Chips
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_model import Output, Report, in_memory, save
 from hexforge.runtime.contexts.context_plan import ContextPlan
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from hexforge.model.reader import Model
 
 ModelSource = str | bytes | os.PathLike[str]
+WITHOUT_CONTEXTS = ("cpu",)
+"""Backends that the execution provider makes no contexts for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,13 @@ class Prepared:
 def output_of(source: ModelSource, config: SessionConfig, options: ProviderOptions) -> Output | None:
     """Where session config keys have a context model written; None where they do not."""
     if not config.context_enable:
-        if options.backend == "htp" and options.enable_htp_prepare_only:
+        if options.acts("enable_htp_prepare_only"):
             raise CallError("enable_htp_prepare_only=1 needs the session config key ep.context_enable=1")
         return None
-    if options.backend == "cpu":
+    if options.backend in WITHOUT_CONTEXTS:
         raise UnsupportedError(
             "ep.context_enable=1: Qnn context cache only works for HTP/DSP/GPU backend; "
-            "hexforge.ModelCompiler makes contexts of the cpu backend too"
+            f"hexforge.ModelCompiler makes contexts of the {options.backend} backend too"
         )
     if config.context_file_path:
         path = Path(config.context_file_path)
@@ -80,6 +81,12 @@ def default_path(model: Path) -> Path:
     return model.with_name(f"{model.name.removesuffix('.onnx')}_ctx.onnx")
 
 
+def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False) -> Backend:
+    """The backend that provider options name; of several chips the first runs, a context is made for every one."""
+    made = registry.backend(options.backend, options.settings(), threads)
+    return made if every_chip or not isinstance(made, Prepares) else made.only(0)
+
+
 def prepare(
     source: ModelSource,
     sess_options: Any,
@@ -90,15 +97,13 @@ def prepare(
     """Open a context model, or place and compile any other and write its context model where one is wanted."""
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
-    threads = sess_options.intra_op_num_threads
-    several = output is not None and len(options.soc_model) > 1  # without a context the first runs
-    backend = Chips(options, threads) if several else registry.backend(options, threads)
+    backend = backend_of(options, sess_options.intra_op_num_threads, every_chip=output is not None)
     folder = Path(config.context_file_path).parent if isinstance(source, bytes) and config.context_file_path else None
     compiled = read_context_model(source, folder)
     if compiled is not None:
         if output is not None:
             raise CallError(f"{compiled.where}: is a context model, so it is compiled already; use it as it is")
-        return _opened(compiled, backend, sess_options, config, options)
+        return _opened(compiled, backend, sess_options, config)
     if config.disable_model_compile:
         raise UnsupportedError(
             "session.disable_model_compile=1, and the model must be compiled (ORT_MODEL_REQUIRES_COMPILATION): "
@@ -109,13 +114,11 @@ def prepare(
     return _compiled(read_model(source, sess_options), backend, sess_options, config, options, output)
 
 
-def _opened(model: ContextModel, backend: Backend, sess_options: Any, config: SessionConfig,
-            options: ProviderOptions) -> Prepared:  # fmt: skip
+def _opened(model: ContextModel, backend: Backend, sess_options: Any, config: SessionConfig) -> Prepared:
     stop = config.stop_share_ep_contexts
     plan = ContextPlan(
         model,
         backend,
-        options,
         strict=config.disable_cpu_ep_fallback,
         optimal=config.fail_on_suboptimal_compiled_model,
         shared=config.share_ep_contexts or stop,
@@ -131,7 +134,8 @@ def _opened(model: ContextModel, backend: Backend, sess_options: Any, config: Se
 
 def _compiled(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
               output: Output | None) -> Prepared:  # fmt: skip
-    from hexforge.runtime.plan import Plan
+    from hexforge.frontends.onnx.pipeline import place_model
+    from hexforge.runtime.plan import Plan, partitioned, require_whole
 
     cuts: list[Extract] = []
 
@@ -142,22 +146,21 @@ def _compiled(model: Model, backend: Backend, sess_options: Any, config: Session
             cuts.append(Extract(kept, cut.constants))
         return CpuPart(cut, nodes, options_of_parts(sess_options))
 
-    plan = Plan(
-        model,
-        backend,
-        strict=config.disable_cpu_ep_fallback,
-        offload_io=options.offload_graph_io_quantization,
-        make_cpu_part=cpu_part,
-    )
+    strict = config.disable_cpu_ep_fallback
+    offload = options.offload_graph_io_quantization and not strict
+    parts = partitioned(place_model(model, backend, offload_io_quantization=offload), keep_converts=strict)
+    if strict:
+        require_whole(parts, backend.name)
+    plan = Plan(parts, backend, cpu_part)
     report = None
     notes: tuple[str, ...] = ()
     if output is not None:
         names = [stage.name for stage in plan.stages if not stage.part.taken]
-        report = save(model, plan, dict(zip(names, cuts, strict=True)), backend, options, output)
+        report = save(model, plan, dict(zip(names, cuts, strict=True)), backend, output)
         if report is None:
             notes = ("no context model is written: no node was compiled",)
-    if options.backend == "htp" and options.enable_htp_prepare_and_load and plan.graphs:
-        plan.take(Context(in_memory(plan, backend, options), "the prepared context").programs(backend=backend))
+    if options.acts("enable_htp_prepare_and_load") and plan.graphs:
+        plan.take(Context(in_memory(plan, backend), "the prepared context").programs(backend=backend))
     graph = model.ir.graph
     inputs, outputs = arguments(model.inputs, graph.inputs), arguments(model.outputs, graph.outputs)
     fixed = frozenset(str(v.name) for v in graph.initializers.values()) - {a.name for a in inputs}
@@ -172,7 +175,7 @@ def read_model(source: ModelSource, sess_options: Any) -> Model:
     model = read(source)
     if not model.dynamic():
         return model
-    symbols = {symbol for _, found in model.dynamic() for _, symbol in found}
+    symbols = {symbol for _, open_dims in model.dynamic() for _, symbol in open_dims}
     shapes = overridden_shapes(source, [name for name, _ in model.dynamic()], sess_options)
     model = read(source, shapes=shapes, dims={name: size for name, size in dims.items() if name in symbols})
     model.require_static()

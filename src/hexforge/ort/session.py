@@ -14,7 +14,7 @@ import onnxruntime
 
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.ir import Graph
-from hexforge.options import ProviderOptions, did_you_mean
+from hexforge.options import did_you_mean
 from hexforge.ort.binding import IOBinding
 from hexforge.ort.config import (
     ORT_RUN_KEYS,
@@ -37,16 +37,16 @@ from hexforge.ort.options import (
 )
 from hexforge.ort.prepare import check_built, output_of, prepare
 from hexforge.ort.profiling import Trace
+from hexforge.ort.provider_options import ProviderOptions
 from hexforge.ort.providers import Requested, requested, uses_qnn
 from hexforge.ort.signature import NodeArg, check_feed, check_outputs
 from hexforge.ort.values import to_ortvalue
 from hexforge.runtime.contexts.context_model import Report
 from hexforge.runtime.cpu_part import CPU, QNN
-from hexforge.runtime.stages import Row, Stage, Stages
+from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
 if TYPE_CHECKING:
     from hexforge.model.declarations import Metadata
-
 
 _LOG = logging.getLogger("hexforge")
 _KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
@@ -81,7 +81,15 @@ class _Absent:
 
 
 class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
-    """onnxruntime's InferenceSession; with QNNExecutionProvider it is hexforge that places and runs the model."""
+    """onnxruntime's InferenceSession; with QNNExecutionProvider it is a `QnnSession`, in which hexforge runs the model.
+
+    Without that provider it is onnxruntime's own session and does what that does.
+    """
+
+    saved: Report | None = None
+    """The context that was written (ep.context_enable=1), and its sizes."""
+    notes: tuple[str, ...] = ()
+    """Options that were given and have no effect, each with the reason."""
 
     def __init__(
         self,
@@ -96,69 +104,96 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         for name in kwargs:
             if name not in _KEYWORDS:
                 raise CallError(f"InferenceSession has no argument {name!r}{did_you_mean(name, _KEYWORDS)}")
-        asked = requested(providers, provider_options)
-        if not asked:
-            asked = dict(requested_providers(sess_options))
-        self._plan: Stages | None = None
-        self.saved: Report | None = None
-        """The context that was written (ep.context_enable=1), and its sizes."""
-        self.notes: tuple[str, ...] = ()
-        """Options that were given and have no effect, each with the reason."""
-        if uses_qnn(asked):
-            self._load(path_or_bytes, sess_options, asked)
+        wanted = requested(providers, provider_options) or dict(requested_providers(sess_options))
+        if uses_qnn(wanted):
+            if not isinstance(self, QnnSession):
+                own = type(self)
+                self.__class__ = QnnSession if own is InferenceSession else type(own.__name__, (own, QnnSession), {})
+            self._load(path_or_bytes, sess_options, wanted)
             return
-        if QNN in asked:  # after the CPU, which takes every node
-            providers, provider_options = [(name, o) for name, o in asked.items() if name != QNN], None
+        if type(self) is QnnSession:
+            self.__class__ = InferenceSession
+        if QNN in wanted:  # after the CPU, which takes every node
+            providers, provider_options = [(name, o) for name, o in wanted.items() if name != QNN], None
         if isinstance(sess_options, SessionOptions):
             sess_options.hand_over()
         super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
 
-    def _load(self, source: str | bytes | os.PathLike[str], sess_options: Any, asked: Requested) -> None:
-        """Place and compile the model for QNNExecutionProvider."""
-        super(onnxruntime.InferenceSession, self).__init__(enable_fallback=False)
+    def _load(self, source: str | bytes | os.PathLike[str], sess_options: Any, wanted: Requested) -> None:
+        raise NotImplementedError  # QnnSession's
+
+    @property
+    def placements(self) -> tuple[PlacedNode, ...]:
+        """Every node of the model: where it runs, why not on the backend, which QNN ops it became."""
+        raise self._not_placed()
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The QNN graphs, in the order they run."""
+        raise self._not_placed()
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The parts the model runs in, in order."""
+        raise self._not_placed()
+
+    def _not_placed(self) -> CallError:
+        return CallError(f"the session has no {QNN}; give it in `providers` to see where nodes are placed")
+
+    def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
+        """Make the session anew with other providers."""
+        if uses_qnn(requested(providers, provider_options)):
+            source = self._model_path or self._model_bytes
+            self.__init__(source, self._sess_options_initial, providers, provider_options)  # type: ignore[misc]
+        else:
+            super().set_providers(providers, provider_options)
+
+
+class QnnSession(InferenceSession):
+    """An InferenceSession with QNNExecutionProvider: hexforge places and runs the model."""
+
+    def _load(self, source: str | bytes | os.PathLike[str], sess_options: Any, wanted: Requested) -> None:
+        """Place and compile the model."""
+        super(onnxruntime.InferenceSession, self).__init__(enable_fallback=False)  # type: ignore[call-arg]
         self._sess = _Absent()
         self._sess_options = sess_options if sess_options is not None else SessionOptions()
         self._sess_options_initial = sess_options
         self._source = source
         self._lock = threading.Lock()
-        entries, options = parse_options(self._sess_options, asked)
+        self.notes = ()
+        entries, options = parse_options(self._sess_options, wanted)
         self._config = entries.config
-        self._only_prepared = options.backend == "htp" and options.enable_htp_prepare_only
+        self._only_prepared = options.acts("enable_htp_prepare_only")
         output = output_of(source, entries.config, options)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
         self._trace = Trace(prefix) if self._sess_options.enable_profiling else None
         with self._span("Session", "session_initialization"):
             prepared = prepare(source, self._sess_options, entries.config, options, output)
-        self._plan = prepared.plan
+        self._plan: Stages = prepared.plan
         self._inputs_meta, self._outputs_meta, self._fixed = prepared.inputs, prepared.outputs, prepared.fixed
         self._model_meta = prepared.metadata
         self.saved = prepared.report
         self._providers = [QNN, CPU]
-        self._provider_options = {QNN: {**entries.provider, **asked[QNN]}, CPU: asked.get(CPU, {})}
+        self._provider_options = {QNN: {**entries.provider, **wanted[QNN]}, CPU: wanted.get(CPU, {})}
         self._dynamic = DynamicOptions()
         self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options), *prepared.notes)
 
     # -- what the session is ----------------------------------------------------------------------------------------
 
     @property
-    def placements(self) -> tuple[Row, ...]:
+    def placements(self) -> tuple[PlacedNode, ...]:
         """Every node of the model: where it runs, why not on the backend, which QNN ops it became."""
-        return self._planned().rows
+        return self._plan.rows
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
         """The QNN graphs, in the order they run."""
-        return self._planned().graphs
+        return self._plan.graphs
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The parts the model runs in, in order."""
-        return self._planned().stages
-
-    def _planned(self) -> Stages:
-        if self._plan is None:
-            raise CallError(f"the session has no {QNN}; give it in `providers` to see where nodes are placed")
-        return self._plan
+        return self._plan.stages
 
     def get_inputs(self) -> Sequence[NodeArg]:
         """The inputs: name, type, shape."""
@@ -170,7 +205,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     def get_overridable_initializers(self) -> Sequence[NodeArg]:
         """Initializers a feed may replace: none with QNNExecutionProvider, which makes them constant."""
-        return super().get_overridable_initializers() if self._plan is None else []
+        return []
 
     def get_modelmeta(self) -> Metadata:
         """What the model says of itself."""
@@ -190,27 +225,21 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     def get_provider_graph_assignment_info(self) -> Sequence[Any]:
         """Which nodes each provider took; needs session.record_ep_graph_assignment_info=1."""
-        if self._plan is None:
-            return super().get_provider_graph_assignment_info()  # type: ignore[no-any-return]
         if not self._config.record_ep_graph_assignment_info:
             key = "session.record_ep_graph_assignment_info"
             raise CallError(f'session config key {key!r} must be "1" to retrieve graph assignment information')
-        found = []
+        subgraphs = []
         for stage in self._plan.stages:
             nodes = tuple(AssignedNode(row.node, row.domain, row.op_type) for row in stage.rows)
             if stage.part.taken:
-                found.append(AssignedSubgraph(QNN, nodes))
+                subgraphs.append(AssignedSubgraph(QNN, nodes))
             else:
-                found.extend(AssignedSubgraph(CPU, (node,)) for node in nodes)
-        return found
+                subgraphs.extend(AssignedSubgraph(CPU, (node,)) for node in nodes)
+        return subgraphs
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Make the session anew with other providers."""
-        if self._plan is None and not uses_qnn(requested(providers, provider_options)):
-            super().set_providers(providers, provider_options)
-            return
-        source = self._source if self._plan is not None else self._model_path or self._model_bytes
-        self.__init__(source, self._sess_options_initial, providers, provider_options)  # type: ignore[misc]
+        self.__init__(self._source, self._sess_options_initial, providers, provider_options)  # type: ignore[misc]
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -218,13 +247,11 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
         """Outputs for inputs, in the order of `output_names` (all outputs where it is None)."""
-        if self._plan is None:
-            return super().run(output_names, input_feed, run_options)  # type: ignore[no-any-return]
         names = check_outputs(output_names, self._outputs_meta)
         feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
-        return self._execute(self._plan, names, feeds, run_options)
+        return self._execute(names, feeds, run_options)
 
-    def _execute(self, plan: Stages, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
+    def _execute(self, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
         only_needed, stages = False, None
         if self._only_prepared:
             raise CallError("enable_htp_prepare_only=1: the session only prepares the context model; run that")
@@ -233,7 +260,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             config, _ = sort_run_entries(run_entries(run_options, keys))
             self._note(*config.notes())
             only_needed = run_options.only_execute_path_to_fetches
-            stages = plan.adapted(config.lora_config) if config.lora_config else None
+            stages = self._plan.adapted(config.lora_config) if config.lora_config else None
 
         def around(stage: Stage) -> contextlib.AbstractContextManager[None]:
             if run_options is not None and run_options.terminate:
@@ -241,8 +268,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             return self._span("Node", stage.name, provider=QNN if stage.part.taken else CPU)
 
         with self._span("Session", "model_run"):
-            found = plan.run(feeds, names, stages=stages, only_needed=only_needed, around=around)
-        return [found[name] for name in names]
+            results = self._plan.run(feeds, names, stages=stages, only_needed=only_needed, around=around)
+        return [results[name] for name in names]
 
     def run_async(
         self,
@@ -253,16 +280,12 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         run_options: Any = None,
     ) -> None:
         """Run in a thread of its own; `callback(results, user_data, error text)` is called from it."""
-        plan = self._plan
-        if plan is None:
-            super().run_async(output_names, input_feed, callback, user_data, run_options)
-            return
         names = check_outputs(output_names, self._outputs_meta)
         feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
 
         def work() -> None:
             try:
-                results = self._execute(plan, names, feeds, run_options)
+                results = self._execute(names, feeds, run_options)
             except Exception as error:  # whatever it is, the caller can only learn of it here
                 callback([], user_data, f"{type(error).__name__}: {error}")
             else:
@@ -274,44 +297,30 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
         """As `run`, with OrtValues in and out."""
-        if self._plan is None:
-            return super().run_with_ort_values(  # type: ignore[no-any-return]
-                output_names, input_dict_ort_values, run_options
-            )
         return [to_ortvalue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> Any:
         """An IOBinding for this session."""
-        return super().io_binding() if self._plan is None else IOBinding(self)
+        return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
         """Run on what an IOBinding of this session binds."""
-        if self._plan is None:
-            super().run_with_iobinding(iobinding, run_options)
-            return
         if not isinstance(iobinding, IOBinding) or iobinding._session is not self:
             raise CallError("the IOBinding belongs to another session; make it with this session's io_binding()")
         iobinding.execute(run_options)
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Set options of the execution providers that can change while the session lives."""
-        if self._plan is None:
-            super().set_ep_dynamic_options(options)
-            return
         with self._lock:
             self._dynamic = self._dynamic.updated(options)
         self._note(*self._dynamic.notes())
 
     def end_profiling(self) -> str:
         """Write the profile (SessionOptions.enable_profiling) and return its file name."""
-        if self._plan is None:
-            return super().end_profiling()  # type: ignore[no-any-return]
         return "" if self._trace is None else self._trace.end()
 
     def get_profiling_start_time_ns(self) -> int:
         """When profiling began, comparable to time.monotonic_ns()."""
-        if self._plan is None:
-            return super().get_profiling_start_time_ns()  # type: ignore[no-any-return]
         return 0 if self._trace is None else self._trace.start_ns
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -328,7 +337,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             _LOG.info(note)
 
 
-def parse_options(sess_options: Any, asked: Requested) -> tuple[Entries, ProviderOptions]:
+def parse_options(sess_options: Any, wanted: Requested) -> tuple[Entries, ProviderOptions]:
     """Options and config entries, every fault of both at once."""
     keys = [o.key for o in SessionConfig.table()] + sorted(ORT_SESSION_KEYS)
     keys += [PROVIDER_PREFIX + o.key for o in ProviderOptions.table()]
@@ -342,7 +351,7 @@ def parse_options(sess_options: Any, asked: Requested) -> tuple[Entries, Provide
         faults.append(str(error))
     prefixed = {k.removeprefix(PROVIDER_PREFIX): v for k, v in given.items() if k.startswith(PROVIDER_PREFIX)}
     try:
-        options = ProviderOptions.parse({**prefixed, **asked[QNN]})
+        options = ProviderOptions.parse({**prefixed, **wanted[QNN]})
     except CallError as error:
         faults.append(str(error))
     if faults:

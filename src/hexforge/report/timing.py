@@ -56,7 +56,7 @@ def summary(found: Estimate) -> dict[str, Any]:
             ["chip", found.soc],
             ["precision", found.precision],
             ["runtime", found.runtime],
-            ["performance mode", found.power.performance_mode],
+            ["performance mode", found.deployment.power.performance_mode],
             ["core clock", f"{line.core_mhz:.0f} MHz"],
             ["batch", str(line.batch)],
             ["threads", str(found.threads)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from hexforge.errors import ModelError
+from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
 from hexforge.model.standalone import Extract
 
@@ -67,6 +68,32 @@ class CpuPart:
     def _where(self) -> str:
         shown = ", ".join(self.nodes[:8]) + (f" and {len(self.nodes) - 8} more" if len(self.nodes) > 8 else "")
         return f"on the CPU: {'node' if len(self.nodes) == 1 else 'nodes'} {shown}"
+
+
+class WholeModel:
+    """A whole model in onnxruntime's CPU provider, as its file is."""
+
+    def __init__(self, source: str | os.PathLike[str] | bytes, name: str, threads: int = 0) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        given = source if isinstance(source, bytes) else os.fspath(source)
+        self._name = name
+        try:
+            self._session = onnxruntime.InferenceSession(given, options, providers=[CPU])
+        except OSError:
+            raise
+        except Exception as error:  # onnxruntime's errors have no class in common
+            raise ModelError(f"{name}: onnxruntime cannot load it: {error}") from None
+        self._outputs = [output.name for output in self._session.get_outputs()]
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by name for inputs by name."""
+        try:
+            results = self._session.run(None, dict(feeds))
+        except Exception as error:  # onnxruntime's errors have no class in common
+            raise CallError(f"{self._name}: onnxruntime cannot run the sample: {error}") from None
+        return dict(zip(self._outputs, results, strict=True))
 
 
 _SUFFIX = "__as_wide"  # tensors of types numpy lacks enter and leave a CPU part under this name, in a wider type

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PartitionStep:
     """Something that is placed as a whole: the tensors it reads and writes, and whether the backend takes it."""
 
     reads: tuple[str, ...]
@@ -33,7 +33,7 @@ class Part:
     outputs: tuple[str, ...]
 
 
-def partition(steps: Sequence[Step], outputs: Collection[str], keep_converts: bool = False) -> list[Part]:
+def partition(steps: Sequence[PartitionStep], outputs: Collection[str], keep_converts: bool = False) -> list[Part]:
     """The parts, in an order that runs. A part of one single Quantize or Dequantize is not taken unless kept."""
     taken = [step.taken for step in steps]
     while True:
@@ -46,7 +46,7 @@ def partition(steps: Sequence[Step], outputs: Collection[str], keep_converts: bo
     return _borders(steps, groups, outputs)
 
 
-def _walk(steps: Sequence[Step], taken: Sequence[bool]) -> list[tuple[bool, list[int]]]:
+def _walk(steps: Sequence[PartitionStep], taken: Sequence[bool]) -> list[tuple[bool, list[int]]]:
     writer = {name: i for i, step in enumerate(steps) for name in step.writes}
     before = [{writer[name] for name in step.reads if name in writer} for step in steps]
     after: list[list[int]] = [[] for _ in steps]
@@ -76,7 +76,9 @@ def _walk(steps: Sequence[Step], taken: Sequence[bool]) -> list[tuple[bool, list
     return groups
 
 
-def _borders(steps: Sequence[Step], groups: list[tuple[bool, list[int]]], outputs: Collection[str]) -> list[Part]:
+def _borders(
+    steps: Sequence[PartitionStep], groups: list[tuple[bool, list[int]]], outputs: Collection[str]
+) -> list[Part]:
     home = {name: part for part, (_, group) in enumerate(groups) for i in group for name in steps[i].writes}
     crossing = set(outputs)
     for part, (_, group) in enumerate(groups):

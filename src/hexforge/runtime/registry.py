@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import cast
 
-from hexforge.backend import Backend, BackendFactory
+from hexforge.backend import Backend, BackendClass, Deploys
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.options import BACKENDS, ProviderOptions, did_you_mean
+from hexforge.options import did_you_mean
 
+DEFAULT = "htp"
+"""The backend that runs where none is named, as in the QNN execution provider."""
+QNN_BACKENDS = (DEFAULT, "cpu", "gpu", "saver", "ir", "genie")
+"""The backends that QNN has."""
 BUILT: dict[str, str] = {
     "htp": "hexforge.backends.htp.backend:HtpBackend",
     "cpu": "hexforge.backends.cpu.backend:CpuBackend",
 }
-"""name -> "module:Class" of every backend that is built; the class is called with the ProviderOptions."""
+"""name -> "module:Class" of every backend that is built; the class is called with its own Config and threads."""
+DEPLOYMENT = "hexforge.backends.htp.deployment:Deployment"
+"""What a chip's name stands for."""
 
 
-def backend(options: ProviderOptions, threads: int = 0) -> Backend:
-    """The backend that the options name; 0 threads: as many as the process has processors."""
-    return factory(options.backend)(options, threads)
+def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, threads: int = 0) -> Backend:
+    """A backend, made with options as its own Config spells them; 0 threads: as many as there are processors."""
+    made = backend_class(name)
+    return made(made.Config.parse(settings or {}), threads)
 
 
-def factory(name: str) -> BackendFactory:
-    """What makes the backend `name`; UnsupportedError for one that QNN has and hexforge does not have yet."""
+def deployed(wanted: Deploys | Backend | str | None = None) -> Backend:
+    """The backend for a deployment: one that names it, a chip or several by name, a backend by name, or itself."""
+    if isinstance(wanted, str) and wanted in QNN_BACKENDS:
+        return backend(wanted)
+    if wanted is None or isinstance(wanted, str):
+        module, _, attribute = DEPLOYMENT.partition(":")
+        named = getattr(importlib.import_module(module), attribute)
+        wanted = cast(Deploys, named() if wanted is None else named(wanted))
+    return wanted.backend() if isinstance(wanted, Deploys) else wanted
+
+
+def backend_class(name: str) -> BackendClass:
+    """The class of the backend `name`; UnsupportedError for one that QNN has and hexforge does not have yet."""
     if name in BUILT:
         module, _, attribute = BUILT[name].partition(":")
-        return cast(BackendFactory, getattr(importlib.import_module(module), attribute))
-    if name in BACKENDS:
+        return cast(BackendClass, getattr(importlib.import_module(module), attribute))
+    if name in QNN_BACKENDS:
         built = " or ".join(f"backend_type={b}" for b in BUILT)
         raise UnsupportedError(f"backend {name!r} is not built yet; use {built}")
-    raise CallError(f"no backend {name!r}; expected one of {', '.join(BACKENDS)}{did_you_mean(name, BACKENDS)}")
+    raise CallError(f"no backend {name!r}; expected one of {', '.join(QNN_BACKENDS)}{did_you_mean(name, QNN_BACKENDS)}")

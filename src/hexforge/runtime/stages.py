@@ -15,7 +15,7 @@ from hexforge.runtime.partition import Part
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlacedNode:
     """One node of the model: where it runs, why not on the backend, and what QNN ops its unit became."""
 
     node: str
@@ -41,7 +41,7 @@ class Stage:
 
     name: str
     part: Part
-    rows: tuple[Row, ...]
+    rows: tuple[PlacedNode, ...]
     runner: Program | CpuPart
     reads: tuple[str, ...]
     """Tensors the runner is fed."""
@@ -68,7 +68,7 @@ class Stages:
         self._last = {name: i for i, stage in enumerate(self._stages) for name in stage.part.inputs}
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[PlacedNode, ...]:
         """Every node of the model."""
         return tuple(row for stage in self.stages for row in stage.rows)
 

@@ -10,6 +10,7 @@ import pytest
 import hexforge
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.chip.soc import DEFAULT_ARCH, SOCS, Target, find, target
+from hexforge.backends.htp.config import HtpConfig
 from hexforge.backends.htp.support import RULES, SESSION_BYTES, WEIGHTED, require_fit, unsupported
 from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError, CapacityError
@@ -25,7 +26,6 @@ from hexforge.ir import (
     Value,
     table,
 )
-from hexforge.options import ProviderOptions
 from tests import ROOT
 
 ARCHS = (68, 69, 73, 75, 79, 81)
@@ -306,7 +306,7 @@ def test_chips_are_found() -> None:
     ],
 )
 def test_target_of_options(options: dict[str, str], arch: int) -> None:
-    assert HtpBackend(ProviderOptions.parse(options)).target.arch == arch
+    assert HtpBackend(HtpConfig.parse(options)).target.arch == arch
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_target_of_options(options: dict[str, str], arch: int) -> None:
 )
 def test_chips_that_cannot(options: dict[str, str], words: str) -> None:
     with pytest.raises(CallError) as error:
-        HtpBackend(ProviderOptions.parse(options))
+        HtpBackend(HtpConfig.parse(options))
     assert words in str(error.value)
 
 

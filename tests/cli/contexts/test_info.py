@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from hexforge.cli import app, main
 from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.contexts.wrap import wrap
 from tests.ort.models import quantized
 
@@ -24,7 +25,9 @@ def said(*arguments: str) -> Any:
 @pytest.fixture
 def context(tmp_path: Path) -> Path:
     path = tmp_path / "two.bin"
-    compile([quantized(), quantized()], path, soc=["SM8550", "SM8650"], graph_names=["a", "b"], quantized_io=True)
+    compile(
+        [quantized(), quantized()], path, "SM8550,SM8650", ContextRequest(quantized_io=True, graph_names=("a", "b"))
+    )
     return path
 
 

@@ -12,13 +12,14 @@ from hexforge.cli import app
 from hexforge.errors import CallError
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.contexts.wrap import prune
 from tests.ort.models import quantized
 
 
 def test_one_chip_is_kept(tmp_path: Path) -> None:
     path, out = tmp_path / "all.bin", tmp_path / "one.bin"
-    compile(quantized(), path, soc=["SM8550", "SM8650", "SM8750"], graph_names=["q"])
+    compile(quantized(), path, "SM8550,SM8650,SM8750", ContextRequest(graph_names=("q",)))
     done = CliRunner().invoke(app, ["prune", str(path), "--soc", "Snapdragon 8 Gen 3", "-o", str(out)])
     assert done.exit_code == 0, done.output
     before, after = Context(path), Context(out)

@@ -14,6 +14,7 @@ import hexforge
 from hexforge.cli import app
 from hexforge.errors import CallError
 from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.contexts.wrap import wrap
 from tests.ort.models import quantized
 
@@ -24,7 +25,7 @@ X = np.linspace(-3, 3, 8, dtype=np.float32).reshape(1, 8)
 @pytest.fixture
 def context(tmp_path: Path) -> Path:
     path = tmp_path / "two.bin"
-    compile([quantized(), quantized(0.2)], path, graph_names=["a", "b/c"], quantized_io=True)
+    compile([quantized(), quantized(0.2)], path, request=ContextRequest(quantized_io=True, graph_names=("a", "b/c")))
     return path
 
 
@@ -84,7 +85,7 @@ def test_the_node_is_onnxruntimes(context: Path) -> None:
 
 def test_float_graphs_need_no_conversions_and_mistakes_are_named(tmp_path: Path) -> None:
     path = tmp_path / "f.bin"
-    compile(quantized(), path, graph_names=["f"])
+    compile(quantized(), path, request=ContextRequest(graph_names=("f",)))
     (wrapper,) = wrap(path)
     assert wrapper.name == "f_qnn_ctx.onnx"
     np.testing.assert_array_equal(hexforge.InferenceSession(wrapper, providers=QNN).run(None, {"x": X})[0], wanted())

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.analysis.estimate import together
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.cli.commands.time.estimate import estimate
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 
@@ -56,8 +57,8 @@ def test_table_and_every_chip(tmp_path: Path) -> None:
 def test_refusals_are_clear(tmp_path: Path) -> None:
     model = saved(tmp_path / "m.onnx")
     with pytest.raises(CallError, match="not a known chip"):
-        hexforge.estimate(model, "SM9999", "w8a8")
-    with pytest.raises(UnsupportedError, match="no float16"):
+        hexforge.estimate(model, Deployment("SM9999", "w8a8"))
+    with pytest.raises(UnsupportedError, match=r"QCS6490 .* has no float math"):
         hexforge.estimate(model, "QCS6490")
     with pytest.raises(UnsupportedError, match="Det"):
         hexforge.estimate(saved(tmp_path / "d.onnx", "Det"))
@@ -65,9 +66,9 @@ def test_refusals_are_clear(tmp_path: Path) -> None:
         with pytest.raises(CallError, match="both are at least 1"):
             hexforge.estimate(model, batch=wrong)  # type: ignore[arg-type]
     with pytest.raises(CallError, match=r"config is a hexforge\.GraphConfig"):
-        hexforge.estimate(model, config={"vtcm_mb": 1})  # type: ignore[arg-type]
+        hexforge.estimate(model, Deployment(config={"vtcm_mb": 1}))  # type: ignore[arg-type]
     with pytest.raises(CallError, match=r"precision 'int8' is not known.*as-is"):
-        hexforge.estimate(model, precision="int8")
+        hexforge.estimate(model, Deployment(precision="int8"))
 
 
 def refused(*arguments: str | Path) -> str:
@@ -129,7 +130,7 @@ def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
     config, power = hexforge.GraphConfig(vtcm_mb=2, num_hvx_threads=2), hexforge.Power("balanced")
-    found = hexforge.estimate(model, "SM8850", "w8a8", "onnx", batch=2, threads=2, config=config, power=power)
+    found = hexforge.estimate(model, Deployment("SM8850", "w8a8", "onnx", config, power), batch=2, threads=2)
     assert said == json.loads(json.dumps(found.to_json()))
     assert said["latency_ms"] == pytest.approx(found.latency_ms, abs=1e-4)
     assert len(found.rows) == len(said["ops"])

@@ -14,9 +14,10 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from hexforge.backends.cpu.backend import CpuBackend
-from hexforge.frontends.onnx.pipeline import Placement, build, place, units
+from hexforge.frontends.onnx.pipeline import Placement, place
 from hexforge.frontends.onnx.units.unit import Unit
 from hexforge.model.reader import read
+from tests.frontends.onnx.parts import build, units
 
 TYPES = {
     "uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16, "int16": TensorProto.INT16,

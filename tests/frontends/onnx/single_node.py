@@ -10,9 +10,10 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from hexforge.frontends.onnx.pipeline import build, place, units
+from hexforge.frontends.onnx.pipeline import place
 from hexforge.model.reader import read
 from hexforge.ops.evaluate import evaluate
+from tests.frontends.onnx.parts import build, units
 
 _RNG = np.random.default_rng(3)
 

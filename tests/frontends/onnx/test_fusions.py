@@ -13,9 +13,10 @@ import pytest
 from onnx import helper
 
 from hexforge.frontends.onnx.fusions.table import FUSED, unfused
-from hexforge.frontends.onnx.pipeline import place, units
+from hexforge.frontends.onnx.pipeline import place
 from hexforge.ir import Node
 from hexforge.model.reader import read
+from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.qdq import Made, Quant, placed, run
 
 U8 = Quant("uint8", 0.05, 120)

@@ -15,11 +15,11 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
 
 from hexforge.errors import ModelError
-from hexforge.frontends.onnx.pipeline import units
 from hexforge.frontends.onnx.units.selectors import SELECTORS
 from hexforge.frontends.onnx.units.unit import Unit
 from hexforge.ir import AxisScaleOffset, Block, BlockwiseExpansion, ScaleOffset
 from hexforge.model.reader import read
+from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.qdq import CONTRIB, Made, Quant, numpy_type, placed, run
 
 U8 = Quant("uint8", 0.1, 3)

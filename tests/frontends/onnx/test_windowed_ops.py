@@ -12,9 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from hexforge.frontends.onnx.pipeline import place, units
+from hexforge.frontends.onnx.pipeline import place
 from hexforge.model.reader import read
 from tests.frontends.onnx import single_node
+from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.single_node import f32, i64, model, placed
 
 MS = "com.microsoft"

@@ -10,29 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hexforge
+from hexforge.backend import Prepares, Target, Verdict
 from hexforge.backends.htp.chip.soc import SOCS
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import HEADER, checksum
-from hexforge.formats.context import GraphInfo, Info, Target
-from hexforge.options import ProviderOptions
-from hexforge.runtime.contexts.compatibility import (
-    BinaryCompatibility,
-    Verdict,
-    compare,
-    create,
-    device,
-    require,
-    required,
-)
+from hexforge.formats.context import GraphInfo, Info
+from hexforge.runtime.contexts.compatibility import BinaryCompatibility, chip_backend, compare, create, require
 from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.request import ContextRequest
 from tests.ort.models import quantized
 
 OPTIMAL, SUBOPTIMAL, UNSUPPORTED = Verdict
 
 
 def made_for(*socs: str, vtcm_mb: int = 4, backend: str = "htp") -> Info:
-    targets = tuple(found for soc in socs if (found := device(soc)) is not None)
-    return Info("p", backend, targets, {}, (GraphInfo("g", (), (), "0", vtcm_mb=vtcm_mb),))
+    targets = tuple(target for soc in socs for target in device(soc).targets)
+    return Info("p", backend, targets, {}, (GraphInfo("g", (), (), "0", settings={"vtcm_mb": vtcm_mb}),))
+
+
+def device(soc: str, htp_arch: int = 0) -> Prepares:
+    found = chip_backend("htp", soc, htp_arch)
+    assert isinstance(found, Prepares)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_an_architecture_alone_and_other_backends() -> None:
     assert compare(made_for("SM8650"), device("0", 75)).verdict is OPTIMAL
     assert compare(made_for("SM8650"), device("0", 79)).verdict is SUBOPTIMAL
     assert "made for the cpu backend, not htp" in str(compare(made_for(backend="cpu"), device("SM8650")))
-    assert compare(made_for(backend="cpu"), None, "cpu").verdict is OPTIMAL
+    assert compare(made_for(backend="cpu"), chip_backend("cpu")).verdict is OPTIMAL
     with pytest.raises(CallError, match="not a known chip"):
         device("SM1")
 
@@ -86,14 +85,13 @@ def test_more_chips_never_make_a_verdict_worse_and_the_own_chip_is_best(made: li
     own = [r for soc, r in zip(made, alone, strict=True) if soc == on]
     assert all_of_them == (own[0] if own else min(alone))
     chip = device(on)
-    assert chip is not None
-    if vtcm_mb <= chip.vtcm_mb:
+    if vtcm_mb <= chip.targets[0].facts["vtcm_mb"]:
         assert compare(made_for(on, vtcm_mb=vtcm_mb), chip).verdict is OPTIMAL
 
 
 def test_strict_and_permissive(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
-    compile(quantized(), path, soc="SM8550", graph_names=["q"])
+    compile(quantized(), path, "SM8550", ContextRequest(graph_names=("q",)))
     assert hexforge.validate(path, "SM8550").verdict is OPTIMAL
     assert hexforge.validate(path, "SM8650").verdict is SUBOPTIMAL
     assert hexforge.validate(path, "SM8450").verdict is UNSUPPORTED
@@ -108,10 +106,10 @@ def test_strict_and_permissive(tmp_path: Path) -> None:
     assert raised.value.code == 5005  # QNN_CONTEXT_ERROR_CREATE_FROM_BINARY
     with pytest.raises(CallError, match="it is permissive or strict"):
         create(path, "SM8550", "lenient")
-    options = ProviderOptions.parse({"soc_model": "SM8650"})
-    assert required(context.info, options).verdict is SUBOPTIMAL
+    chip = device("SM8650")
+    assert require(context.info, chip).verdict is SUBOPTIMAL
     with pytest.raises(UnsupportedError, match="sub-optimal"):
-        required(context.info, options, strict=True)
+        require(context.info, chip, BinaryCompatibility.STRICT)
     assert require(context.info, device("SM8550"), BinaryCompatibility.STRICT).verdict is OPTIMAL
 
 
@@ -119,11 +117,11 @@ def test_versions_and_damage(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     compile(quantized(), path)
     data = bytearray(path.read_bytes())
-    struct.pack_into("<I", data, 8, 2)
+    struct.pack_into("<I", data, 8, 3)
     struct.pack_into("<I", data, HEADER.size - 4, checksum(bytes(data[: HEADER.size - 4])))
     found = hexforge.validate(bytes(data), "SM8650")
     assert found.verdict is UNSUPPORTED
-    assert "is of format version 2" in found.reasons[0]
+    assert "is of format version 3" in found.reasons[0]
     broken = bytearray(path.read_bytes())
     broken[4100] ^= 1
     with pytest.raises(FormatError):
@@ -133,7 +131,7 @@ def test_versions_and_damage(tmp_path: Path) -> None:
 
 
 def test_an_unknown_chip_of_the_file_is_judged_by_its_architecture() -> None:
-    info = Info("p", "htp", (Target("v73", 0, 73, 8),), {}, (GraphInfo("g", (), (), "0"),))
+    info = Info("p", "htp", (Target("", "v73", {"htp_arch": 73}),), {}, (GraphInfo("g", (), (), "0"),))
     found = compare(info, device("SM8650"))
     assert found.verdict is SUBOPTIMAL
     assert found.reasons[0] == "it was made for v73, older than SM8650 (v75)"

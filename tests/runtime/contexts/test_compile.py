@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.request import ContextRequest
 from tests import ROOT
 from tests.ort.models import FLOAT, mixed, model, node, quantized, sandwich
 
@@ -52,35 +55,53 @@ def fresh(source: bytes, size: int) -> Any:
 @pytest.mark.parametrize("level", [1, 2, 3])
 def test_the_numbers_of_a_session_at_every_level(tmp_path: Path, level: int) -> None:
     path = tmp_path / "net.bin"
-    made = hexforge.compile(net(), path, dims=sized(16), optimization=level, graph_names=["net"])
+    made = hexforge.compile(
+        net(),
+        path,
+        Deployment(config=GraphConfig(optimization=level)),
+        ContextRequest(graph_names=("net",)),
+        dims=sized(16),
+    )
     want = fresh(net(), 16)
     np.testing.assert_array_equal(Context(path).program("net").run(image(16))["y"], want)
     np.testing.assert_array_equal(made.program().run(image(16))["y"], want)
     assert path.read_bytes() == made.to_bytes()
     assert made.nbytes == path.stat().st_size
-    assert made.info.graphs[0].optimization == level
+    assert made.info.graphs[0].settings["optimization"] == level
 
 
 def test_the_table_has_qnns_defaults_capped_by_the_chip(tmp_path: Path) -> None:
-    row = compile(net(), dims=sized(16), soc="SM8650").info.graphs[0]
-    assert (row.num_hvx_threads, row.vtcm_mb) == (4, 4)
-    assert compile(net(), dims=sized(16), soc="SXR1230P").info.graphs[0].vtcm_mb == 2
-    row = compile(net(), dims=sized(16), soc="SM8750", num_hvx_threads=6, vtcm_mb=0).info.graphs[0]
-    assert (row.num_hvx_threads, row.vtcm_mb) == (6, 0)
+    row = compile(net(), None, "SM8650", dims=sized(16)).info.graphs[0]
+    assert (row.settings["num_hvx_threads"], row.settings["vtcm_mb"]) == (4, 4)
+    assert compile(net(), None, "SXR1230P", dims=sized(16)).info.graphs[0].settings["vtcm_mb"] == 2
+    row = compile(
+        net(),
+        None,
+        Deployment("SM8750", config=GraphConfig(num_hvx_threads=6)),
+        ContextRequest(settings={"vtcm_mb": 0}),
+        dims=sized(16),
+    ).info.graphs[0]
+    assert (row.settings["num_hvx_threads"], row.settings["vtcm_mb"]) == (6, 0)
     with pytest.raises(CallError, match=r"num_hvx_threads 5: SM8650, SM8750 can have 1 to 4"):
-        compile(net(), dims=sized(16), soc=["SM8650", "SM8750"], num_hvx_threads=5)
+        compile(net(), None, Deployment("SM8650,SM8750", config=GraphConfig(num_hvx_threads=5)), dims=sized(16))
     with pytest.raises(CallError, match=r"vtcm_mb 9: SM8650 can have 1 to 8"):
-        compile(net(), dims=sized(16), vtcm_mb=9)
+        compile(net(), request=ContextRequest(settings={"vtcm_mb": 9}), dims=sized(16))
 
 
 def test_a_schematic_for_each_chip_adds_up_and_settings_change_it() -> None:
-    context = compile(net(), soc=["SM8650", "SM8750"], dims=sized(64), graph_names=["n"]).context
-    assert [t.soc for t in context.info.targets] == ["SM8650", "SM8750"]
+    context = compile(net(), None, "SM8650,SM8750", ContextRequest(graph_names=("n",)), dims=sized(64)).context
+    assert [t.name for t in context.info.targets] == ["SM8650", "SM8750"]
     for soc in ("SM8650", "SM8750"):
         found = context.schematic("n", soc)
         us = found["columns"].index("us")
         assert sum(row[us] for row in found["rows"]) == pytest.approx(found["accelerator_us"], abs=0.01)
-    one = compile(net(), dims=sized(64), num_hvx_threads=1, graph_names=["n"]).context.schematic("n")
+    one = compile(
+        net(),
+        None,
+        Deployment(config=GraphConfig(num_hvx_threads=1)),
+        ContextRequest(graph_names=("n",)),
+        dims=sized(64),
+    ).context.schematic("n")
     assert one["accelerator_us"] > context.schematic("n", "SM8650")["accelerator_us"]
 
 
@@ -95,29 +116,44 @@ def test_what_does_not_fit_into_vtcm_is_spilled_into_a_buffer() -> None:
 
     assert compile(scaled(32)).info.graphs[0].spill_fill_bytes == 0
     image_bytes = 32 * 256 * 256 * 2
-    some = compile(scaled(256), vtcm_mb=4).info.graphs[0].spill_fill_bytes
-    more = compile(scaled(256), vtcm_mb=1).info.graphs[0].spill_fill_bytes
+    some = compile(scaled(256), request=ContextRequest(settings={"vtcm_mb": 4})).info.graphs[0].spill_fill_bytes
+    more = compile(scaled(256), request=ContextRequest(settings={"vtcm_mb": 1})).info.graphs[0].spill_fill_bytes
     assert 0 < some < more <= image_bytes
-    assert compile(scaled(256), vtcm_mb=8).info.graphs[0].spill_fill_bytes == 0
+    assert compile(scaled(256), request=ContextRequest(settings={"vtcm_mb": 8})).info.graphs[0].spill_fill_bytes == 0
 
 
 def test_several_models_store_their_weights_once(tmp_path: Path) -> None:
     source, sizes = net(128), [16, 20, 24]
-    alone = compile(source, dims=sized(16), graph_names=["a"])
+    alone = compile(source, request=ContextRequest(graph_names=("a",)), dims=sized(16))
     names = ["a", "b", "c"]
-    made = compile([source] * 3, tmp_path / "m.bin", dims=[sized(s) for s in sizes], graph_names=names)
+    made = compile(
+        [source] * 3,
+        tmp_path / "m.bin",
+        request=ContextRequest(graph_names=tuple(names)),
+        dims=[sized(s) for s in sizes],
+    )
     assert made.info.weight_sharing
     assert made.nbytes <= 1.05 * alone.nbytes + 3 * 16384  # programs and schematics are small beside real weights
-    assert made.saved_bytes == sum(made.alone.values()) - made.nbytes > alone.nbytes
+    assert made.saved_bytes == sum(made.weights_bytes.values()) - made.stored_bytes > alone.stored_bytes
     for name, size in zip(names, sizes, strict=True):
         np.testing.assert_array_equal(made.program(name).run(image(size))["y"], fresh(source, size))
-    apart = compile([source] * 2, soc="SM8450", dims=sized(16), graph_names=["a", "b"])  # v69 shares none
+    apart = compile(
+        [source] * 2, None, "SM8450", ContextRequest(graph_names=("a", "b")), dims=sized(16)
+    )  # v69 shares none
     assert not apart.info.weight_sharing
     assert apart.nbytes > 1.9 * alone.nbytes
-    with pytest.raises(CallError, match="weight_sharing needs v73 or newer, not SM8450"):
-        compile([source] * 2, soc="SM8450", dims=sized(16), graph_names=["a", "b"], weight_sharing=True)
+    with pytest.raises(CallError, match="weight_sharing: graphs share weights on v73 and newer, this is SM8450"):
+        compile(
+            [source] * 2, None, "SM8450", ContextRequest(weight_sharing=True, graph_names=("a", "b")), dims=sized(16)
+        )
     with pytest.raises(CallError, match="exclude each other"):
-        compile([source] * 2, dims=sized(16), graph_names=["a", "b"], weight_sharing=True, dlbc_weights=True)
+        compile(
+            [source] * 2,
+            None,
+            Deployment(config=GraphConfig(dlbc_weights=True)),
+            ContextRequest(weight_sharing=True, graph_names=("a", "b")),
+            dims=sized(16),
+        )
 
 
 def test_refused_nodes_are_listed_and_nothing_is_written(tmp_path: Path) -> None:
@@ -130,7 +166,7 @@ def test_refused_nodes_are_listed_and_nothing_is_written(tmp_path: Path) -> None
 
 
 def test_parts_are_written_where_they_are_allowed() -> None:
-    made = compile(sandwich(), allow_partial=True, graph_names=["s"])
+    made = compile(sandwich(), request=ContextRequest(allow_partial=True, graph_names=("s",)))
     assert [g.name for g in made.info.graphs] == ["s_0", "s_1"]
     assert [row.node for left in made.left for row in left.rows] == ["det"]
     x = np.array([[1.0, -2.0, 3.0]] * 6, np.float32).reshape(2, 3, 3)
@@ -139,18 +175,18 @@ def test_parts_are_written_where_they_are_allowed() -> None:
         made.program()
     lone = model([node("Det", ["x"], ["y"], name="det")], {"x": (FLOAT, [2, 3, 3])}, {"y": (FLOAT, [2])})
     with pytest.raises(UnsupportedError, match="nothing of it is left to compile"):
-        compile(lone, allow_partial=True)
+        compile(lone, request=ContextRequest(allow_partial=True))
 
 
 def test_a_node_one_of_several_chips_refuses_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"on QCS6490:.*float"):
-        compile(net(), soc=["SM8650", "QCS6490"], dims=sized(16))
+        compile(net(), None, "SM8650,QCS6490", dims=sized(16))
 
 
 def test_inputs_and_outputs_are_integers_where_that_is_asked_for() -> None:
     real = compile(quantized()).info.graphs[0]
     assert [t.dtype.value for _, t in (*real.inputs, *real.outputs)] == ["float32", "float32"]
-    whole = compile(quantized(), quantized_io=True)
+    whole = compile(quantized(), request=ContextRequest(quantized_io=True))
     row = whole.info.graphs[0]
     assert [t.qnn_dtype for _, t in (*row.inputs, *row.outputs)] == ["QNN_DATATYPE_UFIXED_POINT_8"] * 2
     assert not whole.left
@@ -159,16 +195,14 @@ def test_inputs_and_outputs_are_integers_where_that_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"soc": "SM9999"}, "not a known chip"),
-        ({"soc": ["SM8650", "57"]}, "SM8650 is given twice"),
-        ({"graph_names": ["a", "b"]}, "2 graph names for 1 models"),
-        ({"graph_names": [""]}, "a graph name is empty"),
-        ({"optimization": 4}, "is not a level|3"),
-        ({"backend": "cpu", "soc": "SM8650"}, "runs on no chip"),
-        ({"backend": "cpu", "dlbc": True}, "dlbc: configures the htp backend"),
-        ({"soc": "SM8650", "options": {"soc_model": "SM8750"}}, "given twice"),
-        ({"options": {"no_such": "1"}}, "unknown provider option 'no_such'"),
-        ({"slc_alloc_enable": True}, "no system level cache"),
+        ({"deployment": "SM9999"}, "not a known chip"),
+        ({"deployment": "SM8650,57"}, "SM8650.* is given twice"),
+        ({"request": ContextRequest(graph_names=("a", "b"))}, "2 graph names for 1 models"),
+        ({"request": ContextRequest(graph_names=("",))}, "a graph name is empty"),
+        ({"deployment": Deployment(config=GraphConfig(optimization=4))}, "is not a level|3"),
+        ({"deployment": "cpu", "request": ContextRequest(settings={"vtcm_mb": 2})}, "vtcm_mb: the cpu backend has no"),
+        ({"request": ContextRequest(settings={"vtcm": 2})}, "a graph has no setting 'vtcm'"),
+        ({"deployment": Deployment(config=GraphConfig(slc_alloc_enable=True))}, "no system level cache"),
         ({"dims": [{}, {}]}, "dims has 2 items for 1 models"),
         ({"output": "no/such/folder/a.bin"}, "there is no folder"),
     ],
@@ -180,11 +214,11 @@ def test_what_is_asked_for_is_checked_first(how: dict[str, Any], words: str) -> 
 
 def test_a_context_holds_64_graphs() -> None:
     with pytest.raises(CallError, match="65 models: a context holds 64 graphs"):
-        compile([quantized()] * 65, graph_names=[f"g{i}" for i in range(65)])
+        compile([quantized()] * 65, request=ContextRequest(graph_names=tuple([f"g{i}" for i in range(65)])))
 
 
 def test_a_context_is_not_compiled_again(tmp_path: Path) -> None:
-    compile(quantized(), tmp_path / "a.bin", graph_names=["g"])
+    compile(quantized(), tmp_path / "a.bin", request=ContextRequest(graph_names=("g",)))
     with pytest.raises(CallError, match=r"a\.bin: is a context, compiled already; `hexforge info`"):
         compile(tmp_path / "a.bin", tmp_path / "b.bin")
     assert not (tmp_path / "b.bin").exists()
@@ -205,12 +239,12 @@ def test_names_come_from_files_and_must_differ(tmp_path: Path) -> None:
 def test_a_graph_beyond_vtcm_says_what_would_fit() -> None:
     wide = model([node("Softmax", ["x"], ["y"], name="s")], {"x": (FLOAT, [1, 1 << 19])}, {"y": (FLOAT, [1, 1 << 19])})
     with pytest.raises(CapacityError, match="vtcm_mb"):
-        compile(wide, vtcm_mb=1)
+        compile(wide, request=ContextRequest(settings={"vtcm_mb": 1}))
 
 
 def test_progress_goes_to_its_end_and_the_cpu_backend_has_no_chip() -> None:
     told: list[tuple[int, int]] = []
-    made = compile([quantized(), quantized(0.2)], backend="cpu", progress=lambda done, of: told.append((done, of)))
+    made = compile([quantized(), quantized(0.2)], None, "cpu", progress=lambda done, of: told.append((done, of)))
     assert [done for done, _ in told] == list(range(1, told[-1][1] + 1))
     assert made.info.targets == ()
     x = np.linspace(-3, 3, 8, dtype=np.float32).reshape(1, 8)
@@ -225,32 +259,33 @@ def test_progress_goes_to_its_end_and_the_cpu_backend_has_no_chip() -> None:
 
 def test_settings_change_until_the_first_execution(tmp_path: Path) -> None:
     path = tmp_path / "n.bin"
-    compile(net(), path, dims=sized(16), graph_names=["n"])
+    compile(net(), path, request=ContextRequest(graph_names=("n",)), dims=sized(16))
     context = Context(path)
     program: Any = context.program("n")
     row = context.set_config("n", num_hvx_threads=2)
-    assert (row.num_hvx_threads, row.vtcm_mb) == (2, 4)
+    assert (row.settings["num_hvx_threads"], row.settings["vtcm_mb"]) == (2, 4)
     assert program.threads == 2
-    assert context.set_config("n", vtcm_mb=8).num_hvx_threads == context.graph("n").num_hvx_threads == 2
+    assert context.set_config("n", vtcm_mb=8).settings == context.graph("n").settings
+    assert context.graph("n").settings["num_hvx_threads"] == 2
     with pytest.raises(CallError, match="can have 1 to 4"):
         context.set_config("n", num_hvx_threads=9)
     program.run(image(16))
     with pytest.raises(CallError, match="can not be configured after the first execution of the graph"):
         context.set_config("n", num_hvx_threads=1)
     again = Context(path)
-    assert again.set_config("n", num_hvx_threads=1).num_hvx_threads == 1
+    assert again.set_config("n", num_hvx_threads=1).settings["num_hvx_threads"] == 1
     late: Any = again.program("n")
     assert late.threads == 1
     np.testing.assert_array_equal(late.run(image(16))["y"], fresh(net(), 16))
     with pytest.raises(UnsupportedError, match="no HVX threads"):
-        compile(quantized(), backend="cpu", graph_names=["q"]).context.set_config("q", vtcm_mb=1)
+        compile(quantized(), None, "cpu", ContextRequest(graph_names=("q",))).context.set_config("q", vtcm_mb=1)
 
 
 def test_the_documents_own_reader_reads_a_file() -> None:
     page = (ROOT / "docs" / "context_format.md").read_text()
     scope: dict[str, Any] = {}
     exec(page.split("```python\n")[1].split("```")[0], scope)
-    made = compile(quantized(), graph_names=["q"])
+    made = compile(quantized(), request=ContextRequest(graph_names=("q",)))
     found = scope["sections"](made.to_bytes())
     assert [kind for kind, _ in found] == ["info", "program", "schematic", "weights"]
     info = json.loads(found["info", ""])

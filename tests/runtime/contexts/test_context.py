@@ -20,7 +20,7 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.container import Container, Writer
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType
-from hexforge.runtime.contexts.context import Builder, Context
+from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
 
 U8 = ScaleOffset(0.05, -128)
 
@@ -47,11 +47,11 @@ def feeds(graph: Graph) -> dict[str, Array]:
     return {v.name: rng.integers(0, 256, v.shape).astype(v.dtype.numpy) for v in graph.inputs}
 
 
-def saved(path: Path, *graphs: Graph, backend: Callable[[], Backend] = HtpBackend, **more: Any) -> Builder:
+def saved(path: Path, *graphs: Graph, backend: Callable[[], Backend] = HtpBackend, **more: Any) -> ContextBuilder:
     made = backend()
-    builder = Builder(made.name, **more)
+    builder = ContextBuilder(made.name, **more)
     for graph in graphs:
-        builder.add(made.compile(graph))
+        builder.add(ContextGraph(graph.name, made.compile(graph)))
     builder.writer().write(path)
     return builder
 
@@ -76,8 +76,8 @@ def test_a_program_from_a_file_gives_the_same_bits(tmp_path: Path, backend: Call
 def test_a_loaded_program_is_saved_as_it_was(tmp_path: Path, backend: Callable[[], Backend]) -> None:
     path = tmp_path / "a.bin"
     saved(path, net(), backend=backend)
-    again = Builder(backend.name)  # type: ignore[attr-defined]
-    again.add(Context(path).program("net"))
+    again = ContextBuilder(backend.name)  # type: ignore[attr-defined]
+    again.add(ContextGraph("net", Context(path).program("net")))
     assert again.writer().to_bytes() == path.read_bytes()
 
 

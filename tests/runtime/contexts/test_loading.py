@@ -18,7 +18,7 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import Container
 from hexforge.ir import Array, Graph
-from hexforge.runtime.contexts.context import Builder, Context
+from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.loading import (
     ABORTED,
     TIMED_OUT,
@@ -285,8 +285,8 @@ print(kb("VmHWM") - before)
 def test_a_budget_bounds_the_memory_of_loading(tmp_path: Path) -> None:
     tiny, large = tmp_path / "tiny.bin", tmp_path / "large.bin"
     saved(tiny, net())
-    builder = Builder("htp")
-    builder.add(HtpBackend().compile(net()))
+    builder = ContextBuilder("htp")
+    builder.add(ContextGraph("net", HtpBackend().compile(net())))
     builder.pool.put(np.random.default_rng(0).integers(0, 256, 64 << 20, np.uint8))
     builder.writer().write(large)
 

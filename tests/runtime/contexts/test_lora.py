@@ -20,6 +20,7 @@ from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.lora import read_config
 from hexforge.runtime.contexts.lora_adapters import make
+from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.contexts.wrap import wrap
 from tests.ort.context_models import session
 from tests.ort.models import FLOAT, model, node
@@ -37,7 +38,7 @@ class Made:
         self.folder, self.backend, self.bits = folder, backend, bits
         self.model, self.context = folder / "block.onnx", folder / "block.bin"
         self.model.write_bytes(transformer(bits=bits))
-        compile(self.model, self.context, backend=backend, updatable=[PATTERN])
+        compile(self.model, self.context, backend, ContextRequest(updatable=(PATTERN,)))
 
     def adapter(self, name: str, changed: dict[str, Array]) -> Path:
         adapted = self.folder / f"{name}.onnx"
@@ -47,7 +48,7 @@ class Made:
 
     def fresh(self, changed: dict[str, Array] | None = None) -> Array:
         """What the model with these weights computes, compiled from scratch."""
-        made = compile(transformer(changed, bits=self.bits), backend=self.backend, graph_names=["block"])
+        made = compile(transformer(changed, bits=self.bits), None, self.backend, ContextRequest(graph_names=("block",)))
         return made.program().run(inputs())["out"]
 
 
@@ -190,7 +191,9 @@ def test_adapters_that_do_not_belong(made: Made, two: tuple[Path, Path], tmp_pat
         made.adapter("wrong", {"up": weights(4)["up"]})
     assert not (made.folder / "wrong.bin").exists()
     other = tmp_path / "other.bin"
-    compile(transformer({"k": weights(9)["k"]}), other, updatable=[PATTERN], graph_names=["block"])
+    compile(
+        transformer({"k": weights(9)["k"]}), other, request=ContextRequest(updatable=(PATTERN,), graph_names=("block",))
+    )
     program = Context(other).program("block")
     before = ran(program)
     with pytest.raises(CallError, match="was made for another base"):
@@ -202,14 +205,14 @@ def test_adapters_that_do_not_belong(made: Made, two: tuple[Path, Path], tmp_pat
         Context(fixed).apply(two[0])
     with pytest.raises(CallError, match="has no updatable tensors"):
         make(fixed)
-    compile(made.model, fixed, updatable=[PATTERN], graph_names=["another"])
+    compile(made.model, fixed, request=ContextRequest(updatable=(PATTERN,), graph_names=("another",)))
     with pytest.raises(CallError, match=r"is for graph 'block', and .* has another"):
         Context(fixed).apply(two[0])
-    compile(made.model, fixed, updatable=["block.q.*"], graph_names=["block"])
+    compile(made.model, fixed, request=ContextRequest(updatable=("block.q.*",), graph_names=("block",)))
     with pytest.raises(CallError, match=r"another base|not updatable"):
         Context(fixed).apply(two[0])
     with pytest.raises(CallError, match=r"no constant of the graphs has such a name"):
-        compile(made.model, fixed, updatable=["nothing*"])
+        compile(made.model, fixed, request=ContextRequest(updatable=("nothing*",)))
     with pytest.raises(FormatError, match="is no adapter, but a context"):
         Context(made.context).apply(made.context)
     with pytest.raises(FormatError, match="is an adapter"):
@@ -329,7 +332,7 @@ def parts(seed: int, second: int) -> bytes:
 def test_only_the_graphs_that_change_are_in_it(tmp_path: Path) -> None:
     base, context = tmp_path / "n.onnx", tmp_path / "n.bin"
     base.write_bytes(parts(0, 1))
-    made = compile(base, context, allow_partial=True, updatable=["w*"])
+    made = compile(base, context, request=ContextRequest(allow_partial=True, updatable=("w*",)))
     assert [(g.name, g.updatable) for g in made.info.graphs] == [("n_0", ("w1",)), ("n_1", ("w2",))]
     second = make(context, base, parts(0, 2))
     assert [(g.name, g.tensors) for g in second.graphs] == [("n_1", ("w2",))]
@@ -338,7 +341,7 @@ def test_only_the_graphs_that_change_are_in_it(tmp_path: Path) -> None:
     opened = Context(context)
     programs = opened.programs()
     opened.apply(both)
-    want = compile(parts(3, 2), allow_partial=True, graph_names=["n"])
+    want = compile(parts(3, 2), request=ContextRequest(allow_partial=True, graph_names=("n",)))
     for name, given in (("n_0", "x"), ("n_1", "c")):
         x = {given: np.random.default_rng(5).standard_normal((2, 4)).astype(np.float32)}
         for out, array in want.program(name).run(x).items():

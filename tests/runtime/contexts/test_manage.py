@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.runtime.contexts import manage
 from hexforge.runtime.contexts.compatibility import Verdict
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.manage import ManagedSession
+from hexforge.runtime.contexts.request import ContextRequest
 from tests.ort.models import mixed, quantized
 
 X = {"x": np.linspace(-3, 3, 8, dtype=np.float32).reshape(1, 8)}
@@ -49,14 +52,14 @@ def test_starts_fast_and_switches_while_threads_run(tmp_path: Path, monkeypatch:
     with ManagedSession(quantized(), path, on_change=changed.append) as session:
         assert session.verdict is Verdict.SUBOPTIMAL
         assert session.origin == "prepared at level 1"
-        assert session.graph.optimization == 1
+        assert session.graph.settings["optimization"] == 1
         assert not path.exists()  # a fast prepare is not saved
         runs, wrong, levels = [0] * 4, [], set()
         end = threading.Event()
 
         def infer(number: int) -> None:
             while not end.is_set():
-                level = session.graph.optimization
+                level = session.graph.settings["optimization"]
                 if not np.array_equal(session.run(["y"], X)[0], want):
                     wrong.append(level)
                 levels.add(level)
@@ -78,7 +81,7 @@ def test_starts_fast_and_switches_while_threads_run(tmp_path: Path, monkeypatch:
         assert session.verdict is Verdict.OPTIMAL
         assert session.error is None
     assert changed == [session]
-    assert Context(path).graphs[0].optimization == 3
+    assert Context(path).graphs[0].settings["optimization"] == 3
     assert list(tmp_path.iterdir()) == [path]
     with ManagedSession(quantized(), path) as again:  # nothing left to do
         assert again.verdict is Verdict.OPTIMAL
@@ -91,8 +94,8 @@ def test_a_sub_optimal_context_runs_until_the_better_one_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, path, want = Gate(monkeypatch), tmp_path / "m.bin", wanted()
-    compile(quantized(), path, soc="SM8550", graph_names=["model_0"])
-    with ManagedSession(quantized(), path, soc="SM8650") as session:
+    compile(quantized(), path, "SM8550", ContextRequest(graph_names=("model_0",)))
+    with ManagedSession(quantized(), path, "SM8650") as session:
         assert session.origin.endswith("(saved)")
         assert "made for SM8550 (v73), older" in session.reasons[0]
         assert session.verdict is Verdict.SUBOPTIMAL
@@ -114,7 +117,13 @@ def test_a_context_that_is_not_good_enough_is_made_anew(tmp_path: Path, kind: st
     if kind == "lower level":
         level = 2
     shapes = {"x": [1, 8]} if kind == "other sizes" else None
-    compile(source, path, soc=soc, optimization=level, graph_names=["model_0"], shapes=shapes)
+    compile(
+        source,
+        path,
+        Deployment(soc, config=GraphConfig(optimization=level)),
+        ContextRequest(graph_names=("model_0",)),
+        shapes=shapes,
+    )
     if kind == "damaged":
         data = bytearray(path.read_bytes())
         data[-10] ^= 1
@@ -124,7 +133,7 @@ def test_a_context_that_is_not_good_enough_is_made_anew(tmp_path: Path, kind: st
         assert session.wait(60)
         np.testing.assert_array_equal(session.run(None, X)[0], wanted())
     assert hexforge.validate(path, "SM8650").verdict is Verdict.OPTIMAL
-    assert Context(path).graphs[0].optimization == 3
+    assert Context(path).graphs[0].settings["optimization"] == 3
 
 
 def test_a_failure_in_the_background_is_reported_and_ends_nothing(

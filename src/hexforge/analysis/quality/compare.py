@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
@@ -235,7 +235,7 @@ def _watch(
     watched = tensors.watch(coarse, names)
     tensors.show(exact, [item.name for item in watched])
     run_exact = runner(to_bytes(exact), "ort", name="the float model")
-    run_coarse = runner(to_bytes(coarse), backend, soc=soc, name="the quantized model")
+    run_coarse = runner(to_bytes(coarse), backend_for(backend, soc), name="the quantized model")
     sums = [(ErrorSums(), ErrorSums(), ChannelFit()) for _ in watched]
     for done, feeds in enumerate(samples, 1):
         reference = {**feeds, **run_exact(feeds)}
@@ -306,7 +306,12 @@ class _Variant:
 
     def __call__(self, quantizers: frozenset[str]) -> float:
         edited = layered.quantized_only(self.model, quantizers, self.numbers)
-        run = runner(to_bytes(edited), self.backend, soc=self.soc, threads=self.threads, name="the edited model")
+        run = runner(
+            to_bytes(edited),
+            backend_for(self.backend, self.soc, self.threads),
+            threads=self.threads,
+            name="the edited model",
+        )
         sums: dict[str, ErrorSums] = {}
         for feeds, reference in zip(self.samples, self.references, strict=True):
             for name, array in run(feeds).items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from hexforge.analysis.quality.labels import FOLDERS, class_folders, class_numbers, read_labels
 from hexforge.analysis.quality.metrics import Metric, TopK, check_numbers, metric_of
-from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, HexforgeError
 from hexforge.model.reader import read
@@ -136,7 +136,7 @@ class _Judge:
     """In each process: runs the model, which it loads once, and measures what comes out."""
 
     def __init__(self, model: str | Path | bytes, backend: str, soc: str, threads: int, metric: Metric) -> None:
-        self.run, self.metric = runner(model, backend, soc=soc, threads=threads), metric
+        self.run, self.metric = runner(model, backend_for(backend, soc, threads), threads=threads), metric
 
     def __call__(self, task: tuple[int, Feeds, Any]) -> Any:
         index, feeds, label = task

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.analysis.quality.runners import runner
-from hexforge.backends.htp.chip.soc import Target, target
+from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_writable
-from hexforge.frontends.onnx.pipeline import place, units
+from hexforge.frontends.onnx.pipeline import place_model
+from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.model.reader import Model, ModelSource, read
 from hexforge.model.save import save, to_bytes
-from hexforge.options import ProviderOptions
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.samples import samples as samples_of
@@ -29,14 +29,13 @@ from hexforge.quant.measure.compare import require_float
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.prepare.layers import dims as shape_of
 from hexforge.quant.write import write
-from hexforge.runtime.registry import backend
+from hexforge.runtime import registry
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
 
 DEFAULT_RECIPE = "w8a8_channel"
 """A scale for every output channel costs no time and keeps accuracy where one for all loses it (README, accuracy)."""
-_WIDE_PRODUCTS_SINCE = 73
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +123,8 @@ def quantize(
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
         chosen = replace(chosen, method=check_method(method))
-    options, wide = _options(soc), wide_products(soc)
+    backend = backend_of(soc)
+    wide = wide_products(backend)
     if output is not None:
         require_other(Path(output), model)
     loaded = read(model, dims=dims, shapes=shapes)
@@ -145,7 +145,7 @@ def quantize(
         raise CallError(f"{encodings}: none of its {len(given)} tensors is in the model; are they of another one?")
     if chosen.improve:
         better = improve(
-            folded, statistics, samples, chosen, lambda made: runner(to_bytes(made), "htp", soc=soc or ""),
+            folded, statistics, samples, chosen, lambda made: runner(to_bytes(made), backend),
             given=given, wide_products=wide, progress=said,
         )  # fmt: skip
     else:
@@ -154,10 +154,10 @@ def quantize(
     written = write(better.model, better.plan)
     files = () if output is None else save(written, Path(output))
     found = to_bytes(written) if output is None else None
-    refused = _refused(files[0] if found is None else found, options)
+    refused = _refused(files[0] if found is None else found, backend)
     graph = better.model.graph
     return Quantization(
-        loaded.name, chosen, _chip(soc).name, better.plan, better.statistics, better.tried, len(graph),
+        loaded.name, chosen, chip_label(backend), better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), refused, unused, sizes, frozenset(graph.initializers), files, found,
     )  # fmt: skip
 
@@ -169,18 +169,25 @@ def require_other(output: Path, model: ModelSource) -> None:
         raise CallError(f"{output}: is the model itself; write to another file")
 
 
-def _options(soc: str | None) -> ProviderOptions:
-    return ProviderOptions.parse({"backend_type": "htp", **({"soc_model": soc} if soc else {})})
+def backend_of(soc: str | None) -> Backend:
+    """The NPU that a model is quantized for; of any chip where none is named."""
+    return registry.backend(registry.DEFAULT, {"soc_model": soc} if soc else {})
 
 
-def _chip(soc: str | None) -> Target:
-    options = _options(soc)
-    return target(options.soc_model[0], options.htp_arch[0])
+def chip_label(backend: Backend) -> str:
+    """What messages call the chip."""
+    return backend.targets[0].label if isinstance(backend, Prepares) else backend.name
 
 
-def wide_products(soc: str | None) -> bool:
-    """Whether a chip multiplies two run-time tensors of 16 bits."""
-    return _chip(soc).arch >= _WIDE_PRODUCTS_SINCE
+def wide_products(backend: Backend) -> bool:
+    """Whether the backend multiplies two run-time tensors of 16 bits: it is shown such a product."""
+    import hexforge.ops  # noqa: F401 - fills the table
+
+    graph = Graph("wide product")
+    type = TensorType(DType.UINT16, (2, 2), ScaleOffset(1.0, 0))
+    left, right = (graph.value(name, type, Role.APP_WRITE) for name in ("left", "right"))
+    node = graph.node("MatMul", [left, right], [graph.value("product", type, Role.APP_READ)])
+    return backend.unsupported(node) is None
 
 
 def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Fixed | None]:
@@ -188,11 +195,14 @@ def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, .
     return {name: None if pair is None else Fixed(*pair) for name, pair in found.items()}
 
 
-def _refused(model: Path | bytes, options: ProviderOptions) -> tuple[tuple[str, str], ...]:
-    """Every node that HTP refuses, as in a session without CPU fallback."""
-    found = place(units(read(model).ir), backend(options).unsupported)
+def _refused(model: Path | bytes, backend: Backend) -> tuple[tuple[str, str], ...]:
+    """Every node that the NPU refuses, as in a session without CPU fallback."""
+    placed = place_model(read(model), backend)
     return tuple(
-        (node.name or node.op_type, p.reason) for p in found if p.reason is not None for node in p.unit.nodes[:1]
+        (node.name or node.op_type, p.reason)
+        for p in placed.placements
+        if p.reason is not None
+        for node in p.unit.nodes[:1]
     )
 
 

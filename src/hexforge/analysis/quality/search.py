@@ -21,6 +21,7 @@ from hexforge.analysis.quality.metrics import TopK, check_numbers, metric_of
 from hexforge.analysis.quality.quantize import wide_products
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 from hexforge.model.reader import read
@@ -39,7 +40,7 @@ from hexforge.quant.write import write
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LayerGroup:
     """Layers that change their precision together."""
 
     nodes: tuple[str, ...]
@@ -57,7 +58,7 @@ class Searched:
     model: str
     soc: str
     metric: str
-    groups: tuple[Group, ...]
+    groups: tuple[LayerGroup, ...]
     found: Found
     target: float
     low: Recipe
@@ -99,67 +100,94 @@ class Searched:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """Which mixes are looked at."""
+
+    low: str = "w8a8"
+    high: str = "w8a16"
+    groups: int = 16
+    """At most so many groups of layers, each at one of the two precisions."""
+    target: float | None = None
+    """The quality to meet; that of the high recipe where it is None."""
+    budget: int = 100
+    """At most so many mixes are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How the quality of a mix is measured: as `evaluate` does, more is better."""
+
+    metric: Any = "sqnr"
+    """A mere sqnr is against the float model."""
+    labels: Any = None
+    classes: Sequence[str] | None = None
+    data: Any = None
+    """Samples to score; the calibration data unless given."""
+    samples: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """What measures at the same time."""
+
+    jobs: int = 1
+    cluster: bool = False
+    """Over Ray instead of processes."""
+
+
 def search_precision(
     model: str | Path,
     data: Any,
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
+    space: SearchSpace = SearchSpace(),  # noqa: B008 - it is frozen
+    scoring: Scoring = Scoring(),  # noqa: B008 - it is frozen
     *,
-    soc: str = "SM8650",
-    runtime: str = "qnn_dlc",
-    low: str = "w8a8",
-    high: str = "w8a16",
-    metric: Any = "sqnr",
-    labels: Any = None,
-    classes: Sequence[str] | None = None,
-    evaluation: Any = None,
-    target: float | None = None,
-    budget: int = 100,
-    groups: int = 16,
-    samples: int = 16,
-    jobs: int = 1,
-    cluster: bool = False,
+    workers: Workers = Workers(),  # noqa: B008 - it is frozen
     state: str | Path | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Searched:
     """The mix of two precisions that meets a quality at the lowest simulated latency.
 
-    `metric` and `labels` are `evaluate`'s, more is better; a mere sqnr is against the float model. It is measured on
-    `evaluation`, on the calibration data unless given. `state` keeps every measured point, and a file beside it what
-    calibration has seen: an interrupted search goes on.
+    `state` keeps every measured point, and a file beside it what calibration has seen: an interrupted search goes on.
     """
-    recipes = _recipes(low, high)
+    chosen = Deployment.of(deployment)
+    recipes = _recipes(space.low, space.high)
     loaded = read(model)
     loaded.require_static()
     require_float(loaded.ir, loaded.name)
-    measured = metric_of(metric, Path(model))
+    measured = metric_of(scoring.metric, Path(model))
     calibration = samples_of(data, loaded.ir)
-    judged = evaluation if evaluation is not None else data if isinstance(data, str | Path) else calibration
-    asked = labelled(judged, labels, measured, loaded.ir, classes, samples)
+    judged = scoring.data if scoring.data is not None else data if isinstance(data, str | Path) else calibration
+    scored = labelled(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
     folded = fold(loaded.ir)
-    found = grouped([u.nodes for u in units(folded.graph) if u.reason is None and not u.moves], groups)
-    if not found:
+    groups = grouped([u.nodes for u in units(folded.graph) if u.reason is None and not u.moves], space.groups)
+    if not groups:
         raise CallError(f"{model}: has no layer to quantize")
     statistics = calibrate(folded, calibration, state=None if state is None else statistics_beside(state))
     with tempfile.TemporaryDirectory() as folder:
         kept, shown = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
         statistics.save(kept)
-        np.savez(shown, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(asked) for n, a in feeds.items()})  # type: ignore[arg-type]
+        np.savez(shown, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(scored) for n, a in feeds.items()})  # type: ignore[arg-type]
         known = measured.classes if isinstance(measured, TopK) else 0
-        right = [np.asarray(label).tolist() for label in asked.labels]
-        same = (recipes, found, soc, runtime, measured.name, right, known, _code(metric))
-        arguments = (str(model), str(kept), str(shown), recipes, found, soc, runtime, metric, asked.labels, known)
+        right = [np.asarray(label).tolist() for label in scored.labels]
+        same = (recipes, groups, chosen.soc, chosen.runtime, measured.name, right, known, _code(scoring.metric))
+        task = MeasuringTask(
+            str(model), str(kept), str(shown), recipes, groups, chosen, scoring.metric, scored.labels, known
+        )
         memory = _Memory(None if state is None else Path(state), _key(model, kept, shown, same))
 
         def measure(choices: Sequence[Choice]) -> Iterator[tuple[float, float]]:
             new = [c for c in choices if c not in memory]
-            results = iter(spread(Measurer, arguments, [sorted(c) for c in new], jobs, cluster=cluster))
+            results = iter(spread(Measurer, (task,), [sorted(c) for c in new], workers.jobs, cluster=workers.cluster))
             for choice in choices:
                 if choice not in memory:
                     memory.add(choice, next(results))
                 yield memory[choice]
 
-        points = search(len(found), measure, target=target, budget=budget, progress=progress)
-    goal = points.high.quality if target is None else target
-    return Searched(loaded.name, soc, measured.name, found, points, goal, *recipes)
+        points = search(len(groups), measure, target=space.target, budget=space.budget, progress=progress)
+    goal = points.high.quality if space.target is None else space.target
+    return Searched(loaded.name, chosen.soc, measured.name, groups, points, goal, *recipes)
 
 
 def statistics_beside(state: str | Path) -> Path:
@@ -194,7 +222,7 @@ def bits_of(recipe: Recipe, base: Recipe) -> Recipe:
     )
 
 
-def mixed(low: Recipe, high: Recipe, groups: Sequence[Group], chosen: Choice) -> Recipe:
+def mixed(low: Recipe, high: Recipe, groups: Sequence[LayerGroup], chosen: Choice) -> Recipe:
     """The low recipe with the high one's bits for the nodes of some groups; of all groups, for the whole model."""
     if not chosen:
         return low
@@ -209,47 +237,60 @@ def mixed(low: Recipe, high: Recipe, groups: Sequence[Group], chosen: Choice) ->
     return replace(low, name=name, rules=(*low.rules, *rules))
 
 
-def grouped(layers: Sequence[Sequence[Any]], most: int) -> tuple[Group, ...]:
+def grouped(layers: Sequence[Sequence[Any]], most: int) -> tuple[LayerGroup, ...]:
     """Layers in their order as at most so many groups of about as many layers each."""
     names = [[n.name for n in nodes if n.name] for nodes in layers]
     names = [each for each in names if each]
     count = min(max(1, most), len(names))
     bounds = [round(i * len(names) / count) for i in range(count + 1)] if count else []
-    return tuple(Group(tuple(n for each in names[a:b] for n in each)) for a, b in pairwise(bounds) if b > a)
+    return tuple(LayerGroup(tuple(n for each in names[a:b] for n in each)) for a, b in pairwise(bounds) if b > a)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringTask:
+    """What a process needs to measure mixes; files are paths, so that it travels."""
+
+    model: str
+    statistics: str
+    samples: str
+    recipes: tuple[Recipe, Recipe]
+    groups: tuple[LayerGroup, ...]
+    deployment: Deployment
+    metric: Any
+    labels: Sequence[Any]
+    classes: int
 
 
 class Measurer:
     """Quality and latency of a choice; made once in each process."""
 
-    def __init__(
-        self, model: str, statistics: str, samples: str, recipes: tuple[Recipe, Recipe], groups: Sequence[Group],
-        soc: str, runtime: str, metric: Any, labels: Sequence[Any], classes: int,
-    ) -> None:  # fmt: skip
-        self._model, self._statistics = fold(read(model).ir), Statistics.load(Path(statistics))
-        self._recipes, self._groups, self._soc, self._runtime = recipes, groups, soc, runtime
-        with np.load(samples) as file:
+    def __init__(self, task: MeasuringTask) -> None:
+        self._model, self._statistics = fold(read(task.model).ir), Statistics.load(Path(task.statistics))
+        self._recipes, self._groups, self._deployment = task.recipes, task.groups, task.deployment
+        labels = task.labels
+        with np.load(task.samples) as file:
             self._samples: list[dict[str, Any]] = [{} for _ in labels]
             for key in file:
                 number, _, name = key.partition("/")
                 self._samples[int(number)][name] = file[key]
-        self._labels, self._metric = labels, metric_of(metric, Path(model))
+        self._labels, self._metric = labels, metric_of(task.metric, Path(task.model))
         if isinstance(self._metric, TopK):
-            self._metric.classes = classes
+            self._metric.classes = task.classes
 
     def __call__(self, choice: Sequence[int]) -> tuple[float, float]:
         written = self.model(choice)
-        run = runner(written, "htp", soc=self._soc, threads=1)
+        run = runner(written, self._deployment.backend(threads=1))
         self._metric.reset()
         for i, (feeds, label) in enumerate(zip(self._samples, self._labels, strict=True)):
             outputs = run(feeds)
             check_numbers(outputs, i)
             self._metric.update(self._metric.measure(feeds, outputs, label), label)
-        return self._metric.result(), estimate(written, self._soc, runtime=self._runtime).latency_ms
+        return self._metric.result(), estimate(written, self._deployment).latency_ms
 
     def model(self, choice: Sequence[int]) -> bytes:
         """The model of a choice: what quantizing by its recipe gives."""
         chosen = mixed(*self._recipes, self._groups, frozenset(choice))
-        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(self._soc))
+        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(self._deployment.backend()))
         return to_bytes(write(self._model, plan))
 
 

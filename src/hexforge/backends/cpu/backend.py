@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import ClassVar
 
 from hexforge.backend import Get, Read
 from hexforge.backends.cpu.program import CpuProgram
 from hexforge.errors import FormatError
 from hexforge.ir import Graph, Node, Value, text
 from hexforge.ir.verify import verify
+from hexforge.options import OptionTable
 
-if TYPE_CHECKING:
-    from hexforge.options import ProviderOptions
+
+@dataclass(frozen=True, slots=True)
+class CpuConfig(OptionTable):
+    """The cpu backend has no options."""
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "option of the cpu backend"
 
 
 class CpuBackend:
     """Runs every op of the table in every data type."""
 
     name = "cpu"
+    Config: ClassVar[type[OptionTable]] = CpuConfig
 
-    def __init__(self, options: ProviderOptions | None = None, threads: int = 0) -> None:
-        self.options = options  # the threads are numpy's and its BLAS's own
+    def __init__(self, config: CpuConfig | None = None, threads: int = 0) -> None:
+        self.config = config if config is not None else CpuConfig()  # the threads are numpy's and its BLAS's own
 
     def unsupported(self, node: Node) -> str | None:
         """None: what the op table defines, this backend runs."""

@@ -1,55 +1,89 @@
-"""The htp backend: what the NPU computes, by native kernels."""
+"""The htp backend: what the NPU computes, by native kernels, and how long it takes there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from hexforge import _native
-from hexforge.backend import Get, Read, processors
-from hexforge.backends.htp.chip.soc import target
-from hexforge.backends.htp.config import GraphConfig
+from hexforge.backend import Compatibility, Get, GraphSettings, Read, Schematic, Target, Verdict, processors
+from hexforge.backends.htp import preparation
+from hexforge.backends.htp.chip.power import Power
+from hexforge.backends.htp.chip.soc import SOCS, Soc, named, target
+from hexforge.backends.htp.config import HtpConfig
 from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.program import HtpProgram
-from hexforge.backends.htp.pipeline import compile_graph
+from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.backends.htp.support import require_fit, unsupported
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
-from hexforge.options import ProviderOptions
+from hexforge.options import OptionTable
+from hexforge.timeline import Shared, Tenant, Timeline, Timing
+
+if TYPE_CHECKING:
+    from hexforge.backends.htp.timing import Clock
+
+MOST_GRAPHS = 64
+BEST_LEVEL = 3
+"""What level 0 is."""
+SCHEMATIC_COLUMNS = ("name", "op", "start_us", "us", "cycles", "bound", "weight_bytes", "spill_bytes", "nodes")
 
 
 class HtpBackend:
-    """Places, compiles and runs graphs as the Hexagon Tensor Processor does."""
+    """Places, compiles, runs and times graphs as the Hexagon Tensor Processor does."""
 
     name = "htp"
+    Config: ClassVar[type[OptionTable]] = HtpConfig
 
     def __init__(
-        self, options: ProviderOptions | None = None, threads: int = 0, graph: GraphConfig | None = None
+        self,
+        config: HtpConfig | None = None,
+        threads: int = 0,
+        *,
+        power: Power | None = None,
+        floats_are_promised: bool = False,
     ) -> None:
-        self.options = options if options is not None else ProviderOptions()
-        mode = self.options.htp_graph_finalization_optimization_mode
-        self.graph_config = graph if graph is not None else GraphConfig(optimization=mode)
-        self.threads = self.graph_config.num_hvx_threads or max(threads, 0) or processors()
-        # of several SoCs (a context for each of them) the first is the one that runs
-        found = target(self.options.soc_model[0], self.options.htp_arch[0])
-        self.target = replace(found, bfloat16_math=self.options.htp_bf16_enable)
-        if self.options.htp_bf16_enable and not self.target.bfloat16:
+        self.config = config if config is not None else HtpConfig()
+        self.power = power if power is not None else Power()
+        self._promised = floats_are_promised
+        self._session_threads = threads
+        self.threads = self.config.num_hvx_threads or max(threads, 0) or processors()
+        count = len(self.config.soc_model)
+        archs = self.config.htp_arch if len(self.config.htp_arch) == count else self.config.htp_arch[:1] * count
+        self._chips = tuple(
+            replace(target(soc, arch), bfloat16_math=self.config.htp_bf16_enable)
+            for soc, arch in zip(self.config.soc_model, archs, strict=True)
+        )
+        self.target = self._chips[0]
+        """The chip that programs run on here."""
+        if self.config.htp_bf16_enable and not self.target.bfloat16:
             raise CallError(f"htp_bf16_enable=1 needs soc_model 88 or newer, this is {self.target.name}")
 
+    # -- numbers ------------------------------------------------------------------------------------------------------
+
     def unsupported(self, node: Node) -> str | None:
-        """Why HTP refuses the node on this chip, or None."""
-        return unsupported(node, self.target)
+        """Why HTP refuses the node on one of the chips, or None."""
+        for chip in self._chips:
+            placed_on = replace(chip, soc=None, arch=max(chip.arch, 69)) if self._promised else chip
+            if (reason := unsupported(node, placed_on)) is not None:
+                return reason if len(self._chips) == 1 else f"on {chip.soc.name if chip.soc else chip.name}: {reason}"
+        return None
+
+    def prepared(self, graph: Graph) -> Graph:
+        """The graph after HTP's passes: what is lowered and what is timed."""
+        return prepare_graph(graph)
 
     def compile(self, graph: Graph) -> HtpProgram | BFloat16Program:
         """Lower the graph to native steps; htp_graph_finalization_optimization_mode chooses how far to fuse."""
         graph.sort()
-        cast = to_bfloat16(graph) if self.options.htp_bf16_enable else frozenset()
+        cast = to_bfloat16(graph) if self.config.htp_bf16_enable else frozenset()
         verify(graph)
         require_fit(graph)
-        program = HtpProgram.of(graph, compile_graph(graph, self.graph_config), self.threads)
+        program = HtpProgram.of(graph, lower_graph(self.prepared(graph), self.config.graph), self.threads)
         _native.release_free_memory()  # packing weights takes several times their size for a moment
-        return BFloat16Program(program, cast) if self.options.htp_bf16_enable else program
+        return BFloat16Program(program, cast) if self.config.htp_bf16_enable else program
 
     def load(
         self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get
@@ -57,7 +91,151 @@ class HtpBackend:
         """A program from a context file, over the file's own bytes."""
         data = read()
         kind = BFloat16Program if isinstance(data, dict) and "bfloat16" in data else HtpProgram
-        found = kind.load(name, inputs, outputs, data, read, get, self.threads)
+        program = kind.load(name, inputs, outputs, data, read, get, self.threads)
         del data  # its memory goes back to the system, too
         _native.release_free_memory()
-        return found
+        return program
+
+    # -- time: importing it is left to those who ask ------------------------------------------------------------------
+
+    @property
+    def chips(self) -> tuple[str, ...]:
+        """Every chip that can be timed."""
+        return tuple(soc.name for soc in SOCS)
+
+    @property
+    def chip_name(self) -> str:
+        """The chip that is timed."""
+        return self._soc().name
+
+    def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
+        """One inference of a prepared graph on the chip."""
+        return self._clock().timing(graph, precision, runtime, batch)
+
+    def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
+        """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
+        return self._clock().mixed_us(graph, precision, runtime, nodes)
+
+    def together(self, tenants: Sequence[Tenant], count: int) -> Shared:
+        """Several models on the chip at the same time, by priority, yielding between tasks."""
+        from hexforge.backends.htp.time import cost
+        from hexforge.backends.htp.time.concurrent import together
+
+        return together(tenants, cost.costs(self._soc()).dram_us(1 << 20), count)
+
+    def _soc(self) -> Soc:
+        return self.target.soc if self.target.soc is not None else named(self.config.soc_model[0])
+
+    def _clock(self) -> Clock:
+        from hexforge.backends.htp.timing import Clock
+
+        return Clock(self._soc(), self.config.graph, self.power)
+
+    # -- contexts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The chips that contexts are made for."""
+        return preparation.context_targets(self._chips)
+
+    def only(self, index: int) -> Self:
+        """The same backend for one of its chips."""
+        return self._with(self.config.only(index))
+
+    def at_level(self, level: int) -> Self:
+        """The same backend at another level of finalization."""
+        if level not in range(1, BEST_LEVEL + 1):
+            raise CallError(f"optimization {level} is not a level; it is 1, 2 or 3")
+        return self._with(replace(self.config, htp_graph_finalization_optimization_mode=level))
+
+    def _with(self, config: HtpConfig) -> Self:
+        return type(self)(config, self._session_threads, power=self.power, floats_are_promised=self._promised)
+
+    def graph_settings(
+        self, changes: Mapping[str, int | None] | None = None, before: GraphSettings | None = None
+    ) -> dict[str, int]:
+        """HVX threads, VTCM and level of a graph for all chips; CallError for what one of them cannot do."""
+        config = self.config
+        own = {"num_hvx_threads": config.num_hvx_threads or None, "vtcm_mb": config.vtcm_mb[0] or None}
+        wanted = {**({} if before else own), **(changes or {})}
+        level = config.htp_graph_finalization_optimization_mode or BEST_LEVEL
+        settings = preparation.graph_settings(self.targets, wanted, before, level)
+        for chip in self._chips:
+            if chip.soc is not None:
+                self._checked(chip.soc, settings)
+        return settings
+
+    def _checked(self, soc: Soc, settings: GraphSettings) -> None:
+        from hexforge.backends.htp.time import cost
+        from hexforge.backends.htp.time.settings import Settings
+
+        config = replace(self.config.graph, num_hvx_threads=settings["num_hvx_threads"], vtcm_mb=settings["vtcm_mb"])
+        Settings.of(cost.costs(soc), config, Power())
+
+    def schematic(self, graph: Graph, target: Target, settings: GraphSettings) -> Schematic | None:
+        """The graph's timeline on a chip, compact, and the spill-fill buffer it needs there."""
+        index = [t.label for t in self.targets].index(target.label)
+        threads, vtcm_mb = settings["num_hvx_threads"], settings["vtcm_mb"]
+        one = self._with(replace(self.config.only(index), num_hvx_threads=threads, vtcm_mb=(vtcm_mb,)))
+        if one.target.soc is None:
+            return None
+        line = one.timing(graph, "as-is", "qnn_dlc").timeline
+        return Schematic(_schematic(line, target.name, settings), line.spill_fill_bytes)
+
+    def compatibility(self, targets: Sequence[Target], graphs: Mapping[str, GraphSettings]) -> Compatibility:
+        """How well a context suits the chip; anything does where no chip is named."""
+        known = self.target.soc is not None or self.config.htp_arch[0]
+        chip = preparation.context_target(self.target) if known else Target("", "any chip", preparation.NO_FACTS)
+        if not known and not self.config.vtcm_mb[0]:
+            return Compatibility(Verdict.OPTIMAL)
+        return preparation.compatibility(targets, graphs, chip, self.config.vtcm_mb[0])
+
+    def no_weight_sharing(self) -> str | None:
+        """Why graphs cannot share weights on the chips, or None where they can."""
+        if self.config.dlbc_weights:
+            return "weight_sharing and dlbc_weights exclude each other"
+        return preparation.no_weight_sharing(self.targets)
+
+    @property
+    def most_graphs(self) -> int:
+        """How many graphs one context holds: half as many with each kind of DLBC."""
+        return MOST_GRAPHS >> (self.config.dlbc + self.config.dlbc_weights)
+
+    @property
+    def needs_spill_fill_size(self) -> bool:
+        """Whether context models say how large a spill-fill buffer their graphs need."""
+        return self.config.enable_htp_spill_fill_buffer
+
+    @property
+    def float_io(self) -> bool:
+        """Whether programs take and give float32 for graphs in bfloat16."""
+        return self.config.htp_bf16_enable
+
+    def blob_info(self, settings: GraphSettings, spill_fill_bytes: int) -> dict[str, int]:
+        """The settings of a graph as qnn-context-binary-utility names them."""
+        return {
+            "spillFillBufferSize": spill_fill_bytes,
+            "vtcmSize": settings.get("vtcm_mb", 0),
+            "optimizationLevel": settings.get("optimization", 0),
+            "numHvxThreads": settings.get("num_hvx_threads", 0),
+        }
+
+
+def _schematic(line: Timeline, soc: str, settings: GraphSettings) -> dict[str, Any]:
+    rows = [
+        [r.name, r.op, round(r.start_us, 3), round(r.us, 3), r.cycles, r.bound, r.weight_bytes, r.spill_bytes,
+         list(r.ops)]
+        for r in line.rows
+    ]  # fmt: skip
+    return {
+        "soc": soc,
+        "num_hvx_threads": settings["num_hvx_threads"],
+        "vtcm_mb": settings["vtcm_mb"],
+        "core_mhz": round(line.core_mhz, 1),
+        "accelerator_us": round(line.accelerator_us, 3),
+        "latency_us": round(line.latency_us, 3),
+        "dram_bytes": line.dram_bytes,
+        "vtcm_peak_bytes": line.vtcm_peak_bytes,
+        "columns": list(SCHEMATIC_COLUMNS),
+        "rows": rows,
+    }

@@ -1,8 +1,13 @@
-"""Graph options of HTP that onnxruntime's provider has no key for, by QNN's names (QnnHtpGraph_CustomConfig_t)."""
+"""Config: what the htp backend is made with, and how its graphs are finalized.
+
+Keys are spelled as the QNN execution provider's options where it has one, else as QnnHtpGraph_CustomConfig_t.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from hexforge.options import OptionTable, flag, integer, numbers, texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +32,85 @@ class GraphConfig:
     """8-bit weights whose values are in the 4-bit range lie in DRAM as 4 bits."""
     slc_alloc_enable: bool = False
     """Spilled activations are kept in the system level cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class HtpConfig(OptionTable):
+    """The chips that graphs are prepared for, and how."""
+
+    soc_model: tuple[str, ...] = texts(
+        ("0",),
+        r"[^,]+",
+        "a model number, a chip name such as SM8750, or a comma list of them",
+        "the chips to prepare for; 0 is unknown",
+    )
+    htp_arch: tuple[int, ...] = numbers(
+        0,
+        "HTP architecture, one per SoC; a known soc_model wins; 0 is that of soc_model, or 73",
+        choices="0 68 69 73 75 79 81",
+    )
+    vtcm_mb: tuple[int, ...] = numbers(0, "VTCM size in MB, one per SoC; 0 leaves it to the backend")
+    htp_graph_finalization_optimization_mode: int = integer(0, "effort spent on preparing graphs; 0 is 3", high=3)
+    htp_bf16_enable: bool = flag(False, "compute float32 models in bfloat16; needs soc_model 88 or newer")
+    enable_htp_spill_fill_buffer: bool = flag(False, "say in context models how large a spill-fill buffer is needed")
+    num_hvx_threads: int = integer(0, "threads that run a graph; 0 leaves it to the session")
+    vtcm_size: int = integer(0, "VTCM size in bytes, v81 and newer; 0: as vtcm_mb says")
+    fold_relu_activation_into_conv_off: bool = flag(False, "keep activations as steps of their own")
+    dlbc: bool = flag(False, "compress activations on their way to and from DRAM")
+    dlbc_weights: bool = flag(False, "compress weights in DRAM; not together with weight sharing")
+    weights_packing: bool = flag(False, "keep 8-bit weights whose values are in the 4-bit range in 4 bits")
+    slc_alloc_enable: bool = flag(False, "keep spilled activations in the system level cache")
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "option of the htp backend"
+
+    @classmethod
+    def of(cls, soc: str, graph: GraphConfig) -> HtpConfig:
+        """The options of a chip, or a comma list of them, and of its graphs."""
+        return replace(
+            cls.parse({"soc_model": soc}),
+            vtcm_mb=(graph.vtcm_mb,),
+            htp_graph_finalization_optimization_mode=graph.optimization,
+            num_hvx_threads=graph.num_hvx_threads,
+            vtcm_size=graph.vtcm_size,
+            fold_relu_activation_into_conv_off=graph.fold_relu_activation_into_conv_off,
+            dlbc=graph.dlbc,
+            dlbc_weights=graph.dlbc_weights,
+            weights_packing=graph.weights_packing,
+            slc_alloc_enable=graph.slc_alloc_enable,
+        )
+
+    @property
+    def graph(self) -> GraphConfig:
+        """How graphs are finalized."""
+        return GraphConfig(
+            optimization=self.htp_graph_finalization_optimization_mode,
+            fold_relu_activation_into_conv_off=self.fold_relu_activation_into_conv_off,
+            num_hvx_threads=self.num_hvx_threads,
+            vtcm_mb=self.vtcm_mb[0],
+            vtcm_size=self.vtcm_size,
+            dlbc=self.dlbc,
+            dlbc_weights=self.dlbc_weights,
+            weights_packing=self.weights_packing,
+            slc_alloc_enable=self.slc_alloc_enable,
+        )
+
+    def only(self, index: int) -> HtpConfig:
+        """The options of one of the chips."""
+
+        def one(values: tuple[int, ...]) -> tuple[int, ...]:
+            return values[index : index + 1] if len(values) > 1 else values
+
+        soc_model = self.soc_model[index : index + 1]
+        return replace(self, soc_model=soc_model, htp_arch=one(self.htp_arch), vtcm_mb=one(self.vtcm_mb))
+
+    def _conflicts(self) -> list[str]:
+        faults = []
+        if self.htp_bf16_enable and not all(not s.isdigit() or int(s) >= 88 for s in self.soc_model):
+            faults.append("htp_bf16_enable=1 needs soc_model 88 or newer")
+        counts = {len(v) for v in (self.soc_model, self.htp_arch, self.vtcm_mb) if len(v) > 1}
+        if len(counts) > 1:
+            faults.append("soc_model, htp_arch and vtcm_mb list different numbers of SoCs; give one entry for each SoC")
+        return faults

@@ -68,7 +68,12 @@ PASSES: tuple[Pass, ...] = (align_concat, dequantize_last)
 """Rewrites of the QNN graph that HTP makes before lowering, at every level: levels give the same bits."""
 
 
-def compile_graph(graph: Graph, config: GraphConfig) -> Lowering:
-    """The lowered graph. Level 1 keeps nodes apart, 2 and 3 fuse."""
+def prepare_graph(graph: Graph) -> Graph:
+    """The graph after HTP's passes, edited in place: the one that is lowered, and the one that is timed."""
     run(graph, PASSES)
+    return graph
+
+
+def lower_graph(graph: Graph, config: GraphConfig) -> Lowering:
+    """The native steps of a prepared graph. Level 1 keeps nodes apart, 2 and 3 fuse."""
     return lower(graph, config.optimization or 3, not config.fold_relu_activation_into_conv_off)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.backends.htp.chip.soc import Target
+from hexforge.backends.htp.chip.soc import SESSION_BYTES, Target
 from hexforge.errors import CapacityError
 from hexforge.ir import (
     AxisScaleOffset,
@@ -27,8 +27,6 @@ from hexforge.ir import (
 )
 
 MAX_RANK = 5
-SESSION_BYTES = 3_840 << 20
-"""guide: 3.75 GB of a session's 32-bit address space can be used."""
 INT16_WEIGHTS = (-0x8000, 0x7F7F)
 """guide: what the hardware takes of int16 weights."""
 

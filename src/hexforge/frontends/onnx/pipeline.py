@@ -1,20 +1,36 @@
-"""Place: try every unit on a backend, and build the graphs of those it takes."""
+"""Pipeline: from an ONNX model to QNN graphs, in the one order that everything uses.
+
+    read        model.reader: parse with suspicion, infer shapes, fold constants
+    units       every node in exactly one unit: a QDQ group, a fusion, or a single node
+    place       each unit is translated once, and each QNN node of it is shown to the backend
+    join        the taken units of a part become one graph
+    passes      neutral rewrites: transposes cancel, casts and reshapes go
+
+`place_model` is what check, run, estimate, advise, quantize and compile start with. It leaves the model alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import onnx_ir
 
-from hexforge.errors import HexforgeError
+from hexforge.backend import Backend
+from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.frontends.onnx.fusions.table import FUSED, fused, unfused
 from hexforge.frontends.onnx.translate import ops as _ops  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
 from hexforge.frontends.onnx.units.node_units import node_units
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
-from hexforge.ir import Encoding, Graph, Node
+from hexforge.ir import Encoding, Graph, Node, Role, Value
 from hexforge.ir.verify import verify
+from hexforge.model.reader import Model
+from hexforge.passes import NEUTRAL, run
+
+CONVERTS = ("QuantizeLinear", "DequantizeLinear")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,32 +39,69 @@ class Placement:
 
     unit: Unit
     reason: str | None
-    ops: tuple[str, ...]
-    """QNN op names the unit becomes, empty where it was refused before any was written."""
+    graph: Graph | None = None
+    """The unit alone as QNN nodes; None where it was refused before any was written."""
 
     @property
     def taken(self) -> bool:
         """True where the backend takes the unit."""
         return self.reason is None
 
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """QNN op names the unit becomes."""
+        return () if self.graph is None else tuple(node.op.name for node in self.graph)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedModel:
+    """A model whose units were shown to a backend."""
+
+    model: Model
+    """A copy of the model, whose nodes the units are made of."""
+    placements: tuple[Placement, ...]
+    """Every unit, in topological order."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the model's outputs."""
+        return tuple(value.name for value in self.model.outputs)
+
+    def graph(self, name: str, placements: Iterable[Placement], outputs: Iterable[str]) -> Graph:
+        """Taken units as one QNN graph after the neutral passes; `outputs` name the tensors read from outside."""
+        graph = self.graph_before_passes(name, placements, outputs)
+        run(graph, NEUTRAL)
+        return graph
+
+    def graph_before_passes(self, name: str, placements: Iterable[Placement], outputs: Iterable[str]) -> Graph:
+        """The same before any pass."""
+        written = [placement.graph for placement in placements if placement.graph is not None]
+        return joined(name, written, outputs)
+
+
+def place_model(model: Model, backend: Backend, *, offload_io_quantization: bool = False) -> PlacedModel:
+    """A model's units, each taken by the backend or refused with a reason.
+
+    With `offload_io_quantization` the quantization of the graph's inputs and outputs is left to the CPU.
+    """
+    copy = model.copied()
+    _check_model(copy)
+    units = fused(node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization))
+    placements = place(units, backend.unsupported)
+    return PlacedModel(copy, tuple(_without_inner_reads(placements, (value.name for value in copy.outputs))))
+
+
+# -- one unit after the other ------------------------------------------------------------------------------------------
+
 
 def translator(unit: Unit) -> Translator:
     """The function that writes a unit; Refusal if there is none, or the unit says it stays with the CPU."""
     if "refuse" in unit.extra:
         raise Refusal(str(unit.extra["refuse"]))
-    found = FUSED.get(unit.kind) if unit.kind not in ("node", "qdq") else TRANSLATORS.get(unit.op)
-    if found is None:
+    function = FUSED.get(unit.kind) if unit.kind not in ("node", "qdq") else TRANSLATORS.get(unit.op)
+    if function is None:
         raise Refusal(f"QNN EP has no op builder for {unit.op}; rewrite it with ops that have one (hexforge ops)")
-    return found
-
-
-def units(
-    model: onnx_ir.Model | onnx_ir.Graph, *, fuse: bool = True, offload_io_quantization: bool = False
-) -> list[Unit]:
-    """The units of a graph in topological order; the graph is edited where units need it (`node_units`)."""
-    graph = model.graph if isinstance(model, onnx_ir.Model) else model
-    found = node_units(graph, offload_io_quantization=offload_io_quantization)
-    return fused(found) if fuse else found
+    return function
 
 
 def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> list[Placement]:
@@ -85,17 +138,147 @@ def _place(unit: Unit, unsupported: Callable[[Node], str | None], encodings: dic
         builder.close(o.value.name or "" for o in unit.outputs if o is not None)
         verify(graph)
     except (Refusal, HexforgeError) as error:
-        return Placement(unit, str(error), ())
-    names = tuple(node.op.name for node in graph)
+        return Placement(unit, str(error))
     reasons = [f"{node.op.name}: {reason}" for node in graph if (reason := unsupported(node)) is not None]
     if not reasons:
         encodings.update(border)
-    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, names)
+    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, graph)
 
 
-def build(units: Iterable[Unit], name: str, outputs: Iterable[str]) -> Graph:
-    """One graph of units that were placed together; `outputs` name the tensors read from outside."""
-    builder = Builder(Graph(name))
-    for unit in units:
-        builder.translate(unit, translator(unit))
-    return builder.close(outputs)
+# -- units together ----------------------------------------------------------------------------------------------------
+
+
+def joined(name: str, graphs: Sequence[Graph], outputs: Iterable[str]) -> Graph:
+    """Graphs of single units as one graph: what one writes another reads; `outputs` become APP_READ."""
+    whole = Graph(name)
+    border = {v.name for graph in graphs for v in graph.values.values() if v.role in (Role.APP_WRITE, Role.APP_READ)}
+    for graph in graphs:
+        mapping = {value: _joined_value(whole, value, border) for value in graph.values.values()}
+        for node in graph:
+            inputs = [None if v is None else mapping[v] for v in node.inputs]
+            written = [mapping[v] for v in node.outputs]
+            whole.node(node.op, inputs, written, name=node.name, source=node.source, **node.params)
+    wanted = set(outputs)
+    for value in whole.values.values():
+        if value.producer is not None:
+            value.role = Role.APP_READ if value.name in wanted else Role.NATIVE
+    whole.sort()
+    return whole
+
+
+def _joined_value(whole: Graph, value: Value, border: set[str]) -> Value:
+    """The value of the whole graph that a unit's value is: by its name at the border, else one of its own."""
+    known = whole.values.get(value.name)
+    if value.role in (Role.APP_WRITE, Role.APP_READ):
+        if known is None:
+            return whole.value(value.name, value.type, Role.APP_WRITE if value.role is Role.APP_WRITE else Role.NATIVE)
+        if known.type != value.type:
+            raise ModelError(f"graph {whole.name}: tensor {value.name!r} is read with two different encodings")
+        return known
+    if known is not None and value.data is not None and known.data is value.data and known.type == value.type:
+        return known
+    stem = f"{value.name}_inner" if value.name in border else value.name
+    return whole.value(whole.unique(stem), value.type, value.role, value.data)
+
+
+def reads_of(placement: Placement) -> list[str]:
+    """Names of what a unit reads, constants left out."""
+    unit = placement.unit
+    if placement.taken:
+        reads = [o.value for o in unit.inputs if o is not None]
+    else:
+        reads = [v for node in unit.nodes for v in node.inputs if v is not None]
+    reads += [v for node in unit.nodes for v in _captured(node)]
+    own = set(_written(placement))
+    return list(dict.fromkeys(str(v.name) for v in reads if v not in own and not _is_constant(v)))
+
+
+def writes_of(placement: Placement) -> list[str]:
+    """Names of what a unit writes: of a taken one only what leaves it."""
+    return [str(value.name) for value in _written(placement)]
+
+
+def _written(placement: Placement) -> list[onnx_ir.Value]:
+    unit = placement.unit
+    if placement.taken:
+        return [o.value for o in unit.outputs if o is not None]
+    return [v for node in unit.nodes for v in node.outputs if v.name]
+
+
+def _is_constant(value: onnx_ir.Value) -> bool:
+    return value.const_value is not None and value.producer() is None
+
+
+def _captured(node: Any) -> Iterable[Any]:
+    """Values that the subgraphs of a node read from the graph around them."""
+    for attribute in node.attributes.values():
+        kind = attribute.type.name
+        for body in [attribute.value] if kind == "GRAPH" else attribute.value if kind == "GRAPHS" else ():
+            own = {*body.inputs, *body.initializers.values(), *(v for n in body for v in n.outputs)}
+            read = [v for n in body for v in (*n.inputs, *_captured(n)) if v is not None]
+            yield from (v for v in (*read, *body.outputs) if v not in own)
+
+
+def _without_inner_reads(placements: list[Placement], outputs: Iterable[str]) -> list[Placement]:
+    """Refuse units whose inner tensors someone else reads: only what a unit writes at its border leaves a graph."""
+    wanted_outside = set(outputs)
+    while True:
+        wanted = wanted_outside.union(*(reads_of(p) for p in placements))
+        changed = False
+        for i, placement in enumerate(placements):
+            if not placement.taken:
+                continue
+            unit = placement.unit
+            border = {o.value.name for o in unit.outputs if o is not None}
+            inner = {v.name for node in unit.nodes for v in node.outputs if v.name} - border
+            if lost := sorted(inner & wanted):
+                reason = f"tensor {lost[0]!r} inside the group is read by another node; let only the group read it"
+                placements[i] = replace(placement, reason=reason)
+                changed = True
+        if not changed:
+            return placements
+
+
+# -- faults no provider could run --------------------------------------------------------------------------------------
+
+
+def node_label(node: Any) -> str:
+    """A node's name, or what it writes where it has none."""
+    return str(node.name or next((v.name for v in node.outputs if v.name), "") or node.op_type)
+
+
+def _check_model(model: Model) -> None:
+    """ModelError for quantization parameters that are no numbers; CallError for context models."""
+    faults = []
+    for node in model.ir.graph:
+        if node.op_type == "EPContext":
+            raise CallError(f"{model.name}: node {node_label(node)!r} is an EPContext: the model is compiled already; "
+                            "`hexforge info` says what it is, `hexforge run` runs it")  # fmt: skip
+        if node.op_type in CONVERTS:
+            faults.extend(_bad_encoding(node))
+    if faults:
+        raise ModelError("\n".join(f"{model.name}: {fault}" for fault in faults))
+
+
+def _bad_encoding(node: Any) -> list[str]:
+    where = f"node {node_label(node)!r} ({node.op_type})"
+    scale = node.inputs[1] if len(node.inputs) > 1 else None
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    faults = []
+    if scale is not None and scale.const_value is not None:
+        numbers = np.asarray(scale.const_value.numpy()).astype(np.float64)
+        if not np.all(np.isfinite(numbers)) or np.any(numbers == 0):
+            worst = numbers[~np.isfinite(numbers) | (numbers == 0)].ravel()[0]
+            faults.append(f"{where}: scale {scale.name!r} is {worst}; a scale is a finite number other than 0")
+    data = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+    if zero is None or zero.const_value is None or data is None or data.dtype is None or zero.dtype == data.dtype:
+        return faults
+    integers = np.asarray(zero.const_value.numpy()).astype(np.int64)
+    try:
+        low, high = int(data.dtype.min), int(data.dtype.max)
+    except (TypeError, ValueError):
+        return faults
+    if integers.size and (integers.min() < low or integers.max() > high):
+        worst = integers.min() if integers.min() < low else integers.max()
+        faults.append(f"{where}: zero point {zero.name!r} is {worst}, outside {low} to {high} of {data.dtype.name}")
+    return faults

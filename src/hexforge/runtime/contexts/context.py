@@ -12,21 +12,33 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hexforge.backend import Backend, Loads, Program, Saves
+from hexforge.backend import Backend, GraphSettings, Loads, Prepares, Program, Saves, Target, Tunable, UsesArena
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import MAGIC, SLACK, Container, Pool, Source, Writer, encoded
-from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info, Target
-from hexforge.options import ProviderOptions
+from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info
 from hexforge.runtime import registry
 from hexforge.runtime.contexts import lora
 
-DEFAULT_HVX_THREADS, DEFAULT_VTCM_MB = 4, 4
 PRODUCER = f"hexforge {importlib.metadata.version('hexforge')}"
 
 
+@dataclass(frozen=True, slots=True)
+class ContextGraph:
+    """A program on its way into a context, under its name there."""
+
+    name: str
+    program: Program
+    settings: GraphSettings = field(default_factory=dict)
+    spill_fill_bytes: int = 0
+    updatable: tuple[str, ...] = ()
+    """Constants that adapters may change."""
+    schematics: Mapping[str, Any] = field(default_factory=dict)
+    """The graph as chips run it, by their names."""
+
+
 @dataclass(slots=True)
-class Builder:
+class ContextBuilder:
     """Graphs on their way into one file; arrays that several of them have are stored once."""
 
     backend: str
@@ -39,28 +51,46 @@ class Builder:
     _programs: dict[bytes, str] = field(default_factory=dict)
     _schematics: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, program: Program, name: str = "", schematics: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """A graph's program; `schematics` by chip, `more` fields of GraphInfo."""
+    @classmethod
+    def of(cls, backend: Backend, graphs: Iterable[ContextGraph] = (), weight_sharing: bool = False) -> ContextBuilder:
+        """A context for what a backend prepares for."""
+        targets = backend.targets if isinstance(backend, Prepares) else ()
+        made = cls(backend.name, targets, backend.config.pairs(), weight_sharing)
+        for graph in graphs:
+            made.add(graph)
+        return made
+
+    def add(self, graph: ContextGraph) -> int:
+        """Add a graph's program; the bytes of the arrays it uses, each counted once."""
+        program, name = graph.program, graph.name
         if not isinstance(program, Saves):
             raise UnsupportedError(f"programs of the {self.backend} backend cannot be saved")
-        graph = program.graph
-        name = name or graph.name
         if name in self._graphs:
             raise CallError(f"the context has a graph {name!r} already; give this one another name")
         if len(self._graphs) == MOST_GRAPHS:
             raise CallError(f"graph {name!r}: a context holds {MOST_GRAPHS} graphs")
-        data = encoded(program.save(self.pool.put))
+        used: set[tuple[int, int]] = set()
+
+        def put(data: Any) -> tuple[int, int]:
+            place = self.pool.put(data)
+            used.add(place)
+            return place
+
+        data = encoded(program.save(put))
         section = self._programs.setdefault(data, str(len(self._programs)))
         self._graphs[name] = GraphInfo(
             name,
-            tuple((v.name, v.type) for v in graph.inputs),
-            tuple((v.name, v.type) for v in graph.outputs),
+            tuple((v.name, v.type) for v in program.graph.inputs),
+            tuple((v.name, v.type) for v in program.graph.outputs),
             section,
-            getattr(program, "arena_bytes", 0),
-            **more,
+            program.arena_bytes if isinstance(program, UsesArena) else 0,
+            graph.spill_fill_bytes,
+            graph.settings,
+            graph.updatable,
         )
-        for soc, schematic in (schematics or {}).items():
+        for soc, schematic in graph.schematics.items():
             self._schematics[f"{soc}/{name}"] = schematic
+        return sum(size for _, size in used)
 
     @property
     def info(self) -> Info:
@@ -147,7 +177,7 @@ class Context:
         `check` is called again and again while the program is made, and may raise to end that.
         """
         row = self.graph(name)
-        backend = backend or registry.backend(ProviderOptions.parse({"backend_type": self.info.backend}))
+        backend = backend or registry.backend(self.info.backend)
         if backend.name != self.info.backend:
             raise UnsupportedError(f"{self.where}: was made for the {self.info.backend} backend, not {backend.name}")
         if not isinstance(backend, Loads):
@@ -178,11 +208,10 @@ class Context:
             found = backend.load(row.name, inputs, outputs, read, arrays)
         except FormatError as error:
             raise FormatError(f"{where}: {error}" if where not in str(error) else str(error)) from None
-        inner: Any = getattr(found, "inner", found)
-        if hasattr(inner, "on_first_run"):
-            inner.on_first_run = functools.partial(self._executed.add, row.name)
-            inner.threads = self._threads.get(row.name, inner.threads)
-            self._loaded.setdefault(row.name, weakref.WeakSet()).add(inner)
+        if isinstance(found, Tunable):
+            found.on_first_run = functools.partial(self._executed.add, row.name)
+            found.threads = self._threads.get(row.name, found.threads)
+            self._loaded.setdefault(row.name, weakref.WeakSet()).add(found)
         return found
 
     def programs(self, names: Collection[str] | None = None, backend: Backend | None = None) -> dict[str, Program]:
@@ -192,34 +221,35 @@ class Context:
     def schematic(self, name: str, soc: str = "") -> Any:
         """A graph as a chip of the file (the first unless named) runs it, as prepared; None where none is kept."""
         self.graph(name)
-        soc = soc or (self.info.targets[0].soc if self.info.targets else "")
+        soc = soc or (self.info.targets[0].name if self.info.targets else "")
         key = ("schematic", f"{soc}/{name}")
         return self._container.json(*key) if key in self._container else None
 
-    def set_config(self, name: str, *, num_hvx_threads: int | None = None, vtcm_mb: int | None = None) -> GraphInfo:
-        """Change a graph's settings until it first runs, as QnnGraph_setConfig does; vtcm_mb 0 is all of the chip's.
+    def set_config(self, name: str, **changes: int | None) -> GraphInfo:
+        """Change a graph's settings (num_hvx_threads, vtcm_mb) until it first runs, as QnnGraph_setConfig does.
 
         No number depends on them. Threads that are set here also run the graph on this computer.
         """
         row = self.graph(name)
-        if self.info.backend != "htp":
+        backend = registry.backend(self.info.backend, self.info.options)
+        if not isinstance(backend, Prepares):
             raise UnsupportedError(f"{self.where}: the {self.info.backend} backend has no HVX threads and no VTCM")
         if name in self._executed:
             raise CallError(
                 f"{self.where}: graph {name!r}: the number of threads and VTCM can not be configured after the first "
                 "execution of the graph, it has to be prior to it; open the context again"
             )
-        changed = settings(self.info.targets, num_hvx_threads, vtcm_mb, row)
-        if num_hvx_threads is not None:
-            self._threads[name] = num_hvx_threads
+        row = replace(row, settings=backend.graph_settings(changes, row.settings))
+        threads = changes.get("num_hvx_threads")
+        if threads is not None:
+            self._threads[name] = threads
             for program in self._loaded.get(name, ()):
-                program.threads = num_hvx_threads
-        row = replace(row, **changed)
+                program.threads = threads
         graphs = tuple(row if g.name == name else g for g in self.info.graphs)
         self.info = replace(self.info, graphs=graphs)
         return row
 
-    # -- adapters: runtime/lora.py -----------------------------------------------------------------------------------
+    # -- adapters: lora.py -----------------------------------------------------------------------------------
 
     def apply(self, adapter: Adapter | str | os.PathLike[str], graphs: Iterable[str] | None = None) -> None:
         """Put an adapter on its graphs, or the named ones of them; runs that have begun end under the old one."""
@@ -253,30 +283,6 @@ class Context:
             raise FormatError(f"{self.where}: a program refers to bytes {offset} to {offset + size} of the weights, "
                               f"which are {len(self._weights)}")  # fmt: skip
         return self._weights[offset : offset + size]
-
-
-def settings(
-    targets: Sequence[Target], num_hvx_threads: int | None, vtcm_mb: int | None, before: GraphInfo | None = None
-) -> dict[str, Any]:
-    """HVX threads and VTCM of a graph for all of some chips; CallError for more than one of them has.
-
-    What is not given stays as before. QNN writes 4 threads and takes 4 MB in an offline prepare that does not say.
-    """
-    from hexforge.backends.htp.chip.soc import find
-
-    chips = [chip for t in targets if t.soc_model and (chip := find(t.soc)) is not None]
-    most = min((c.hvx_threads for c in chips), default=DEFAULT_HVX_THREADS)
-    room = min((t.vtcm_mb for t in targets if t.vtcm_mb), default=DEFAULT_VTCM_MB)
-    names = ", ".join(c.name for c in chips) or "an unknown chip"
-    if num_hvx_threads is not None and not 1 <= num_hvx_threads <= most:
-        raise CallError(f"num_hvx_threads {num_hvx_threads}: {names} can have 1 to {most}")
-    if vtcm_mb is not None and not 0 <= vtcm_mb <= room:
-        raise CallError(f"vtcm_mb {vtcm_mb}: {names} can have 1 to {room}, or 0 for all of it")
-    if num_hvx_threads is None:
-        num_hvx_threads = before.num_hvx_threads if before else min(DEFAULT_HVX_THREADS, most)
-    if vtcm_mb is None:
-        vtcm_mb = before.vtcm_mb if before else min(DEFAULT_VTCM_MB, room)
-    return {"num_hvx_threads": num_hvx_threads, "vtcm_mb": vtcm_mb}
 
 
 def is_context(path: str | os.PathLike[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Saving: a session's compiled graphs as an EPContext model and a context binary."""
+"""Context models: a session's compiled graphs as an EPContext model and a context binary."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend
+from hexforge.backend import Backend, GraphSettings, Prepares
 from hexforge.errors import CallError, CapacityError
 from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
 from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
 from hexforge.ir import Graph
 from hexforge.model.standalone import MOST_BYTES, Extract
-from hexforge.options import ProviderOptions
 from hexforge.runtime.contexts import share
-from hexforge.runtime.contexts.context import PRODUCER, Builder, settings
-from hexforge.runtime.contexts.request import targets_of
+from hexforge.runtime.contexts.context import PRODUCER, ContextBuilder, ContextGraph
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage, Stages
 
@@ -102,7 +100,7 @@ class Report:
     """Bytes of weights in the context."""
     unshared_bytes: int
     """Bytes they would be, were each graph's stored for itself."""
-    builder: Builder | None = None
+    builder: ContextBuilder | None = None
 
     def __str__(self) -> str:
         name = self.binary.name if self.binary is not None else "embedded context"
@@ -112,25 +110,23 @@ class Report:
 
 
 def compatibility_text(info: Info) -> str:
-    """The metadata entry that lets a model be judged without its context: format, backend, archs, socs, VTCM."""
-    figures = ("arch", "soc_model", "vtcm_mb")
-    lists = [",".join(str(getattr(target, figure)) for target in info.targets) for figure in figures]
+    """The metadata entry that lets a model be judged without its context: format, backend, facts of its chips."""
+    figures = tuple(info.targets[0].facts) if info.targets else ()
+    lists = [",".join(str(target.facts.get(figure, 0)) for target in info.targets) for figure in figures]
     return ":".join([info.producer.replace(" ", "-"), info.backend, *lists])
 
 
-def save(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backend, options: ProviderOptions,
-         output: Output) -> Report | None:  # fmt: skip
+def save(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backend, output: Output) -> Report | None:
     """Write the context model of a plan, and its context; None where nothing was compiled and so nothing is written.
 
     `cuts` are the parts on the CPU, by the names of their stages.
     """
-    compiled = [_compiled(stage, backend, options, output.prefix) for stage in plan.stages if stage.part.taken]
+    compiled = [_context_graph(stage, backend, output.prefix) for stage in plan.stages if stage.part.taken]
     if output.share and (compiled or output.stop):
-        return _save_shared(model, plan, cuts, backend, options, output, compiled)
+        return _save_shared(model, plan, cuts, backend, output, compiled)
     if not compiled and not output.without_graphs:
         return None
-    targets = targets_of(options)
-    builder = share.built(backend.name, targets, options.pairs(), compiled) if compiled else None
+    builder = ContextBuilder.of(backend, compiled) if compiled else None
     parts = list(builder.writer().parts()) if builder is not None else []
     size = sum(len(p) for p in parts)
     embedded = None
@@ -151,23 +147,22 @@ def save(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backe
     return _report(builder, size, output.binary if files and builder and not output.embed else None, data)
 
 
-def in_memory(plan: Stages, backend: Backend, options: ProviderOptions) -> memoryview:
+def in_memory(plan: Stages, backend: Backend) -> memoryview:
     """The context of a plan's graphs, under the names of their stages."""
-    graphs = [_compiled(stage, backend, options, "") for stage in plan.stages if stage.part.taken]
-    return memoryview(share.built(backend.name, targets_of(options), options.pairs(), graphs).writer().to_bytes())
+    graphs = [_context_graph(stage, backend, "") for stage in plan.stages if stage.part.taken]
+    return memoryview(ContextBuilder.of(backend, graphs).writer().to_bytes())
 
 
-def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backend, options: ProviderOptions,
-                 output: Output, compiled: list[share.Compiled]) -> Report:  # fmt: skip
+def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backend, output: Output,
+                 compiled: list[ContextGraph]) -> Report:  # fmt: skip
     assert output.path is not None
-    made = (backend.name, targets_of(options), options.pairs())
     with share.LOCK:
-        sharing = share.join(output.binary, *made, replace=output.replace)
+        sharing = share.join(output.binary, backend, replace=output.replace)
         share.check_names(sharing, [c.name for c in compiled])
         before = len(sharing.graphs)
         sharing.graphs.extend(compiled)
         try:
-            builder = sharing.builder() if output.stop else share.built(*made, compiled, weight_sharing=True)
+            builder = sharing.builder() if output.stop else ContextBuilder.of(backend, compiled, weight_sharing=True)
             parts = list(builder.writer().parts()) if output.stop and sharing.graphs else []
             files: list[tuple[Path, Data]] = [(sharing.path, parts)] if parts else []
             if compiled or output.without_graphs:
@@ -184,28 +179,22 @@ def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backen
         return _report(builder, sum(len(p) for p in parts), sharing.path if parts else None, None)
 
 
-def _compiled(stage: Stage, backend: Backend, options: ProviderOptions, prefix: str) -> share.Compiled:
+def _context_graph(stage: Stage, backend: Backend, prefix: str) -> ContextGraph:
     assert not isinstance(stage.runner, CpuPart)
-    more: dict[str, Any] = {}
-    if backend.name == "htp":
-        threads = getattr(getattr(backend, "graph_config", None), "num_hvx_threads", 0)
-        more = settings(targets_of(options), threads or None, options.vtcm_mb[0] or None)
-        more["optimization"] = options.htp_graph_finalization_optimization_mode
-        if options.enable_htp_spill_fill_buffer:
-            more["spill_fill_bytes"] = _spill_fill_bytes(stage.runner.graph, backend, options)
-    return share.Compiled(prefix + stage.name, stage.runner, more)
+    if not isinstance(backend, Prepares):
+        return ContextGraph(prefix + stage.name, stage.runner)
+    settings = backend.graph_settings()
+    spill = _spill_fill_bytes(stage.runner.graph, backend, settings) if backend.needs_spill_fill_size else 0
+    return ContextGraph(prefix + stage.name, stage.runner, settings, spill)
 
 
-def _spill_fill_bytes(graph: Graph, backend: Backend, options: ProviderOptions) -> int:
+def _spill_fill_bytes(graph: Graph, backend: Prepares, settings: GraphSettings) -> int:
     """Bytes of the largest spill-fill buffer that the graph needs on one of the chips."""
-    from hexforge.backends.htp.config import GraphConfig
-    from hexforge.runtime.contexts.compile import schematic
-
-    config = getattr(backend, "graph_config", None) or GraphConfig()
-    return max((schematic(graph, t.soc, config)[1] for t in targets_of(options) if t.soc_model), default=0)
+    schematics = [backend.schematic(graph, target, settings) for target in backend.targets]
+    return max((s.spill_fill_bytes for s in schematics if s is not None), default=0)
 
 
-def _composed(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output, builder: Builder | None,
+def _composed(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output, builder: ContextBuilder | None,
               embedded: memoryview | None, file: str) -> Composed:  # fmt: skip
     from hexforge.frontends.onnx.context.writer import compose
 
@@ -230,7 +219,7 @@ def _composed(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: O
                 sdk_version=PRODUCER,
                 max_size=max(g.spill_fill_bytes for g in info.graphs),
                 multi_soc=len(targets) > 1,
-                notes=", ".join(f"{t.soc} (v{t.arch})" if t.soc else f"v{t.arch}" for t in targets),
+                notes=", ".join(t.label for t in targets),
             )
         )
         main = False
@@ -255,7 +244,7 @@ def _finished(composed: Composed, output: Output, files: list[tuple[Path, Data]]
     return None
 
 
-def _report(builder: Builder | None, size: int, binary: Path | None, data: bytes | None) -> Report:
+def _report(builder: ContextBuilder | None, size: int, binary: Path | None, data: bytes | None) -> Report:
     if builder is None:
         return Report(data, None, 0, (), 0, 0)
     stored = sum(len(p) for p in builder.pool.parts)

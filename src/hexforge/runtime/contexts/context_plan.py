@@ -8,19 +8,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from hexforge.backend import Backend, Program, SaysHow
+from hexforge.backend import Backend, Program, TellsReferences
 from hexforge.errors import FormatError, ModelError, UnsupportedError
 from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.context.model import ContextModel
 from hexforge.frontends.onnx.context.node import EpContext
 from hexforge.model.standalone import Extract
-from hexforge.options import ProviderOptions
 from hexforge.runtime.contexts import lora, share
-from hexforge.runtime.contexts.compatibility import required
+from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
-from hexforge.runtime.partition import Part, Step, partition
-from hexforge.runtime.stages import Row, Stage, Stages
+from hexforge.runtime.partition import Part, PartitionStep, partition
+from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
 Read = Callable[[str], bytes | bytearray]
 """Gives a context by its name in the model, instead of the file of that name."""
@@ -35,7 +34,6 @@ class ContextPlan(Stages):
         self,
         model: ContextModel,
         backend: Backend,
-        options: ProviderOptions,
         *,
         strict: bool = False,
         optimal: bool = False,
@@ -45,14 +43,13 @@ class ContextPlan(Stages):
     ) -> None:
         self.contexts = _contexts(model, shared, read)
         """The contexts, the main one first."""
-        verdicts = [required(c.info, options, strict=optimal, where=c.where) for c in self.contexts]
+        mode = BinaryCompatibility.STRICT if optimal else BinaryCompatibility.PERMISSIVE
+        verdicts = [require(c.info, backend, mode, where=c.where) for c in self.contexts]
         self.suboptimal = tuple(reason for v in verdicts for reason in v.reasons)
         """Why a context does not use all that the chip has."""
-        for context in self.contexts:
-            _check_vtcm(context, options)
         nodes = model.nodes
         steps = [
-            Step(model.reads(i), tuple(o for o in node.output if o), i in model.contexts)
+            PartitionStep(model.reads(i), tuple(o for o in node.output if o), i in model.contexts)
             for i, node in enumerate(nodes)
         ]
         rows = [_row(node, i, i in model.contexts) for i, node in enumerate(nodes)]
@@ -103,12 +100,19 @@ class ContextPlan(Stages):
             return self.now()
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[PlacedNode, ...]:
         """Every node of the model, in the model's order."""
         return tuple(sorted((row for stage in self._told for row in stage.rows), key=lambda row: row.unit))
 
-    def _graph_stage(self, model: ContextModel, node: EpContext, step: Step, rows: tuple[Row, ...], index: int,
-                     backend: Backend) -> Stage:  # fmt: skip
+    def _graph_stage(
+        self,
+        model: ContextModel,
+        node: EpContext,
+        step: PartitionStep,
+        rows: tuple[PlacedNode, ...],
+        index: int,
+        backend: Backend,
+    ) -> Stage:
         what = f"{model.where}: node {node.name!r}"
         having = [c for c in self.contexts if any(g.name == node.graph for g in c.graphs)]
         if not having:
@@ -172,24 +176,13 @@ def _open(model: ContextModel, node: EpContext, shared: bool, read: Read | None)
         raise FormatError(f"{error}; get the file again, or compile the model again", code=error.code) from None
 
 
-def _check_vtcm(context: Context, options: ProviderOptions) -> None:
-    """UnsupportedError where graphs need more VTCM than the options allow."""
-    allowed = options.vtcm_mb[0] if context.info.backend == "htp" else 0
-    made = max((t.vtcm_mb for t in context.info.targets), default=0)
-    for graph in context.graphs if allowed else ():
-        needs = graph.vtcm_mb or made
-        if needs > allowed:
-            raise UnsupportedError(f"{context.where}: graph {graph.name!r} was prepared for {needs} MB of VTCM, and "
-                                   f"vtcm_mb={allowed} allows less; compile the model with that vtcm_mb")  # fmt: skip
-
-
-def _row(node: Any, index: int, taken: bool) -> Row:
+def _row(node: Any, index: int, taken: bool) -> PlacedNode:
     name = node.name or next((o for o in node.output if o), "") or node.op_type
-    return Row(name, node.op_type, node.domain, QNN if taken else CPU, None if taken else _LEFT, (), index)
+    return PlacedNode(name, node.op_type, node.domain, QNN if taken else CPU, None if taken else _LEFT, (), index)
 
 
-def _told(row: Row, runner: Program | CpuPart) -> Row:
+def _told(row: PlacedNode, runner: Program | CpuPart) -> PlacedNode:
     if isinstance(runner, CpuPart):
         return row
-    slow = tuple(n.op.name for n in runner.references) if isinstance(runner, SaysHow) else ()
+    slow = tuple(n.op.name for n in runner.references) if isinstance(runner, TellsReferences) else ()
     return replace(row, qnn_ops=tuple(n.op.name for n in runner.graph), slow=slow)

@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from hexforge.backend import Loads
+from hexforge.backend import Backend, Compatibility, Loads, Prepares
 from hexforge.errors import FormatError
 from hexforge.formats.container import PAGE, VERSION
 from hexforge.formats.context import GraphInfo
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
-from hexforge.options import ProviderOptions
 from hexforge.runtime import registry
-from hexforge.runtime.contexts.compatibility import Compatibility, compare, device
+from hexforge.runtime.contexts.compatibility import chip_backend, compare
 from hexforge.runtime.contexts.context import Context, is_context
 
 _BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "saver": 2}
@@ -91,9 +90,7 @@ def described(context: Context, soc: str = "") -> dict[str, Any]:
         "page_bytes": PAGE,
         "producer": info.producer,
         "backend": info.backend,
-        "targets": [
-            {"soc": t.soc, "soc_model": t.soc_model, "htp_arch": t.arch, "vtcm_mb": t.vtcm_mb} for t in info.targets
-        ],
+        "targets": [{"soc": t.name, **t.facts} for t in info.targets],
         "options": dict(info.options),
         "metadata": dict(info.metadata),
         "weight_sharing": info.weight_sharing,
@@ -109,33 +106,34 @@ def described(context: Context, soc: str = "") -> dict[str, Any]:
         "graphs": [_graph(context, g) for g in info.graphs],
     }
     if soc:
-        ours["compatibility"] = _verdict(soc, compare(info, device(soc), info.backend))
+        ours["compatibility"] = _verdict(soc, compare(info, chip_backend(info.backend, soc)))
     first = info.targets[0] if info.targets else None
+    backend = registry.backend(info.backend)
     return {
         "info": {
             "backendId": _BACKEND_IDS.get(info.backend, 0),
             "buildId": info.producer,
             "contextBlobVersion": {"major": VERSION, "minor": 0, "patch": 0},
             "contextBlobSize": len(container),
-            "socModel": first.soc_model if first else 0,
-            "socVersion": first.soc if first else "",
+            "socModel": first.facts.get("soc_model", 0) if first else 0,
+            "socVersion": first.name if first else "",
             "numContextTensors": 0,
             "contextTensors": [],
             "numGraphs": len(info.graphs),
-            "graphs": [{"version": 1, "info": _graph_info(g)} for g in info.graphs],
+            "graphs": [{"version": 1, "info": _graph_info(g, backend)} for g in info.graphs],
         },
         "hexforge": ours,
     }
 
 
 def _verdict(soc: str, found: Compatibility) -> dict[str, Any]:
-    target = found.target.soc if found.target is not None else ""
+    target = found.target.name if found.target is not None else ""
     return {"soc": soc, "verdict": str(found.verdict), "reasons": list(found.reasons), "compared_with": target}
 
 
 def _weights(context: Context) -> tuple[dict[str, int], int]:
     """Bytes of the weights section that each graph uses, and that any does."""
-    backend = registry.backend(ProviderOptions.parse({"backend_type": context.info.backend}))
+    backend = registry.backend(context.info.backend)
     found: dict[str, int] = {}
     everywhere: set[tuple[int, int]] = set()
     for row in context.graphs:
@@ -157,16 +155,14 @@ def _weights(context: Context) -> tuple[dict[str, int], int]:
 def _graph(context: Context, row: GraphInfo) -> dict[str, Any]:
     schematics = {}
     for target in context.info.targets:
-        if (summary := context.schematic(row.name, target.soc)) is not None:
-            schematics[target.soc] = _summary(summary)
+        if (summary := context.schematic(row.name, target.name)) is not None:
+            schematics[target.name] = _summary(summary)
     return {
         "name": row.name,
         "program": row.program,
         "arena_bytes": row.arena_bytes,
         "spill_fill_bytes": row.spill_fill_bytes,
-        "num_hvx_threads": row.num_hvx_threads,
-        "vtcm_mb": row.vtcm_mb,
-        "optimization": row.optimization,
+        **row.settings,
         "updatable": list(row.updatable),
         "schematic": schematics,
     }
@@ -191,19 +187,14 @@ def _summary(schematic: dict[str, Any]) -> dict[str, Any]:
         raise FormatError(f"a schematic is malformed: {error!r}") from None
 
 
-def _graph_info(row: GraphInfo) -> dict[str, Any]:
+def _graph_info(row: GraphInfo, backend: Backend) -> dict[str, Any]:
     return {
         "graphName": row.name,
         "numGraphInputs": len(row.inputs),
         "graphInputs": _tensors(row.inputs, "QNN_TENSOR_TYPE_APP_WRITE", 1),
         "numGraphOutputs": len(row.outputs),
         "graphOutputs": _tensors(row.outputs, "QNN_TENSOR_TYPE_APP_READ", 1 + len(row.inputs)),
-        "graphBlobInfo": {
-            "spillFillBufferSize": row.spill_fill_bytes,
-            "vtcmSize": row.vtcm_mb,
-            "optimizationLevel": row.optimization,
-            "numHvxThreads": row.num_hvx_threads,
-        },
+        "graphBlobInfo": backend.blob_info(row.settings, row.spill_fill_bytes) if isinstance(backend, Prepares) else {},
     }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from hexforge.backend import Program, SaysHow
+from hexforge.backend import Program, TellsReferences
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.adapter import Adapter, AdapterGraph
 from hexforge.ir import Array, Graph, Node
@@ -48,24 +48,24 @@ class Switch:
         return found
 
     @property
-    def inner(self) -> Program:
+    def current(self) -> Program:
         """The program that runs now."""
         return self.under(self.context.adapters)
 
     @property
     def graph(self) -> Graph:
         """The QNN graph."""
-        return self.inner.graph
+        return self.current.graph
 
     @property
     def references(self) -> tuple[Node, ...]:
         """Nodes without a kernel of their own."""
-        now = self.inner
-        return now.references if isinstance(now, SaysHow) else ()
+        now = self.current
+        return now.references if isinstance(now, TellsReferences) else ()
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name for inputs by name."""
-        return self.inner.run(feeds)
+        return self.current.run(feeds)
 
 
 def switch(asked: Mapping[Context, Mapping[str, Adapter | None]]) -> None:

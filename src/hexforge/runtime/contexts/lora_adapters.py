@@ -7,8 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from hexforge.errors import CallError, ModelError, UnsupportedError
 from hexforge.formats.adapter import Adapter, AdapterGraph, changes, writer
 from hexforge.formats.container import SLACK, Buffer, Pool, Writer, encoded
 from hexforge.ir import Array
-from hexforge.options import ProviderOptions
 from hexforge.runtime import registry
+from hexforge.runtime.contexts.compile import compiled_programs
 from hexforge.runtime.contexts.context import PRODUCER, Context
 from hexforge.runtime.contexts.provenance import is_of
 
@@ -80,7 +79,7 @@ class _Put:
     def __init__(self, context: Context, name: str, pool: Pool) -> None:
         self._pool, self._first = pool, context.weights_bytes
         self._known: dict[tuple[int, bytes], tuple[int, int]] = {}
-        row, base = context.graph(name), registry.backend(ProviderOptions.parse(dict(context.info.options)))
+        row, base = context.graph(name), registry.backend(context.info.backend, context.info.options)
         assert isinstance(base, Loads)
 
         def seen(offset: int, size: int) -> memoryview:
@@ -106,13 +105,6 @@ def _key(data: Buffer) -> tuple[int, bytes]:
 
 
 # -- from models ------------------------------------------------------------------------------------------------------
-
-
-def updatable_names(constants: Constants, patterns: Sequence[str], nodes: Collection[str]) -> tuple[str, ...]:
-    """Constants that patterns name and some nodes read."""
-    chosen = [n for n in constants.names if any(fnmatchcase(n, p) for p in patterns)]
-    read = constants.read_by(nodes) if chosen else set()
-    return tuple(name for name in chosen if name in read)
 
 
 def make(
@@ -178,8 +170,6 @@ def _model_of(context: Context, base: Any) -> tuple[str, dict[str, Any]]:
 
 def _add_model(maker: Maker, name: str, changed: Sequence[str], adapted: Any, how: Mapping[str, Any]) -> None:
     """Compile the adapted model as the base was, and add what becomes another program."""
-    from hexforge.runtime.contexts.compile import compiled_programs
-
     context = maker.context
     whole = [g for g in context.graphs if g.name == name]
     parts = whole or [g for g in context.graphs if re.fullmatch(rf"{re.escape(name)}_\d+", g.name)]
@@ -190,9 +180,9 @@ def _add_model(maker: Maker, name: str, changed: Sequence[str], adapted: Any, ho
         have = sorted({t for g in parts for t in g.updatable})
         raise CallError(f"{', '.join(fixed)}: not updatable in {context.where}; it has "
                         f"{', '.join(have) or 'none'}: compile it with `--updatable` for these")  # fmt: skip
-    options = ProviderOptions.parse(dict(context.info.options))
+    backend = registry.backend(context.info.backend, context.info.options)
     for quantized_io in (False, True):
-        programs = compiled_programs(adapted, name, options, how, quantized_io=quantized_io)
+        programs = compiled_programs(adapted, name, backend, how, quantized_io=quantized_io)
         rows = {n: tuple(tuple((v.name, v.type) for v in s) for s in (p.graph.inputs, p.graph.outputs))
                 for n, p in programs.items()}  # fmt: skip
         if rows == {g.name: (g.inputs, g.outputs) for g in parts}:

@@ -16,14 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from hexforge.backend import Program
+from hexforge.backend import Backend, Deploys, Prepares, Program, Verdict
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.context import GraphInfo
 from hexforge.ir import Array
-from hexforge.runtime.contexts.compatibility import Verdict, create
+from hexforge.runtime.contexts.compatibility import require
 from hexforge.runtime.contexts.compile import Compiled, compile
+from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.provenance import is_of
-from hexforge.runtime.contexts.request import DEFAULT_SOC, names_of
+from hexforge.runtime.contexts.request import ContextRequest
+from hexforge.runtime.registry import deployed
 
 if TYPE_CHECKING:
     from hexforge.model.reader import ModelSource
@@ -58,19 +60,20 @@ class ManagedSession:
         self,
         model: ModelSource,
         path: str | os.PathLike[str],
+        deployment: Deploys | Backend | str | None = None,
         *,
-        soc: str = DEFAULT_SOC,
         optimization: int = BEST,
         first_optimization: int = FAST,
         on_change: Callable[[ManagedSession], None] | None = None,
-        **how: Any,
+        dims: Mapping[str, int] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        self._model, self._soc = model, soc
+        self._model, self._backend = model, deployed(deployment)
         self.path = Path(path)
-        self._how = how
+        self._how: dict[str, Any] = {"dims": dims, "shapes": shapes}
         self._optimization = optimization
         self._on_change = on_change
-        self._name = (how.get("graph_names") or names_of([model], None))[0]
+        self._name = ContextRequest().names([model])[0]
         self._stop, self._done = threading.Event(), threading.Event()
         self.error: HexforgeError | OSError | MemoryError | None = None
         """Why there is no better context, where making it failed."""
@@ -138,7 +141,8 @@ class ManagedSession:
             self.reasons = (f"{self.path}: there is no context yet",)
             return None
         try:
-            context, found = create(self.path, self._soc)
+            context = Context(self.path)
+            judged = require(context.info, self._backend, where=context.where)
             if not is_of(context.info, self._name, self._model, self._how):
                 raise FormatError(f"{self.path}: was made of another model, or of other sizes of this one")
             row = context.graph(self._name)
@@ -146,16 +150,18 @@ class ManagedSession:
         except (FormatError, UnsupportedError, CallError) as error:
             self.reasons = (str(error),)
             return None
-        reasons = list(found.reasons)
-        if (row.optimization or BEST) < self._optimization:
-            reasons.append(f"it was prepared at level {row.optimization}, not {self._optimization}")
+        reasons = list(judged.reasons)
+        level = row.settings.get("optimization") or BEST
+        if level < self._optimization:
+            reasons.append(f"it was prepared at level {level}, not {self._optimization}")
         self.reasons = tuple(reasons)
         verdict = Verdict.SUBOPTIMAL if reasons else Verdict.OPTIMAL
         return _Running(row, program, verdict, f"{self.path} (saved)")
 
     def _compiled(self, optimization: int, progress: Callable[[int, int], None] | None = None) -> Compiled:
-        how = {"graph_names": [self._name], **self._how}
-        return compile(self._model, soc=self._soc, optimization=optimization, progress=progress, **how)
+        backend = self._backend.at_level(optimization) if isinstance(self._backend, Prepares) else self._backend
+        request = ContextRequest(graph_names=(self._name,))
+        return compile(self._model, None, backend, request, progress=progress, **self._how)
 
     def _prepared(self, optimization: int) -> _Running:
         """A fast prepare, not saved. What fails here leaves nothing to run, and is raised."""
@@ -172,11 +178,12 @@ class ManagedSession:
             made = self._compiled(self._optimization, self._continue)
             self._continue()
             made.save(self.path)
-            context, found = create(self.path, self._soc)
+            context = Context(self.path)
+            judged = require(context.info, self._backend, where=context.where)
             program = context.program(self._name)
             self._continue()
             why = f"{self.path} (prepared at level {self._optimization})"
-            self._running = _Running(context.graph(self._name), program, found.verdict, why)
+            self._running = _Running(context.graph(self._name), program, judged.verdict, why)
         except _StoppedError:
             pass
         except (HexforgeError, OSError, MemoryError) as error:

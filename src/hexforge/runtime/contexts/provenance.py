@@ -1,4 +1,4 @@
-"""Origin: which models a context was made of, so that one of another model is not taken for it."""
+"""Provenance: which models a context was made of, so that one of another model is not taken for it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hexforge.backends.htp.config import GraphConfig
 from hexforge.formats.context import Info
 
 
-def metadata(models: Mapping[str, Any], config: GraphConfig) -> dict[str, str]:
-    """What a context says of its models and of graph options that its table has no column for."""
-    flags = ("dlbc", "dlbc_weights", "weights_packing", "slc_alloc_enable")
-    found = {flag: "1" for flag in flags if getattr(config, flag)}
-    return {**found, "models": json.dumps(models, sort_keys=True)}
+def metadata(models: Mapping[str, Any]) -> dict[str, str]:
+    """What a context says of its models."""
+    return {"models": json.dumps(models, sort_keys=True)}
 
 
 def origin(source: Any, how: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,29 +9,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from hexforge.backend import Program
+from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import HEADER
-from hexforge.formats.context import MOST_GRAPHS, Target
-from hexforge.runtime.contexts.context import Builder, Context
-
-OLDEST_ARCH = 73
-"""The first architecture whose graphs can share weights: "Hexagon v73 and onward"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A program on its way into a context, under its name there."""
-
-    name: str
-    program: Program
-    more: Mapping[str, Any]
-    """Further fields of its GraphInfo."""
+from hexforge.formats.context import MOST_GRAPHS
+from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
 
 
 @dataclass(slots=True)
@@ -40,14 +26,12 @@ class Sharing:
 
     path: Path
     """Where the last of them writes it."""
-    backend: str
-    targets: tuple[Target, ...]
-    options: Mapping[str, str]
-    graphs: list[Compiled] = field(default_factory=list)
+    backend: Backend
+    graphs: list[ContextGraph] = field(default_factory=list)
 
-    def builder(self) -> Builder:
+    def builder(self) -> ContextBuilder:
         """The context of all graphs so far."""
-        return built(self.backend, self.targets, self.options, self.graphs, weight_sharing=True)
+        return ContextBuilder.of(self.backend, self.graphs, weight_sharing=True)
 
 
 LOCK = threading.RLock()
@@ -56,39 +40,28 @@ _making: Sharing | None = None
 _opened: list[tuple[bytes, Context]] = []
 
 
-def built(backend: str, targets: Sequence[Target], options: Mapping[str, str], graphs: Sequence[Compiled],
-          weight_sharing: bool = False) -> Builder:  # fmt: skip
-    """A context of programs."""
-    found = Builder(backend, tuple(targets), dict(options), weight_sharing)
-    for graph in graphs:
-        found.add(graph.program, graph.name, **graph.more)
-    return found
-
-
-def require_sharing(backend: str, targets: Sequence[Target]) -> None:
+def require_sharing(backend: Backend) -> None:
     """UnsupportedError where a chip's graphs cannot share weights."""
-    for target in targets if backend == "htp" else ():
-        if target.arch < OLDEST_ARCH:
-            raise UnsupportedError(
-                f"ep.share_ep_contexts=1: graphs share weights on v{OLDEST_ARCH} and newer, this is "
-                f"{target.soc or 'a chip'} (v{target.arch}); leave the key out, or set soc_model to a newer chip"
-            )
+    obstacle = backend.no_weight_sharing() if isinstance(backend, Prepares) else None
+    if obstacle is not None:
+        raise UnsupportedError(
+            f"ep.share_ep_contexts=1: {obstacle}; leave the key out, or set soc_model to a newer chip"
+        )
 
 
-def join(path: Path, backend: str, targets: Sequence[Target], options: Mapping[str, str],
-         replace: bool = False) -> Sharing:  # fmt: skip
+def join(path: Path, backend: Backend, replace: bool = False) -> Sharing:
     """The context being made, begun here where none is; CallError where this session's graphs cannot go into it."""
     global _making
-    require_sharing(backend, targets)
+    require_sharing(backend)
     with LOCK:
         if _making is None:
             if path.exists() and not replace:
                 raise CallError(f"{path}: is there already; remove it or set ep.context_file_path to another path")
-            _making = Sharing(path, backend, tuple(targets), options)
+            _making = Sharing(path, backend)
         found = _making
     for what, theirs, ours in (
-        ("backend", found.backend, backend),
-        ("chip", _chips(found.targets), _chips(targets)),
+        ("backend", found.backend.name, backend.name),
+        ("chip", _chips(found.backend), _chips(backend)),
         ("folder", found.path.parent.resolve(), path.parent.resolve()),
     ):
         if theirs != ours:
@@ -147,5 +120,6 @@ def _identity(source: str | os.PathLike[str] | memoryview) -> bytes:
         return file.read(HEADER.size)
 
 
-def _chips(targets: Sequence[Target]) -> str:
-    return ", ".join(t.soc or f"v{t.arch}" for t in targets) or "none"
+def _chips(backend: Backend) -> str:
+    targets = backend.targets if isinstance(backend, Prepares) else ()
+    return ", ".join(t.name or t.label for t in targets) or "none"

@@ -7,10 +7,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from hexforge.backend import Prepares
 from hexforge.errors import CallError
 from hexforge.formats.container import Writer
 from hexforge.formats.files import Data, write_atomically, write_together
 from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
+from hexforge.runtime import registry
+from hexforge.runtime.contexts.compatibility import chip_backend
 from hexforge.runtime.contexts.context import PRODUCER, Context
 
 
@@ -34,6 +37,7 @@ def wrap(
     if out.exists() and not out.is_dir():
         raise CallError(f"{out}: is a file; give a folder for the models")
     info = opened.info
+    backend = registry.backend(info.backend, info.options)
     properties = {COMPATIBILITY: compatibility_text(info)}
     whole = memoryview(path.read_bytes()) if embed else None
     files: list[tuple[Path, Data]] = []
@@ -52,9 +56,9 @@ def wrap(
             sdk_version=PRODUCER,
             max_size=graph.spill_fill_bytes,
             multi_soc=len(info.targets) > 1,
-            notes=", ".join(f"{t.soc} (v{t.arch})" for t in info.targets),
+            notes=", ".join(t.label for t in info.targets),
         )
-        wide = info.options.get("htp_bf16_enable") == "1"
+        wide = isinstance(backend, Prepares) and backend.float_io
         data = wrapper(graph, node, properties, real_io=real_io, wide=wide)
         files.append((out / f"{stem}_qnn_ctx{'_fp32_io' if real_io else ''}.onnx", data))
     names = [at.name for at, _ in files]
@@ -67,22 +71,19 @@ def wrap(
 
 def prune(context: str | os.PathLike[str], soc: str, output: str | os.PathLike[str]) -> Context:
     """Write a context for one of its chips; programs and weights stay as they are."""
-    from hexforge.backends.htp.chip.soc import find
-
     opened = Context(context)
     info = opened.info
-    chip = find(soc)
-    kept = [t for t in info.targets if chip is not None and t.soc == chip.name]
-    if not kept:
-        has = ", ".join(t.soc for t in info.targets) or "no chip"
+    wanted = chip_backend(info.backend, soc)
+    names = [t.name for t in wanted.targets] if isinstance(wanted, Prepares) else []
+    kept = [i for i, t in enumerate(info.targets) if t.name and t.name in names]
+    backend = registry.backend(info.backend, info.options)
+    if not kept or not isinstance(backend, Prepares):
+        has = ", ".join(t.name for t in info.targets) or "no chip"
         raise CallError(f"{opened.where}: was not made for {soc or 'that chip'}; it has {has}")
-    options = {**info.options, "soc_model": kept[0].soc}
-    for key in ("htp_arch", "vtcm_mb"):
-        if "," in options.get(key, ""):
-            options[key] = options[key].split(",")[info.targets.index(kept[0])]
-    dropped = {t.soc for t in info.targets} - {kept[0].soc}
+    target, options = info.targets[kept[0]], backend.only(kept[0]).config.pairs()
+    dropped = {t.name for t in info.targets} - {target.name}
     writer = Writer()
-    writer.add_json("info", "", replace(info, targets=tuple(kept), options=options).to_json())
+    writer.add_json("info", "", replace(info, targets=(target,), options=options).to_json())
     for section in opened.container.sections:
         other = section.kind == "schematic" and section.name.partition("/")[0] in dropped
         if section.kind != "info" and not other:

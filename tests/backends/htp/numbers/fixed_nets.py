@@ -14,7 +14,7 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.numbers.program import HtpProgram
-from hexforge.backends.htp.pipeline import compile_graph
+from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.ir import AxisScaleOffset, DType, Encoding, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import centered, quantized_range, scale_array
 
@@ -117,7 +117,7 @@ class Net:
 
     def compiled(self, level: int, **options: Any) -> tuple[Graph, Any]:
         graph = copy.deepcopy(self.graph)
-        return graph, compile_graph(graph, GraphConfig(optimization=level, **options))
+        return graph, lower_graph(prepare_graph(graph), GraphConfig(optimization=level, **options))
 
     def cpu(self) -> dict[str, Array]:
         return CpuBackend().compile(copy.deepcopy(self.graph)).run(self.feeds)

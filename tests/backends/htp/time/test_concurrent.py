@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hexforge.backends.htp.time.concurrent import Job, Priority, Shared, share
 from hexforge.errors import CallError
-from hexforge.options import ProviderOptions
+from hexforge.ort.provider_options import ProviderOptions
 
 MB = 1 << 20
 TIMES = st.integers(0, 40).map(float)

@@ -17,6 +17,7 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.chip import soc
 from hexforge.backends.htp.chip.power import CPU_WAKE_US, MODES, Corner, Power
 from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.time import cost, simulate, tile
 from hexforge.backends.htp.time.schedule import schedule
 from hexforge.errors import CallError, CapacityError
@@ -239,11 +240,11 @@ def test_the_timeline_is_consistent(net: Graph, precision: str) -> None:
 def test_batches_and_threads_raise_the_throughput_as_published() -> None:
     """SNPE's ResNet50 on SM8550: batches of 5 on 2 threads give about 1.8 times one image on one thread."""
     net = graph_of(MEASURED / "topologies" / "resnet50.onnx")
-    alone = estimate(net, "SM8550", "w8a8")
-    many = estimate(net, "SM8550", "w8a8", batch=5, threads=2)
+    alone = estimate(net, Deployment("SM8550", "w8a8"))
+    many = estimate(net, Deployment("SM8550", "w8a8"), batch=5, threads=2)
     assert 1.5 <= many.throughput / alone.throughput <= 2.1
     assert many.latency_ms > alone.latency_ms
-    assert estimate(net, "SM8550", "w8a8", batch=5, power=Power(interval_us=1e6)).throughput == 5
+    assert estimate(net, Deployment("SM8550", "w8a8", power=Power(interval_us=1000000.0)), batch=5).throughput == 5
 
 
 def test_what_a_call_waits_for() -> None:
@@ -328,18 +329,18 @@ def test_what_no_tiling_makes_fit_is_named() -> None:
     x = made.value("x", TensorType(DType.FLOAT32, (1, 4, 3 << 20)), Role.APP_WRITE)
     net = ends(made, made.node("Softmax", [x], axis=2, name="soft").outputs[0])
     with pytest.raises(CapacityError, match=r"node soft \(Softmax\).*12.00 MB of tensor 'x'.*vtcm_mb 12 would fit"):
-        estimate(net, "SM8650", "w8a16")
+        estimate(net, Deployment("SM8650", "w8a16"))
     made = Graph("huge")
     x = made.value("x", TensorType(DType.FLOAT32, (1, 1 << 16, 1 << 15)), Role.APP_WRITE)
     net = ends(made, made.node("Relu", [x]).outputs[0])
     with pytest.raises(CapacityError, match=r"tensor 'x' .* takes 4.00 GB, a session holds 3.75 GB"):
-        estimate(net, "SM8650", "w8a16")
+        estimate(net, Deployment("SM8650", "w8a16"))
 
 
 def test_a_batch_that_no_session_holds_is_refused() -> None:
-    assert estimate(graph(), "SM8650", "w8a8", batch=8).latency_ms > 0
+    assert estimate(graph(), Deployment("SM8650", "w8a8"), batch=8).latency_ms > 0
     with pytest.raises(CapacityError, match=r"takes .* for a batch of 1000000, a session holds 3.75 GB"):
-        estimate(graph(), "SM8650", "w8a8", batch=1_000_000)
+        estimate(graph(), Deployment("SM8650", "w8a8"), batch=1000000)
 
 
 def test_a_compiled_program_is_estimated_as_its_graph() -> None:

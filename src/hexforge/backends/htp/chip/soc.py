@@ -10,6 +10,8 @@ from enum import StrEnum
 from hexforge.backends.htp.chip.power import Corner
 from hexforge.errors import CallError
 
+SESSION_BYTES = 3_840 << 20
+"""guide: 3.75 GB of the 32-bit address space of a cDSP session can be used."""
 DEFAULT_ARCH = 73
 """The architecture assumed where neither soc_model nor htp_arch is given."""
 

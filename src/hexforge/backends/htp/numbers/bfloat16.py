@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hexforge.backend import Get, Put, Read
@@ -36,9 +36,27 @@ class BFloat16Program:
         self._cast = cast
 
     @property
-    def inner(self) -> HtpProgram:
-        """The program that runs."""
-        return self._program
+    def arena_bytes(self) -> int:
+        """Memory of the tensors between its steps."""
+        return self._program.arena_bytes
+
+    @property
+    def threads(self) -> int:
+        """Threads that one run uses."""
+        return self._program.threads
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        self._program.threads = count
+
+    @property
+    def on_first_run(self) -> Callable[[], None] | None:
+        """Called once, before the program first runs."""
+        return self._program.on_first_run
+
+    @on_first_run.setter
+    def on_first_run(self, call: Callable[[], None] | None) -> None:
+        self._program.on_first_run = call
 
     @property
     def graph(self) -> Graph:

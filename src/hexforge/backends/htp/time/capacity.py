@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
+from hexforge.backends.htp.chip.soc import SESSION_BYTES
 from hexforge.backends.htp.time.tile import CHANNELS, Precision, up
 from hexforge.errors import CapacityError
 from hexforge.ir import Graph, Node, Value
 
-SESSION_BYTES = 15 << 28
-"""3.75 GB: what a session of the cDSP, a 32-bit processor, can address."""
 WHOLE_ROWS = {"Softmax", "LogSoftmax", "LayerNorm", "RmsNorm", "L2Norm", "MaskedSoftmax"}
 """Ops that need a whole row of their last axis at once."""
 

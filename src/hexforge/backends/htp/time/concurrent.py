@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from hexforge.errors import CallError
+from hexforge.timeline import Outcome, Shared, Span, Tenant, Timeline
 
 
 class Priority(IntEnum):
@@ -65,66 +66,6 @@ class Job:
             raise CallError(f"{self.name}: asks nothing of the accelerator; a job has pieces that take some time")
         if self.count < 1 or self.threads < 1 or self.vtcm_bytes < 0:
             raise CallError(f"{self.name}: count and threads are at least 1, vtcm_bytes at least 0")
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Something at work for a job."""
-
-    unit: str
-    """HTP or host."""
-    name: str
-    """The job."""
-    kind: str
-    """run (a piece), yield (VTCM is saved), restore, or host."""
-    inference: int
-    start_us: float
-    end_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job fared."""
-
-    name: str
-    latencies_us: tuple[float, ...]
-    """Of each inference: from when it was wanted (with a period) or called, to its return."""
-    yields: int
-    moved_us: float
-    """Spent saving and restoring its VTCM."""
-    first_us: float
-    last_us: float
-    """When its first inference was wanted and its last returned."""
-
-    @property
-    def mean_us(self) -> float:
-        """Mean latency."""
-        return sum(self.latencies_us) / len(self.latencies_us)
-
-    @property
-    def worst_us(self) -> float:
-        """Longest latency."""
-        return max(self.latencies_us)
-
-    @property
-    def per_second(self) -> float:
-        """Inferences per second while it had any."""
-        return len(self.latencies_us) / (self.last_us - self.first_us) * 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Jobs on one accelerator."""
-
-    jobs: tuple[Outcome, ...]
-    """In the order they were given."""
-    spans: tuple[Span, ...]
-    """In the order they start on each unit."""
-
-    @property
-    def end_us(self) -> float:
-        """When the last inference returned."""
-        return max(job.last_us for job in self.jobs)
 
 
 @dataclass(order=True, slots=True)
@@ -246,3 +187,26 @@ def share(jobs: Sequence[Job], us_per_mb: float = 0.0) -> Shared:
             )
         )
     return Shared(tuple(outcomes), tuple(spans))
+
+
+def together(tenants: Sequence[Tenant], us_per_mb: float, count: int) -> Shared:
+    """Several timelines on one accelerator, `count` inferences of each."""
+    names = [tenant.name for tenant in tenants]
+    jobs = [
+        Job(
+            tenant.name if names.count(tenant.name) == 1 else f"{tenant.name} #{i}",
+            _pieces(tenant.timeline),
+            Priority.of(tenant.priority),
+            tenant.timeline.vtcm_peak_bytes,
+            count,
+            tenant.threads,
+            tenant.timeline.host_us * tenant.timeline.factor,
+            period_us=tenant.period_us,
+        )
+        for i, tenant in enumerate(tenants)
+    ]
+    return share(jobs, us_per_mb)
+
+
+def _pieces(line: Timeline) -> tuple[float, ...]:
+    return tuple(us * line.factor for us in line.pieces_us)

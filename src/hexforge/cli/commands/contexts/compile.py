@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +11,14 @@ from rich.text import Text
 
 from hexforge.cli.arguments import BackendName, Dims, Json, Shapes, dims, pairs, shapes
 from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.errors import CallError
 
 if TYPE_CHECKING:
+    from hexforge.backend import Backend
     from hexforge.runtime.contexts.compile import Compiled
+
+_FIXED = ("name", "arena_bytes", "spill_fill_bytes")
+_HEADINGS = {"optimization": "level", "num_hvx_threads": "HVX threads", "vtcm_mb": "VTCM MB"}
 
 
 def compile(
@@ -65,29 +71,31 @@ def compile(
 ) -> None:
     """Compile models into one context file; nothing is run. A node the backend refuses is an error."""
     from hexforge.runtime.contexts.compile import compile as compiled
+    from hexforge.runtime.contexts.request import ContextRequest
     from hexforge.runtime.contexts.wrap import wrap as wrapped
 
+    flags = {
+        "dlbc": dlbc, "dlbc_weights": dlbc_weights, "weights_packing": weights_packing, "slc_alloc_enable": slc,
+    }  # fmt: skip
+    given = {name: "1" for name, on in flags.items() if on}
+    settings = {"num_hvx_threads": hvx_threads, "vtcm_mb": vtcm_mb}
+    request = ContextRequest(
+        weight_sharing=share,
+        quantized_io=quantized_io,
+        allow_partial=allow_partial,
+        updatable=tuple(updatable or ()),
+        graph_names=None if graph_name is None else tuple(graph_name),
+        settings={name: value for name, value in settings.items() if value is not None},
+    )
+    chosen = _backend(backend, soc, optimization, pairs(option, "--option"), given)
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         found = compiled(
             models,
             output,
-            soc=soc,
-            backend=backend,
-            optimization=optimization,
-            num_hvx_threads=hvx_threads,
-            vtcm_mb=vtcm_mb,
-            dlbc=dlbc,
-            dlbc_weights=dlbc_weights,
-            weights_packing=weights_packing,
-            slc_alloc_enable=slc,
-            weight_sharing=share,
-            quantized_io=quantized_io,
-            allow_partial=allow_partial,
-            updatable=updatable or (),
-            graph_names=graph_name,
+            chosen,
+            request,
             dims=dims(dim),
             shapes=shapes(shape),
-            options=pairs(option, "--option"),
             progress=progress,
         )
     wrappers = wrapped(output, quantized_io=False) if wrap else []
@@ -98,23 +106,45 @@ def compile(
         _print(said)
 
 
+def _backend(
+    name: str, soc: Sequence[str] | None, optimization: int, options: Mapping[str, str], flags: Mapping[str, str]
+) -> Backend:
+    """The backend that the command line names, for every chip that it lists."""
+    from hexforge.backend import Prepares
+    from hexforge.backends.htp.deployment import DEFAULT_SOC
+    from hexforge.ort.provider_options import ProviderOptions
+    from hexforge.runtime import registry
+
+    given = ProviderOptions.parse({"backend_type": name, **options}).settings()
+    if not isinstance(registry.backend(name), Prepares):
+        if soc:
+            raise CallError(f"the {name} backend runs on no chip; leave --soc out, or use the htp backend")
+        return registry.backend(name, {**given, **flags})
+    if soc and "soc_model" in given:
+        raise CallError("the chip is given twice: as --soc and in the option soc_model; leave one out")
+    given.setdefault("soc_model", ",".join(soc or [DEFAULT_SOC]))
+    level = "htp_graph_finalization_optimization_mode"
+    if given.setdefault(level, str(optimization)) != str(optimization):
+        raise CallError(f"--optimization {optimization} and the option {level}={given[level]} contradict each other")
+    return registry.backend(name, {**given, **flags})
+
+
 def _said(found: Compiled, output: Path, wrappers: list[Path]) -> dict[str, Any]:
     return {
         "file": str(output),
         "bytes": found.nbytes,
         "backend": found.info.backend,
-        "socs": [t.soc or f"v{t.arch}" for t in found.info.targets],
+        "socs": [t.name or t.label for t in found.info.targets],
         "weight_sharing": found.info.weight_sharing,
-        "alone_bytes": found.alone,
+        "weights_bytes": found.weights_bytes,
+        "stored_weights_bytes": found.stored_bytes,
         "saved_bytes": found.saved_bytes,
         "graphs": [
             {
                 "name": g.name,
                 "arena_bytes": g.arena_bytes,
                 "spill_fill_bytes": g.spill_fill_bytes,
-                "num_hvx_threads": g.num_hvx_threads,
-                "vtcm_mb": g.vtcm_mb,
-                "optimization": g.optimization,
+                **g.settings,
             }
             for g in found.info.graphs
         ],
@@ -129,27 +159,26 @@ def _said(found: Compiled, output: Path, wrappers: list[Path]) -> dict[str, Any]
 
 def _print(said: dict[str, Any]) -> None:
     screen = console()
+    settings = list(dict.fromkeys(key for g in said["graphs"] for key in g if key not in _FIXED))
     rows = [
         (
             g["name"],
-            str(g["optimization"]),
-            str(g["num_hvx_threads"]),
-            "all" if said["backend"] == "htp" and not g["vtcm_mb"] else str(g["vtcm_mb"]),
+            *("all" if key == "vtcm_mb" and not g[key] else str(g[key]) for key in settings),
             f"{g['arena_bytes']:,}",
             f"{g['spill_fill_bytes']:,}",
         )
         for g in said["graphs"]
     ]
-    columns = ("graph", "level", "HVX threads", "VTCM MB", "arena bytes", "spill-fill bytes")
+    columns = ("graph", *(_HEADINGS.get(key, key) for key in settings), "arena bytes", "spill-fill bytes")
     screen.print(table("", columns, rows))
     if said["left_to_cpu"]:
         left = [(r["model"], r["node"], r["op"], r["reason"] or "") for r in said["left_to_cpu"]]
         screen.print(table("left to the CPU, not in the file", ("model", "node", "op", "why; what would work"), left))
     chips = f" for {', '.join(said['socs'])}" if said["socs"] else ""
     screen.print(Text(f"{said['file']}: {said['bytes']:,} bytes, backend {said['backend']}{chips}"))
-    if len(said["alone_bytes"]) > 1:
-        alone = ", ".join(f"{name} {size:,}" for name, size in said["alone_bytes"].items())
+    if len(said["weights_bytes"]) > 1:
+        each = ", ".join(f"{name} {size:,}" for name, size in said["weights_bytes"].items())
         shared = f"{said['saved_bytes']:,} bytes saved" if said["weight_sharing"] else "weights are not shared"
-        screen.print(Text(f"alone: {alone}; together {said['bytes']:,}: {shared}"))
+        screen.print(Text(f"weights alone: {each}; together {said['stored_weights_bytes']:,}: {shared}"))
     for path in said["wrappers"]:
         screen.print(Text(path))

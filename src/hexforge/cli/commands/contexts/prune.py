@@ -18,4 +18,4 @@ def prune(
 
     before = context.stat().st_size
     found = pruned(context, soc, output)
-    typer.echo(f"{output}: {len(found.container):,} bytes for {found.info.targets[0].soc}, {before:,} before")
+    typer.echo(f"{output}: {len(found.container):,} bytes for {found.info.targets[0].name}, {before:,} before")

@@ -50,9 +50,10 @@ def checked(
     strict: bool = False,
 ) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
-    from hexforge.backend import SaysHow
+    from hexforge.backend import TellsReferences
 
-    model, plan = loaded(path, options, dims=dims, shapes=shapes, strict=strict)
+    read = loaded(path, options, dims=dims, shapes=shapes, strict=strict)
+    model, plan = read.model, read.plan
     nodes = [
         {
             "node": row.node,
@@ -68,7 +69,7 @@ def checked(
     placed = [row for row in nodes if row["runs_on"] == QNN]
     qnn_ops = {row.unit: row.qnn_ops for row in plan.rows if row.where == QNN}
     graphs = plan.graphs
-    programs = [s.runner for s in plan.stages if isinstance(s.runner, SaysHow)]
+    programs = [s.runner for s in plan.stages if isinstance(s.runner, TellsReferences)]
     slow = Counter(node.op.name for program in programs for node in program.references)
     totals = {
         "nodes": model.node_count,

@@ -81,15 +81,16 @@ def demo(
 def _report(screen: Console, soc: str, placement: Mapping[str, Any], path: Path) -> None:
     """Estimates the model on the chip and the others, and writes the page."""
     from hexforge import demo as built_in
-    from hexforge.analysis.estimate import estimate, everywhere, graph_of
+    from hexforge.analysis.estimate import estimate, everywhere
+    from hexforge.backends.htp.deployment import Deployment
     from hexforge.formats.files import write_atomically
     from hexforge.report import page
 
     shown = f"hexforge estimate {built_in.MODEL.name} --soc {soc} --precision float --report {path}"
     screen.print(Text.assemble(("3. How long does it take on the chip?", "bold"), f"  {shown}"))
-    graph = graph_of(built_in.MODEL)
-    found = estimate(graph, soc, "float")
-    write_atomically(path, page(found, placement, others=everywhere(graph, precision="float")).encode())
+    deployment = Deployment(soc, "float")
+    found = estimate(built_in.MODEL, deployment)
+    write_atomically(path, page(found, placement, others=everywhere(built_in.MODEL, deployment)).encode())
     screen.print(
         Text.assemble(
             (f"{found.latency_ms:.3f} ms on {found.soc}", "bold"),

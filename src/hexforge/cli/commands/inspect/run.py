@@ -32,22 +32,22 @@ def run(
 ) -> None:
     """Run a model once and print what came out; inputs not given are random, from a fixed seed."""
     from hexforge.frontends.onnx.context.model import read_context_model
-    from hexforge.options import ProviderOptions
+    from hexforge.ort.prepare import backend_of
+    from hexforge.ort.provider_options import ProviderOptions
     from hexforge.ort.signature import arguments, check_feed
     from hexforge.runtime.contexts.context_plan import ContextPlan
-    from hexforge.runtime.registry import backend as make_backend
 
     options = provider_options(backend, soc, option)
     plan: Stages
     compiled = read_context_model(model)
     if compiled is None:
-        read, plan = loaded(model, options, dims=dims(dim), shapes=shapes(shape), prepare=True)
-        inputs, names = arguments(read.inputs, read.ir.graph.inputs), plan.outputs
+        read = loaded(model, options, dims=dims(dim), shapes=shapes(shape), prepare=True)
+        plan = read.plan
+        inputs, names = arguments(read.model.inputs, read.model.ir.graph.inputs), read.parts.placed.outputs
     elif dim or shape:
         raise CallError(f"{model}: is compiled already, for its own sizes; leave --dim and --shape out")
     else:
-        chosen = ProviderOptions.parse(options)
-        plan = ContextPlan(compiled, make_backend(chosen), chosen)
+        plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
         inputs, names = arguments(compiled.inputs, ()), tuple(o.name for o in compiled.outputs)
     given = {name: _load(Path(file)) for name, file in pairs(input, "--input").items()}
     generator = np.random.default_rng(0)

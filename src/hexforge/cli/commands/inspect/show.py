@@ -25,11 +25,11 @@ def show(
     weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
 ) -> None:
     """Print the QNN graphs that a model becomes, as text."""
-    from hexforge.frontends.onnx.pipeline import build, units
     from hexforge.ir import text
 
     options = provider_options(backend, soc, option)
-    found, plan = loaded(model, options, dims=dims(dim), shapes=shapes(shape))
+    read = loaded(model, options, dims=dims(dim), shapes=shapes(shape))
+    parts, plan = read.parts, read.plan
     if onnx_units:
         rows: dict[int, list[str]] = {}
         for row in plan.rows:
@@ -39,12 +39,10 @@ def show(
         return
     graphs = plan.graphs
     if not passes:
-        # units found again in the same model are the same ones: finding them leaves nothing more to edit
-        again = units(found.ir)
         graphs = tuple(
-            build([again[i] for i in stage.part.steps], stage.name, stage.part.outputs)
-            for stage in plan.stages
-            if stage.part.taken
+            parts.placed.graph_before_passes(stage.name, [parts.placements[i] for i in part.steps], part.outputs)
+            for stage, part in zip(plan.stages, parts.parts, strict=True)
+            if part.taken
         )
     for graph in graphs:
         typer.echo(text.dumps(graph, elide=None if weights else ELIDED), nl=False)

@@ -51,8 +51,9 @@ def search(
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
     from hexforge.analysis.quality.labels import read_classes
     from hexforge.analysis.quality.quantize import quantize, require_other
-    from hexforge.analysis.quality.search import search_precision, statistics_beside
+    from hexforge.analysis.quality.search import Scoring, SearchSpace, Workers, search_precision, statistics_beside
     from hexforge.backend import processors
+    from hexforge.backends.htp.deployment import Deployment
 
     require_writable(recipe, report, state)
     if output is not None:
@@ -61,11 +62,17 @@ def search(
     states = [] if state is None else [state, statistics_beside(state)]
     with stoppable(lost, *states), bar("measuring mixes") as progress:
         found = search_precision(
-            model, data, soc=soc, runtime=runtime, low=low, high=high, metric=metric, labels=labels or None,
-            classes=None if classes is None else read_classes(classes), evaluation=evaluation or None, target=target,
-            budget=budget, groups=groups, samples=samples, jobs=jobs or processors(), cluster=cluster, state=state,
+            model,
+            data,
+            Deployment(soc, runtime=runtime),
+            SearchSpace(low, high, groups, target, budget),
+            Scoring(
+                metric, labels or None, None if classes is None else read_classes(classes), evaluation or None, samples
+            ),
+            workers=Workers(jobs or processors(), cluster),
+            state=state,
             progress=progress,
-        )  # fmt: skip
+        )
     best = found.best
     if (output or recipe) and best is None:
         raise CallError(
@@ -172,11 +179,12 @@ def _named(point: Point, found: Searched) -> str:
 def _write_report(found: Searched, model: Path, data: str, runtime: str, path: Path) -> None:
     from hexforge.analysis.estimate import estimate
     from hexforge.analysis.quality.quantize import quantize
+    from hexforge.backends.htp.deployment import Deployment
     from hexforge.report import page
 
     chosen = found.best or found.found.high
     written = quantize(model, data, found.recipe(chosen), soc=found.soc).model
     assert written is not None
     write_atomically(
-        path, page(estimate(written, found.soc, runtime=runtime), sections=[front_section(found)]).encode()
+        path, page(estimate(written, Deployment(found.soc, runtime=runtime)), sections=[front_section(found)]).encode()
     )

@@ -40,7 +40,8 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
-    from hexforge.analysis.advise import advised
+    from hexforge.analysis.advise import AdviceRequest, advised
+    from hexforge.backends.htp.deployment import Deployment
     from hexforge.frontends.onnx.rewrites.write import model_bytes
 
     least = _part(min_gain)
@@ -51,8 +52,8 @@ def advise(
             raise CallError("--apply writes only what was verified; leave --no-verify out")
     with bar(f"trying rewrites of {model.name}") as show:
         found = advised(
-            model, soc, precision, runtime, min_gain=least, verify=verify, dims=dims(dim), shapes=shapes(shape),
-            observe=lambda done, of, rule: show(done, of),
+            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=dims(dim),
+            shapes=shapes(shape), observe=lambda done, of, rule: show(done, of),
         )  # fmt: skip
     if apply is not None and found.applied and found.error is None:
         raise CallError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +18,7 @@ from hexforge.formats.files import write_atomically
 
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
-    from hexforge.backends.htp.time.concurrent import Shared
-    from hexforge.ir import Graph
+    from hexforge.timeline import Shared
 
 ALL = "all"
 Precision = Annotated[
@@ -66,39 +66,47 @@ def estimate(
 ) -> None:
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
     from hexforge.analysis.estimate import estimate as estimated
-    from hexforge.analysis.estimate import everywhere, graph_of
+    from hexforge.analysis.estimate import everywhere, graphs_of
     from hexforge.backends.htp.chip.power import Power
     from hexforge.backends.htp.config import GraphConfig
+    from hexforge.backends.htp.deployment import DEFAULT_SOC, Deployment
 
     outputs = [path.resolve() for path in (trace, report) if path is not None]
     if model.resolve() in outputs or len(set(outputs)) < len(outputs):
         raise CallError("--trace and --report are files of their own; neither may be the model or the other")
     if priority != "normal" and not beside:
         raise CallError("--priority is against other models on the chip; name them with --beside")
+    config = GraphConfig(
+        optimization=optimization,
+        num_hvx_threads=hvx_threads,
+        vtcm_mb=vtcm_mb,
+        vtcm_size=vtcm_size,
+        dlbc=dlbc,
+        dlbc_weights=dlbc_weights,
+        weights_packing=weights_packing,
+        slc_alloc_enable=slc,
+    )
+    every_chip = soc.lower() == ALL
+    power = Power(performance_mode, interval_us=interval_ms * 1e3)
+    deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, config, power)
     with waiting(f"reading {model.name}"):
-        graph = graph_of(model, dims=dims(dim), shapes=shapes(shape))
-    constants = (v for node in graph for v in node.inputs if v is not None and v.is_static)
+        graphs = graphs_of(model, deployment.timed_backend(), dims=dims(dim), shapes=shapes(shape))
+    constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
     if weights_packing and not any(v.dtype.bits == 8 for v in constants):
         raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
-    how: dict[str, Any] = {
-        "precision": precision,
-        "runtime": runtime,
-        "batch": batch,
-        "threads": threads,
-        "config": GraphConfig(
-            optimization, False, hvx_threads, vtcm_mb, vtcm_size, dlbc, dlbc_weights, weights_packing, slc
-        ),
-        "power": Power(performance_mode, interval_us=interval_ms * 1e3),
-    }
-    if soc.lower() == ALL:
+    if every_chip:
         if trace is not None or report is not None or beside:
             raise CallError(
                 "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
             )
-        _compare(graph, model.name, how, as_json)
+        _compare(
+            everywhere(model, deployment, batch=batch, threads=threads, dims=dims(dim), shapes=shapes(shape)),
+            model.name,
+            as_json,
+        )
         return
-    found = estimated(graph, soc, **how)
-    shared = _beside(found, priority, beside, how) if beside else None
+    found = estimated(graphs, deployment, batch=batch, threads=threads)
+    shared = _beside(found, priority, beside, batch) if beside else None
     if trace is not None:
         data = json.dumps(found.timeline.trace()).encode()
         write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
@@ -106,7 +114,7 @@ def estimate(
         from hexforge.report import page
 
         with waiting("comparing chips"):
-            others = everywhere(graph, **how)
+            others = everywhere(model, deployment, batch=batch, threads=threads, dims=dims(dim), shapes=shapes(shape))
         write_atomically(report, page(found, others=others).encode())
     if as_json:
         print_json(found.to_json() | ({"together": _together(shared)} if shared else {}))
@@ -119,7 +127,7 @@ def estimate(
         console().print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
 
 
-def _beside(found: Estimate, priority: str, beside: list[str], how: dict[str, Any]) -> Shared:
+def _beside(found: Estimate, priority: str, beside: list[str], batch: int) -> Shared:
     """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
     from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import together
@@ -127,7 +135,7 @@ def _beside(found: Estimate, priority: str, beside: list[str], how: dict[str, An
     others, priorities = [found], [priority]
     for text in beside:
         path, colon, wanted = (text, "", "") if Path(text).exists() else text.rpartition(":")
-        others.append(estimated(path or text, found.soc, **how))
+        others.append(estimated(path or text, found.deployment, batch=batch, threads=found.threads))
         priorities.append(wanted if path and colon else "normal")
     return together(others, priorities)
 
@@ -146,10 +154,9 @@ def _together(shared: Shared) -> list[dict[str, Any]]:
     ]
 
 
-def _compare(graph: Graph, name: str, how: dict[str, Any], as_json: bool) -> None:
-    from hexforge.analysis.estimate import Estimate, everywhere
+def _compare(each: Sequence[Estimate | tuple[str, str]], name: str, as_json: bool) -> None:
+    from hexforge.analysis.estimate import Estimate
 
-    each = everywhere(graph, **how)
     found = sorted((e for e in each if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
     refused = [e for e in each if not isinstance(e, Estimate)]
     if as_json:
@@ -160,7 +167,7 @@ def _compare(graph: Graph, name: str, how: dict[str, Any], as_json: bool) -> Non
         (e.soc, f"{e.latency_ms:.3f}", f"{e.low_ms:.3f} to {e.high_ms:.3f}", f"{e.throughput:.0f}", e.provenance)
         for e in found
     ]
-    title = f"{name}, {how['precision']}, {how['runtime']}"
+    title = f"{name}, {found[0].precision}, {found[0].runtime}"
     console().print(table(title, ("chip", "ms", "nine of ten", "per second", "costs"), lines))
     for chip, reason in refused:
         console().print(f"{chip}: {reason}")
@@ -192,13 +199,16 @@ def _print(screen: Console, found: Estimate, count: int) -> None:
     screen.print(
         f"[bold]{found.latency_ms:.3f} ms[/] ({found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models), "
         f"{found.throughput:.0f} per second: {found.model} on {found.soc}, {found.precision}, {found.runtime}, "
-        f"{found.power.performance_mode}; costs {found.provenance}"
+        f"{found.deployment.power.performance_mode}; costs {found.provenance}"
     )
     screen.print(
         f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
         f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"
         + (f", times {line.factor:.2f} for {found.runtime}" if line.factor != 1 else "")
     )
+    if found.left:
+        nodes = ", ".join(f"{row}" for row in found.left[:3]) + (" …" if len(found.left) > 3 else "")
+        screen.print(f"[yellow]left out: {len(found.left)} nodes that the NPU does not take[/]: {nodes}")
     screen.print(
         f"VTCM peak {size(line.vtcm_peak_bytes)} of {size(line.vtcm_bytes)}; DRAM {size(line.dram_bytes)}: weights "
         f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"

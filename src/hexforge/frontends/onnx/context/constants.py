@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 import numpy as np
 import onnx
@@ -179,3 +180,10 @@ def _described(node: onnx_ir.Node) -> tuple[object, ...]:
     )
     ins, outs = ([None if v is None else v.name for v in side] for side in (node.inputs, node.outputs))
     return node.domain, node.op_type, node.overload, ins, outs, attributes
+
+
+def updatable_names(constants: Constants, patterns: Sequence[str], nodes: Collection[str]) -> tuple[str, ...]:
+    """Constants that patterns name and some nodes read."""
+    chosen = [n for n in constants.names if any(fnmatchcase(n, p) for p in patterns)]
+    read = constants.read_by(nodes) if chosen else set()
+    return tuple(name for name in chosen if name in read)

@@ -1,0 +1,63 @@
+"""Timing: the time half of the backend behind the contract: a prepared graph on a chip, under options and power."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from hexforge.backends.htp.chip.power import Power
+from hexforge.backends.htp.chip.soc import Soc, Target
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.time import capacity, cost, schedule, simulate, tile
+from hexforge.backends.htp.time.settings import Settings
+from hexforge.errors import UnsupportedError
+from hexforge.ir import Graph
+from hexforge.timeline import Timing
+
+AS_IS = "as-is"
+"""Each node at the precision of its own types: a QDQ model, or float."""
+EIGHT, SIXTEEN = "w8a8", "w8a16"
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A chip under graph options and power, ready to time graphs."""
+
+    soc: Soc
+    config: GraphConfig
+    power: Power
+
+    def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
+        """One inference; CapacityError for what does not fit, UnsupportedError for floats on a chip without them."""
+        wanted = None if precision == AS_IS else tile.precision(precision)
+        kinds = {wanted.name} if wanted else {schedule.precision_of(node).name for node in graph}
+        if "float" in kinds and not Target(self.soc.htp_arch, self.soc).float16:
+            raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
+        costs = cost.costs(self.soc)
+        settings = Settings.of(costs, self.config, self.power)
+        capacity.check(graph, wanted, settings.vtcm_bytes, batch)
+        line = simulate.simulate(graph, costs, wanted, runtime, self.config, self.power, batch)
+        error = cost.fitted()["error"]
+        band = max((error[tile.PRECISIONS[kind].rate]["p90"] for kind in kinds), default=0.0)
+        return Timing(line, band, costs.provenance)
+
+    def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
+        """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
+        settings = Settings.of(cost.costs(self.soc), self.config, self.power)
+        wanted = tile.PRECISIONS.get(precision)
+        tasks = schedule.schedule(graph, wanted, runtime, settings.vtcm_bytes)
+        wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.vtcm_bytes)
+        chosen = set(nodes)
+        if [t.ops for t in tasks] != [t.ops for t in wide]:
+            return None  # a path that schedules 16 bit otherwise: there is no task for task
+        changed = {i for i, t in enumerate(tasks) if t.precision.name == EIGHT and chosen & set(t.ops)}
+        if not changed:
+            return None
+        mixed = [wide[i] if i in changed else t for i, t in enumerate(tasks)]
+        for i, task in enumerate(mixed):
+            for source, size in task.reads:
+                if source >= 0 and (source in changed) != (i in changed):
+                    codes = size // task.precision.activation_bytes
+                    task.add("cast", codes * 2 / 1e6)
+        elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
+        return simulate.run(mixed, settings, elements, runtime).latency_us

@@ -1,0 +1,221 @@
+"""ProviderOptions: the options of QNNExecutionProvider, and what of them a backend is made with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from hexforge.errors import CallError
+from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
+from hexforge.runtime import registry
+
+_LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
+
+_TIME = "it changes when things happen on the chip and no number; `hexforge estimate` says how long they take"
+_CONTEXT = "it concerns how contexts lie in a Snapdragon's memory, and changes no number"
+_DUMP = "this dump is not written yet; `hexforge show` prints the graph"
+_PROFILE = "profiling is not built yet"
+_DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
+_IR = "the ir (DLC) backend is not built yet"
+_GENIE = "the genie path exists only on Windows on Snapdragon"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderOptions(OptionTable):
+    """The provider options of QNNExecutionProvider."""
+
+    backend_type: str = choice(" ".join(registry.QNN_BACKENDS), "which backend runs the graphs")
+    backend_path: str = text("the backend by its library, e.g. libQnnCpu.so or QnnHtp.dll; excludes backend_type")
+    profiling_level: str = choice("off basic detailed optrace", "how much is profiled", _PROFILE)
+    profiling_file_path: str = text("csv file the profile is written to", _PROFILE)
+    rpc_control_latency: int = integer(0, "RPC control latency in µs", _TIME)
+    vtcm_mb: tuple[int, ...] = numbers(
+        0,
+        "VTCM size in MB, one per SoC; 0 leaves it to the backend. A context that needs more is refused",
+        backend="htp",
+    )
+    enable_vtcm_backup_buffer_sharing: bool = flag(False, "share the VTCM backup buffer between contexts", _CONTEXT)
+    htp_share_resource_optimization: str = choice(
+        "1", "share resources between contexts; only 1 can be given", _CONTEXT, default=""
+    )
+    htp_performance_mode: str = choice(
+        "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
+        "extreme_power_saver sustained_high_performance",
+        "clocks and sleep of the HTP",
+        _TIME,
+    )
+    qnn_saver_path: str = text("library of the Saver backend, which records calls instead", "saver is not built yet")
+    qnn_context_priority: str = choice(
+        "normal low normal_high high normal_low high_plus critical critical_plus", "priority of the context", _TIME
+    )
+    htp_graph_finalization_optimization_mode: int = integer(
+        0,
+        "effort spent on preparing graphs: 1 keeps nodes apart, 2 turns chains into tables, 3 puts those into "
+        "convolutions; 0 is 3; numbers are the same",
+        high=3,
+        backend="htp",
+    )
+    soc_model: tuple[str, ...] = texts(
+        ("0",),
+        r"[0-9]+|[A-Za-z]+[0-9][A-Za-z0-9_-]*",
+        "a model number, a chip name such as SM8750, or a comma list of them",
+        "the chip to prepare for, which says what ops and data types it takes; 0 is unknown; of several the first runs",
+        backend="htp",
+    )
+    htp_arch: tuple[int, ...] = numbers(
+        0,
+        "HTP architecture, one per SoC; a known soc_model wins; 0 is that of soc_model, or 73",
+        choices="0 68 69 73 75 79 81",
+        backend="htp",
+    )
+    device_id: int = integer(
+        0, "device that htp_arch speaks of", "there is one emulated device, and its numbers do not depend on its id"
+    )
+    enable_htp_fp16_precision: bool = flag(
+        False,
+        "compute float32 models in float16",
+        "HTP has no float32 math: the htp backend always computes them in float16, as QNN SDK 2.35 and newer do",
+    )
+    enable_htp_monolithic_lstm: bool = flag(
+        False, "one LSTM op instead of one cell for each time step", "an LSTM is always one op here"
+    )
+    enable_htp_fp16_clamp_overflow: bool = flag(
+        False,
+        "saturate float16 Conv overflow instead of NaN",
+        "float16 overflow is infinite here, never NaN; saturating it is not built yet",
+    )
+    enable_htp_matmul_lut: bool = flag(
+        True, "allow the look-up-table MatMul kernel", "a MatMul has the same result here by whatever kernel"
+    )
+    enable_htp_spill_fill_buffer: bool = flag(
+        False,
+        "say in a context model how large a spill-fill buffer its graphs need (max_size)",
+        backend="htp",
+    )
+    offload_graph_io_quantization: bool = flag(
+        True, "leave Quantize of graph inputs and Dequantize of graph outputs to the CPU; 0 where fallback is disabled"
+    )
+    enable_block_quant_weight_optimization: bool = flag(
+        False,
+        "int4 block-quantized weights as LPBQ",
+        "block-quantized weights keep the scales of the model here; making LPBQ of them is not built yet",
+    )
+    enable_htp_shared_memory_allocator: bool = flag(False, "buffers shared with the HTP (rpcmem)", _DEVICE)
+    enable_dx12_shared_memory_allocator: bool = flag(False, "buffers shared with Direct3D 12", _DEVICE)
+    extended_udma: bool = flag(False, "64-bit uDMA, v81 and newer", _TIME)
+    op_packages: tuple[str, ...] = texts(
+        (),
+        r"[^:,]+:(?:[A-Za-z]:[\\/])?[^:,]+:[^:,]+(?::[^:,]+)?",
+        "a comma list of <OpType>:<PackagePath>:<InterfaceSymbol>[:<Target>]",
+        "op packages to register",
+        "op packages are binaries for a Snapdragon and cannot be loaded here",
+    )
+    dump_json_qnn_graph: bool = flag(False, "write each QNN graph as JSON", _DUMP)
+    json_qnn_graph_dir: str = text("folder for dump_json_qnn_graph", _DUMP)
+    dump_qnn_ir_dlc: bool = flag(False, "write each QNN graph as DLC", _IR)
+    dump_qnn_ir_dlc_dir: str = text("folder for dump_qnn_ir_dlc", _IR)
+    qnn_ir_backend_path: str = text("library of the ir backend", _IR)
+    skip_backend_op_validation: bool = flag(False, "with dump_qnn_ir_dlc: generic instead of target validation", _IR)
+    enable_framework_op_trace: bool = flag(False, "write which model node became which QNN op", _DUMP)
+    framework_op_trace_dir: str = text("folder for enable_framework_op_trace", _DUMP)
+    dump_qnn_ep_input_graph: bool = flag(False, "write the graph the provider is asked about", _DUMP)
+    dump_qnn_ep_input_graph_dir: str = text("folder for dump_qnn_ep_input_graph", _DUMP)
+    skip_qnn_version_check: bool = flag(False, "accept other QNN API versions", "no QNN library is loaded here")
+    htp_bf16_enable: bool = flag(
+        False, "compute float32 models in bfloat16; needs soc_model 88 or newer", backend="htp"
+    )
+    num_graph_prepare_threads: int | None = integer(
+        None, "threads preparing graphs; unset: at most 8", "only used on Windows on Snapdragon", low=1
+    )
+    disable_file_mapped_weights: bool = flag(False, "read context binaries instead of mapping them", _DEVICE)
+    enable_htp_prepare_only: bool = flag(
+        False, "prepare a context and never run it; needs ep.context_enable", backend="htp"
+    )
+    enable_htp_prepare_and_load: bool = flag(False, "prepare, serialize and load again in one session", backend="htp")
+    enable_htp_graph_splitting: bool = flag(False, "let the HTP split graphs at context creation", _CONTEXT)
+    htp_graph_splitting_num_prepare_threads: int = integer(
+        0xFFFFFFFF, "threads preparing split graphs; the default leaves it to the backend", _CONTEXT, high=0xFFFFFFFF
+    )
+    htp_reused_io_limit_mb: int = integer(0, "cap of the reused I/O buffer in MB", _CONTEXT)
+    op_affinity: str = text("JSON file that pins op types to a backend", "no op type has a choice of backends here yet")
+    enable_htp_cross_device_prepare: bool = flag(False, "prepare for another device", _CONTEXT)
+    htp_num_cores: int = integer(0, "HTP cores to prepare for", _CONTEXT)
+    genie_log_level: str = choice("error warn info verbose", "log level of Genie", _GENIE)
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "provider option"
+
+    @classmethod
+    def parse(cls, pairs: Mapping[str, str]) -> Self:
+        """The options written as key-values; CallError listing every fault at once."""
+        if pairs.get("backend_type") and pairs.get("backend_path"):
+            rest = {k: v for k, v in pairs.items() if k != "backend_type"}
+            faults = ["Only one of 'backend_type' and 'backend_path' can be given; leave one out"]
+            try:
+                cls.parse(rest)
+            except CallError as error:
+                faults.append(str(error))
+            raise CallError("\n".join(faults))
+        return super(ProviderOptions, cls).parse(pairs)
+
+    def _effect(self, option: Option) -> str | None:
+        if option.effect is None and option.backend and option.backend != self.backend:
+            return f"it configures the {option.backend} backend; the {self.backend} backend has nothing it could change"
+        return option.effect
+
+    def acts(self, name: str) -> bool:
+        """True where a flag is set and the backend that runs is the one it is for."""
+        option = next(o for o in self.table() if o.key == name)
+        return bool(getattr(self, name)) and option.backend in ("", self.backend)
+
+    def settings(self) -> dict[str, str]:
+        """What the backend is made with: the options that are its own, by its own names, which are the same."""
+        own = {option.key for option in registry.backend_class(self.backend).Config.table()}
+        return {key: value for key, value in self.pairs().items() if key in own}
+
+    @property
+    def backend(self) -> str:
+        """The backend that backend_path or backend_type names."""
+        return backend_of_library(self.backend_path) if self.backend_path else self.backend_type
+
+    @classmethod
+    def _hint(cls, key: str) -> str:
+        if key.startswith(("session.", "ep.")):
+            return "; it is a session config key: SessionOptions.add_session_config_entry"
+        if key.startswith("qnn."):
+            return "; it is a run option: RunOptions.add_run_config_entry"
+        if key.startswith("log_"):
+            return "; it is an attribute of SessionOptions"
+        return ""
+
+    def _conflicts(self) -> list[str]:
+        faults = []
+        if self.profiling_level != "off" and not self.profiling_file_path:
+            faults.append(f"profiling_level={self.profiling_level} needs profiling_file_path, the csv file to write")
+        try:
+            backend = self.backend
+            if backend in registry.BUILT:
+                registry.backend_class(backend).Config.parse(self.settings())
+        except CallError as error:
+            return [*faults, str(error)]
+        if self.acts("enable_htp_prepare_only") and self.acts("enable_htp_prepare_and_load"):
+            faults.append("only one of enable_htp_prepare_only and enable_htp_prepare_and_load can be 1")
+        return faults
+
+
+def backend_of_library(path: str) -> str:
+    """The backend a library file belongs to, by its name on any platform; CallError if none does."""
+    file = re.split(r"[\\/]", path)[-1]
+    found = _LIBRARY.fullmatch(file)
+    if found is None or not re.search(r"qnn|genie", file, re.IGNORECASE):
+        names = [b.capitalize() for b in registry.QNN_BACKENDS[:-1]]
+        known = [text.format(name) for name in names for text in ("libQnn{}.so", "Qnn{}.dll")]
+        raise CallError(
+            f"provider option 'backend_path' is {path!r}: no QNN backend library has that name; expected libQnn<X>.so "
+            f"or Qnn<X>.dll with X one of Cpu, Htp, Gpu, Saver, Ir{did_you_mean(file, known)}"
+        )
+    return found[1].lower()

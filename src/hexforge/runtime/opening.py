@@ -1,0 +1,27 @@
+"""Opening: a model, or a context model, as parts that run on a backend, without a session around them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hexforge.backend import Backend
+from hexforge.frontends.onnx.context.model import read_context_model
+from hexforge.runtime.contexts.context_plan import ContextPlan
+from hexforge.runtime.stages import Stages
+
+
+def open_model(source: str | os.PathLike[str] | bytes, backend: Backend) -> tuple[Stages, Sequence[str]]:
+    """What runs a model, and the names of its outputs; nodes that the backend refuses run on the CPU."""
+    compiled = read_context_model(source if isinstance(source, bytes) else Path(source))
+    if compiled is not None:
+        return ContextPlan(compiled, backend), [item.name for item in compiled.outputs]
+    from hexforge.frontends.onnx.pipeline import place_model
+    from hexforge.model.reader import read
+    from hexforge.runtime.plan import Plan, partitioned
+
+    model = read(source)
+    model.require_static()
+    placed = place_model(model, backend)
+    return Plan(partitioned(placed), backend), placed.outputs
