@@ -29,6 +29,56 @@ FLOORS = (
     ("errors", "_native"),
 )
 
+# Inner floors of big rooms, top floor first. A name stands for a module or for all modules of a folder.
+# Modules of one inner floor do not know each other unless they share a folder.
+INNER = {
+    "frontends.onnx": (
+        ("pipeline",),
+        ("fusions", "rewrites", "context"),
+        ("translate",),
+        ("units",),
+    ),
+    "backends.htp": (
+        ("deployment",),
+        ("backend",),
+        ("timing", "preparation", "pipeline", "support"),
+        ("time", "numbers"),
+        ("config",),
+        ("chip",),
+    ),
+    "quant": (
+        ("improve",),
+        ("write", "measure"),
+        ("decide",),
+        ("prepare", "data"),
+    ),
+    "runtime": (
+        ("opening",),
+        ("contexts",),
+        ("plan",),
+        ("stages",),
+        ("cpu_part", "partition", "registry"),
+    ),
+    "runtime.contexts": (
+        ("lora_adapters", "manage", "describe", "wrap", "loading"),
+        ("compile", "context_plan", "context_model"),
+        ("share", "request", "provenance", "compatibility"),
+        ("context",),
+        ("lora",),
+    ),
+    "analysis": (
+        ("quality", "advise"),
+        ("estimate", "mixed_precision", "agreement"),
+    ),
+    "ort": (
+        ("__main__", "model_compiler", "stand_in", "devices", "preprocess"),
+        ("session",),
+        ("prepare", "binding", "profiling"),
+        ("options", "signature", "providers", "provider_options"),
+        ("config", "values", "context_callbacks"),
+    ),
+}
+
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
     "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "ort"),
@@ -70,6 +120,27 @@ def allowed(importer: str, imported: str) -> bool:
     return room(importer) == room(imported) or importer == "" or floor(imported) < floor(importer)
 
 
+def inner_floor(room_name: str, module: str) -> int | None:
+    """How high a module of a big room is inside it; None where no inner floor lists it."""
+    below = module.removeprefix(f"{room_name}.").split(".")[0]
+    for height, names in enumerate(reversed(INNER[room_name])):
+        if below in names:
+            return height
+    return None
+
+
+def allowed_inside(importer: str, imported: str) -> bool:
+    """True where the inner floors of every room that both modules are in allow the import."""
+    for big in INNER:
+        if not all(m == big or m.startswith(f"{big}.") for m in (importer, imported)):
+            continue
+        here, there = inner_floor(big, importer), inner_floor(big, imported)
+        same_folder = importer.removeprefix(f"{big}.").split(".")[0] == imported.removeprefix(f"{big}.").split(".")[0]
+        if here is not None and there is not None and not same_folder and there >= here:
+            return False
+    return True
+
+
 def imports(tree: ast.AST, package: str) -> Iterator[str]:
     """Full names of what a module imports, wherever in it; `package` resolves relative imports."""
     for node in ast.walk(tree):
@@ -101,9 +172,59 @@ def test_imports_point_down(path: Path) -> None:
             if below.split(".")[0] not in ROOMS:
                 below = ""  # a name of the façade, not a module
             assert allowed(module, below), f"{module} may not import {name}"
+            if not _only_for_types(path, name):
+                assert allowed_inside(module, below), f"{module} may not import {name}: it is on a higher inner floor"
         elif first in HOMES:
             homes = HOMES[first]
             assert any(module == h or module.startswith(f"{h}.") for h in homes), f"{module} may not import {name}"
+
+
+def _only_for_types(path: Path, name: str) -> bool:
+    """True where a module imports another only under TYPE_CHECKING, which is no import when it runs."""
+    tree = ast.parse(path.read_text())
+    guarded = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    inside = {found for n in guarded for statement in n.body for found in imports(statement, "")}
+    bare = ast.Module([n for n in tree.body if n not in guarded], [])
+    return name in inside and name not in set(imports(bare, ""))
+
+
+def test_every_module_of_a_big_room_is_on_an_inner_floor() -> None:
+    for path in MODULES:
+        module = module_of(path)
+        for big in INNER:
+            if module.startswith(f"{big}."):
+                assert inner_floor(big, module) is not None, f"{module} is on no inner floor of {big}"
+
+
+def test_rooms_are_small_enough_to_see() -> None:
+    """Op families aside, a folder holds about fifteen files; its __init__ is not counted."""
+    families = {"ops", "frontends.onnx.translate.ops"}
+    for folder in {p.parent for p in MODULES}:
+        name = ".".join(folder.relative_to(SOURCE).parts)
+        count = len([p for p in folder.glob("*.py") if p.name != "__init__.py"])
+        assert name in families or count <= 16, f"{name} has {count} files; give it rooms of its own"
+
+
+def test_no_class_has_another_classs_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module_of(path))
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def test_backends_are_told_apart_by_what_they_can_do() -> None:
+    """No comparison with a backend's name outside the registry and the backends themselves."""
+    names = {"htp", "cpu", "gpu"}
+    for path in MODULES:
+        module = module_of(path)
+        if module.startswith("backends.") or module in ("runtime.registry", "ort.binding"):
+            continue  # a device of onnxruntime's IOBinding is called cpu, too
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                compared = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)}
+                assert not compared & names, f"{module}:{node.lineno} compares with {compared & names}"
 
 
 def test_the_rules_bite() -> None:
@@ -114,5 +235,9 @@ def test_the_rules_bite() -> None:
     assert not allowed("backends.htp.pipeline", "backends.cpu.program")
     assert not allowed("ops.conv", "backend")
     assert not allowed("ir.graph", "")
+    assert allowed_inside("frontends.onnx.pipeline", "frontends.onnx.units.unit")
+    assert not allowed_inside("frontends.onnx.units.unit", "frontends.onnx.translate.builder")
+    assert not allowed_inside("backends.htp.time.cost", "backends.htp.numbers.program")
+    assert allowed_inside("backends.htp.time.cost", "backends.htp.time.tile")
     tree = ast.parse("from . import y\nfrom ..z import q\nfrom hexforge import ops\ndef f():\n    import onnx.helper")
     assert [*imports(tree, "hexforge.ir")] == ["hexforge.ir", "hexforge.z", "hexforge.ops", "onnx.helper"]

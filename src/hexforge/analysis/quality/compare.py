@@ -23,6 +23,7 @@ from hexforge.quant.decide.plan import Feeds, Samples
 from hexforge.quant.measure import compare as tensors
 from hexforge.quant.measure import sensitivity as layered
 from hexforge.quant.measure.compare import ChannelFit, ErrorSums, Watched
+from hexforge.runtime import registry
 
 SENSITIVITY = ("none", "one", "all-but-one")
 WATCHED_BYTES = 1 << 29
@@ -137,7 +138,7 @@ def compare(
     quantized: str | Path,
     data: str | Path | Samples | Iterable[Feeds],
     *,
-    backend: str = "htp",
+    backend: str = registry.DEFAULT,
     soc: str = "",
     limit: int | None = None,
     sensitivity: str = "none",

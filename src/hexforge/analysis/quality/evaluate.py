@@ -18,6 +18,7 @@ from hexforge.model.reader import read
 from hexforge.quant.data.samples import CheckedSamples, Indexed, checked
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.plan import Feeds, Samples
+from hexforge.runtime import registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def evaluate(
     metric: Any = "top1",
     *,
     classes: Sequence[str] | None = None,
-    backend: str = "htp",
+    backend: str = registry.DEFAULT,
     soc: str = "",
     jobs: int = 1,
     limit: int | None = None,

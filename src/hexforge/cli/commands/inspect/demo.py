@@ -17,6 +17,8 @@ from hexforge.ir import Array
 
 SHADES = " .:-=+*%@"
 CHIP = "SM8650"
+REFERENCE = "cpu"
+"""The backend that computes in float32."""
 
 
 def demo(
@@ -48,8 +50,8 @@ def demo(
     screen.print(_side_by_side([_drawing(pictures[i, 0, 0], answers[i], labels[i]) for i in sample]))
 
     runs = {backend: (logits, elapsed_ms)}
-    if backend != "cpu":
-        runs["cpu"] = _logits(pictures, {"backend_type": "cpu"})
+    if backend != REFERENCE:
+        runs[REFERENCE] = _logits(pictures, {"backend_type": REFERENCE})
     rows = [
         (
             str(digit),
@@ -67,9 +69,9 @@ def demo(
         f"[bold]accuracy {right / len(labels):.2%}[/] ({right} of {len(labels)}), every node on QNNExecutionProvider, "
         f"{backend} backend, {elapsed_ms:.2f} ms per digit on this computer"
     )
-    if backend != "cpu":
-        apart = float(np.abs(logits - runs["cpu"][0]).max())
-        largest = float(np.abs(runs["cpu"][0]).max())
+    if backend != REFERENCE:
+        apart = float(np.abs(logits - runs[REFERENCE][0]).max())
+        largest = float(np.abs(runs[REFERENCE][0]).max())
         screen.print(
             f"htp computes floats in float16: its outputs are at most {apart:.2g} from float32's, of {largest:.3g}"
         )

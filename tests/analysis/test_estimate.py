@@ -1,0 +1,79 @@
+"""Estimates: of the very graph that the program runs, whole or in parts, with what is left out said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexforge
+from hexforge.analysis.estimate import graphs_of
+from hexforge.backends.htp.deployment import Deployment
+from hexforge.errors import UnsupportedError
+from hexforge.frontends.onnx.pipeline import place_model
+from hexforge.ir import text
+from hexforge.model.reader import read
+from hexforge.runtime.plan import Plan, partitioned
+from tests.frontends.onnx.single_node import model
+from tests.ort.models import node, quantized
+
+DIGITS = Path(str(hexforge.__file__)).parent / "demo" / "digits.onnx"
+
+
+def program_graphs(source: Path | bytes, deployment: Deployment) -> list[str]:
+    backend = deployment.backend()
+    plan = Plan(partitioned(place_model(read(source), backend), keep_converts=True), backend)
+    return [text.dumps(graph).partition("\n")[2] for graph in plan.graphs]
+
+
+@pytest.mark.parametrize("source", [DIGITS, quantized()], ids=["float", "QDQ"])
+def test_the_graph_that_is_timed_is_the_graph_that_is_run(source: Path | bytes) -> None:
+    deployment = Deployment("SM8650")
+    timed = graphs_of(source, deployment.timed_backend())
+    assert not timed.left
+    assert [text.dumps(graph).partition("\n")[2] for graph in timed.graphs] == program_graphs(source, deployment)
+    rows = hexforge.estimate(source, deployment).timeline.rows
+    names = {node.name for graph in timed.graphs for node in graph}
+    assert {name for row in rows for name in row.ops} <= names
+
+
+def test_placing_leaves_the_model_alone() -> None:
+    loaded = read(quantized())
+    before = [(n.op_type, [v.name for v in n.inputs if v is not None]) for n in loaded.ir.graph]
+    place_model(loaded, Deployment("SM8650").backend())
+    assert [(n.op_type, [v.name for v in n.inputs if v is not None]) for n in loaded.ir.graph] == before
+
+
+def test_what_the_npu_does_not_take_is_left_out_and_said() -> None:
+    x = np.zeros((2, 3, 3), np.float32)
+    nodes = [
+        node("Relu", ["x"], ["a"], name="first"),
+        node("Det", ["a"], ["b"], name="det"),
+        node("Reshape", ["b", "shape"], ["c"], name="reshape"),
+        node("Sigmoid", ["c"], ["y"], name="last"),
+    ]
+    proto = model(nodes, {"x": x}, {"shape": np.array([2, 1])}, {"y": np.float32})
+    found = hexforge.estimate(proto, "SM8650")
+    assert [row.node for row in found.left] == ["det"]
+    assert found.to_json()["left_out"][0]["op"] == "Det"
+    parts = [hexforge.estimate(graph) for graph in graphs_of(proto, Deployment().timed_backend()).graphs]
+    assert len(parts) == 2
+    assert found.latency_ms == pytest.approx(sum(part.latency_ms for part in parts))
+    assert found.timeline.accelerator_us == pytest.approx(sum(row.us for row in found.timeline.rows))
+    assert found.timeline.rows[-1].start_us >= parts[0].timeline.accelerator_us
+
+
+def test_a_model_of_which_nothing_is_taken_is_refused_with_the_reasons() -> None:
+    proto = model(
+        [node("Det", ["x"], ["y"], name="det")], {"x": np.zeros((2, 3, 3), np.float32)}, {}, {"y": np.float32}
+    )
+    with pytest.raises(UnsupportedError, match="cannot be timed on the HTP: Det"):
+        hexforge.estimate(proto, "SM8650")
+
+
+def test_a_promised_precision_needs_no_floats() -> None:
+    """A float model that will be quantized is timed on a chip without float16; as it is, it is refused there."""
+    assert hexforge.estimate(DIGITS, Deployment("QCS6490", "w8a8")).latency_ms > 0
+    with pytest.raises(UnsupportedError, match="has no float math"):
+        hexforge.estimate(DIGITS, "QCS6490")
