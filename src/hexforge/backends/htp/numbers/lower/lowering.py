@@ -57,10 +57,13 @@ class Lowering:
         return name
 
     def round_inputs(self) -> None:
-        """Round the float inputs to float16 for every node but Quantize, which reads float32."""
+        """Round the float inputs to float16 for every node that computes with them.
+
+        Quantize reads float32, also where data is only moved before it: where a move stands is a choice of passes.
+        """
         for value in self.graph.inputs:
             own = self.storage(value)
-            if own.kind == "f32" and own.size and any(user.op.name != "Quantize" for user in value.users):
+            if own.kind == "f32" and own.size and not all(_keeps_float32(user) for user in value.users):
                 rounded = self.temp(own, value.name)
                 self.emit("round_half", [value], [rounded], count=own.size)
                 self.alias[value.name] = rounded
@@ -82,6 +85,18 @@ class Lowering:
             return False
         self.alias[target.name] = self.name(source)
         return True
+
+
+_MOVES = frozenset(("Reshape", "Transpose"))
+"""Nodes that passes move past Quantize; they copy bits."""
+
+
+def _keeps_float32(node: Node) -> bool:
+    """True for Quantize, and for a move whose result only such nodes read."""
+    if node.op.name == "Quantize":
+        return True
+    moved = node.outputs[0]
+    return node.op.name in _MOVES and moved.role is Role.NATIVE and all(_keeps_float32(user) for user in moved.users)
 
 
 Lower = Callable[[Lowering, Node], bool]
