@@ -16,7 +16,6 @@ import numpy as np
 from hexforge._native import requantize as _native_requantize
 from hexforge.ir import Array, AxisScaleOffset, Call, DType, ScaleOffset, TensorType, moves
 from hexforge.ir.fixed_point import centered, dequantize, quantize, quantized_range
-from hexforge.ops.pointwise import is_pointwise
 
 _WIDER: dict[Any, np.dtype[Any]] = {
     DType.FLOAT16.numpy: np.dtype(np.float32),
@@ -132,7 +131,7 @@ def _path(call: Call) -> Literal["plain", "move", "bilinear", "real"]:
 
 def _table(call: Call) -> Array | None:
     """The output for every integer the input can be, by its bits; None where that is not all there is to it."""
-    if len(call.ins) != 1 or call.ins[0] is None or not is_pointwise(call.op.name):
+    if len(call.ins) != 1 or call.ins[0] is None or not call.op.pointwise:
         return None
     x, y = call.ins[0], call.out()
     entries = 1 << x.dtype.bits

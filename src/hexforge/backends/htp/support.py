@@ -24,6 +24,7 @@ from hexforge.ir import (
     ScaleOffset,
     TensorType,
     Value,
+    Work,
 )
 
 MAX_RANK = 5
@@ -94,7 +95,7 @@ def _bytes(value: Value, target: Target) -> str | None:
 
 
 def _float16(node: Node, target: Target) -> str | None:
-    if target.float16 or node.op.name in ("Quantize", "Dequantize", "Convert", "Cast"):
+    if target.float16 or node.op.kind is Work.CONVERT:
         return None
     for value in (*node.inputs, *node.outputs):
         if value is not None and _kind(value.type) == "float" and value.data is None:

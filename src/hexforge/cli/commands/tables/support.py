@@ -77,33 +77,8 @@ def _code_texts(code: CodeType, names: Mapping[str, Any], key: str, seen: set[in
 
 
 def kinds(op: Op) -> tuple[str, ...]:
-    """The kinds of work an op is, in words."""
-    found: dict[str, None] = {}
-    for name in _work_names(op.work, set()):
-        found[name] = None
-    return tuple(_KINDS[name] for name in _KINDS if name in found)
-
-
-def _work_names(function: Any, seen: set[int]) -> Iterator[str]:
-    """Names of the numbers a work function gives."""
-    if not isinstance(function, FunctionType) or id(function) in seen:
-        return
-    seen.add(id(function))
-    code = function.__code__
-    amounts = dict(zip(code.co_freevars, (c.cell_contents for c in function.__closure__ or ()), strict=True))
-    constants: list[Any] = list(code.co_consts)
-    while constants:
-        constant = constants.pop()
-        if isinstance(constant, CodeType):
-            constants.extend(constant.co_consts)
-        elif isinstance(constant, tuple):
-            constants.extend(constant)
-        elif constant in _KINDS and amounts.get(constant, 1):
-            yield constant
-    for value in amounts.values():
-        yield from _work_names(value, seen)
-    for name in code.co_names:
-        yield from _work_names(function.__globals__.get(name), seen)
+    """The units an op's work is counted in, in words."""
+    return tuple(_KINDS[unit] for unit in op.work.units)
 
 
 def quantization(rule: QuantRule) -> str:
