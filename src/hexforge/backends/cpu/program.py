@@ -53,7 +53,8 @@ def _prepared(graph: Graph) -> list[_Step]:
     """The nodes with constants laid out and converted once, as far as memory stays modest."""
     for value in graph.values.values():
         if value.data is not None and not value.data.flags.c_contiguous and not is_splat(value.data):
-            value.data = np.ascontiguousarray(value.data)  # a transposed view would be copied again by every run
+            # a transposed view would be copied again by every run
+            graph.retype(value, value.type, np.ascontiguousarray(value.data))
     room = max(_PREPARED_BYTES, sum(v.type.nbytes for v in graph.values.values() if v.data is not None))
     steps: list[_Step] = []
     for node in graph.nodes:

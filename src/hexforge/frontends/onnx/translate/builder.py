@@ -252,10 +252,7 @@ class Builder:
 
     def close(self, outputs: Iterable[str]) -> Graph:
         """The graph, with roles set: written values named in `outputs` become APP_READ."""
-        wanted = set(outputs)
-        for value in self.graph.values.values():
-            if value.producer is not None:
-                value.role = Role.APP_READ if value.name in wanted else Role.NATIVE
+        self.graph.expose(set(outputs))
         self.graph.sort()
         return self.graph
 
