@@ -30,10 +30,10 @@ _FLOAT32_INTEGERS = 1 << 24
 
 def evaluate(call: Call, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     """The outputs of `call` for inputs `arrays`, in the outputs' data types."""
-    return Evaluation(call)(arrays)
+    return PreparedCall(call)(arrays)
 
 
-class Evaluation:
+class PreparedCall:
     """A call, with what it needs of its constant inputs prepared once."""
 
     def __init__(self, call: Call, constants: Sequence[Array | None] = ()) -> None:
@@ -140,7 +140,8 @@ def _table(call: Call) -> Array | None:
     if x.dtype.bits not in (8, 16) or x.size < entries:
         return None
     every = np.arange(entries, dtype=f"u{x.dtype.bits // 8}").view(x.dtype.numpy)
-    return Evaluation(Call(call.op, (x.with_shape((entries,)),), (y.with_shape((entries,)),), call.params))([every])[0]
+    table = Call(call.op, (x.with_shape((entries,)),), (y.with_shape((entries,)),), call.params)
+    return PreparedCall(table)([every])[0]
 
 
 def _any_encoded_input(call: Call) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 
 from hexforge.backend import Put, checked_feeds
 from hexforge.ir import Array, Graph, Value, text
-from hexforge.ops.evaluate import Evaluation
+from hexforge.ops.evaluate import PreparedCall
 
-_Step = tuple[Evaluation, tuple[Value | None, ...], tuple[Value, ...]]
+_Step = tuple[PreparedCall, tuple[Value | None, ...], tuple[Value, ...]]
 _PREPARED_BYTES = 256 << 20
 """Constants are kept in the form their op computes with (float64 of int8, say) up to this or their own size."""
 
@@ -59,9 +59,9 @@ def _prepared(graph: Graph) -> list[_Step]:
     steps: list[_Step] = []
     for node in graph.nodes:
         constants = [None if v is None else v.data for v in node.inputs]
-        evaluation = Evaluation(node.call, constants)
+        evaluation = PreparedCall(node.call, constants)
         if evaluation.prepared_bytes > room:
-            evaluation = Evaluation(node.call)
+            evaluation = PreparedCall(node.call)
         room -= evaluation.prepared_bytes
         steps.append((evaluation, node.inputs, node.outputs))
     return steps

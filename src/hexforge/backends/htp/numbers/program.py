@@ -15,7 +15,7 @@ from hexforge.backends.htp.numbers.segment import Call, Known, Runner, Segment, 
 from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value, text
-from hexforge.ops.evaluate import Evaluation
+from hexforge.ops.evaluate import PreparedCall
 
 
 class HtpProgram:
@@ -151,7 +151,7 @@ class Evaluated:
         real = storage(node.outputs[0].type).kind == "f32"
         constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
-        self._evaluation = Evaluation(node.call, constants)
+        self._evaluation = PreparedCall(node.call, constants)
 
     def check(self, known: Known) -> None:
         """Add what it writes to what is `known` by name; FormatError where it does not fit to that."""
