@@ -17,7 +17,7 @@ THREADS, VTCM, LEVEL = "num_hvx_threads", "vtcm_mb", "optimization"
 NO_FACTS = {"htp_arch": 0, "soc_model": 0, "vtcm_mb": 0}
 
 
-def context_target(chip: chips.Target) -> Target:
+def context_target(chip: chips.ChipTarget) -> Target:
     """A chip as contexts keep it."""
     facts = {**NO_FACTS, "htp_arch": chip.arch}
     if chip.soc is None:
@@ -25,7 +25,7 @@ def context_target(chip: chips.Target) -> Target:
     return Target(chip.soc.name, chip.name, {**facts, "soc_model": chip.soc.soc_model, "vtcm_mb": chip.soc.vtcm_mb})
 
 
-def context_targets(found: Sequence[chips.Target]) -> tuple[Target, ...]:
+def context_targets(found: Sequence[chips.ChipTarget]) -> tuple[Target, ...]:
     """The chips a context is made for, each once."""
     targets = tuple(map(context_target, found))
     labels = [target.name or target.label for target in targets]

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.chip.soc import Soc, Target
+from hexforge.backends.htp.chip.soc import ChipTarget, Soc
 from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.time import capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp.time.settings import Settings
@@ -31,7 +31,7 @@ class Clock:
         """One inference; CapacityError for what does not fit, UnsupportedError for floats on a chip without them."""
         wanted = None if precision == AS_IS else tile.precision(precision)
         kinds = {wanted.name} if wanted else {schedule.precision_of(node).name for node in graph}
-        if "float" in kinds and not Target(self.soc.htp_arch, self.soc).float16:
+        if "float" in kinds and not ChipTarget(self.soc.htp_arch, self.soc).float16:
             raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
         costs = cost.costs(self.soc)
         settings = Settings.of(costs, self.config, self.power)

@@ -315,11 +315,11 @@ def _write_group_norm(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion("Convert", _DQ, _convert, _simple("Convert")),
-    Fusion("HardSwish", ("HardSigmoid",), _hard_swish, _simple("HardSwish")),
-    Fusion("Gelu", ("Erf",), _erf_gelu, _simple("Gelu")),
-    Fusion("ScaledSoftmax", ("Mul", "Div"), _scaled_softmax, _write_scaled_softmax),
-    Fusion("LayerNorm", ("ReduceMean",), _layer_norm, _write_layer_norm),
-    Fusion("GroupNorm", ("InstanceNormalization",), _group_norm, _write_group_norm),
-    Fusion("L2Norm", ("ReduceL2",), _l2_norm, _write_l2_norm),
+    Fusion("Convert", _DQ, _convert, _simple("Convert"), ("Convert",)),
+    Fusion("HardSwish", ("HardSigmoid",), _hard_swish, _simple("HardSwish"), ("HardSwish",)),
+    Fusion("Gelu", ("Erf",), _erf_gelu, _simple("Gelu"), ("Gelu",)),
+    Fusion("ScaledSoftmax", ("Mul", "Div"), _scaled_softmax, _write_scaled_softmax, ("Softmax",)),
+    Fusion("LayerNorm", ("ReduceMean",), _layer_norm, _write_layer_norm, ("LayerNorm",)),
+    Fusion("GroupNorm", ("InstanceNormalization",), _group_norm, _write_group_norm, ("GroupNorm",)),
+    Fusion("L2Norm", ("ReduceL2",), _l2_norm, _write_l2_norm, ("L2Norm",)),
 )

@@ -84,6 +84,6 @@ def _write_reshape_gemm(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion("MatMulAdd", ("MatMul",), _matmul_add, _write_matmul_add),
-    Fusion("ReshapeGemm", ("Reshape",), _reshape_gemm, _write_reshape_gemm),
+    Fusion("MatMulAdd", ("MatMul",), _matmul_add, _write_matmul_add, ("FullyConnected",)),
+    Fusion("ReshapeGemm", ("Reshape",), _reshape_gemm, _write_reshape_gemm, ("FullyConnected",)),
 )

@@ -198,7 +198,13 @@ def _write_focus(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion("SpaceMove", ("Reshape",), _reshape_transpose_reshape, _write_space_move),
-    Fusion("LowRank", ("Gather",), _gather_transpose_reshape, _write_low_rank),
-    Fusion("Focus", ("Concat",), _focus, _write_focus),
+    Fusion(
+        "SpaceMove",
+        ("Reshape",),
+        _reshape_transpose_reshape,
+        _write_space_move,
+        ("ChannelShuffle", "DepthToSpace", "SpaceToDepth"),
+    ),
+    Fusion("LowRank", ("Gather",), _gather_transpose_reshape, _write_low_rank, ("Gather",)),
+    Fusion("Focus", ("Concat",), _focus, _write_focus, ("SpaceToDepth",)),
 )
