@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from hexforge.ir import DType, ScaleOffset
 from hexforge.model.reader import read
 from hexforge.quant.decide.plan import Feeds, Fixed, Plan
+from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.ranges import encoding, weight_encoding
-from hexforge.quant.decide.rules import units
 from hexforge.quant.improve.side_by_side import Walk, session
 from hexforge.quant.prepare.layers import constant, layer
 
@@ -83,7 +83,7 @@ def plain(model: onnx_ir.Model, samples: list[Feeds], bits: int = 8) -> Plan:
             for name, array in zip(step.runner.made, outputs, strict=True):
                 seen.setdefault(name, []).append(array)
     plan = Plan()
-    for unit in units(model.graph):
+    for unit in quant_units(model.graph):
         for name in {v.name for v in unit.writes} | {v.name for _, _, v in unit.reads if v.const_value is None}:
             low, high = (float(f([f(a) for a in seen[str(name)]])) for f in (np.min, np.max))
             plan.tensors[str(name)] = Fixed(DType.UINT8, encoding(low, high, DType.UINT8))

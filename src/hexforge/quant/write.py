@@ -13,8 +13,8 @@ from hexforge.errors import ModelError
 from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import fault, quantize
 from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.quant_units import Bias, QuantUnit, is_float, quant_units
 from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE
-from hexforge.quant.decide.rules import Bias, Unit, is_float, units
 from hexforge.quant.prepare.layers import constant, dims
 
 _BLOCKS_SINCE = 21
@@ -52,7 +52,7 @@ def bias_fixed(data: Fixed, weight: Fixed) -> Fixed:
 class _Writer:
     def __init__(self, model: onnx_ir.Model, plan: Plan) -> None:
         self.graph, self.plan = model.graph, plan
-        self.units = [u for u in units(model.graph) if u.reason is None and u.name not in plan.floats]
+        self.units = [u for u in quant_units(model.graph) if u.reason is None and u.name not in plan.floats]
         self.values = {v.name or "": v for v in (*self.graph.inputs, *self.graph.initializers.values())}
         self.values.update((v.name or "", v) for node in self.graph for v in node.outputs)
         self.names = {n for n in self.values if n} | {node.name or "" for node in self.graph}
@@ -172,7 +172,7 @@ class _Writer:
             integers = np.minimum(integers, INT16_WEIGHT_RANGE[1])
         return self._initializer(f"{name}_quantized", integers.astype(fixed.dtype.numpy))
 
-    def _bias(self, unit: Unit, bias: Bias) -> None:
+    def _bias(self, unit: QuantUnit, bias: Bias) -> None:
         data = self._read(unit.target, 0)
         weight = self._read(unit.target, unit.rule.weight or 1)
         array = constant(bias.value)

@@ -29,9 +29,9 @@ from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Override, Recipe
 from hexforge.quant.decide.recipe import recipe as recipe_of
-from hexforge.quant.decide.rules import units
 from hexforge.quant.measure.compare import require_float
 from hexforge.quant.measure.search import Choice, Found, Point, search
 from hexforge.quant.prepare.fold import fold
@@ -135,7 +135,7 @@ def search_precision(
     judged = evaluation if evaluation is not None else data if isinstance(data, str | Path) else calibration
     asked = labelled(judged, labels, measured, loaded.ir, classes, samples)
     folded = fold(loaded.ir)
-    found = grouped([u.nodes for u in units(folded.graph) if u.reason is None and not u.moves], groups)
+    found = grouped([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], groups)
     if not found:
         raise CallError(f"{model}: has no layer to quantize")
     statistics = calibrate(folded, calibration, state=None if state is None else statistics_beside(state))

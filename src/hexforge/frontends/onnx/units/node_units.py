@@ -19,10 +19,10 @@ from hexforge.frontends.onnx.units.scales import (
     is_dequantize,
     is_quantize,
 )
-from hexforge.frontends.onnx.units.selectors import BY_OP, Group, Selector
 from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, constant, onnx_dtype, onnx_shape, single
 from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
+from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate
 
 
 def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -> list[Unit]:
@@ -85,14 +85,14 @@ class _Grouping:
         return self._encodings[node]
 
     def group(self, target: onnx_ir.Node) -> None:
-        """Make `target` a QDQ unit if its selector allows it."""
-        selector = BY_OP.get(target.op_type) if target.domain in DOMAINS else None
-        if selector is None or target in self.taken:
+        """Make `target` a QDQ unit if the op table allows it."""
+        op = OPS.get(target.op_type) if target.domain in DOMAINS else None
+        if op is None or target in self.taken:
             return
-        dq = self._dequantized(target, selector)
+        dq = self._dequantized(target, op)
         if not dq:
             return
-        outputs = self._quantized(target, selector)
+        outputs = self._quantized(target, op)
         if outputs is None:
             return
         q, clip = outputs
@@ -107,31 +107,32 @@ class _Grouping:
             if encoding is None:
                 return
             outs[i] = (onnx_dtype(node.outputs[0]), encoding)
-        if all(rule(Group(target, ins, outs)) for rule in selector.rules):
+        candidate = QdqCandidate(target, ins, outs)
+        if all(check(candidate) for check in op.checks):
             self._add(target, dq, q, clip, ins, outs)
 
-    def _dequantized(self, target: onnx_ir.Node, selector: Selector) -> dict[int, onnx_ir.Node] | None:
-        """The DQ nodes by input position; None where they are not the ones the selector wants."""
+    def _dequantized(self, target: onnx_ir.Node, op: OnnxOp) -> dict[int, onnx_ir.Node] | None:
+        """The DQ nodes by input position; None where they are not the ones the op wants."""
         dq = {
             i: producer
             for i, v in enumerate(target.inputs)
             if v is not None and is_dequantize(producer := v.producer()) and producer is not None
         }
         given = {i for i, v in enumerate(target.inputs) if v is not None}
-        required = given if selector.required is None else set(selector.required)
-        if not required <= dq.keys() <= required | set(selector.optional):
+        required = given if op.rule.data is None else set(op.rule.data)
+        if not required <= dq.keys() <= required | set(op.optional):
             return None
         return dq
 
     def _quantized(
-        self, target: onnx_ir.Node, selector: Selector
+        self, target: onnx_ir.Node, op: OnnxOp
     ) -> tuple[dict[int, onnx_ir.Node], onnx_ir.Node | None] | None:
-        """The Q nodes by output position and the clip before the first; None where the selector wants others."""
+        """The Q nodes by output position and the clip before the first; None where the op wants others."""
         given = [i for i, v in enumerate(target.outputs) if v.name]
-        if selector.quantized == "none":
+        if op.quantized == "none":
             return {}, None
-        wanted = [0] if selector.quantized == "first" else given
-        clip = self._clip(target) if selector.clip and len(given) == 1 else None
+        wanted = [0] if op.quantized == "first" else given
+        clip = self._clip(target) if op.clip and len(given) == 1 else None
         q = {}
         for i in wanted:
             user = self._only_user((clip or target).outputs[0 if clip is not None else i])
@@ -139,7 +140,7 @@ class _Grouping:
                 q[i] = user
         if len(q) == len(wanted) and wanted:
             return q, clip
-        return ({}, None) if selector.quantized == "maybe" and not q else None
+        return ({}, None) if op.quantized == "maybe" and not q else None
 
     def _clip(self, target: onnx_ir.Node) -> onnx_ir.Node | None:
         """The Relu, or Clip with constant bounds, that alone reads the target and that alone a Q reads."""
@@ -179,7 +180,7 @@ class _Grouping:
         nodes = (*scales, *own.values(), target, *((clip,) if clip else ()), *q.values())
         self.taken.update(nodes)
         # a float result of fixed-point inputs is no QNN op: the target computes on real numbers
-        extra = {"real": True} if not q and BY_OP[target.op_type].quantized == "maybe" else {}
+        extra = {"real": True} if not q and OPS[target.op_type].quantized == "maybe" else {}
         self.found.append(Unit("qdq", target, inputs, outputs, nodes, clip, extra))
 
     def _scale_producers(self, node: onnx_ir.Node) -> list[onnx_ir.Node]:
