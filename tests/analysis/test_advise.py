@@ -24,7 +24,8 @@ from hexforge.cli import app
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, Rule
 from hexforge.frontends.onnx.rewrites.rule import Change, change
-from hexforge.model.edit import Editor, Node, is_op
+from hexforge.model.edit import Editor, Node
+from hexforge.model.nodes import is_op
 from hexforge.model.reader import read
 from tests.models import showcase
 from tests.ort.models import FLOAT, model, node

@@ -10,12 +10,13 @@ import onnx_ir
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.ir import DType, ScaleOffset
+from hexforge.model.nodes import float_constant
 from hexforge.model.reader import read
 from hexforge.quant.decide.plan import Feeds, Fixed, Plan
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.ranges import encoding, weight_encoding
 from hexforge.quant.improve.side_by_side import Walk, session
-from hexforge.quant.prepare.layers import constant, layer
+from hexforge.quant.prepare.layers import layer
 
 Array = np.ndarray[Any, Any]
 
@@ -91,7 +92,7 @@ def plain(model: onnx_ir.Model, samples: list[Feeds], bits: int = 8) -> Plan:
     for node in model.graph:
         found = layer(node)
         if found is not None:
-            weight = constant(found.weight)
+            weight = float_constant(found.weight)
             assert weight is not None
             plan.tensors[str(found.weight.name)] = Fixed(dtype, weight_encoding(weight, dtype))
     return plan

@@ -12,10 +12,10 @@ import onnx_ir
 from hexforge.errors import ModelError
 from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import fault, quantize
+from hexforge.model.nodes import dims, float_constant
 from hexforge.quant.decide.plan import Fixed, Plan
 from hexforge.quant.decide.quant_units import Bias, QuantUnit, is_float, quant_units
 from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE
-from hexforge.quant.prepare.layers import constant, dims
 
 _BLOCKS_SINCE = 21
 """The opset that has 16-bit, 4-bit and blockwise Q and DQ; before it, com.microsoft's have 16 and 4 bits."""
@@ -149,7 +149,7 @@ class _Writer:
 
     def _constant(self, value: onnx_ir.Value, fixed: Fixed, reads: set[tuple[onnx_ir.Node, int]]) -> None:
         """Integers and a DQ for those who read the constant as fixed point; others keep the float numbers."""
-        name, data = value.name or "", constant(value)
+        name, data = value.name or "", float_constant(value)
         if data is None:
             raise ModelError(f"constant {name!r} is not float32, which is what can be quantized")
         stored: dict[Fixed, onnx_ir.Value] = {}
@@ -175,7 +175,7 @@ class _Writer:
     def _bias(self, unit: QuantUnit, bias: Bias) -> None:
         data = self._read(unit.target, 0)
         weight = self._read(unit.target, unit.rule.weight or 1)
-        array = constant(bias.value)
+        array = float_constant(bias.value)
         if array is None or data is None or weight is None:
             return
         if bias.row:

@@ -13,6 +13,7 @@ from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_writable
 from hexforge.frontends.onnx.pipeline import place, units
+from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, ModelSource, read
 from hexforge.model.save import save, to_bytes
 from hexforge.options import ProviderOptions
@@ -27,7 +28,6 @@ from hexforge.quant.decide.recipe import recipe as recipe_of
 from hexforge.quant.improve.tune import Improvement, Tried, improve
 from hexforge.quant.measure.compare import require_float
 from hexforge.quant.prepare.fold import fold
-from hexforge.quant.prepare.layers import dims as shape_of
 from hexforge.quant.write import write
 from hexforge.runtime.registry import backend
 

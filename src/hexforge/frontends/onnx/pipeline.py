@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir
 
 from hexforge.errors import HexforgeError
-from hexforge.frontends.onnx.fusions.table import FUSED, fused, unfused
+from hexforge.frontends.onnx.fusions.table import FUSED, fused
 from hexforge.frontends.onnx.translate import ops as _ops  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
 from hexforge.frontends.onnx.units.node_units import node_units
@@ -34,12 +34,12 @@ class Placement:
 
 def translator(unit: Unit) -> Translator:
     """The function that writes a unit; Refusal if there is none, or the unit says it stays with the CPU."""
-    if "refuse" in unit.extra:
-        raise Refusal(str(unit.extra["refuse"]))
-    found = FUSED.get(unit.kind) if unit.kind not in ("node", "qdq") else TRANSLATORS.get(unit.op)
-    if found is None:
+    if unit.refusal is not None:
+        raise Refusal(unit.refusal)
+    write = FUSED.get(unit.kind) if unit.kind.is_fusion else TRANSLATORS.get(unit.op)
+    if write is None:
         raise Refusal(f"QNN EP has no op builder for {unit.op}; rewrite it with ops that have one (hexforge ops)")
-    return found
+    return write
 
 
 def units(
@@ -47,8 +47,8 @@ def units(
 ) -> list[Unit]:
     """The units of a graph in topological order; the graph is edited where units need it (`node_units`)."""
     graph = model.graph if isinstance(model, onnx_ir.Model) else model
-    found = node_units(graph, offload_io_quantization=offload_io_quantization)
-    return fused(found) if fuse else found
+    single = node_units(graph, offload_io_quantization=offload_io_quantization)
+    return fused(single) if fuse else single
 
 
 def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> list[Placement]:
@@ -60,11 +60,10 @@ def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> l
     placements: list[Placement] = []
     for unit in units:
         whole = _place(unit, unsupported, encodings)
-        parts = unfused(unit)
-        if whole.taken or parts == [unit]:
+        if whole.taken or not unit.parts:
             placements.append(whole)
         else:
-            placements += [_place(part, unsupported, encodings) for part in parts]
+            placements += [_place(part, unsupported, encodings) for part in unit.parts]
     return placements
 
 

@@ -15,6 +15,7 @@ import onnx_ir
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import fault, quantized_range
+from hexforge.model.nodes import dims, float_constant, text
 from hexforge.model.op_table import OPS
 from hexforge.options import did_you_mean
 from hexforge.quant.data.observe import Statistics
@@ -23,7 +24,6 @@ from hexforge.quant.decide.quant_units import QuantUnit, is_float, is_three_dime
 from hexforge.quant.decide.ranges import encoding as encoding_of_range
 from hexforge.quant.decide.ranges import range_of, weight_encoding
 from hexforge.quant.decide.recipe import Recipe
-from hexforge.quant.prepare.layers import attribute, constant, dims
 
 _Slot = tuple[str, DType]
 """A tensor in a type: its own, or one it is converted to."""
@@ -231,9 +231,7 @@ class _Assignment:
                 out = (value.name or "", precision)
                 self._class(out)
                 if unit.moves:
-                    overshoots = (
-                        unit.target.op_type == "Resize" and attribute(unit.target, "mode", "nearest") == "cubic"
-                    )
+                    overshoots = unit.target.op_type == "Resize" and text(unit.target, "mode", "nearest") == "cubic"
                     self._join((unit.reads[0][2].name or "", precision), out, follows=not overshoots)
         for unit, precision in self.precision.items():
             if unit.target.op_type == "Concat":
@@ -311,7 +309,7 @@ class _Assignment:
         rule = self.recipe.at_tensor(name)
         if rule is not None and rule.low is not None and rule.high is not None:
             return rule.low, rule.high
-        array = constant(self.values[name])
+        array = float_constant(self.values[name])
         if array is not None:
             return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
         seen = self.statistics.get(name)
@@ -339,7 +337,7 @@ class _Assignment:
             weight = unit.weight
             if weight is None:
                 continue
-            name, array = weight.name or "", constant(weight)
+            name, array = weight.name or "", float_constant(weight)
             assert array is not None
             fixed = self.given.get(name) or self._weight(unit, array, precision)
             fixed = self._with_room_for_bias(unit, _checked(name, weight, fixed), array.shape)
@@ -370,7 +368,7 @@ class _Assignment:
 
     def _with_room_for_bias(self, unit: QuantUnit, fixed: Fixed, shape: tuple[int, ...]) -> Fixed:
         """The weight's scales made larger where the bias, in steps of data times weight, would not fit int32."""
-        bias = None if unit.bias is None or not unit.bias.row else constant(unit.bias.value)
+        bias = None if unit.bias is None or not unit.bias.row else float_constant(unit.bias.value)
         data = unit.reads[0][2].name or ""
         source = self.result.converts.get((data, unit.name)) or self.result.tensors.get(data)
         encoding = fixed.encoding

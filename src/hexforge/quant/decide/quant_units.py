@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import QuantRule
+from hexforge.model.nodes import dims, float_constant, integer, only_reader, real, text
 from hexforge.model.op_table import OPS, OnnxOp
 from hexforge.ops.rules import NEVER, SAME_FIRST
-from hexforge.quant.prepare.layers import attribute, constant, dims, number, only_reader
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 FLOAT16_MOST = 65504.0
@@ -121,7 +121,7 @@ def _why_float(node: onnx_ir.Node, op: OnnxOp | None) -> str | None:
         kind = "of unknown type" if other.dtype is None else other.dtype.name.lower()
         return f"{other.name!r} is {kind}; only float32 tensors are quantized"
     for value in data:
-        array = constant(value)
+        array = float_constant(value)
         if value is not None and array is not None and not np.abs(array).max(initial=0.0) <= FLOAT16_MOST:
             return f"constant {value.name!r} has numbers that no scale spans beside others; it computes in float16"
     others = [v for v in node.outputs if v.name and not is_float(v)]
@@ -140,15 +140,15 @@ def _why_product(node: onnx_ir.Node, op: OnnxOp) -> str | None:
     if op.is_norm:
         if any(v.name and v.uses() for v in node.outputs[1:]):
             return f"{node.op_type} whose statistics are read has no fixed-point form; it computes in float16"
-        if any(v is not None and constant(v) is None for v in node.inputs[1:]):
+        if any(v is not None and float_constant(v) is None for v in node.inputs[1:]):
             return f"{node.op_type} with a weight made at run time has no fixed-point form; make it constant"
         return None
-    if given is not None and constant(given) is None and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+    if given is not None and float_constant(given) is None and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
         return f"its bias {given.name!r} is made at run time; make it constant, or add it with an Add"
     if node.op_type == "Gemm":
-        alpha, beta = number(node, "alpha", 1.0), number(node, "beta", 1.0)
+        alpha, beta = real(node, "alpha", 1.0), real(node, "beta", 1.0)
         width = (dims(node.outputs[0]) or (0,))[-1]
-        row = constant(given)
+        row = float_constant(given)
         if alpha != 1.0 or (given is not None and beta != 1.0) or (row is not None and row.size not in (1, width)):
             return "a Gemm with alpha, beta or a matrix to add computes in float16; use MatMul, Mul and Add"
     return None
@@ -156,7 +156,7 @@ def _why_product(node: onnx_ir.Node, op: OnnxOp) -> str | None:
 
 def _equation_is_odd(node: onnx_ir.Node) -> bool:
     """True for an Einsum that is not a batched product of two matrices."""
-    equation = str(attribute(node, "equation", "")).replace(" ", "")
+    equation = text(node, "equation", "").replace(" ", "")
     inputs, arrow, out = equation.partition("->")
     terms = inputs.split(",")
     return not arrow or len(terms) != 2 or len(set(terms[0])) != len(terms[0]) or len(set(out)) != len(out)
@@ -164,9 +164,9 @@ def _equation_is_odd(node: onnx_ir.Node) -> bool:
 
 def _pad_rule(node: onnx_ir.Node) -> QuantRule:
     """Zeros, mirrored and repeated borders have the input's encoding; another number may be outside of it."""
-    mode = attribute(node, "mode", "constant")
+    mode = text(node, "mode", "constant")
     value = node.inputs[2] if len(node.inputs) > 2 else None
-    filled = constant(value) if value is not None else np.asarray([number(node, "value", 0.0)])
+    filled = float_constant(value) if value is not None else np.asarray([real(node, "value", 0.0)])
     zero = filled is not None and not np.any(filled)
     return SAME_FIRST if zero or mode != "constant" else QuantRule(data=(0,))
 
@@ -180,14 +180,14 @@ def _bias(node: onnx_ir.Node, rule: QuantRule) -> Bias | None:
 
 def _added_row(node: onnx_ir.Node) -> Bias | None:
     """The Add of a constant row right behind a product with a constant matrix, which QNN computes as one."""
-    if node.op_type != "MatMul" or constant(node.inputs[1]) is None:
+    if node.op_type != "MatMul" or float_constant(node.inputs[1]) is None:
         return None
     add = only_reader(node.outputs[0])
     matrix, x = dims(node.inputs[1]), dims(node.inputs[0])
     if add is None or add.op_type != "Add" or matrix is None or len(matrix) != 2 or x is None or len(x) < 2:
         return None
     index = 1 if add.inputs[0] is node.outputs[0] else 0
-    row = constant(add.inputs[index])
+    row = float_constant(add.inputs[index])
     value = add.inputs[index]
     if row is None or value is None or row.shape[-1:] != (matrix[1],) or math.prod(row.shape[:-1]) != 1:
         return None
@@ -212,9 +212,9 @@ def weight_axis(node: onnx_ir.Node) -> int | None:
         case "Conv":
             return 0
         case "ConvTranspose":
-            return 1 if number(node, "group", 1) == 1 else None
+            return 1 if integer(node, "group", 1) == 1 else None
         case "Gemm":
-            return 0 if number(node, "transB", 0) else 1
+            return 0 if integer(node, "transB", 0) else 1
         case "MatMul":
             shape = dims(node.inputs[1])
             return 1 if shape is not None and len(shape) == 2 else None

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir
 
+from hexforge.model.nodes import dims, float_constant, only_reader
 from hexforge.quant.decide.plan import Feeds, Plan
 from hexforge.quant.improve.side_by_side import Step, Walk
-from hexforge.quant.prepare.layers import Layer, constant, dims, layer, only_reader, per_channel
+from hexforge.quant.prepare.layers import Layer, layer, per_channel
 
 
 def correct_biases(
@@ -38,7 +39,7 @@ def bias_of(of: Layer) -> onnx_ir.Value | None:
     if of.node.op_type != "MatMul" or add is None or add.op_type != "Add" or shape is None:
         return None
     value = add.inputs[1] if add.inputs[0] is of.out else add.inputs[0]
-    array = constant(value)
+    array = float_constant(value)
     found = None if array is None else per_channel(array, of.outputs, len(shape) - 1, len(shape))
     return value if array is not None and found is not None and array.size == of.outputs else None
 

@@ -14,8 +14,9 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
+from hexforge.model.nodes import dims, float_constant
 from hexforge.quant.improve.side_by_side import captured
-from hexforge.quant.prepare.layers import Layer, constant, dims, layer, put
+from hexforge.quant.prepare.layers import Layer, layer, put
 
 _ROUNDS = 8
 _LIMIT = 64.0
@@ -150,7 +151,7 @@ def _pass(
         return sets.join(out, carrier)
     if node.op_type == "Add" and plain and size == given:  # of a constant: scaled with the rest, if it runs by channel
         index = 0 if node.inputs[1] is source else 1
-        if constant(node.inputs[index]) is not None:
+        if float_constant(node.inputs[index]) is not None:
             shifts.append((out, node, index))
             return sets.join(out, source)
     return sets.block(*node.inputs, *node.outputs)
@@ -165,7 +166,7 @@ def _is_relu(node: onnx_ir.Node) -> bool:
     """Clip from zero to infinity. A finite bound does not scale."""
     if "max" in node.attributes or "min" in node.attributes:
         return False
-    low = constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    low = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None
     high = node.inputs[2] if len(node.inputs) > 2 else None
     return low is not None and float(low.reshape(-1)[0]) == 0.0 and high is None
 
@@ -188,14 +189,14 @@ def _scale(group: Group) -> float:
 def apply(group: Group, factor: Array) -> None:
     """Multiply the group's values by a positive factor per channel."""
     for writer in group.writers:
-        matrix, bias = _matrix(writer), constant(writer.bias)
+        matrix, bias = _matrix(writer), float_constant(writer.bias)
         put(writer.node, 1, writer.stored(matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1))), "weight")
         if bias is not None:
             put(writer.node, 2, (bias.reshape(-1) * factor).reshape(bias.shape), f"{writer.node.name}.bias")
     for reader, spread in group.readers:
         put(reader.node, 1, reader.stored(_matrix(reader) / reader.by_input(np.repeat(factor, spread))), "weight")
     for node, index in group.shifts:
-        given, shape = constant(node.inputs[index]), dims(node.outputs[0])
+        given, shape = float_constant(node.inputs[index]), dims(node.outputs[0])
         assert given is not None
         assert shape is not None
         by_channel = factor.reshape([-1 if i == group.axis else 1 for i in range(len(shape))])
@@ -203,7 +204,7 @@ def apply(group: Group, factor: Array) -> None:
 
 
 def _matrix(of: Layer) -> Array:
-    weight = constant(of.node.inputs[1])
+    weight = float_constant(of.node.inputs[1])
     assert weight is not None
     return of.matrix(weight).astype(np.float64)
 

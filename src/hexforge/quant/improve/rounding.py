@@ -18,10 +18,11 @@ import onnx_ir
 
 from hexforge.ir import Array, AxisScaleOffset, DType, Encoding, ScaleOffset
 from hexforge.ir.fixed_point import offset_array, quantized_range, scale_array
+from hexforge.model.nodes import float_constant, ints, text
 from hexforge.quant.decide.plan import Feeds, Fixed, Plan
 from hexforge.quant.improve.bias import correct
 from hexforge.quant.improve.side_by_side import Step, Walk
-from hexforge.quant.prepare.layers import Layer, attribute, constant, layer, numbers
+from hexforge.quant.prepare.layers import Layer, layer
 
 PATCHES = 2048
 """Inputs of one output each that H is measured on, at most."""
@@ -61,7 +62,7 @@ def round_weights(
 def _layer(step: Step, here: Layer, compensate: bool, random: np.random.Generator) -> None:
     name = here.weight.name
     assert name is not None
-    fixed, weight = step.plan.tensors.get(name), step.plan.constants.get(name, constant(here.weight))
+    fixed, weight = step.plan.tensors.get(name), step.plan.constants.get(name, float_constant(here.weight))
     if fixed is None or weight is None or len(here.weight.uses()) > 1:
         return
     seen = _Seen.of(step, here, random)
@@ -146,12 +147,12 @@ def _patches(here: Layer, pair: list[Array], count: int, random: np.random.Gener
         rows = [a.reshape(-1, a.shape[-1]) for a in pair]
         picked = random.permutation(len(rows[0]))[:count]
         return rows[0][picked][None], rows[1][picked][None]
-    if here.node.op_type != "Conv" or attribute(here.node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    if here.node.op_type != "Conv" or text(here.node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     window = here.matrix_shape[2:]
     rank = len(window)
-    pads = numbers(here.node, "pads", (0,) * 2 * rank)
-    strides, steps = (numbers(here.node, key, (1,) * rank) for key in ("strides", "dilations"))
+    pads = ints(here.node, "pads", (0,) * 2 * rank)
+    strides, steps = (ints(here.node, key, (1,) * rank) for key in ("strides", "dilations"))
     spans = [(k - 1) * d + 1 for k, d in zip(window, steps, strict=True)]
     padded = [np.pad(a, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]) for a in pair]
     places = [(n - s) // t + 1 for n, s, t in zip(padded[0].shape[2:], spans, strides, strict=True)]

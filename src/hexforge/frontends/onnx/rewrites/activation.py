@@ -8,20 +8,21 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
-from hexforge.model.edit import (
-    Editor,
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import (
     data,
     dequantizes,
     is_float,
     is_op,
-    number,
+    is_quantized,
     operand,
     reader,
     real,
     shape,
     source,
-    split_constant,
 )
+from hexforge.model.patterns.activations import hard_swish
+from hexforge.model.patterns.match import clamp_bounds
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 3: 2.8 M cycles with PReLU, 1.4 M with ReLU"
 
@@ -96,26 +97,10 @@ def _as_maximum(editor: Editor, node: Node) -> Change | None:
     return change(f"{_where(node)} with slopes between 0 and 1", [node], make)
 
 
-def _bounds(node: Node | None) -> tuple[float, float] | None:
-    """The bounds of a clamp."""
-    if node is None:
-        return None
-    if is_op(node, "Relu"):
-        return 0.0, math.inf
-    if not is_op(node, "Clip"):
-        return None
-    if "min" in node.attributes or "max" in node.attributes:
-        return real(node, "min", -math.inf), real(node, "max", math.inf)
-    ends = [number(operand(node, 1)), number(operand(node, 2))]
-    if any(end is None and operand(node, i) is not None for i, end in enumerate(ends, 1)):
-        return None
-    return (-math.inf if ends[0] is None else ends[0]), (math.inf if ends[1] is None else ends[1])
-
-
 def _clamps_meet(editor: Editor, node: Node) -> Change | None:
-    outer = _bounds(node)
+    outer = clamp_bounds(node)
     above = source(node) if outer is not None else None
-    inner = _bounds(above)
+    inner = clamp_bounds(above)
     if outer is None or above is None or inner is None or reader(above.outputs[0]) is not node:
         return None
     if editor.opset < 11 or not is_float(node.outputs[0]):
@@ -141,48 +126,14 @@ def _clamps_meet(editor: Editor, node: Node) -> Change | None:
 
 def _hard_swish(editor: Editor, node: Node) -> Change | None:
     """x * clip(x + 3, 0, 6) / 6 with the division before or after the product."""
-    if editor.opset < 14 or not is_op(node, "Mul", "Div") or not is_float(node.outputs[0]):
+    match = hard_swish(node) if editor.opset >= 14 and is_op(node, "Clip") else None
+    if match is None or is_quantized(match.last) or not is_float(match.last.outputs[0]):
         return None
-    found = _scaled(node)
-    if found is not None:  # (x * gate) / 6
-        product = found.producer()
-        if product is None or not is_op(product, "Mul") or reader(found) is not node:
-            return None
-        pairs = [(product.inputs[i], product.inputs[1 - i], [product, node]) for i in (0, 1)]
-    elif is_op(node, "Mul"):  # x * (gate / 6)
-        pairs = []
-        for i in (0, 1):
-            gate = node.inputs[1 - i]
-            below = gate.producer() if gate is not None else None
-            inner = _scaled(below) if below is not None and reader(gate) is node else None
-            if inner is not None and below is not None:
-                pairs.append((node.inputs[i], inner, [below, node]))
-    else:
-        return None
-    for x, gate, nodes in pairs:
-        clip = gate.producer() if gate is not None and len(gate.uses()) == 1 else None
-        plus = source(clip) if clip is not None and _bounds(clip) == (0.0, 6.0) else None
-        if x is None or clip is None or plus is None or not is_op(plus, "Add"):
-            continue
-        added = split_constant(plus)
-        if added is None or added[0] is not x or number(added[1]) != 3 or reader(plus.outputs[0]) is not clip:
-            continue
 
-        def make(x: Value = x) -> None:
-            editor.replace(node.outputs[0], editor.add("HardSwish", [x], node)[0])
+    def make() -> None:
+        editor.replace(match.last.outputs[0], editor.add("HardSwish", match.inputs, match.last)[0])
 
-        return change("x * clip(x + 3, 0, 6) / 6 written out", [plus, clip, *nodes], make)
-    return None
-
-
-def _scaled(node: Node) -> Value | None:
-    """x of x / 6 or x * (1 / 6)."""
-    found = split_constant(node) if is_op(node, "Mul", "Div") else None
-    value = number(found[1]) if found is not None else None
-    if found is None or value is None:
-        return None
-    sixth = 1 / value if is_op(node, "Div") and found[2] == 0 and value else value
-    return found[0] if abs(sixth - 1 / 6) < 1e-6 and (is_op(node, "Mul") or found[2] == 0) else None
+    return change("x * clip(x + 3, 0, 6) / 6 written out", list(match.nodes), make)
 
 
 RULES = (

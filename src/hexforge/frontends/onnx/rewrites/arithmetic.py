@@ -9,8 +9,8 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
 from hexforge.ir import Array
-from hexforge.model.edit import (
-    Editor,
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import (
     data,
     dequantizes,
     is_float,

@@ -10,7 +10,8 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
-from hexforge.model.edit import Editor, data, is_float, is_op, reader, shape
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, is_float, is_op, reader, shape
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 1: 4.3 M cycles with Sub, 1.4 M with a convolution in its place"
 UNARY = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSwish", "HardSigmoid", "Elu", "Softplus", "Mish")

@@ -10,7 +10,8 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, conv
 from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
-from hexforge.model.edit import Editor, data, is_op, shape
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, is_op, shape
 
 MOST_LOST = 1 / 8
 """Of the channels: a network that loses more is another network."""

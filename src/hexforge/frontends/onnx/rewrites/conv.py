@@ -11,20 +11,8 @@ from onnx_ir import Node, Value
 from hexforge.frontends.onnx.rewrites.arithmetic import affine
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
 from hexforge.ir import Array
-from hexforge.model.edit import (
-    Editor,
-    data,
-    integer,
-    ints,
-    is_float,
-    is_op,
-    number,
-    operand,
-    reader,
-    shape,
-    source,
-    text,
-)
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, integer, ints, is_float, is_op, number, operand, reader, shape, source, text
 
 LANES = 32
 

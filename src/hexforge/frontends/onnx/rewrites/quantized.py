@@ -7,7 +7,8 @@ from onnx_ir import Node
 
 from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
 from hexforge.ir import Array
-from hexforge.model.edit import Editor, data, dequantizes, integer, is_op, operand, shape
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, dequantizes, integer, is_op, operand, shape
 
 GUIDE = (
     "QNN HTP recommendations for network design: always quantize weights symmetrically; graph option "

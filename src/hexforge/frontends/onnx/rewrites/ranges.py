@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx_ir import Value
 
-from hexforge.model.edit import data, integer, is_op, operand, shape
+from hexforge.model.nodes import data, integer, is_op, operand, shape
 
 SAME = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice")
 FLAGS = 2

@@ -56,7 +56,7 @@ class Builder:
     def input(self, unit: Unit, index: int) -> Value:
         """The graph's value of an input, fixed point where the unit says so (dequantized where its output is not)."""
         value = self.bind(self.operand(unit, index))
-        return self.dequantize(value) if "real" in unit.extra else value
+        return self.dequantize(value) if unit.dequantized else value
 
     def optional(self, unit: Unit, index: int) -> Value | None:
         """The graph's value of an input, None where it is not given."""

@@ -19,7 +19,16 @@ from hexforge.frontends.onnx.units.scales import (
     is_dequantize,
     is_quantize,
 )
-from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, constant, onnx_dtype, onnx_shape, single
+from hexforge.frontends.onnx.units.unit import (
+    Operand,
+    Refusal,
+    Unit,
+    UnitKind,
+    constant,
+    onnx_dtype,
+    onnx_shape,
+    single,
+)
 from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
 from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate
@@ -39,8 +48,8 @@ def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -
     grouping = _Grouping(graph)
     for node in tuple(graph):
         grouping.group(node)
-    found = grouping.finish()
-    return [_offloaded(unit) for unit in found] if offload_io_quantization else found
+    units = grouping.finish()
+    return [_offloaded(unit) for unit in units] if offload_io_quantization else units
 
 
 def _fold_quantized_constants(graph: onnx_ir.Graph) -> None:
@@ -71,7 +80,7 @@ class _Grouping:
     def __init__(self, graph: onnx_ir.Graph) -> None:
         self.graph = graph
         self.taken: set[onnx_ir.Node] = set()
-        self.found: list[Unit] = []
+        self.units: list[Unit] = []
         self._encodings: dict[onnx_ir.Node, Encoding | None] = {}
         self._names: set[str | None] | None = None
 
@@ -180,8 +189,8 @@ class _Grouping:
         nodes = (*scales, *own.values(), target, *((clip,) if clip else ()), *q.values())
         self.taken.update(nodes)
         # a float result of fixed-point inputs is no QNN op: the target computes on real numbers
-        extra = {"real": True} if not q and OPS[target.op_type].quantized == "maybe" else {}
-        self.found.append(Unit("qdq", target, inputs, outputs, nodes, clip, extra))
+        dequantized = not q and OPS[target.op_type].quantized == "maybe"
+        self.units.append(Unit(UnitKind.QDQ, target, inputs, outputs, nodes, clip, dequantized=dequantized))
 
     def _scale_producers(self, node: onnx_ir.Node) -> list[onnx_ir.Node]:
         """The DQ that makes a blockwise weight's scales, where only this node reads it."""
@@ -220,7 +229,7 @@ class _Grouping:
         """All units in topological order of their targets."""
         position = {node: i for i, node in enumerate(self.graph)}
         alone = [single_unit(node) for node in position if node not in self.taken]
-        return sorted(self.found + alone, key=lambda unit: position[unit.target])
+        return sorted(self.units + alone, key=lambda unit: position[unit.target])
 
 
 def single_unit(node: onnx_ir.Node) -> Unit:
@@ -231,7 +240,7 @@ def single_unit(node: onnx_ir.Node) -> Unit:
     try:
         encodings = encodings_of(node)
     except (Refusal, HexforgeError) as error:
-        return replace(unit, extra={"refuse": str(error)})
+        return replace(unit, refusal=str(error))
     inputs = tuple(
         Operand(o.value, encodings[i]) if o is not None and i in encodings else o for i, o in enumerate(unit.inputs)
     )
@@ -247,7 +256,7 @@ def _offloaded(unit: Unit) -> Unit:
     node = unit.target
     at_input = is_quantize(node) and first_input(node).is_graph_input()
     at_output = is_dequantize(node) and node.outputs[0].is_graph_output()
-    if unit.kind != "node" or not (at_input or at_output):
+    if unit.kind is not UnitKind.NODE or not (at_input or at_output):
         return unit
     reason = "offload_graph_io_quantization=1 leaves quantization of graph inputs and outputs to the CPU"
-    return replace(unit, extra={**unit.extra, "refuse": f"{reason}; set it to 0 to run it here"})
+    return replace(unit, refusal=f"{reason}; set it to 0 to run it here")
