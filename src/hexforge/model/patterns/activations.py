@@ -14,6 +14,7 @@ from hexforge.model.patterns.match import (
     clamp_bounds,
     factor_of,
     is_closed,
+    keeps_shape,
     near,
     reader_of,
 )
@@ -23,7 +24,7 @@ def hard_swish(gate: Node, tolerance: float = TOLERANCE) -> Match | None:
     """x * hard_sigmoid(x), at the HardSigmoid; or x * clip(x + 3, 0, 6) / 6, at the Clip, divided before or after."""
     x: Value | None
     if is_op(gate, "HardSigmoid"):
-        if not near(real(gate, "alpha", 0.2), 1 / 6, tolerance) or real(gate, "beta", 0.5) != 0.5:
+        if not near(real(gate, "alpha", 0.2), 1 / 6, tolerance) or not near(real(gate, "beta", 0.5), 0.5):
             return None
         x, nodes, divided = operand(gate, 0), [gate], True
     elif clamp_bounds(gate) == (0.0, 6.0):
@@ -46,7 +47,7 @@ def hard_swish(gate: Node, tolerance: float = TOLERANCE) -> Match | None:
         else:
             return None
         nodes.append(following)
-    return Match(tuple(nodes), (x,)) if is_closed(nodes) else None
+    return Match(tuple(nodes), (x,)) if is_closed(nodes) and keeps_shape(x, nodes) else None
 
 
 def gelu(erf: Node, tolerance: float = TOLERANCE) -> Match | None:
@@ -56,7 +57,7 @@ def gelu(erf: Node, tolerance: float = TOLERANCE) -> Match | None:
     x = None if scaled is None else next((v for v in scaled.inputs if v is not None and v.const_value is None), None)
     if scaled is None or x is None or not near(factor_of(scaled, x), math.sqrt(0.5), tolerance):
         return None
-    if plus is None or number(other(plus, erf.outputs[0])) != 1.0:
+    if plus is None or not near(number(other(plus, erf.outputs[0])), 1.0):
         return None
     nodes, missing = [scaled, erf, plus], {"x", "half"}
     while missing:
@@ -67,17 +68,15 @@ def gelu(erf: Node, tolerance: float = TOLERANCE) -> Match | None:
         halved = factor.producer()
         if factor is x and "x" in missing:
             missing.remove("x")
-        elif number(factor) == 0.5 and "half" in missing:
+        elif near(number(factor), 0.5) and "half" in missing:
             missing.remove("half")
-        elif len(missing) == 2 and halved is not None and is_op(halved, "Mul") and factor_of(halved, x) == 0.5:
+        elif len(missing) == 2 and halved is not None and is_op(halved, "Mul") and near(factor_of(halved, x), 0.5):
             missing.clear()
             nodes.insert(0, halved)
         else:
             return None
         nodes.append(product)
-    if dims(x) != dims(nodes[-1].outputs[0]) or not is_closed(nodes):
-        return None
-    return Match(tuple(nodes), (x,))
+    return Match(tuple(nodes), (x,)) if is_closed(nodes) and keeps_shape(x, nodes) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

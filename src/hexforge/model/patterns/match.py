@@ -41,6 +41,11 @@ def is_closed(nodes: Sequence[Node]) -> bool:
     return len({node.graph for node in nodes}) == 1
 
 
+def keeps_shape(x: Value | None, nodes: Sequence[Node]) -> bool:
+    """True where the last node writes the shape of `x`: a constant of more dimensions would add some."""
+    return dims(x) == dims(nodes[-1].outputs[0])
+
+
 def reader_of(node: Node, *ops: str) -> Node | None:
     """The only node that reads a node's only output, if it is one of these ops."""
     following = reader(node.outputs[0]) if len(node.outputs) == 1 else None

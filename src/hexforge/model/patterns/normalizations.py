@@ -10,7 +10,7 @@ from onnx_ir import Node, Value
 
 from hexforge.ir import Array
 from hexforge.model.nodes import data, dims, is_op, number, operand, other, real, source
-from hexforge.model.patterns.match import Match, clamp_bounds, is_closed, kept_axes, reader_of
+from hexforge.model.patterns.match import Match, clamp_bounds, is_closed, keeps_shape, kept_axes, reader_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,8 +45,8 @@ def layer_norm(mean: Node) -> Normalization | None:
         return None
     weight = _parameter(divide, "Mul", x, axes)
     bias = None if weight is None else _parameter(weight[0], "Add", x, axes)
-    nodes += [found[0] for found in (weight, bias) if found is not None]
-    if not is_closed(nodes):
+    nodes += [parameter[0] for parameter in (weight, bias) if parameter is not None]
+    if not is_closed(nodes) or not keeps_shape(x, nodes):
         return None
     inputs = (x, None if weight is None else weight[1], None if bias is None else bias[1])
     return Normalization(tuple(nodes), inputs, axes, epsilon)
@@ -92,10 +92,10 @@ def l2_norm(norm: Node) -> Normalization | None:
     if expand is not None:
         nodes.append(expand)
     divide = reader_of(nodes[-1], "Div")
-    if divide is None or not _reads(divide, x, nodes[-1].outputs[0]) or dims(divide.outputs[0]) != dims(x):
+    if divide is None or not _reads(divide, x, nodes[-1].outputs[0]):
         return None
     nodes.append(divide)
-    return Normalization(tuple(nodes), (x,), axes, epsilon) if is_closed(nodes) else None
+    return Normalization(tuple(nodes), (x,), axes, epsilon) if is_closed(nodes) and keeps_shape(x, nodes) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -91,7 +91,7 @@ def quant_units(graph: onnx_ir.Graph) -> list[QuantUnit]:
 
 def _unit(node: onnx_ir.Node) -> QuantUnit:
     op = OPS.get(node.op_type) if node.domain in DOMAINS else None
-    rule = NEVER if op is None else op.rule
+    rule = op.rule if op is not None and op.writable else NEVER
     reason = _why_float(node, op)
     if reason is not None:
         reads = tuple((node, i, v) for i, v in enumerate(node.inputs) if v is not None and is_float(v))
