@@ -17,7 +17,7 @@ from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.decide.assign import assign
-from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.recipe import recipe
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import bias_fixed, write
@@ -269,9 +269,9 @@ def test_constants_and_integers_of_the_plan_are_written() -> None:
 def test_a_wrong_plan_is_refused() -> None:
     float_model = read(single("Relu", CASES["Relu"])).ir
     with pytest.raises(ModelError, match="lacks: nothing"):
-        write(float_model, Plan(tensors={"nothing": Fixed(DType.UINT8, ScaleOffset(1.0))}))
+        write(float_model, EncodingPlan(tensors={"nothing": Fixed(DType.UINT8, ScaleOffset(1.0))}))
     with pytest.raises(ModelError, match="no constant"):
-        write(float_model, Plan(constants={"in0": np.zeros(3, np.float32)}))
+        write(float_model, EncodingPlan(constants={"in0": np.zeros(3, np.float32)}))
 
 
 def test_bias_counts_in_steps_of_the_product() -> None:

@@ -132,3 +132,23 @@ def other(node: Node, value: Value) -> Value | None:
     if len(node.inputs) != 2 or (node.inputs[0] is value) == (node.inputs[1] is value):
         return None
     return node.inputs[1] if node.inputs[0] is value else node.inputs[0]
+
+
+def captured(node: Node) -> list[Value]:
+    """Values from outside that the graphs inside a node read."""
+    outer: dict[Value, None] = {}
+    for item in node.attributes.values():
+        graphs = [item.value] if item.type is onnx_ir.AttributeType.GRAPH else []
+        graphs = list(item.value) if item.type is onnx_ir.AttributeType.GRAPHS else graphs
+        for graph in graphs:
+            inner = [*graph.all_nodes()]
+            made = {o for n in inner for o in n.outputs} | {v for g in (graph, *graph.subgraphs()) for v in g.inputs}
+            made |= {v for g in (graph, *graph.subgraphs()) for v in g.initializers.values()}
+            read = [v for n in inner for v in n.inputs] + list(graph.outputs)
+            outer.update(dict.fromkeys(v for v in read if v is not None and v not in made))
+    return list(outer)
+
+
+def reads(node: Node) -> list[Value]:
+    """Everything a node reads, each once."""
+    return list(dict.fromkeys(v for v in (*node.inputs, *captured(node)) if v is not None))

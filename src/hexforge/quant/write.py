@@ -13,7 +13,7 @@ from hexforge.errors import ModelError
 from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import fault, quantize
 from hexforge.model.nodes import dims, float_constant
-from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import Bias, QuantUnit, is_float, quant_units
 from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE
 
@@ -23,7 +23,7 @@ _IR_VERSION = 10
 _MICROSOFT = "com.microsoft"
 
 
-def write(model: onnx_ir.Model, plan: Plan) -> onnx_ir.Model:
+def write(model: onnx_ir.Model, plan: EncodingPlan) -> onnx_ir.Model:
     """A copy of the model with the plan in it; ModelError where an encoding does not fit its tensor."""
     made = model.clone()
     made.graph.sort()
@@ -50,7 +50,7 @@ def bias_fixed(data: Fixed, weight: Fixed) -> Fixed:
 
 
 class _Writer:
-    def __init__(self, model: onnx_ir.Model, plan: Plan) -> None:
+    def __init__(self, model: onnx_ir.Model, plan: EncodingPlan) -> None:
         self.graph, self.plan = model.graph, plan
         self.units = [u for u in quant_units(model.graph) if u.reason is None and u.name not in plan.floats]
         self.values = {v.name or "": v for v in (*self.graph.inputs, *self.graph.initializers.values())}
@@ -292,7 +292,7 @@ def _arrays(fixed: Fixed, shape: tuple[int, ...]) -> tuple[Array, Array]:
     return scales, zeros.astype(dtype)
 
 
-def _components(graph: onnx_ir.Graph, plan: Plan) -> dict[onnx_ir.Node, int]:
+def _components(graph: onnx_ir.Graph, plan: EncodingPlan) -> dict[onnx_ir.Node, int]:
     """A number for each node; nodes with a float tensor between them that stays float have the same."""
     number = {node: i for i, node in enumerate(graph)}
     parent = list(range(len(number)))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hexforge.ir import AxisScaleOffset, DType, TensorType
 from hexforge.ir.fixed_point import fault
 from hexforge.model.nodes import float_constant
-from hexforge.quant.decide.plan import Feeds, Fixed, Plan
+from hexforge.quant.data.feeds import Feeds
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.ranges import weight_encoding
 from hexforge.quant.improve import rounding
 from hexforge.quant.improve.rounding import round_weights
@@ -157,7 +158,7 @@ def test_inputs_that_are_always_zero_do_no_harm() -> None:
 def test_weights_that_are_not_quantized_are_left() -> None:
     net = _one("Conv")
     model, samples = net.model(net.nodes[-1].output[0]), net.samples(2)
-    assert round_weights(model, Plan(), samples, compensate=True) == Plan()
+    assert round_weights(model, EncodingPlan(), samples, compensate=True) == EncodingPlan()
 
 
 @settings(max_examples=25)

@@ -18,10 +18,11 @@ from hexforge.model.reader import Model, ModelSource, read
 from hexforge.model.save import save, to_bytes
 from hexforge.options import ProviderOptions
 from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign, quantized_nodes
-from hexforge.quant.decide.plan import Fixed, Plan, Samples
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import axis_of
 from hexforge.quant.decide.recipe import Recipe, check_method
 from hexforge.quant.decide.recipe import recipe as recipe_of
@@ -46,7 +47,7 @@ class Quantization:
     name: str
     recipe: Recipe
     soc: str
-    plan: Plan
+    plan: EncodingPlan
     statistics: Statistics
     tried: tuple[Tried, ...]
     """Improvements, and whether they were kept."""

@@ -33,7 +33,7 @@ from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Override, Recipe
 from hexforge.quant.decide.recipe import recipe as recipe_of
 from hexforge.quant.measure.compare import require_float
-from hexforge.quant.measure.search import Choice, Found, Point, search
+from hexforge.quant.measure.search import Choice, Point, SearchPoints, search
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 
@@ -58,7 +58,7 @@ class Searched:
     soc: str
     metric: str
     groups: tuple[Group, ...]
-    found: Found
+    found: SearchPoints
     target: float
     low: Recipe
     high: Recipe

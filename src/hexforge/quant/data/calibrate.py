@@ -18,9 +18,9 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.observe import Statistics, TensorStatistics
-from hexforge.quant.data.parts import PART_BYTES, Part, split
-from hexforge.quant.decide.plan import Feeds, Samples
+from hexforge.quant.data.parts import PART_BYTES, CalibrationPart, split
 
 SAVE_SECONDS = 5.0
 """Between two writes of the state."""
@@ -128,7 +128,7 @@ def _is_float(value: onnx_ir.Value) -> bool:
 class _Run:
     """Runs samples part by part and updates the statistics of what each part gives."""
 
-    def __init__(self, tensors: Mapping[str, TensorStatistics], parts: Sequence[Part]) -> None:
+    def __init__(self, tensors: Mapping[str, TensorStatistics], parts: Sequence[CalibrationPart]) -> None:
         self.tensors, self.parts = tensors, parts
         self.threads = min(os.cpu_count() or 1, 4)
         self.pool = ThreadPoolExecutor(self.threads)

@@ -19,7 +19,7 @@ from hexforge.model.nodes import dims, float_constant, text
 from hexforge.model.op_table import OPS
 from hexforge.options import did_you_mean
 from hexforge.quant.data.observe import Statistics
-from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import QuantUnit, is_float, is_three_dimensional, quant_units, weight_axis
 from hexforge.quant.decide.ranges import encoding as encoding_of_range
 from hexforge.quant.decide.ranges import range_of, weight_encoding
@@ -37,15 +37,17 @@ def assign(
     *,
     given: Mapping[str, Fixed | None] | None = None,
     wide_products: bool = True,
-) -> Plan:
+) -> EncodingPlan:
     """The plan of a float model. `given` are encodings that stand as they are (None: leave the tensor float);
     `wide_products` says whether the chip multiplies two run-time tensors of 16 bits (v73 and newer)."""
     if recipe.activation is None and not any(rule.activation is not None for rule in recipe.rules):
-        return Plan(floats={u.name: f"the recipe {recipe.name} leaves it in float" for u in quant_units(model.graph)})
+        return EncodingPlan(
+            floats={u.name: f"the recipe {recipe.name} leaves it in float" for u in quant_units(model.graph)}
+        )
     return _Assignment(model.graph, statistics, recipe, dict(given or {}), wide_products).plan()
 
 
-def quantized_nodes(graph: onnx_ir.Graph, plan: Plan) -> int:
+def quantized_nodes(graph: onnx_ir.Graph, plan: EncodingPlan) -> int:
     """How many nodes compute in fixed point; one that only moves floats does not."""
     return sum(
         len(unit.nodes)
@@ -77,7 +79,7 @@ class _Assignment:
         self.units = quant_units(graph)
         self.values = _values(graph)
         self.made_by = {v.name or "": u for u in self.units for v in u.writes}
-        self.result = Plan()
+        self.result = EncodingPlan()
         self.precision: dict[QuantUnit, DType] = {}
         self.own: dict[str, DType] = {}
         self.classes: dict[_Slot, _Class] = {}
@@ -85,7 +87,7 @@ class _Assignment:
         self._encodings: dict[int, Encoding] = {}
         self._missing: list[str] = []
 
-    def plan(self) -> Plan:
+    def plan(self) -> EncodingPlan:
         """All steps, in order."""
         _check_rules(self.recipe, self.units, self.values)
         self._choose_precisions()

@@ -8,17 +8,18 @@ import numpy as np
 import onnx_ir
 
 from hexforge.model.nodes import dims, float_constant, only_reader
-from hexforge.quant.decide.plan import Feeds, Plan
-from hexforge.quant.improve.side_by_side import Step, Walk
+from hexforge.quant.data.feeds import Feeds
+from hexforge.quant.decide.encoding_plan import EncodingPlan
+from hexforge.quant.improve.side_by_side import NodeStep, Walk
 from hexforge.quant.prepare.layers import Layer, layer, per_channel
 
 
 def correct_biases(
     model: onnx_ir.Model,
-    plan: Plan,
+    plan: EncodingPlan,
     samples: Sequence[Feeds],
     progress: Callable[[int, int], None] | None = None,
-) -> Plan:
+) -> EncodingPlan:
     """A plan whose layers have the float model's means, layer after layer, each behind the corrected ones."""
     found = plan.copied()
     walk, count = Walk(model, found, samples), len(model.graph)
@@ -44,7 +45,7 @@ def bias_of(of: Layer) -> onnx_ir.Value | None:
     return value if array is not None and found is not None and array.size == of.outputs else None
 
 
-def correct(step: Step, here: Layer) -> bool:
+def correct(step: NodeStep, here: Layer) -> bool:
     """Shift one layer's bias by what its outputs lack on average; False where there is none to shift."""
     bias = bias_of(here)
     if bias is None or len(bias.uses()) > 1 or bias.name is None or bias.const_value is None:

@@ -14,8 +14,7 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, float_constant
-from hexforge.quant.improve.side_by_side import captured
+from hexforge.model.nodes import captured, dims, float_constant
 from hexforge.quant.prepare.layers import Layer, layer, put
 
 _ROUNDS = 8
@@ -39,7 +38,7 @@ _KEEPS = frozenset(
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class EqualizedGroup:
     """Values scaled alike: the layers that write and read them, and constants added to them."""
 
     channels: int
@@ -79,7 +78,7 @@ class _Sets:
         self.blocked.update(v for v in values if v is not None)
 
 
-def groups(model: onnx_ir.Model) -> list[Group]:
+def groups(model: onnx_ir.Model) -> list[EqualizedGroup]:
     """Groups of values that may be scaled, in the order of the model."""
     sets, flattened = _Sets(), dict[onnx_ir.Value, int]()
     sets.block(*model.graph.inputs, *model.graph.outputs)
@@ -88,14 +87,14 @@ def groups(model: onnx_ir.Model) -> list[Group]:
         sets.block(*captured(node))
         if layer(node) is None:
             _pass(node, sets, flattened, shifts)
-    made: dict[onnx_ir.Value, Group] = {}
+    made: dict[onnx_ir.Value, EqualizedGroup] = {}
     blocked = {sets.root(v) for v in sets.blocked}
     layers = [found for found in map(layer, model.graph) if found is not None]
     for each in layers:
         root = sets.root(each.out)
         if root in blocked:
             continue
-        group = made.setdefault(root, Group(each.outputs, each.channel_axis))
+        group = made.setdefault(root, EqualizedGroup(each.outputs, each.channel_axis))
         if (group.channels, group.axis) != (each.outputs, each.channel_axis) or len(each.weight.uses()) > 1:
             blocked.add(root)
         group.writers.append(each)
@@ -115,7 +114,7 @@ def groups(model: onnx_ir.Model) -> list[Group]:
     return [g for root, g in made.items() if root not in blocked and g.writers and g.readers]
 
 
-def _reads_other_axis(each: Layer, group: Group) -> bool:
+def _reads_other_axis(each: Layer, group: EqualizedGroup) -> bool:
     shape = dims(each.data)
     assert shape is not None
     axis = len(shape) - 1 if each.node.op_type in ("Gemm", "MatMul") else 1
@@ -171,7 +170,7 @@ def _is_relu(node: onnx_ir.Node) -> bool:
     return low is not None and float(low.reshape(-1)[0]) == 0.0 and high is None
 
 
-def _scale(group: Group) -> float:
+def _scale(group: EqualizedGroup) -> float:
     """Scale a group so that what writes a channel is as wide as what reads it; the largest change, as log2."""
     wrote = np.max([_width(_matrix(w), 0) for w in group.writers], axis=0)
     read = np.max([_read_width(r, s, group.channels) for r, s in group.readers], axis=0)
@@ -186,7 +185,7 @@ def _scale(group: Group) -> float:
     return float(np.abs(np.log2(factor)).max())
 
 
-def apply(group: Group, factor: Array) -> None:
+def apply(group: EqualizedGroup, factor: Array) -> None:
     """Multiply the group's values by a positive factor per channel."""
     for writer in group.writers:
         matrix, bias = _matrix(writer), float_constant(writer.bias)

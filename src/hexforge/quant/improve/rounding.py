@@ -19,9 +19,10 @@ import onnx_ir
 from hexforge.ir import Array, AxisScaleOffset, DType, Encoding, ScaleOffset
 from hexforge.ir.fixed_point import offset_array, quantized_range, scale_array
 from hexforge.model.nodes import float_constant, ints, text
-from hexforge.quant.decide.plan import Feeds, Fixed, Plan
+from hexforge.quant.data.feeds import Feeds
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.improve.bias import correct
-from hexforge.quant.improve.side_by_side import Step, Walk
+from hexforge.quant.improve.side_by_side import NodeStep, Walk
 from hexforge.quant.prepare.layers import Layer, layer
 
 PATCHES = 2048
@@ -37,14 +38,14 @@ _BLOCK = 64
 
 def round_weights(
     model: onnx_ir.Model,
-    plan: Plan,
+    plan: EncodingPlan,
     samples: Sequence[Feeds],
     *,
     compensate: bool,
     correct_bias: bool = False,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> Plan:
+) -> EncodingPlan:
     """A plan with weight scales (with `compensate`, integers) chosen for what layers make, in the model's order."""
     found = plan.copied()
     count = len(model.graph)
@@ -59,7 +60,7 @@ def round_weights(
     return found
 
 
-def _layer(step: Step, here: Layer, compensate: bool, random: np.random.Generator) -> None:
+def _layer(step: NodeStep, here: Layer, compensate: bool, random: np.random.Generator) -> None:
     name = here.weight.name
     assert name is not None
     fixed, weight = step.plan.tensors.get(name), step.plan.constants.get(name, float_constant(here.weight))
@@ -105,7 +106,7 @@ class _Seen:
     judge_coarse: Array
 
     @classmethod
-    def of(cls, step: Step, here: Layer, random: np.random.Generator) -> _Seen | None:
+    def of(cls, step: NodeStep, here: Layer, random: np.random.Generator) -> _Seen | None:
         each = -(-PATCHES // step.samples)
         read = ([step.read(here.data, exact, i) for exact in (True, False)] for i in range(step.samples))
         found = [p for pair in read if (p := _patches(here, pair, each, random)) is not None]

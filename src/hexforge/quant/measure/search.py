@@ -30,7 +30,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchPoints:
     """What a search saw."""
 
     groups: int
@@ -74,7 +74,7 @@ def search(
     target: float | None = None,
     budget: int = 100,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Found:
+) -> SearchPoints:
     """A good front within `budget` measurements; without a target the high precision's quality is the goal."""
     searching = _Search(groups, measure, budget, progress)
     everything: Choice = frozenset(range(groups))
@@ -96,7 +96,7 @@ def search(
 
 class _Search:
     def __init__(self, groups: int, measure: Measure, budget: int, progress: Callable[[int, int], None]) -> None:
-        self.found = Found(groups)
+        self.found = SearchPoints(groups)
         self._measure, self._budget, self._progress = measure, max(budget, 2), progress
 
     def see(self, choices: Iterable[Choice]) -> None:

@@ -23,7 +23,7 @@ _SAME = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class QuantizedLayer:
     """A node with the quantization that is its own: of its constants and of what it makes."""
 
     name: str
@@ -33,7 +33,7 @@ class Layer:
     """Names of QuantizeLinear nodes of activations and DequantizeLinear nodes of constants."""
 
 
-def layers(model: onnx_ir.Model) -> list[Layer]:
+def layers(model: onnx_ir.Model) -> list[QuantizedLayer]:
     """The layers of a QDQ model in its order; every QuantizeLinear is one layer's."""
     found: dict[str, tuple[str, set[str]]] = {}
     for node in model.graph:
@@ -43,7 +43,7 @@ def layers(model: onnx_ir.Model) -> list[Layer]:
         found.setdefault(name, (op_type, set()))[1].add(node.name or "")
     order = {node.name: i for i, node in enumerate(model.graph)}  # inputs are no nodes: they come first
     names = sorted(found, key=lambda name: order.get(name, -1))
-    return [Layer(name, found[name][0], frozenset(found[name][1])) for name in names]
+    return [QuantizedLayer(name, found[name][0], frozenset(found[name][1])) for name in names]
 
 
 def _owner(node: onnx_ir.Node) -> tuple[str, str] | None:

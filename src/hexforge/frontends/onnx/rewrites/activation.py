@@ -7,7 +7,7 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import (
     data,
@@ -52,21 +52,21 @@ def _to_relu(editor: Editor, node: Node) -> None:
     editor.replace(node.outputs[0], editor.add("Relu", [node.inputs[0]], node)[0])
 
 
-def _prelu(editor: Editor, node: Node) -> Change | None:
+def _prelu(editor: Editor, node: Node) -> Rewrite | None:
     slopes = _slopes(node)
     if slopes is None or not np.any(slopes):
         return None
     return change(_where(node), [node], lambda: _to_relu(editor, node))
 
 
-def _zero_slopes(editor: Editor, node: Node) -> Change | None:
+def _zero_slopes(editor: Editor, node: Node) -> Rewrite | None:
     slopes = _slopes(node)
     if slopes is None or np.any(slopes):
         return None
     return change(f"{_where(node)} with slopes of 0", [node], lambda: _to_relu(editor, node))
 
 
-def _equal_slopes(editor: Editor, node: Node) -> Change | None:
+def _equal_slopes(editor: Editor, node: Node) -> Rewrite | None:
     slopes = data(operand(node, 1)) if is_op(node, "PRelu") and is_float(node.outputs[0]) else None
     if slopes is None or slopes.size < 2 or np.ptp(slopes) or not np.any(slopes):
         return None
@@ -78,7 +78,7 @@ def _equal_slopes(editor: Editor, node: Node) -> Change | None:
     return change(f"{_where(node)} with one slope", [node], make)
 
 
-def _as_maximum(editor: Editor, node: Node) -> Change | None:
+def _as_maximum(editor: Editor, node: Node) -> Rewrite | None:
     slopes = _slopes(node) if is_float(node.outputs[0]) else None
     x = operand(node, 0)
     if slopes is None or x is None or slopes.min() < 0 or slopes.max() > 1 or not np.any(slopes):
@@ -97,7 +97,7 @@ def _as_maximum(editor: Editor, node: Node) -> Change | None:
     return change(f"{_where(node)} with slopes between 0 and 1", [node], make)
 
 
-def _clamps_meet(editor: Editor, node: Node) -> Change | None:
+def _clamps_meet(editor: Editor, node: Node) -> Rewrite | None:
     outer = clamp_bounds(node)
     above = source(node) if outer is not None else None
     inner = clamp_bounds(above)
@@ -124,7 +124,7 @@ def _clamps_meet(editor: Editor, node: Node) -> Change | None:
     return change(f"{above.op_type} and {node.op_type}, one after the other", [above, node], make)
 
 
-def _hard_swish(editor: Editor, node: Node) -> Change | None:
+def _hard_swish(editor: Editor, node: Node) -> Rewrite | None:
     """x * clip(x + 3, 0, 6) / 6 with the division before or after the product."""
     match = hard_swish(node) if editor.opset >= 14 and is_op(node, "Clip") else None
     if match is None or is_quantized(match.last) or not is_float(match.last.outputs[0]):
@@ -137,32 +137,32 @@ def _hard_swish(editor: Editor, node: Node) -> Change | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "prelu-to-relu", "PReLU becomes ReLU",
         "The matrix unit applies a ReLU while it writes its results; PReLU is an op of its own on the vector units "
         "that what follows waits for.",
         SHOWCASE, "Use ReLU and train again.", False, _prelu, quantized=True,
     ),
-    Rule(
+    RewriteRule(
         "zero-slopes", "PReLU or LeakyRelu with slopes of 0 becomes ReLU",
         "With slopes of 0 it is a ReLU, which the matrix unit applies while it writes its results.",
         SHOWCASE, "Use ReLU.", True, _zero_slopes, quantized=True,
     ),
-    Rule(
+    RewriteRule(
         "equal-slopes", "PReLU with one slope becomes LeakyRelu",
         "One coefficient needs no tensor of slopes.", PREDICTED, "Use LeakyRelu with that slope.", True, _equal_slopes,
     ),
-    Rule(
+    RewriteRule(
         "prelu-as-maximum", "PReLU with slopes between 0 and 1 becomes the maximum of x and slope * x",
         "A product and a maximum are one instruction each and fuse with what is before; PReLU selects.",
         PREDICTED, "Max(x, slope * x).", True, _as_maximum,
     ),
-    Rule(
+    RewriteRule(
         "clamps-meet", "Clamps one after the other become one",
         "Only one clamp is applied for nothing where a result is written.", PREDICTED, "Intersect the bounds.", True,
         _clamps_meet,
     ),
-    Rule(
+    RewriteRule(
         "hard-swish", "HardSwish written out becomes HardSwish",
         "QNN has the op: one look-up in place of four passes.", "QNN op set: HardSwish", "Use HardSwish (opset 14).",
         True, _hard_swish,

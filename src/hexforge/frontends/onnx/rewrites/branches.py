@@ -9,7 +9,7 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_float, is_op, reader, shape
 
@@ -97,7 +97,7 @@ def _operands(node: Node, *ops: str) -> tuple[Value, Value] | None:
     return (a, b) if len(sizes) == 4 and shape(a) == shape(b) == sizes else None
 
 
-def _sub_to_conv(editor: Editor, node: Node) -> Change | None:
+def _sub_to_conv(editor: Editor, node: Node) -> Rewrite | None:
     found = _operands(node, "Sub")
     if found is None:
         return None
@@ -122,7 +122,7 @@ def _depth(value: Value) -> tuple[str, ...]:
     return tuple(n.op_type for n in (node, below) if n is not None)
 
 
-def _sum_of_convs(editor: Editor, node: Node) -> Change | None:
+def _sum_of_convs(editor: Editor, node: Node) -> Rewrite | None:
     found = _operands(node, "Sub", "Add")
     convs = [conv(v.producer()) for v in found] if found is not None else []
     if found is None or any(reader(v) is not node for v in found):
@@ -144,7 +144,7 @@ def _sum_of_convs(editor: Editor, node: Node) -> Change | None:
     return change(f"{node.op_type} of {a.node.name} and {b.node.name}", [node, a.node, b.node], make, a.x is b.x)
 
 
-def _siblings(editor: Editor, node: Node) -> Change | None:
+def _siblings(editor: Editor, node: Node) -> Rewrite | None:
     """Convolutions of one image with the same geometry; found at the first of them."""
     made = conv(node)
     if made is None or made.group != 1:
@@ -173,20 +173,20 @@ def _siblings(editor: Editor, node: Node) -> Change | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "sub-to-conv", "Sub of two branches becomes a convolution with weights +1 and -1",
         "A difference of two tensors runs on the vector units with nothing beside it; the matrix unit computes it as a "
         "convolution, and branches that are alike run as one.",
         SHOWCASE, "Concatenate the branches (or merge their convolutions) and convolve with [I, -I].", True,
         _sub_to_conv,
     ),
-    Rule(
+    RewriteRule(
         "sum-of-convs", "Sum or difference of two convolutions becomes one convolution",
         "A convolution adds over its input channels anyway: the sum of two is one over both inputs.",
         SHOWCASE, "Concatenate the inputs and the weights (negated for Sub), or add the weights of one input.", True,
         _sum_of_convs,
     ),
-    Rule(
+    RewriteRule(
         "sibling-convs", "Convolutions of one image become one",
         "The image is read once, and channels that do not fill a block of 32 share one.", PREDICTED,
         "Concatenate the weights and split the result.", True, _siblings,

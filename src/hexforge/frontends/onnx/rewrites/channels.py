@@ -9,7 +9,7 @@ import onnx_ir
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, conv
-from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, change
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_op, shape
 
@@ -97,7 +97,7 @@ def _axis(value: Value, count: int) -> int | None:
     return at if at >= 0 and sizes[at] == count and all(d == 1 for i, d in enumerate(sizes) if i != at) else None
 
 
-def _shrunk(editor: Editor, node: Node) -> Change | None:
+def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
     made = conv(node)
     if made is None or made.group != 1:
         return None
@@ -146,7 +146,7 @@ def _shrunk(editor: Editor, node: Node) -> Change | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "channels-of-32", "Channels become a multiple of 32",
         "The matrix unit and VTCM hold channels in blocks of 32; those a count leaves idle are computed and moved all "
         "the same.",

@@ -8,12 +8,12 @@ import numpy as np
 from onnx_ir import Node
 
 from hexforge.frontends.onnx.rewrites.arithmetic import affine
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_float, is_op, operand, reader, shape
 
 
-def _matmul_to_conv(editor: Editor, node: Node) -> Change | None:
+def _matmul_to_conv(editor: Editor, node: Node) -> Rewrite | None:
     weight = data(operand(node, 1)) if is_op(node, "MatMul") and is_float(node.outputs[0]) else None
     x = operand(node, 0)
     if weight is None or weight.ndim != 2 or x is None or x.const_value is not None:
@@ -43,7 +43,7 @@ def _matmul_to_conv(editor: Editor, node: Node) -> Change | None:
     return change(f"{rows} rows by {'x'.join(map(str, weight.shape))}", [node], make)
 
 
-def _siblings(editor: Editor, node: Node) -> Change | None:
+def _siblings(editor: Editor, node: Node) -> Rewrite | None:
     """Products of one tensor with constant matrices, and their biases; found at the first of them."""
     x = operand(node, 0) if is_op(node, "MatMul") and editor.opset >= 13 else None
     if x is None or x.const_value is not None or not is_float(x):
@@ -78,13 +78,13 @@ def _siblings(editor: Editor, node: Node) -> Change | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "matmul-to-conv", "Products with constant matrices become convolutions of one pixel",
         "A product whose rows are no multiple of 8 (197 tokens) leaves rows of its tiles empty one by one; a "
         "convolution packs them into whole tiles.",
         PREDICTED, "Reshape to an image of one row and use Conv with a 1x1 kernel.", True, _matmul_to_conv,
     ),
-    Rule(
+    RewriteRule(
         "sibling-matmuls", "Products of one tensor become one",
         "Query, key and value read the same tensor: one product reads it once.", PREDICTED,
         "Concatenate the matrices and split the result.", True, _siblings,
