@@ -21,7 +21,7 @@ import hexforge
 from benchmarks.engines import hexforge_session, programs
 from hexforge import _native
 from hexforge.backends.htp.numbers.program import HtpProgram
-from hexforge.backends.htp.numbers.segment import Call, Segment
+from hexforge.backends.htp.numbers.segment import NativeCall, Segment
 
 _REPEATS = 5
 _SHOWN = "in out kernel stride channels out_channels groups dims count".split()
@@ -31,7 +31,7 @@ _SHOWN = "in out kernel stride channels out_channels groups dims count".split()
 class Timed:
     """A step and its time."""
 
-    step: Call
+    step: NativeCall
     ms: float
     macs: int
 
@@ -46,7 +46,7 @@ def timed(program: HtpProgram) -> list[Timed]:
     return [_timed(s, call) for s in program.stages if isinstance(s, Segment) for call in s.calls]
 
 
-def _timed(segment: Segment, step: Call) -> Timed:
+def _timed(segment: Segment, step: NativeCall) -> Timed:
     used = dict.fromkeys((*step.ins, *step.outs))
     tensors = {i: segment.tensors[i] for i in used}
     sizes = {i: -(-t[2] // 64) * 64 + 64 for i, t in tensors.items() if not isinstance(t, np.ndarray)}

@@ -8,13 +8,8 @@ from onnx import TensorProto
 import hexforge
 from benchmarks.conformance.cases import Case, collect
 from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge
-from hexforge.cli.commands.tables.support import writes
-from hexforge.frontends.onnx.translate.builder import TRANSLATORS
-from hexforge.ir import table
-
-ANYWHERE = ("Cast", "Convert", "Dequantize", "Quantize", "Reshape", "Transpose")
-"""Ops that the builder itself writes around any translator's."""
-
+from hexforge.frontends.onnx import support
+from hexforge.frontends.onnx.translate.builder import AROUND
 
 HTP_LIMITS = (
     "HTP has no ReduceProd",
@@ -94,7 +89,7 @@ def test_foreign_types_are_named(verdicts: list[Verdict]) -> None:
 
 
 def test_support_matrix_names_what_nodes_became(verdicts: list[Verdict]) -> None:
-    known = {op.name: op for op in table()}
+    matrix = support.onnx_ops()
     backend = [("QNNExecutionProvider", {"backend_type": "cpu"})]
     options = hexforge.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -102,7 +97,7 @@ def test_support_matrix_names_what_nodes_became(verdicts: list[Verdict]) -> None
     for case in (v.case for v in verdicts if v.outcome == RIGHT and "expanded" not in v.case.name):
         for row in hexforge.InferenceSession(case.model, options, providers=backend).placements:
             op = row.op_type if row.domain in ("", "ai.onnx") else f"{row.domain}:{row.op_type}"
-            said = {*writes(TRANSLATORS[op], op, known), *ANYWHERE}
+            said = {*matrix[op], *AROUND}
             silent |= {f"{op}: {name}" for name in row.qnn_ops if name not in said}
     assert sorted(silent) == []
 

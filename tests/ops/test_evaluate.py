@@ -22,7 +22,7 @@ from hexforge.ir import (
     lookup,
 )
 from hexforge.ir.fixed_point import dequantize, quantize, quantized_range
-from hexforge.ops.evaluate import Evaluation, evaluate, requantize, requantize_numpy
+from hexforge.ops.evaluate import PreparedCall, evaluate, requantize, requantize_numpy
 
 ACTIVATIONS = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
 SCALES = st.floats(1e-4, 1.0)
@@ -78,7 +78,7 @@ def test_bilinear_is_the_rounded_integer_accumulator(data: Any) -> None:
     call = matmul(x, w, y, bias, transpose_in1=flipped)
     arrays = [xq, wq, bq] if has_bias else [xq, wq]
     (got,) = evaluate(call, arrays)
-    (prepared,) = Evaluation(call, [None, *arrays[1:]])(arrays)
+    (prepared,) = PreparedCall(call, [None, *arrays[1:]])(arrays)
     np.testing.assert_array_equal(prepared, got)
 
     low, high = quantized_range(y_dtype, y.encoding)
@@ -180,7 +180,7 @@ def test_long_sums_leave_float32_and_stay_exact() -> None:
     xq, wq = random_integers(rng, x), random_integers(rng, w)
     accumulators = (xq.astype(np.int64) - 7) @ wq.astype(np.int64)
     expected = np.clip(np.rint(accumulators * (1e-3 * 1e-3 / 0.01)) + 30000, 0, 65535)
-    (got,) = Evaluation(matmul(x, w, y), [None, wq])([xq, wq])
+    (got,) = PreparedCall(matmul(x, w, y), [None, wq])([xq, wq])
     np.testing.assert_array_equal(got, expected)
 
 
@@ -203,7 +203,7 @@ def test_a_table_is_the_same_function(op: str, dtype: DType) -> None:
     out = TensorType(DType.FLOAT32, x.shape) if op == "Dequantize" else x
     call = Call(lookup(op), (x,), (out,), {})
     array = random_integers(np.random.default_rng(0), x)
-    prepared = Evaluation(call, [None])
+    prepared = PreparedCall(call, [None])
     assert prepared.prepared_bytes > 0
     (got,), (want,) = prepared([array]), evaluate(call, [array])
     assert got.dtype == want.dtype

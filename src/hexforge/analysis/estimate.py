@@ -158,7 +158,7 @@ def estimate(
     graph = graph_of(model, dims=dims, shapes=shapes)
     wanted = None if precision == AS_IS else tile.precision(precision)
     kinds = {wanted.name} if wanted else {schedule.precision_of(node).name for node in graph}
-    if "float" in kinds and not chips.Target(chip.htp_arch, chip).float16:
+    if "float" in kinds and not chips.ChipTarget(chip.htp_arch, chip).float16:
         raise UnsupportedError(f"{chip.name} has no float16; choose precision w8a8 or w8a16, or another chip")
     costs = cost.costs(chip)
     capacity.check(graph, wanted, Settings.of(costs, config, power).vtcm_bytes, batch)

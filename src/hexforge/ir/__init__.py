@@ -1,7 +1,8 @@
 """The IR: a QNN graph in NHWC with QNN op names, parameters and encodings."""
 
 from hexforge.ir.graph import Graph, Node, Role, Value
-from hexforge.ir.op import Call, Op, Param, ParamValue, QuantRule, Work, define, lookup, moves, per_element, table
+from hexforge.ir.layout import ALONG_AXIS, BOUND, POINTWISE, Follows, Layout
+from hexforge.ir.op import Call, Op, Param, ParamValue, QuantRule, define, lookup, table
 from hexforge.ir.types import (
     Array,
     AxisScaleOffset,
@@ -12,8 +13,13 @@ from hexforge.ir.types import (
     ScaleOffset,
     TensorType,
 )
+from hexforge.ir.work import Amounts, Measure, Work, moves, per_element
 
 __all__ = [
+    "ALONG_AXIS",
+    "BOUND",
+    "POINTWISE",
+    "Amounts",
     "Array",
     "AxisScaleOffset",
     "Block",
@@ -21,7 +27,10 @@ __all__ = [
     "Call",
     "DType",
     "Encoding",
+    "Follows",
     "Graph",
+    "Layout",
+    "Measure",
     "Node",
     "Op",
     "Param",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -219,6 +219,24 @@ class Graph:
         if value.role is not Role.NATIVE or value.producer is not None:
             raise ModelError(f"graph {self.name}: tensor {value.name!r} is not free to become STATIC")
         value.role, value.data = Role.STATIC, data
+
+    def retype(self, value: Value, type: TensorType, data: Array | None = None) -> None:
+        """Give a value another type of the same shape, a STATIC one its data in that type."""
+        if type.shape != value.shape:
+            raise ModelError(f"graph {self.name}: tensor {value.name!r} is {value.type}, it cannot become {type}")
+        if (data is not None) != value.is_static:
+            raise ModelError(
+                f"graph {self.name}: tensor {value.name!r} is {value.role.value}; only STATIC ones have data"
+            )
+        if data is not None and (data.dtype, data.shape) != (type.dtype.numpy, type.shape):
+            raise ModelError(f"graph {self.name}: tensor {value.name!r} is {type}, its data are {data.dtype.name}")
+        value.type, value.data = type, data
+
+    def expose(self, names: Collection[str]) -> None:
+        """Let the written values of these names be read from outside (APP_READ), and no others (NATIVE)."""
+        for value in self.values.values():
+            if value.producer is not None:
+                value.role = Role.APP_READ if value.name in names else Role.NATIVE
 
     def set_outputs(self, node: Node, outputs: Sequence[Value]) -> None:
         """Give a node other outputs; the old ones lose their producer."""

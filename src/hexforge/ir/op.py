@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hexforge.errors import ModelError
+from hexforge.ir.layout import BOUND, Layout
 from hexforge.ir.types import Array, DType, ScaleOffset, TensorType
+from hexforge.ir.work import Measure, Work
 
 ParamValue = Any  # bool | int | float | nested tuples of them; frozen, hashable
 _REQUIRED: Any = object()
@@ -28,16 +29,6 @@ class Param:
     def required(self) -> bool:
         """True where the node must give the parameter."""
         return self.default is _REQUIRED
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """How much of which kind of work a node is; what it costs is a backend's business."""
-
-    macs: int = 0  # matrix multiply-accumulates
-    lanes: int = 0  # vector element operations
-    lookups: int = 0  # table look-ups or transcendental functions
-    moved_bytes: int = 0  # bytes only moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +100,13 @@ Reference = Callable[..., Array | tuple[Array, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """A QNN op: names, parameters, shape inference, reference semantics, kind of work, quantization rule.
+    """A QNN op: names, parameters, shape inference, reference semantics, work, quantization rule, layout.
 
     `inputs` are names; a trailing "?" marks an optional one, a trailing "*" the last as any number of them.
     `infer` checks the inputs and gives the output types (no encodings: those are the graph's choice).
     `reference(call, *arrays)` computes on real numbers (float32 or float64) or integers and returns arrays of the
     outputs' shapes; the caller converts them to the outputs' types.
+    `kind` is the kind of work, `work(call)` how much of it a node is; `layout` says how axes may be permuted.
     """
 
     name: str
@@ -123,9 +115,26 @@ class Op:
     params: tuple[Param, ...]
     infer: Infer
     reference: Reference
-    work: Callable[[Call], Work]
+    kind: Work
+    work: Measure
     quant: QuantRule
+    layout: Layout
     doc: str
+
+    @property
+    def pointwise(self) -> bool:
+        """True where each output element is computed from the elements at its place alone."""
+        return self.layout.pointwise
+
+    @property
+    def gives_reals(self) -> bool:
+        """True where the output is real numbers, which may be fixed point; else it is indices, booleans or shapes."""
+        return self.quant.output != "never"
+
+    @property
+    def converts(self) -> bool:
+        """True where the output is the input's real numbers in another type or encoding (a Cast truncates them)."""
+        return self.kind is Work.CONVERT and self.gives_reals
 
     @property
     def variadic(self) -> bool:
@@ -154,21 +163,6 @@ def _frozen(value: Any) -> ParamValue:
 _TABLE: dict[str, Op] = {}
 
 
-def moves(call: Call) -> Work:
-    """Work of an op that only moves bytes."""
-    return Work(moved_bytes=sum(t.nbytes for t in call.outs))
-
-
-def per_element(lanes: int = 1, lookups: int = 0) -> Callable[[Call], Work]:
-    """Work of an op that does a fixed amount per output element."""
-
-    def work(call: Call) -> Work:
-        size = math.prod(call.out().shape)
-        return Work(lanes=lanes * size, lookups=lookups * size)
-
-    return work
-
-
 def define(
     name: str,
     inputs: str,
@@ -177,14 +171,17 @@ def define(
     *,
     infer: Infer,
     reference: Reference,
-    work: Callable[[Call], Work],
+    kind: Work,
+    work: Measure,
     quant: QuantRule = QuantRule(),  # noqa: B008 - frozen
+    layout: Layout = BOUND,
     doc: str,
 ) -> Op:
     """Add an op to the table. `inputs` and `outputs` are space-separated names."""
     if name in _TABLE:
         raise ValueError(f"op {name} is defined twice")
-    op = Op(name, tuple(inputs.split()), tuple(outputs.split()), params, infer, reference, work, quant, doc)
+    ins, outs = tuple(inputs.split()), tuple(outputs.split())
+    op = Op(name, ins, outs, params, infer, reference, kind, work, quant, layout, doc)
     _TABLE[name] = op
     return op
 

@@ -13,7 +13,6 @@ from hexforge.ir.types import ScaleOffset, TensorType
 
 _SHOWN = 20
 _RANGES = {"int32": (-(1 << 31), (1 << 31) - 1), "uint32": (0, (1 << 32) - 1), "uint8": (0, 255)}
-_CONVERSIONS = ("Quantize", "Dequantize", "Convert")
 
 
 def verify(graph: Graph) -> None:
@@ -94,7 +93,7 @@ def _value(value: Value) -> Iterator[str]:
 def _only_converted(value: Value) -> bool:
     """A run-time tensor may be per-axis between conversions only: there every element's scale is known."""
     nodes = (*value.users, *([value.producer] if value.producer else []))
-    return bool(nodes) and all(node.op.name in _CONVERSIONS for node in nodes)
+    return bool(nodes) and all(node.op.converts for node in nodes)
 
 
 def _node(node: Node) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, QuantRule, TensorType, define, per_element
+from hexforge.ir import POINTWISE, Array, Call, Param, QuantRule, TensorType, Work, define, per_element
 from hexforge.ops import rules
 from hexforge.ops.elementwise import broadcast
 
@@ -93,30 +93,36 @@ def _relu_min_max(call: Call, x: Array) -> Array:
     return np.minimum(np.maximum(x, call["min_value"]), call["max_value"])
 
 
+def _hard_swish(call: Call, x: Array) -> Array:
+    return x * np.clip(x / 6 + 0.5, 0, 1)
+
+
 _ALPHA = Param("alpha", "float32", default=1.0)
 _BOUNDS = (Param("min_value", "float32"), Param("max_value", "float32"))
 
-# name, parameters, reference, table look-ups per element (0: a plain vector operation), rule, doc
-_ROWS: tuple[tuple[str, tuple[Param, ...], Callable[[Call, Array], Array], int, QuantRule, str], ...] = (
-    ("Relu", (), lambda call, x: np.maximum(x, 0), 0, rules.OWN, "max(x, 0)."),
-    ("Relu1", (), lambda call, x: np.clip(x, -1, 1), 0, rules.OWN, "x limited to -1..1."),
-    ("Relu6", (), lambda call, x: np.clip(x, 0, 6), 0, rules.OWN, "x limited to 0..6."),
-    ("ReluMinMax", _BOUNDS, _relu_min_max, 0, rules.OWN, "x limited to min_value..max_value."),
-    ("Sigmoid", (), lambda call, x: sigmoid(x), 1, rules.SIGMOID, "1 / (1 + exp(-x))."),
-    ("Tanh", (), lambda call, x: np.tanh(x), 1, rules.TANH, "Hyperbolic tangent."),
-    ("Elu", (_ALPHA,), _elu, 1, rules.OWN, "x where positive, else alpha (exp(x) - 1)."),
-    ("Gelu", (), lambda call, x: gelu(x), 1, rules.OWN, "x (1 + erf(x / sqrt 2)) / 2."),
-    ("HardSwish", (), lambda call, x: x * np.clip(x / 6 + 0.5, 0, 1), 0, rules.OWN, "x clip(x / 6 + 1/2, 0, 1)."),
+# name, parameters, reference, kind of work, table look-ups per element (0: a plain vector operation), rule, doc
+_ROWS: tuple[tuple[str, tuple[Param, ...], Callable[[Call, Array], Array], Work, int, QuantRule, str], ...] = (
+    ("Relu", (), lambda call, x: np.maximum(x, 0), Work.CLAMP, 0, rules.OWN, "max(x, 0)."),
+    ("Relu1", (), lambda call, x: np.clip(x, -1, 1), Work.CLAMP, 0, rules.OWN, "x limited to -1..1."),
+    ("Relu6", (), lambda call, x: np.clip(x, 0, 6), Work.CLAMP, 0, rules.OWN, "x limited to 0..6."),
+    ("ReluMinMax", _BOUNDS, _relu_min_max, Work.CLAMP, 0, rules.OWN, "x limited to min_value..max_value."),
+    ("Sigmoid", (), lambda call, x: sigmoid(x), Work.LOOKUP, 1, rules.SIGMOID, "1 / (1 + exp(-x))."),
+    ("Tanh", (), lambda call, x: np.tanh(x), Work.LOOKUP, 1, rules.TANH, "Hyperbolic tangent."),
+    ("Elu", (_ALPHA,), _elu, Work.LOOKUP, 1, rules.OWN, "x where positive, else alpha (exp(x) - 1)."),
+    ("Gelu", (), lambda call, x: gelu(x), Work.LOOKUP, 1, rules.OWN, "x (1 + erf(x / sqrt 2)) / 2."),
+    ("HardSwish", (), _hard_swish, Work.LOOKUP, 0, rules.OWN, "x clip(x / 6 + 1/2, 0, 1)."),
 )
-for _name, _params, _reference, _lookups, _rule, _doc in _ROWS:
+for _name, _params, _reference, _kind, _lookups, _rule, _doc in _ROWS:
     define(
         _name,
         "in",
         params=_params,
         infer=_infer,
         reference=_reference,
+        kind=_kind,
         work=per_element(lanes=1 - _lookups, lookups=_lookups),
         quant=_rule,
+        layout=POINTWISE,
         doc=_doc,
     )
 
@@ -133,7 +139,9 @@ define(
     "in coeff",
     infer=_infer_prelu,
     reference=lambda call, x, coeff: np.where(x >= 0, x, coeff * x),
+    kind=Work.PRELU,
     work=per_element(lanes=2),
     quant=rules.OWN,
+    layout=POINTWISE,
     doc="x where not negative, else coeff x; coeff broadcasts.",
 )

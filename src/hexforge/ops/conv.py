@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hexforge.ir import Array, AxisScaleOffset, Call, Param, QuantRule, TensorType, Work, define
+from hexforge.ir import Array, AxisScaleOffset, Call, Measure, Param, QuantRule, TensorType, Work, define
 from hexforge.ops.elementwise import same_dtype
 
 _SCRATCH_BYTES = 4 << 20  # patches gathered at a time: small enough to stay in the last-level cache
@@ -229,12 +229,12 @@ def _transpose_conv(call: Call, x: Array, w: Array, bias: Array | None) -> Array
 # -- the table ------------------------------------------------------------------------------------------------------
 
 
-def _work_forward(call: Call) -> Work:
-    return Work(macs=call.out().size * math.prod(call.input(1).shape[:-1]))
+def _macs_forward(call: Call) -> int:
+    return call.out().size * math.prod(call.input(1).shape[:-1])
 
 
-def _work_transpose(call: Call) -> Work:
-    return Work(macs=call.input(0).size * math.prod((*call.input(1).shape[:-2], call.input(1).shape[-1])))
+def _macs_transpose(call: Call) -> int:
+    return call.input(0).size * math.prod((*call.input(1).shape[:-2], call.input(1).shape[-1]))
 
 
 _GROUP = Param("group", "uint32", default=1)
@@ -247,7 +247,8 @@ for _dims in (2, 3):
         params=(_stride, _PAD, _GROUP, Param("dilation", "uint32", rank=1, default=(1,) * _dims)),
         infer=_infer_conv(_dims),
         reference=_exact(_conv),
-        work=_work_forward,
+        kind=Work.CONV,
+        work=Measure(macs=_macs_forward),
         quant=CONV,
         doc=f"Convolution over {_dims} spatial axes; filter [kernel, Cin / group, Cout].",
     )
@@ -257,7 +258,8 @@ for _dims in (2, 3):
         params=(_stride, _PAD, _GROUP, Param("output_padding", "uint32", rank=1, default=(0,) * _dims)),
         infer=_infer_transpose(_dims),
         reference=_exact(_transpose_conv),
-        work=_work_transpose,
+        kind=Work.TRANSPOSED_CONV,
+        work=Measure(macs=_macs_transpose),
         quant=CONV,
         doc=f"Transposed convolution over {_dims} spatial axes; filter [kernel, Cin, Cout / group].",
     )
@@ -267,7 +269,8 @@ define(
     params=(Param("stride", "uint32", rank=1), _PAD, Param("dilation", "uint32", rank=1, default=(1, 1))),
     infer=_infer_depthwise,
     reference=_exact(_depthwise),
-    work=_work_forward,
+    kind=Work.DEPTHWISE,
+    work=Measure(macs=_macs_forward),
     quant=CONV,
     doc="Each channel convolved with its own filters [height, width, 1, Cin * multiplier].",
 )

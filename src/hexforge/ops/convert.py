@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.ir import Array, Call, DType, TensorType, define, per_element
+from hexforge.ir import POINTWISE, Array, Call, DType, TensorType, Work, define, per_element
 from hexforge.ops import rules
 
 
@@ -48,8 +48,10 @@ define(
     "in",
     infer=_infer_cast,
     reference=lambda call, x: cast(x, call.out().dtype),
+    kind=Work.CONVERT,
     work=per_element(),
     quant=rules.NEVER,
+    layout=POINTWISE,
     doc="Each element in the declared data type: floats truncate to integers, integers wrap.",
 )
 
@@ -78,7 +80,9 @@ for _name, _doc in (
         "in",
         infer=_infer_conversion,
         reference=lambda call, x: x,
+        kind=Work.CONVERT,
         work=per_element(),
         quant=rules.OWN,
+        layout=POINTWISE,
         doc=_doc,
     )

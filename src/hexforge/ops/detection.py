@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.ir import Array, Call, DType, Param, QuantRule, TensorType, Work, define
+from hexforge.ir import Array, Call, DType, Measure, Param, QuantRule, TensorType, Work, define
 
 _LOWEST = -3.4028234663852886e38  # float32's: no score is below it
 
@@ -69,7 +69,8 @@ define(
     ),
     infer=_infer_nms,
     reference=_nms,
-    work=lambda call: Work(lanes=8 * call.input(1).size * max(1, min(call["max_boxes_selected"], 64))),
+    kind=Work.OTHER,
+    work=Measure(lanes=lambda call: 8 * call.input(1).size * max(1, min(call["max_boxes_selected"], 64))),
     quant=QuantRule("never"),
     doc="Rows [batch, class, box] of boxes kept, best score first, at most max_boxes_selected per class. Rows not used "
     "are -1; without the count as second output the number of rows must be exact.",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import ModelError
-from hexforge.ir import Array, Call, DType, Param, TensorType, Work, define, per_element
+from hexforge.ir import POINTWISE, Array, Call, DType, Param, TensorType, Work, define, per_element
 from hexforge.ops import rules
 
 
@@ -39,10 +39,6 @@ def _infer_binary(call: Call) -> tuple[TensorType, ...]:
 
 def _infer_predicate(call: Call) -> tuple[TensorType, ...]:
     return (TensorType(DType.BOOL, _infer_binary(call)[0].shape),)
-
-
-def _work_predicate(call: Call) -> Work:
-    return Work(lanes=call.out().size)
 
 
 def _wrap(function: Callable[..., Any]) -> Callable[..., Array]:
@@ -81,57 +77,63 @@ def _infer_power(call: Call) -> tuple[TensorType, ...]:
     return (TensorType(call.input(0).dtype, broadcast(call, call.input(0).shape, call.input(1).shape)),)
 
 
-# name, function, lookups per element (0: a plain vector operation)
-_UNARY: tuple[tuple[str, Callable[..., Any], int], ...] = (
-    ("Abs", np.abs, 0),
-    ("Asin", np.arcsin, 1),
-    ("Atan", np.arctan, 1),
-    ("Ceil", np.ceil, 0),
-    ("Cos", np.cos, 1),
-    ("Exp", np.exp, 1),
-    ("Floor", np.floor, 0),
-    ("Log", np.log, 1),
-    ("Neg", np.negative, 0),
-    ("Not", np.logical_not, 0),
-    ("Round", np.rint, 0),
-    ("Rsqrt", lambda x: 1 / np.sqrt(x), 1),
-    ("Sign", np.sign, 0),
-    ("Sin", np.sin, 1),
-    ("SquareRoot", np.sqrt, 1),
-    ("Softplus", lambda x: np.logaddexp(x, 0), 1),
+# name, function, kind of work
+_UNARY: tuple[tuple[str, Callable[..., Any], Work], ...] = (
+    ("Abs", np.abs, Work.ADD),
+    ("Asin", np.arcsin, Work.LOOKUP),
+    ("Atan", np.arctan, Work.LOOKUP),
+    ("Ceil", np.ceil, Work.ADD),
+    ("Cos", np.cos, Work.LOOKUP),
+    ("Exp", np.exp, Work.LOOKUP),
+    ("Floor", np.floor, Work.ADD),
+    ("Log", np.log, Work.LOOKUP),
+    ("Neg", np.negative, Work.ADD),
+    ("Not", np.logical_not, Work.LOGIC),
+    ("Round", np.rint, Work.ADD),
+    ("Rsqrt", lambda x: 1 / np.sqrt(x), Work.LOOKUP),
+    ("Sign", np.sign, Work.ADD),
+    ("Sin", np.sin, Work.LOOKUP),
+    ("SquareRoot", np.sqrt, Work.LOOKUP),
+    ("Softplus", lambda x: np.logaddexp(x, 0), Work.LOOKUP),
 )
-for _name, _function, _lookups in _UNARY:
+for _name, _function, _kind in _UNARY:
+    _lookups = int(_kind is Work.LOOKUP)
     define(
         f"ElementWise{_name}",
         "in",
         infer=_infer_unary,
         reference=_wrap(_function),
+        kind=_kind,
         work=per_element(lanes=1 - _lookups, lookups=_lookups),
         quant=rules.NEVER if _name == "Not" else rules.OWN,
+        layout=POINTWISE,
         doc=f"{_name} of each element.",
     )
 
-_BINARY: tuple[tuple[str, Callable[..., Any]], ...] = (
-    ("Add", np.add),
-    ("Subtract", np.subtract),
-    ("Multiply", np.multiply),
-    ("Divide", divide),
-    ("FloorDiv", np.floor_divide),
-    ("Fmod", trunc_mod),
-    ("Mod", np.mod),
-    ("Maximum", np.maximum),
-    ("Minimum", np.minimum),
-    ("Power", power),
-    ("SquaredDifference", lambda a, b: np.square(a - b)),
+# name, function, kind of work
+_BINARY: tuple[tuple[str, Callable[..., Any], Work], ...] = (
+    ("Add", np.add, Work.ADD),
+    ("Subtract", np.subtract, Work.ADD),
+    ("Multiply", np.multiply, Work.ADD),
+    ("Divide", divide, Work.DIVIDE),
+    ("FloorDiv", np.floor_divide, Work.OTHER),
+    ("Fmod", trunc_mod, Work.OTHER),
+    ("Mod", np.mod, Work.OTHER),
+    ("Maximum", np.maximum, Work.ADD),
+    ("Minimum", np.minimum, Work.ADD),
+    ("Power", power, Work.LOOKUP),
+    ("SquaredDifference", lambda a, b: np.square(a - b), Work.ADD),
 )
-for _name, _function in _BINARY:
+for _name, _function, _kind in _BINARY:
     define(
         f"ElementWise{_name}",
         "in0 in1",
         infer=_infer_power if _name == "Power" else _infer_binary,
         reference=_wrap(_function),
-        work=per_element(lookups=1) if _name in ("Power", "Divide") else per_element(),
+        kind=_kind,
+        work=per_element(lookups=int(_kind in (Work.LOOKUP, Work.DIVIDE))),
         quant=rules.OWN,
+        layout=POINTWISE,
         doc=f"{_name} of two broadcast tensors.",
     )
 
@@ -152,8 +154,10 @@ for _name, _function in _PREDICATE:
         "in0 in1",
         infer=_infer_predicate,
         reference=_wrap(_function),
-        work=_work_predicate,
+        kind=Work.LOGIC,
+        work=per_element(),
         quant=rules.NEVER,
+        layout=POINTWISE,
         doc=f"{_name} of two broadcast tensors, as booleans.",
     )
 
@@ -170,8 +174,10 @@ define(
     "in0 in1 in2",
     infer=_infer_select,
     reference=lambda call, condition, a, b: np.where(condition, a, b),
+    kind=Work.LOGIC,
     work=per_element(),
     quant=rules.SELECT,
+    layout=POINTWISE,
     doc="in1 where in0 is true, else in2, broadcast.",
 )
 
@@ -192,8 +198,10 @@ define(
     params=(Param("detect_negative", "bool", default=True), Param("detect_positive", "bool", default=True)),
     infer=_infer_test,
     reference=_is_inf,
+    kind=Work.LOGIC,
     work=per_element(),
     quant=rules.NEVER,
+    layout=POINTWISE,
     doc="True where the element is an infinity of a sign that is looked for.",
 )
 define(
@@ -201,8 +209,10 @@ define(
     "in",
     infer=_infer_test,
     reference=_wrap(np.isnan),
+    kind=Work.LOGIC,
     work=per_element(),
     quant=rules.NEVER,
+    layout=POINTWISE,
     doc="True where the element is not a number.",
 )
 
@@ -234,7 +244,9 @@ define(
     ),
     infer=_infer_unary,
     reference=_neuron,
+    kind=Work.LOOKUP,
     work=per_element(lanes=0, lookups=1),
     quant=rules.OWN,
+    layout=POINTWISE,
     doc="An activation chosen by `operation`: ELU, HARD_SIGMOID (clip(alpha x + beta)), SOFTPLUS.",
 )

@@ -16,7 +16,6 @@ import numpy as np
 from hexforge._native import requantize as _native_requantize
 from hexforge.ir import Array, AxisScaleOffset, Call, DType, ScaleOffset, TensorType, moves
 from hexforge.ir.fixed_point import centered, dequantize, quantize, quantized_range
-from hexforge.ops.pointwise import is_pointwise
 
 _WIDER: dict[Any, np.dtype[Any]] = {
     DType.FLOAT16.numpy: np.dtype(np.float32),
@@ -31,10 +30,10 @@ _FLOAT32_INTEGERS = 1 << 24
 
 def evaluate(call: Call, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     """The outputs of `call` for inputs `arrays`, in the outputs' data types."""
-    return Evaluation(call)(arrays)
+    return PreparedCall(call)(arrays)
 
 
-class Evaluation:
+class PreparedCall:
     """A call, with what it needs of its constant inputs prepared once."""
 
     def __init__(self, call: Call, constants: Sequence[Array | None] = ()) -> None:
@@ -132,7 +131,7 @@ def _path(call: Call) -> Literal["plain", "move", "bilinear", "real"]:
 
 def _table(call: Call) -> Array | None:
     """The output for every integer the input can be, by its bits; None where that is not all there is to it."""
-    if len(call.ins) != 1 or call.ins[0] is None or not is_pointwise(call.op.name):
+    if len(call.ins) != 1 or call.ins[0] is None or not call.op.pointwise:
         return None
     x, y = call.ins[0], call.out()
     entries = 1 << x.dtype.bits
@@ -141,7 +140,8 @@ def _table(call: Call) -> Array | None:
     if x.dtype.bits not in (8, 16) or x.size < entries:
         return None
     every = np.arange(entries, dtype=f"u{x.dtype.bits // 8}").view(x.dtype.numpy)
-    return Evaluation(Call(call.op, (x.with_shape((entries,)),), (y.with_shape((entries,)),), call.params))([every])[0]
+    table = Call(call.op, (x.with_shape((entries,)),), (y.with_shape((entries,)),), call.params)
+    return PreparedCall(table)([every])[0]
 
 
 def _any_encoded_input(call: Call) -> bool:

@@ -7,7 +7,20 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.ir import Array, Call, DType, Param, QuantRule, TensorType, Work, define, moves
+from hexforge.ir import (
+    Array,
+    Call,
+    DType,
+    Follows,
+    Layout,
+    Measure,
+    Param,
+    QuantRule,
+    TensorType,
+    Work,
+    define,
+    moves,
+)
 from hexforge.ops import rules
 from hexforge.ops.elementwise import same_dtype
 from hexforge.ops.layout import moved
@@ -43,8 +56,10 @@ define(
     params=(Param("axis", "int32", default=0),),
     infer=_infer_gather,
     reference=lambda call, x, indices: np.take(x, _bounded(call, indices, x.shape[call["axis"]]), axis=call["axis"]),
+    kind=Work.GATHER,
     work=moves,
     quant=rules.SAME_FIRST,
+    layout=Layout(free=True, params={"axis": Follows.AXIS}, flat=1),
     doc="Slices of the input along `axis`, those that `indices` name; the axis becomes the axes of `indices`.",
 )
 
@@ -70,8 +85,10 @@ define(
     params=(Param("axis", "uint32", default=0),),
     infer=_infer_gather_elements,
     reference=lambda call, x, indices: x[_within(call, indices, x.shape, call["axis"] % x.ndim)],
+    kind=Work.GATHER,
     work=moves,
     quant=rules.SAME_FIRST,
+    layout=Layout(free=True, params={"axis": Follows.AXIS}, together=True),
     doc="Elements of the input: along `axis` at the index, along the other axes at the place of the index itself.",
 )
 
@@ -104,6 +121,7 @@ define(
     params=(Param("batch_dims", "uint32", default=0),),
     infer=_infer_gather_nd,
     reference=_gather_nd,
+    kind=Work.GATHER,
     work=moves,
     quant=rules.SAME_FIRST,
     doc="Slices of the input at the index tuples in the last axis of `indices`, after `batch_dims` common axes.",
@@ -144,6 +162,7 @@ define(
     reference=lambda call, x, indices, updates: _scatter(
         call, x, _within(call, indices, x.shape, call["axis"] % x.ndim), updates
     ),
+    kind=Work.MOVE,
     work=moves,
     quant=SCATTER,
     doc="The input with updates put in (or combined) where GatherElements would read them.",
@@ -163,6 +182,7 @@ define(
     params=(Param("reduction", "uint32", default=0, choices=_REDUCTION),),
     infer=_infer_scatter_nd,
     reference=lambda call, x, indices, updates: _scatter(call, x, _tuples(call, indices, x.shape), updates),
+    kind=Work.MOVE,
     work=moves,
     quant=SCATTER,
     doc="The input with slices of updates put in (or combined) at the index tuples in the last axis of `indices`.",
@@ -196,6 +216,7 @@ define(
     ),
     infer=_infer_one_hot,
     reference=_one_hot,
+    kind=Work.MOVE,
     work=moves,
     quant=rules.OWN,
     doc="A new axis of `depth`: on_value at the index (a negative one counts from the end), off_value elsewhere.",
@@ -226,7 +247,8 @@ define(
     params=(Param("k", "uint32"), Param("largest", "bool", default=True)),
     infer=_infer_top_k,
     reference=_top_k,
-    work=lambda call: Work(lanes=call.input(0).size * max(1, call.input(0).shape[-1].bit_length())),
+    kind=Work.SEARCH,
+    work=Measure(lanes=lambda call: call.input(0).size * max(1, call.input(0).shape[-1].bit_length())),
     quant=rules.SAME,
     doc="The k largest (or smallest) elements of the last axis, in order, and their indices; of equals the first.",
 )
@@ -251,7 +273,8 @@ define(
     "in",
     infer=_infer_non_zero,
     reference=_non_zero,
-    work=lambda call: Work(lanes=call.input(0).size),
+    kind=Work.OTHER,
+    work=Measure(lanes=lambda call: call.input(0).size),
     quant=rules.NEVER,
     doc="Indices of the elements that are not zero, one row each; the declared output says how many there are.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, TensorType, Work, define
+from hexforge.ir import Array, Call, Measure, Param, TensorType, Work, define
 from hexforge.ops import rules
 
 BILINEAR, NEAREST = range(2)
@@ -73,7 +73,8 @@ define(
     ),
     infer=_infer,
     reference=_grid_sample,
-    work=lambda call: Work(lanes=4 * call.out().size, lookups=call.out().size),
+    kind=Work.OTHER,
+    work=Measure(lanes=lambda call: 4 * call.out().size, lookups=lambda call: call.out().size),
     quant=rules.OWN,
     doc="The input at grid[..., (x, y)], which run from -1 to 1 over the image: between elements or at the nearest.",
 )

@@ -9,7 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.ir import Array, Call, DType, Param, ScaleOffset, TensorType, define, moves
+from hexforge.ir import (
+    ALONG_AXIS,
+    Array,
+    Call,
+    DType,
+    Follows,
+    Layout,
+    Param,
+    ScaleOffset,
+    TensorType,
+    Work,
+    define,
+    moves,
+)
 from hexforge.ir.fixed_point import permuted_type, quantize
 from hexforge.ops import rules
 from hexforge.ops.elementwise import same_dtype
@@ -43,6 +56,7 @@ define(
     params=(Param("perm", "uint32", 1),),
     infer=_infer_transpose,
     reference=lambda call, x: x.transpose(call["perm"]),
+    kind=Work.TRANSPOSE,
     work=moves,
     quant=rules.SAME,
     doc="Axes permuted: output axis i is input axis perm[i].",
@@ -65,8 +79,10 @@ for _name, _doc in (
         "in",
         infer=_infer_reshape,
         reference=lambda call, x: x.reshape(call.out().shape),
+        kind=Work.RESHAPE,
         work=moves,
         quant=rules.SAME,
+        layout=Layout(free=True, merges=True),
         doc=_doc,
     )
 
@@ -84,6 +100,7 @@ define(
     params=(Param("axes", "uint32", 1),),
     infer=_infer_expand_dims,
     reference=lambda call, x: x.reshape(call.out().shape),
+    kind=Work.RESHAPE,
     work=moves,
     quant=rules.SAME,
     doc="Axes of size 1 put in; `axes` are their places in the output.",
@@ -107,8 +124,10 @@ define(
     params=(Param("axis", "uint32"),),
     infer=_infer_concat,
     reference=lambda call, *arrays: np.concatenate(arrays, call["axis"]),
+    kind=Work.CONCAT,
     work=moves,
     quant=rules.SAME,
+    layout=Layout(free=True, params={"axis": Follows.AXIS}, together=True),
     doc="Inputs joined along `axis`.",
 )
 
@@ -129,6 +148,7 @@ define(
     params=(Param("axis", "uint32"),),
     infer=_infer_pack,
     reference=lambda call, *arrays: np.stack(arrays, call["axis"]),
+    kind=Work.MOVE,
     work=moves,
     quant=rules.SAME,
     doc="Inputs of one shape stacked along a new axis.",
@@ -148,6 +168,7 @@ define(
     params=(Param("axis", "uint32"),),
     infer=_infer_unpack,
     reference=lambda call, x: tuple(np.moveaxis(x, call["axis"], 0)),
+    kind=Work.MOVE,
     work=moves,
     quant=rules.SAME,
     doc="The slices along `axis`, one output each, without the axis.",
@@ -176,8 +197,10 @@ define(
     params=(Param("axis", "uint32"), Param("split_index", "uint32", 1)),
     infer=_infer_split,
     reference=_split,
+    kind=Work.SLICE,
     work=moves,
     quant=rules.SAME,
+    layout=ALONG_AXIS,
     doc="The input cut along `axis` before each index of `split_index`.",
 )
 
@@ -226,8 +249,10 @@ define(
     ),
     infer=_infer_pad,
     reference=_pad,
+    kind=Work.SLICE,
     work=moves,
     quant=rules.SAME,
+    layout=Layout(free=True, params={"pad_amount": Follows.ENTRIES}),
     doc="Elements added before and after each axis: a real constant, mirrored (with or without the edge), or the edge.",
 )
 
@@ -276,6 +301,17 @@ def _infer_strided_slice(call: Call) -> tuple[TensorType, ...]:
     return (moved(call, tuple(shape)),)
 
 
+_SLICED = Layout(
+    free=True,
+    params={
+        "ranges": Follows.ENTRIES,
+        "begin_mask": Follows.BITS,
+        "end_mask": Follows.BITS,
+        "shrink_axes": Follows.BITS,
+    },
+    loses="shrink_axes",
+    adds="new_axes_mask",
+)
 define(
     "StridedSlice",
     "in",
@@ -288,8 +324,10 @@ define(
     ),
     infer=_infer_strided_slice,
     reference=lambda call, x: x[_slices(call, x.shape)],
+    kind=Work.SLICE,
     work=moves,
     quant=rules.SAME,
+    layout=_SLICED,
     doc="Every step-th element from begin (included) to end (not included) of each axis. Bounds count from the start; "
     "end -1 with a negative step means through element 0. A bit of begin_mask or end_mask takes the axis's own bound.",
 )
@@ -308,8 +346,10 @@ define(
     params=(Param("multiples", "uint32", 1),),
     infer=_infer_tile,
     reference=lambda call, x: np.tile(x, call["multiples"]),
+    kind=Work.SLICE,
     work=moves,
     quant=rules.SAME,
+    layout=Layout(free=True, params={"multiples": Follows.ENTRIES}),
     doc="The input repeated multiples[i] times along axis i.",
 )
 
@@ -325,6 +365,7 @@ define(
     params=(Param("start", "int32", default=0), Param("end", "int32", default=(1 << 31) - 1)),
     infer=_infer_shape,
     reference=lambda call, x: np.asarray(x.shape[call["start"] : call["end"]], np.int64),
+    kind=Work.MOVE,
     work=moves,
     quant=rules.NEVER,
     doc="The sizes of axes start (included) to end (not included).",

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from hexforge.ir import Array, AxisScaleOffset, Call, Param, QuantRule, TensorType, Work, define
+from hexforge.ir import Array, AxisScaleOffset, Call, Measure, Param, QuantRule, TensorType, Work, define
 from hexforge.ops.elementwise import broadcast, same_dtype
 
 
@@ -52,8 +52,8 @@ def _matmul(call: Call, a: Array, b: Array, bias: Array | None = None) -> Array:
     return out if bias is None else out + bias
 
 
-def _work_matmul(call: Call) -> Work:
-    return Work(macs=call.out().size * _matmul_dims(call)[0][-1])
+def _macs(call: Call) -> int:
+    return call.out().size * _matmul_dims(call)[0][-1]
 
 
 define(
@@ -62,7 +62,8 @@ define(
     params=(Param("transpose_in0", "bool", default=False), Param("transpose_in1", "bool", default=False)),
     infer=_infer_matmul,
     reference=_matmul,
-    work=_work_matmul,
+    kind=Work.MATMUL,
+    work=Measure(macs=_macs),
     quant=QuantRule(weight=1, weight_axis=-1, bias=2, bilinear=True),
     doc="Matrix product over the last two axes, the others broadcast.",
 )
@@ -96,7 +97,8 @@ define(
     params=(Param("keep_dims", "bool", default=False),),
     infer=_infer_fully_connected,
     reference=_fully_connected,
-    work=lambda call: Work(macs=call.out().size * call.input(1).shape[1]),
+    kind=Work.FULLY_CONNECTED,
+    work=Measure(macs=lambda call: call.out().size * call.input(1).shape[1]),
     quant=QuantRule(weight=1, weight_axis=0, bias=2, bilinear=True),
     doc="Rows of the input times the transposed weight [out, in], plus bias; keep_dims keeps the leading axes.",
 )
@@ -125,6 +127,7 @@ define(
     "in",
     infer=_infer_inverse,
     reference=_inverse,
-    work=lambda call: Work(macs=call.out().size * call.out().shape[-1]),
+    kind=Work.OTHER,
+    work=Measure(macs=lambda call: call.out().size * call.out().shape[-1]),
     doc="Inverse of each square matrix; NaN for singular ones.",
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, TensorType, Work, define
+from hexforge.ir import ALONG_AXIS, Array, Call, Follows, Layout, Measure, Param, TensorType, Work, define
 
 _EPSILON = Param("epsilon", "float32", default=1e-12)
 _AXES = Param("axes", "uint32", rank=1)
@@ -33,9 +33,12 @@ def _log_softmax(call: Call, x: Array) -> Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=call["axis"], keepdims=True)))
 
 
-def _passes(lanes: int, lookups: int = 0) -> Callable[[Call], Work]:
+def _passes(lanes: int, lookups: int = 0) -> Measure:
     """Work of an op that goes over its input that many times."""
-    return lambda call: Work(lanes=lanes * call.input(0).size, lookups=lookups * call.input(0).size)
+    return Measure(
+        lanes=lambda call: lanes * call.input(0).size,
+        lookups=(lambda call: lookups * call.input(0).size) if lookups else None,
+    )
 
 
 for _name, _function, _doc in (
@@ -48,7 +51,9 @@ for _name, _function, _doc in (
         params=(Param("axis", "uint32"), Param("beta", "float32", default=1.0)),
         infer=_infer_softmax,
         reference=_function,
+        kind=Work.SOFTMAX,
         work=_passes(4, 1),
+        layout=ALONG_AXIS,
         doc=_doc,
     )
 
@@ -92,6 +97,7 @@ define(
     "in weight bias",
     infer=_infer_channels,
     reference=lambda call, x, weight, bias: x * weight + bias,
+    kind=Work.AFFINE,
     work=_passes(1),
     doc="in * weight + bias, per channel (the last axis).",
 )
@@ -126,6 +132,7 @@ define(
     ),
     infer=_infer_instance_norm,
     reference=_instance_norm,
+    kind=Work.IMAGE_NORM,
     work=_passes(5),
     doc="Each instance normalized over its spatial axes (or channels, or both), then weight and bias per channel.",
 )
@@ -169,6 +176,7 @@ for _name, _function, _doc in (
         params=(_EPSILON, _AXES),
         infer=_infer_axes_norm,
         reference=_function,
+        kind=Work.NORM,
         work=_passes(5),
         doc=f"{_doc} Then times weight plus bias.",
     )
@@ -192,6 +200,7 @@ define(
     params=(_EPSILON, Param("group", "uint32")),
     infer=_infer_group_norm,
     reference=_group_norm,
+    kind=Work.IMAGE_NORM,
     work=_passes(5),
     doc="Each group of channels of each instance normalized, then weight and bias per channel.",
 )
@@ -208,7 +217,9 @@ define(
     params=(_AXES, _EPSILON),
     infer=_infer_axes_norm,
     reference=_l2_norm,
+    kind=Work.NORM,
     work=_passes(3),
+    layout=Layout(free=True, params={"axes": Follows.AXES}),
     doc="Divided by the larger of epsilon and the Euclidean norm over `axes`.",
 )
 
@@ -248,6 +259,7 @@ define(
     ),
     infer=_infer_lrn,
     reference=_lrn,
+    kind=Work.NORM,
     work=_passes(3, 1),
     doc="x / (bias + alpha * sum of squares within radius)^beta, along channels or over the spatial window.",
 )

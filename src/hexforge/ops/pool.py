@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, TensorType, Work, define
+from hexforge.ir import Array, Call, Measure, Param, TensorType, Work, define
 from hexforge.ops import rules
 from hexforge.ops.conv import pads_param
 
@@ -111,12 +111,11 @@ def _norm(call: Call, x: Array) -> Array:
     return np.asarray(np.sqrt(total) if p == 2 else np.power(total, 1 / p))
 
 
-def _work(lanes: int, lookups: int) -> Callable[[Call], Work]:
-    def work(call: Call) -> Work:
-        size = call.out().size
-        return Work(lanes=size * (math.prod(call["filter_size"]) * lanes), lookups=size * lookups)
-
-    return work
+def _work(lanes: int, lookups: int) -> Measure:
+    return Measure(
+        lanes=lambda call: call.out().size * math.prod(call["filter_size"]) * lanes,
+        lookups=(lambda call: call.out().size * lookups) if lookups else None,
+    )
 
 
 _ROUNDING = Param("rounding_mode", "uint32", default=0, choices={"FLOOR": 0, "CEIL": 1})
@@ -132,6 +131,7 @@ for _dims in (2, 3):
         params=(*_common, _ROUNDING),
         infer=_infer_same(_dims),
         reference=_max,
+        kind=Work.POOL,
         work=_work(1, 0),
         quant=rules.SAME,
         doc=f"Maximum of each window over {_dims} spatial axes; padding never wins.",
@@ -142,6 +142,7 @@ for _dims in (2, 3):
         params=(*_common, _ROUNDING, Param("count_pad_for_edges", "bool", default=False)),
         infer=_infer_own(_dims),
         reference=_average,
+        kind=Work.POOL,
         work=_work(1, 0),
         quant=rules.OWN,
         doc=f"Mean of each window over {_dims} spatial axes; padding counts as zeros where count_pad_for_edges is set.",
@@ -157,6 +158,7 @@ define(
     ),
     infer=_infer_own(2),
     reference=_norm,
+    kind=Work.OTHER,  # powers and roots, beyond what a pool of maxima or means is
     work=_work(2, 1),
     quant=rules.OWN,
     doc="The p-norm of each window over two spatial axes.",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, QuantRule, TensorType, define, per_element
+from hexforge.ir import Array, Call, Param, QuantRule, TensorType, Work, define, per_element
 
 _SEED = Param("seed", "float32", default=0.0)
 
@@ -44,6 +44,7 @@ for _name, _params, _function, _doc in _ROWS:
         params=(Param(_params[0], "float32", default=0.0), Param(_params[1], "float32", default=1.0), _SEED),
         infer=_infer_like,
         reference=_function,
+        kind=Work.RANDOM,
         work=per_element(lanes=4),
         quant=QuantRule("never"),
         doc=f"{_doc} The input gives only the shape.",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, TensorType, Work, define
+from hexforge.ir import Array, Call, Measure, Param, TensorType, Work, define
 
 _DIRECTION = Param("direction", "uint32", default=0, choices={"FORWARD": 0, "REVERSE": 1})
 _TIME_MAJOR = Param("time_major", "bool", default=False)
@@ -119,12 +121,23 @@ def _lstm(call: Call, *arrays: Array | None) -> tuple[Array, Array, Array]:
     return (out if call["time_major"] else np.swapaxes(out, 0, 1)), c, h
 
 
-def _work(call: Call) -> Work:
-    """Every weight matrix is multiplied once per step and batch; the gates are a few functions per unit."""
+def _macs(call: Call) -> int:
+    """Every weight matrix is multiplied once per step and batch."""
     time, batch, _ = _sequence(call)
-    matrices = sum(t.size for t in call.ins[1:] if t is not None and len(t.shape) == 2)
-    units = call.input(1).shape[0]
-    return Work(macs=time * batch * matrices, lanes=6 * time * batch * units, lookups=5 * time * batch * units)
+    return time * batch * sum(t.size for t in call.ins[1:] if t is not None and len(t.shape) == 2)
+
+
+def _gates(functions: int) -> Callable[[Call], int]:
+    """A few functions per unit, step and batch."""
+
+    def count(call: Call) -> int:
+        time, batch, _ = _sequence(call)
+        return functions * time * batch * call.input(1).shape[0]
+
+    return count
+
+
+_WORK = Measure(macs=_macs, lanes=_gates(6), lookups=_gates(5))
 
 
 define(
@@ -139,7 +152,8 @@ define(
     ),
     infer=_infer_lstm,
     reference=_lstm,
-    work=_work,
+    kind=Work.RECURRENT,
+    work=_WORK,
     doc="Long short-term memory; peepholes, layer norm and projection where given, coupled gates without W_xi.",
 )
 
@@ -194,6 +208,7 @@ define(
     params=(_DIRECTION, Param("linear_before_reset", "bool", default=False), _TIME_MAJOR),
     infer=_infer_gru,
     reference=_gru,
-    work=_work,
+    kind=Work.RECURRENT,
+    work=_WORK,
     doc="Gated recurrent unit: update, reset and new gates; linear_before_reset resets after the product.",
 )

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.ir import Array, Call, DType, Param, TensorType, Work, define
+from hexforge.ir import ALONG_AXIS, Array, Call, DType, Follows, Layout, Measure, Param, TensorType, Work, define
 from hexforge.ops import rules
 from hexforge.ops.elementwise import divide
 
-
-def _work_input(call: Call) -> Work:
-    return Work(lanes=max(call.input(0).size, call.out().size))
+_ONE_PASS = Measure(lanes=lambda call: max(call.input(0).size, call.out().size))
 
 
 def _reduced(call: Call, axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -70,8 +68,10 @@ for _name, _function in _REDUCE:
         params=(Param("axes", "uint32", 1), Param("keep_dims", "bool", default=False)),
         infer=_infer_reduce,
         reference=_reduce(_function),
-        work=_work_input,
+        kind=Work.REDUCE,
+        work=_ONE_PASS,
         quant=rules.OWN,
+        layout=Layout(free=True, params={"axes": Follows.AXES}, keeps="keep_dims"),
         doc=f"{_name} of the elements along `axes`.",
     )
 
@@ -97,8 +97,10 @@ for _name, _function in (("Argmax", np.argmax), ("Argmin", np.argmin)):
         params=(Param("axis", "uint32"), Param("keep_dims", "bool", default=False)),
         infer=_infer_arg,
         reference=_arg(_function),
-        work=_work_input,
+        kind=Work.SEARCH,
+        work=_ONE_PASS,
         quant=rules.NEVER,
+        layout=Layout(free=True, params={"axis": Follows.AXIS}, keeps="keep_dims"),
         doc=f"Index of the {'largest' if _name == 'Argmax' else 'smallest'} element along `axis`, the first of equals.",
     )
 
@@ -131,7 +133,9 @@ define(
     ),
     infer=_infer_cumulative_sum,
     reference=_cumulative_sum,
-    work=_work_input,
+    kind=Work.OTHER,
+    work=_ONE_PASS,
     quant=rules.OWN,
+    layout=ALONG_AXIS,
     doc="Sum of the elements up to (exclusive: before) each one along `axis`, from the end where `reverse`.",
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, TensorType, Work, define
+from hexforge.ir import Array, Call, Measure, Param, TensorType, Work, define
 from hexforge.ops import rules
 
 HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC = range(4)
@@ -102,12 +100,12 @@ def _infer(call: Call) -> tuple[TensorType, ...]:
     return (TensorType(call.input(0).dtype, out.shape),)
 
 
-def _work(lanes: int) -> Callable[[Call], Work]:
-    def work(call: Call) -> Work:
-        taps = lanes or (1, 4, 16)[int(call["interpolation_mode"])]
-        return Work(lanes=taps * call.out().size)
+def _taps(taps: int) -> Measure:
+    return Measure(lanes=lambda call: taps * call.out().size)
 
-    return work
+
+def _taps_of_mode(call: Call) -> int:
+    return (1, 4, 16)[int(call["interpolation_mode"])] * call.out().size
 
 
 define(
@@ -131,7 +129,8 @@ define(
         call, x, call["transformation_mode"], call["interpolation_mode"], call["nearest_mode"], call["cubic_coeff"],
         bool(call["exclude_outside"]),
     ),
-    work=_work(0),
+    kind=Work.RESIZE,
+    work=Measure(lanes=_taps_of_mode),
     quant=rules.OWN,
     doc="Spatial axes interpolated to the declared output shape, by the ratio of the sizes.",
 )  # fmt: skip
@@ -162,7 +161,8 @@ define(
     params=_CORNERS,
     infer=_infer_corners,
     reference=lambda call, x: _resize(call, x, _corner_mode(call), LINEAR, FLOOR, 0.0, False),
-    work=_work(4),
+    kind=Work.RESIZE,
+    work=_taps(4),
     quant=rules.OWN,
     doc="Height and width interpolated linearly to the declared output shape.",
 )
@@ -172,7 +172,8 @@ define(
     params=_CORNERS,
     infer=_infer_corners,
     reference=_nearest_neighbor,
-    work=_work(1),
+    kind=Work.RESIZE,
+    work=_taps(1),
     quant=rules.OWN,
     doc="Height and width taken from the nearest element, to the declared output shape.",
 )

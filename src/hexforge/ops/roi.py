@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.ir import Array, Call, Param, QuantRule, TensorType, Work, define
+from hexforge.ir import Array, Call, Measure, Param, QuantRule, TensorType, Work, define
 
 ROI = QuantRule(data=(0, 1))
 
@@ -112,7 +112,8 @@ define(
     ),
     infer=_infer,
     reference=_roi_align,
-    work=lambda call: Work(lanes=16 * call.out().size, lookups=call.out().size),
+    kind=Work.OTHER,
+    work=Measure(lanes=lambda call: 16 * call.out().size, lookups=lambda call: call.out().size),
     quant=ROI,
     doc="Each region (x1, y1, x2, y2) divided by img_size_ratio (y, x), cut into bins, bilinear samples averaged.",
 )
@@ -122,7 +123,8 @@ define(
     params=(_RATIO,),
     infer=_infer,
     reference=_roi_pooling,
-    work=lambda call: Work(lanes=4 * call.out().size),
+    kind=Work.OTHER,
+    work=Measure(lanes=lambda call: 4 * call.out().size),
     quant=ROI,
     doc="Each region (x1, y1, x2, y2) divided by img_size_ratio (y, x) and rounded, cut into bins, their maximum.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.ir import Array, Call, Param, TensorType, Work, define
+from hexforge.ir import Array, Call, Measure, Param, TensorType, Work, define
 
 
 def _infer_stft(call: Call) -> tuple[TensorType, ...]:
@@ -30,9 +30,10 @@ def _stft(call: Call, x: Array, window: Array | None = None) -> Array:
     return np.stack([bins.real, bins.imag], axis=-1).astype(x.dtype, copy=False)
 
 
-def _work_stft(call: Call) -> Work:
-    """As a matrix product, which is how a matrix unit does it."""
-    return Work(macs=call.out().size * call["frame_length"], moved_bytes=call.out().nbytes)
+_AS_PRODUCT = Measure(
+    macs=lambda call: call.out().size * call["frame_length"], moved_bytes=lambda call: call.out().nbytes
+)
+"""A matrix product, which is how a matrix unit does it."""
 
 
 define(
@@ -45,6 +46,7 @@ define(
     ),
     infer=_infer_stft,
     reference=_stft,
-    work=_work_stft,
+    kind=Work.OTHER,
+    work=_AS_PRODUCT,
     doc="Fourier transform of (windowed) frames of a signal; the last output axis is real and imaginary part.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hexforge.ir import Array, Call, Param, TensorType, define, moves
+from hexforge.ir import ALONG_AXIS, Array, Call, Param, TensorType, Work, define, moves
 from hexforge.ops import rules
 from hexforge.ops.layout import moved, pad
 
@@ -42,6 +42,7 @@ define(
     params=(_BLOCK, Param("mode", "uint32", default=0, choices=_MODE)),
     infer=_infer_depth_to_space,
     reference=_depth_to_space,
+    kind=Work.DEPTH_TO_SPACE,
     work=moves,
     quant=rules.SAME,
     doc="Channels laid out as blocks of space; channels count (block, depth) in mode DCR, (depth, block) in CRD.",
@@ -68,6 +69,7 @@ define(
     params=(_BLOCK, Param("mode", "uint32", default=0, choices=_MODE)),
     infer=_infer_space_to_depth,
     reference=_space_to_depth,
+    kind=Work.DEPTH_TO_SPACE,
     work=moves,
     quant=rules.SAME,
     doc="Blocks of space laid out as channels, the inverse of DepthToSpace.",
@@ -103,6 +105,7 @@ define(
     params=(_BLOCK, Param("crops", "uint32", 2, default=((0, 0), (0, 0)))),
     infer=_infer_batch_to_space,
     reference=_batch_to_space,
+    kind=Work.DEPTH_TO_SPACE,
     work=moves,
     quant=rules.SAME,
     doc="Batches laid out as blocks of space, then cropped.",
@@ -132,6 +135,7 @@ define(
     params=(_BLOCK, Param("pad_amount", "uint32", 2, default=((0, 0), (0, 0)))),
     infer=_infer_space_to_batch,
     reference=_space_to_batch,
+    kind=Work.DEPTH_TO_SPACE,
     work=moves,
     quant=rules.SAME,
     doc="Padded with zeros, then blocks of space laid out as batches, the inverse of BatchToSpace.",
@@ -158,7 +162,9 @@ define(
     params=(Param("num_groups", "uint32"), Param("axis", "int32", default=-1)),
     infer=_infer_shuffle,
     reference=_shuffle,
+    kind=Work.MOVE,
     work=moves,
     quant=rules.SAME,
+    layout=ALONG_AXIS,
     doc="Channels of `num_groups` groups interleaved: the first of each group, the second of each, and so on.",
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hexforge.ir import Graph, Node, Role, ScaleOffset, Value
+from hexforge.ir import Graph, Node, Role, ScaleOffset, Value, Work
 from hexforge.passes.permutation import compose, moves_nothing
 
-RESHAPES = ("Reshape", "Squeeze", "ExpandDims")
-_SHARED = ("Transpose", *RESHAPES, "Quantize", "Dequantize", "Convert", "Cast")
+_SHARED = (Work.TRANSPOSE, Work.RESHAPE, Work.CONVERT)
+"""Kinds of nodes of which one serves all that want the same of a value."""
 
 
 def clean(graph: Graph) -> int:
@@ -19,7 +19,7 @@ def clean(graph: Graph) -> int:
         if _does_nothing(node) and bypass(graph, node):
             changes += 1
             continue
-        if node.op.name in _SHARED:
+        if node.op.kind in _SHARED:
             params = tuple(node.params.items())
             first = seen.setdefault((node.op.name, node.inputs, params, node.outputs[0].type), node)
             if first is not node and node.outputs[0].role is Role.NATIVE:
@@ -81,8 +81,8 @@ def compose_transposes(graph: Graph, node: Node) -> int:
 
 
 def _join_reshapes(graph: Graph, node: Node) -> int:
-    x = node.inputs[0] if node.op.name in RESHAPES else None
-    if x is None or x.producer is None or x.producer.op.name not in RESHAPES or not _one_scale(x):
+    x = node.inputs[0] if node.op.kind is Work.RESHAPE else None
+    if x is None or x.producer is None or x.producer.op.kind is not Work.RESHAPE or not _one_scale(x):
         return 0
     source = x.producer.inputs[0]
     assert source is not None
@@ -108,13 +108,14 @@ def _does_nothing(node: Node) -> bool:
         return False
     if node.inputs[0].type != node.outputs[0].type:
         return False
-    match node.op.name:
-        case "Reshape" | "Squeeze" | "ExpandDims" | "Cast" | "Convert" | "Concat" | "Split" | "Pad" | "Tile":
-            return True
-        case "Transpose":
+    match node.op.kind:
+        case Work.TRANSPOSE:
             return bool(moves_nothing(node.params["perm"], node.inputs[0].shape))
-        case "StridedSlice":  # as many elements, forwards, without new or lost axes: all of them in order
+        case Work.SLICE if node.op.name == "StridedSlice":
+            # as many elements, forwards, without new or lost axes: all of them in order
             kept = not (node.params["shrink_axes"] or node.params["new_axes_mask"])
             return kept and all(step > 0 for _, _, step in node.params["ranges"])
+        case Work.RESHAPE | Work.CONVERT | Work.CONCAT | Work.SLICE:
+            return True
         case _:
             return False

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hexforge.ir import Node, ParamValue
-from hexforge.ops.pointwise import is_pointwise
 from hexforge.passes.permutation import Permutation
 
 Params = dict[str, ParamValue]
@@ -51,52 +50,33 @@ class Flexible:
         return (*(a for a in range(self.rank) if a not in kept), *kept)
 
 
-_ALONG_AXIS = frozenset("Split Softmax LogSoftmax CumulativeSum ChannelShuffle GatherElements".split())
-
-
 def flexible(node: Node) -> Flexible | None:
     """How the node's layout may change, None where it is fixed."""
-    name, params = node.op.name, node.params
-    out = node.outputs[0]
-    if is_pointwise(name) or name == "Cast":
-        rank = len(out.shape)
-        return Flexible(rank, *_split_inputs(node, rank), params=lambda layout: dict(params))
-    if name == "Concat":
-        rank = len(out.shape)
-        axis = params["axis"] % rank
-        return Flexible(rank, *_split_inputs(node, rank), params=lambda p: {"axis": p.index(axis)})
-    first = node.inputs[0] if node.inputs else None
-    if first is None or first.is_static:
+    layout, params = node.op.layout, node.params
+    if not layout.free or (layout.adds and params[layout.adds]):
         return None
-    rank = len(first.shape)
-    if name in _ALONG_AXIS:
-        axis = params["axis"] % rank
-        return Flexible(rank, *_split_inputs(node, rank), params=lambda p: {**params, "axis": p.index(axis)})
-    if name == "Gather" and node.inputs[1] is not None and len(node.inputs[1].shape) == 1:
-        axis = params["axis"] % rank
-        return Flexible(rank, (0,), (), lambda p: {**params, "axis": p.index(axis)})
-    if name in ("Argmax", "Argmin"):
-        axis = params["axis"] % rank
-        groups = None if params["keep_dims"] else _without(rank, (axis,))
-        return Flexible(rank, (0,), (), lambda p: {**params, "axis": p.index(axis)}, groups)
-    if name.startswith("Reduce") or name == "L2Norm":
-        axes = tuple(a % rank for a in params["axes"])
-        groups = None if params.get("keep_dims", True) else _without(rank, axes)
-        return Flexible(rank, (0,), (), lambda p: {**params, "axes": tuple(sorted(map(p.index, axes)))}, groups)
-    if name in ("Pad", "Tile"):
-        key = "pad_amount" if name == "Pad" else "multiples"
-        return Flexible(rank, (0,), (), lambda p: {**params, key: tuple(params[key][a] for a in p)})
-    if name == "StridedSlice" and not params["new_axes_mask"]:
-        shrunk = tuple(a for a in range(rank) if params["shrink_axes"] >> a & 1)
-        return Flexible(rank, (0,), (), lambda p: _sliced(params, p), _without(rank, shrunk) if shrunk else None)
-    if name in ("Reshape", "Squeeze"):
-        groups = _merged(first.shape, out.shape)
-        return None if groups is None else Flexible(rank, (0,), (), lambda p: {}, groups)
-    return None
+    first = node.inputs[0] if node.inputs else None
+    if layout.pointwise or node.op.variadic:  # no input is more than the others: any of them may be constant
+        rank = len(node.outputs[0].shape)
+    elif first is None or first.is_static or not _is_flat(node, layout.flat):
+        return None
+    else:
+        rank = len(first.shape)
+    groups: Groups | None = None
+    if layout.merges:
+        groups = _merged(node.call.input(0).shape, node.outputs[0].shape)
+        if groups is None:
+            return None
+    elif lost := layout.lost(params, rank):
+        groups = tuple((a,) for a in range(rank) if a not in lost)
+    linked, loose = _split_inputs(node, rank) if layout.together else ((0,), ())
+    return Flexible(rank, linked, loose, lambda perm: layout.permuted(params, perm), groups)
 
 
-def _without(rank: int, axes: tuple[int, ...]) -> Groups:
-    return tuple((a,) for a in range(rank) if a not in axes)
+def _is_flat(node: Node, index: int | None) -> bool:
+    """True where the input that must have one axis, if any, has one."""
+    value = None if index is None else node.inputs[index]
+    return index is None or (value is not None and len(value.shape) == 1)
 
 
 def _merged(before: tuple[int, ...], after: tuple[int, ...]) -> Groups | None:
@@ -122,9 +102,3 @@ def _split_inputs(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ..
         if value is not None:
             (loose if value.is_static or len(value.shape) != rank else linked).append(i)
     return tuple(linked), tuple(loose)
-
-
-def _sliced(params: Params, layout: Permutation) -> Params:
-    masks = ("begin_mask", "end_mask", "shrink_axes")
-    moved: Params = {m: sum((params[m] >> a & 1) << i for i, a in enumerate(layout)) for m in masks}
-    return {**params, **moved, "ranges": tuple(params["ranges"][a] for a in layout)}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hexforge.errors import HexforgeError
-from hexforge.ir import Array, Graph, Node, Role
+from hexforge.ir import Array, Graph, Node, Role, Work
 from hexforge.ir.fixed_point import permuted_type
 from hexforge.ops.evaluate import evaluate
-from hexforge.passes.clean import RESHAPES, dead
+from hexforge.passes.clean import dead
 
 _SMALL_BYTES = 1 << 20  # results up to this are folded even if they are larger than their inputs
 
@@ -18,7 +18,7 @@ def fold(graph: Graph) -> int:
     for node in graph.nodes:
         if not node.inputs or any(v is not None and v.data is None for v in node.inputs):
             continue
-        if any(v.role is not Role.NATIVE for v in node.outputs) or node.op.name.startswith("Random"):
+        if any(v.role is not Role.NATIVE for v in node.outputs) or node.op.kind is Work.RANDOM:
             continue
         results = _views(node) or _computed(node)
         if results is not None:
@@ -39,7 +39,7 @@ def _views(node: Node) -> tuple[Array] | None:
     assert x.data is not None
     if node.op.name == "Transpose" and y.type == permuted_type(x.type, node.params["perm"]):
         return (x.data.transpose(node.params["perm"]),)
-    if node.op.name in RESHAPES and y.encoding == x.encoding and not hasattr(x.encoding, "scales"):
+    if node.op.kind is Work.RESHAPE and y.encoding == x.encoding and not hasattr(x.encoding, "scales"):
         return (x.data.reshape(y.shape),)
     return None
 

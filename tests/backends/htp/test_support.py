@@ -9,7 +9,7 @@ import pytest
 
 import hexforge
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.chip.soc import DEFAULT_ARCH, SOCS, Target, find, target
+from hexforge.backends.htp.chip.soc import DEFAULT_ARCH, SOCS, ChipTarget, find, target
 from hexforge.backends.htp.support import RULES, SESSION_BYTES, WEIGHTED, require_fit, unsupported
 from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError, CapacityError
@@ -52,7 +52,7 @@ class Net:
 
 
 def reason(node: Node, arch: int = 73) -> str:
-    return unsupported(node, Target(arch)) or ""
+    return unsupported(node, ChipTarget(arch)) or ""
 
 
 def unary(op: str, dtype: DType = FLOAT, shape: tuple[int, ...] = (1, 2, 2, 4), **params: Any) -> Node:
@@ -120,7 +120,7 @@ def test_every_rule_bites() -> None:
     for rule, node in zip(RULES, nodes.values(), strict=True):
         arch = 81 if rule.ops == "Resize" else 68 if rule.limit.startswith("float math") else 73
         assert rule.applies(node), rule
-        said = rule.check(node, Target(arch))
+        said = rule.check(node, ChipTarget(arch))
         assert said, rule
         assert ";" in said, f"{rule.limit}: no word on what would work"
         assert reason(node, arch) == said
@@ -168,7 +168,7 @@ def test_floats_need_v69(arch: int) -> None:
 
 def test_floats_by_chip() -> None:
     node = unary("Relu")
-    taken = {soc.name: unsupported(node, Target(soc.htp_arch, soc)) is None for soc in SOCS}
+    taken = {soc.name: unsupported(node, ChipTarget(soc.htp_arch, soc)) is None for soc in SOCS}
     assert taken["SA8295P"]  # v68, and float models were measured on it
     assert not any(taken[name] for name in ("SM8350", "QCS6490", "QCM6690", "SM7750"))
     assert all(taken[name] for name in ("SM8450", "SM8550", "SC8380XP", "SM8650", "SM8750", "SM8850"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.analysis.quality.runners import runner
-from hexforge.backends.htp.chip.soc import Target, target
+from hexforge.backends.htp.chip.soc import ChipTarget, target
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_writable
@@ -174,7 +174,7 @@ def _options(soc: str | None) -> ProviderOptions:
     return ProviderOptions.parse({"backend_type": "htp", **({"soc_model": soc} if soc else {})})
 
 
-def _chip(soc: str | None) -> Target:
+def _chip(soc: str | None) -> ChipTarget:
     options = _options(soc)
     return target(options.soc_model[0], options.htp_arch[0])
 

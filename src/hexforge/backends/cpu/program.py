@@ -9,9 +9,9 @@ import numpy as np
 
 from hexforge.backend import Put, checked_feeds
 from hexforge.ir import Array, Graph, Value, text
-from hexforge.ops.evaluate import Evaluation
+from hexforge.ops.evaluate import PreparedCall
 
-_Step = tuple[Evaluation, tuple[Value | None, ...], tuple[Value, ...]]
+_Step = tuple[PreparedCall, tuple[Value | None, ...], tuple[Value, ...]]
 _PREPARED_BYTES = 256 << 20
 """Constants are kept in the form their op computes with (float64 of int8, say) up to this or their own size."""
 
@@ -53,14 +53,15 @@ def _prepared(graph: Graph) -> list[_Step]:
     """The nodes with constants laid out and converted once, as far as memory stays modest."""
     for value in graph.values.values():
         if value.data is not None and not value.data.flags.c_contiguous and not is_splat(value.data):
-            value.data = np.ascontiguousarray(value.data)  # a transposed view would be copied again by every run
+            # a transposed view would be copied again by every run
+            graph.retype(value, value.type, np.ascontiguousarray(value.data))
     room = max(_PREPARED_BYTES, sum(v.type.nbytes for v in graph.values.values() if v.data is not None))
     steps: list[_Step] = []
     for node in graph.nodes:
         constants = [None if v is None else v.data for v in node.inputs]
-        evaluation = Evaluation(node.call, constants)
+        evaluation = PreparedCall(node.call, constants)
         if evaluation.prepared_bytes > room:
-            evaluation = Evaluation(node.call)
+            evaluation = PreparedCall(node.call)
         room -= evaluation.prepared_bytes
         steps.append((evaluation, node.inputs, node.outputs))
     return steps

@@ -6,7 +6,7 @@ from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.numbers.lower.graph import lower
 from hexforge.backends.htp.numbers.lower.lowering import Lowering
 from hexforge.backends.htp.numbers.storage import storage
-from hexforge.ir import Graph, Node, Role, ScaleOffset, TensorType, Value
+from hexforge.ir import Graph, Node, Role, ScaleOffset, TensorType, Value, Work
 from hexforge.passes import Pass, run
 
 
@@ -52,7 +52,7 @@ def _swapped(graph: Graph, node: Node) -> bool:
     if len(real.users) != 1:
         return False
     (user,) = real.users
-    if user.op.name not in ("Reshape", "Transpose"):
+    if user.op.kind not in (Work.RESHAPE, Work.TRANSPOSE):
         return False
     final = user.outputs[0]
     still = graph.value(graph.unique(f"{final.name}_fixed"), source.type.with_shape(final.shape))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.backends.htp.chip.soc import Target
+from hexforge.backends.htp.chip.soc import ChipTarget
 from hexforge.errors import CapacityError
 from hexforge.ir import (
     AxisScaleOffset,
@@ -24,6 +24,7 @@ from hexforge.ir import (
     ScaleOffset,
     TensorType,
     Value,
+    Work,
 )
 
 MAX_RANK = 5
@@ -32,12 +33,12 @@ SESSION_BYTES = 3_840 << 20
 INT16_WEIGHTS = (-0x8000, 0x7F7F)
 """guide: what the hardware takes of int16 weights."""
 
-Check = Callable[[Node, Target], str | None]
+Check = Callable[[Node, ChipTarget], str | None]
 """What is refused and what would work, or None."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Limit:
     """A limit of some ops (of every op where none is named)."""
 
     ops: str
@@ -46,11 +47,11 @@ class Rule:
     check: Check
 
     def applies(self, node: Node) -> bool:
-        """True where the rule speaks of the node's op."""
+        """True where the limit is one of the node's op."""
         return not self.ops or node.op.name in self.ops.split()
 
 
-def unsupported(node: Node, target: Target) -> str | None:
+def unsupported(node: Node, target: ChipTarget) -> str | None:
     """Why HTP refuses the node, and what would work; None if it takes it."""
     for rule in RULES:
         if rule.applies(node) and (reason := rule.check(node, target)) is not None:
@@ -71,30 +72,30 @@ def require_fit(graph: Graph) -> None:
 # -- rules of tensors -----------------------------------------------------------------------------------------------
 
 
-def _tensors(check: Callable[[Value, Target], str | None]) -> Check:
+def _tensors(check: Callable[[Value, ChipTarget], str | None]) -> Check:
     """The first tensor of a node that is refused."""
 
-    def every(node: Node, target: Target) -> str | None:
+    def every(node: Node, target: ChipTarget) -> str | None:
         found = (check(v, target) for v in (*node.inputs, *node.outputs) if v is not None)
         return next((reason for reason in found if reason is not None), None)
 
     return every
 
 
-def _rank(value: Value, target: Target) -> str | None:
+def _rank(value: Value, target: ChipTarget) -> str | None:
     if len(value.shape) <= MAX_RANK:
         return None
     return f"tensor {value.name!r} has {len(value.shape)} dimensions, HTP takes at most {MAX_RANK}; merge two of them"
 
 
-def _bytes(value: Value, target: Target) -> str | None:
+def _bytes(value: Value, target: ChipTarget) -> str | None:
     if value.type.nbytes <= SESSION_BYTES:
         return None
     return f"tensor {value.name!r} has {value.type.nbytes} bytes, an HTP session takes {SESSION_BYTES}; split it"
 
 
-def _float16(node: Node, target: Target) -> str | None:
-    if target.float16 or node.op.name in ("Quantize", "Dequantize", "Convert", "Cast"):
+def _float16(node: Node, target: ChipTarget) -> str | None:
+    if target.float16 or node.op.kind is Work.CONVERT:
         return None
     for value in (*node.inputs, *node.outputs):
         if value is not None and _kind(value.type) == "float" and value.data is None:
@@ -102,13 +103,13 @@ def _float16(node: Node, target: Target) -> str | None:
     return None
 
 
-def _bfloat16(value: Value, target: Target) -> str | None:
+def _bfloat16(value: Value, target: ChipTarget) -> str | None:
     if value.dtype is not DType.BFLOAT16 or target.bfloat16:
         return None
     return f"tensor {value.name!r} is bfloat16, which needs v81 and soc_model 88, this is {target.name}; use float16"
 
 
-def _integers(value: Value, target: Target) -> str | None:
+def _integers(value: Value, target: ChipTarget) -> str | None:
     if value.dtype is DType.UINT64:
         return f"tensor {value.name!r} is uint64, which HTP has no ops for; use int32"
     if value.dtype is DType.INT64 and value.data is not None and value.data.size:
@@ -118,7 +119,7 @@ def _integers(value: Value, target: Target) -> str | None:
     return None
 
 
-def _activation(value: Value, target: Target) -> str | None:
+def _activation(value: Value, target: ChipTarget) -> str | None:
     if value.data is not None or value.encoding is None:
         return None
     if not isinstance(value.encoding, ScaleOffset):
@@ -136,20 +137,20 @@ def _never(works: str) -> Check:
 
 
 def _ranks(most: int, works: str) -> Check:
-    def check(node: Node, target: Target) -> str | None:
+    def check(node: Node, target: ChipTarget) -> str | None:
         rank = len(node.call.input(0).shape)
         return f"{rank} dimensions, HTP takes {most}; {works}" if rank > most else None
 
     return check
 
 
-def _inverse(node: Node, target: Target) -> str | None:
+def _inverse(node: Node, target: ChipTarget) -> str | None:
     if node.call.input(0).shape[-2:] == (2, 2):
         return None
     return "HTP inverts matrices of 2 x 2; leave it to the CPU"
 
 
-def _last_axes(node: Node, target: Target) -> str | None:
+def _last_axes(node: Node, target: ChipTarget) -> str | None:
     rank = len(node.call.input(0).shape)
     axes = sorted(a % rank for a in node.params["axes"])
     if axes == list(range(rank - len(axes), rank)):
@@ -158,7 +159,7 @@ def _last_axes(node: Node, target: Target) -> str | None:
 
 
 def _reductions(most: int) -> Check:
-    def check(node: Node, target: Target) -> str | None:
+    def check(node: Node, target: ChipTarget) -> str | None:
         reduction = int(node.params["reduction"])
         if reduction <= most:
             return None
@@ -169,35 +170,35 @@ def _reductions(most: int) -> Check:
     return check
 
 
-def _bfloat16_resize(node: Node, target: Target) -> str | None:
+def _bfloat16_resize(node: Node, target: ChipTarget) -> str | None:
     narrow = (DType.BFLOAT16, DType.FLOAT32) if target.bfloat16_math else (DType.BFLOAT16,)
     if node.call.input(0).dtype not in narrow or node.params["interpolation_mode"] == 1:
         return None
     return "bfloat16 is resized linearly only; use float16, or interpolation mode linear"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("ReduceProd", "not on HTP", "EP", _never("use Log, ReduceSum and Exp, or leave it to the CPU")),
-    Rule("PoolMax3d", "not on HTP", "EP", _never("pool each depth slice, or leave it to the CPU")),
-    Rule("IsInf", "not on HTP", "EP", _never("compare with a finite bound, or leave it to the CPU")),
-    Rule("Inverse", "matrices of 2 x 2", "EP", _inverse),
-    Rule("", "tensors of at most 5 dimensions", "EP", _tensors(_rank)),
-    Rule("", "tensors of at most 3.75 GB", "guide", _tensors(_bytes)),
-    Rule("", "no uint64; int64 constants within int32", "EP: int64 is cast to int32", _tensors(_integers)),
-    Rule("", "run-time fixed point has one scale and 8, 16 or (a bias) 32 bits", "EP, guide", _tensors(_activation)),
-    Rule("", "bfloat16 on v81 with soc_model 88 and newer", "EP", _tensors(_bfloat16)),
-    Rule(
+RULES: tuple[Limit, ...] = (
+    Limit("ReduceProd", "not on HTP", "EP", _never("use Log, ReduceSum and Exp, or leave it to the CPU")),
+    Limit("PoolMax3d", "not on HTP", "EP", _never("pool each depth slice, or leave it to the CPU")),
+    Limit("IsInf", "not on HTP", "EP", _never("compare with a finite bound, or leave it to the CPU")),
+    Limit("Inverse", "matrices of 2 x 2", "EP", _inverse),
+    Limit("", "tensors of at most 5 dimensions", "EP", _tensors(_rank)),
+    Limit("", "tensors of at most 3.75 GB", "guide", _tensors(_bytes)),
+    Limit("", "no uint64; int64 constants within int32", "EP: int64 is cast to int32", _tensors(_integers)),
+    Limit("", "run-time fixed point has one scale and 8, 16 or (a bias) 32 bits", "EP, guide", _tensors(_activation)),
+    Limit("", "bfloat16 on v81 with soc_model 88 and newer", "EP", _tensors(_bfloat16)),
+    Limit(
         "",
         "float math, which is float16, on v69 and newer and SA8295P; not on QCM6690 and SM7750",
         "ExecuTorch, measured",
         _float16,
     ),
-    Rule("Resize", "bfloat16 linear only", "EP", _bfloat16_resize),
-    Rule("Batchnorm", "at most 4 dimensions", "EP", _ranks(4, "reshape it, or fold it into a convolution")),
-    Rule("InstanceNorm Lrn RmsNorm", "at most 4 dimensions", "EP", _ranks(4, "merge two of them")),
-    Rule("LayerNorm RmsNorm", "the last axes", "EP", _last_axes),
-    Rule("ScatterElements", "reduction none, add, mul or max", "EP", _reductions(3)),
-    Rule("ScatterNd", "reduction none, add or mul", "EP", _reductions(2)),
+    Limit("Resize", "bfloat16 linear only", "EP", _bfloat16_resize),
+    Limit("Batchnorm", "at most 4 dimensions", "EP", _ranks(4, "reshape it, or fold it into a convolution")),
+    Limit("InstanceNorm Lrn RmsNorm", "at most 4 dimensions", "EP", _ranks(4, "merge two of them")),
+    Limit("LayerNorm RmsNorm", "the last axes", "EP", _last_axes),
+    Limit("ScatterElements", "reduction none, add, mul or max", "EP", _reductions(3)),
+    Limit("ScatterNd", "reduction none, add or mul", "EP", _reductions(2)),
 )
 """Limits of tensors and ops; the first that is broken is the reason."""
 
@@ -244,7 +245,7 @@ BLOCKWISE_SINCE = 69
 """ExecuTorch: block-wise expansion (LPBQ) from v69 on."""
 
 
-def _weighted(node: Node, target: Target) -> str | None:
+def _weighted(node: Node, target: ChipTarget) -> str | None:
     rows = [row for row in WEIGHTED if node.op.name in row.ops.split()]
     if not rows or len(node.inputs) < 2:
         return None
@@ -290,7 +291,7 @@ def _int16_weight(weight: Value) -> str | None:
     return None
 
 
-def _blockwise(weight: Value, target: Target) -> str | None:
+def _blockwise(weight: Value, target: ChipTarget) -> str | None:
     if not isinstance(weight.encoding, BlockwiseExpansion) or target.arch >= BLOCKWISE_SINCE:
         return None
     return (

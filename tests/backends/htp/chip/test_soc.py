@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from hexforge.backends.htp.chip.power import Corner
-from hexforge.backends.htp.chip.soc import ABILITIES, CLOCK_SHARE, FIGURES, SOCS, Provenance, Soc, Target, find
+from hexforge.backends.htp.chip.soc import ABILITIES, CLOCK_SHARE, FIGURES, SOCS, ChipTarget, Provenance, Soc, find
 from hexforge.backends.htp.time import cost
 from hexforge.errors import CallError
 from tests import ROOT
@@ -93,8 +93,8 @@ def test_abilities() -> None:
     assert chip("69").provenance("slc") is Provenance.PUBLISHED
     assert chip("SM8850").provenance("slc") is Provenance.ASSUMED
     assert chip("SA8295P").provenance("float16") is Provenance.MEASURED
-    assert Target(68, chip("SA8295P")).float16
-    assert not Target(68, chip("SM8350")).float16
+    assert ChipTarget(68, chip("SA8295P")).float16
+    assert not ChipTarget(68, chip("SM8350")).float16
 
 
 def test_every_corner_has_a_clock() -> None:

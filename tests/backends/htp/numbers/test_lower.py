@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.htp.numbers.arithmetic import binary
-from hexforge.backends.htp.numbers.lower.lowering import Reference
+from hexforge.backends.htp.numbers.lower.lowering import ReferenceStep
 from hexforge.backends.htp.numbers.storage import storage
 from hexforge.ir import BlockwiseExpansion, DType, Role, ScaleOffset, TensorType, Value
 from tests.backends.htp.numbers.fixed_nets import ACTIVATIONS, SEEDS, Net, convolved, examples, integers, requantized
@@ -539,7 +539,7 @@ def test_levels_differ_in_what_they_fuse() -> None:
     steps = {}
     for level in (1, 2, 3):
         lowering = net.compiled(level)[1]
-        assert not any(isinstance(s, Reference) for s in lowering.steps)
+        assert not any(isinstance(s, ReferenceStep) for s in lowering.steps)
         steps[level] = [s.kind for s in lowering.steps]
     assert steps == {
         1: ["conv_u8", "table_u8", "binary_u8"], 2: ["conv_u8", "table_u8"], 3: ["conv_u8"],

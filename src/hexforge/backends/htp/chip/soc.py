@@ -169,7 +169,7 @@ SOCS: tuple[Soc, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChipTarget:
     """What graphs are prepared for: an architecture, and the chip where it is known."""
 
     arch: int = DEFAULT_ARCH
@@ -194,15 +194,15 @@ class Target:
         return self.arch >= 81 and (self.soc is None or self.soc.soc_model >= 88)
 
 
-def target(soc_model: str = "0", htp_arch: int = 0) -> Target:
+def target(soc_model: str = "0", htp_arch: int = 0) -> ChipTarget:
     """What the options name. The chip's architecture wins over htp_arch, which stands in for an unknown chip."""
     try:
         soc = find(soc_model)
     except CallError as error:
         if htp_arch:
-            return Target(htp_arch)
+            return ChipTarget(htp_arch)
         raise CallError(f"{error}; or give htp_arch") from None
-    return Target(htp_arch or DEFAULT_ARCH) if soc is None else Target(soc.htp_arch, soc)
+    return ChipTarget(htp_arch or DEFAULT_ARCH) if soc is None else ChipTarget(soc.htp_arch, soc)
 
 
 def find(key: str) -> Soc | None:

@@ -17,14 +17,13 @@ def to_bfloat16(graph: Graph) -> frozenset[str]:
     for value in graph.values.values():
         if value.dtype is not DType.FLOAT32 or value.encoding is not None:
             continue
-        if value.data is not None:
-            # beside fixed point a float constant is a part of the fixed-point computation
-            if any(node.outputs[0].encoding is not None for node in value.users):
-                continue
-            value.data = value.data.astype(DType.BFLOAT16.numpy)
-        elif value.role in (Role.APP_WRITE, Role.APP_READ):
+        # beside fixed point a float constant is a part of the fixed-point computation
+        if value.data is not None and any(node.outputs[0].encoding is not None for node in value.users):
+            continue
+        if value.role in (Role.APP_WRITE, Role.APP_READ):
             changed.add(value.name)
-        value.type = TensorType(DType.BFLOAT16, value.shape)
+        data = None if value.data is None else value.data.astype(DType.BFLOAT16.numpy)
+        graph.retype(value, TensorType(DType.BFLOAT16, value.shape), data)
     return frozenset(changed)
 
 

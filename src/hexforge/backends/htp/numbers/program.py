@@ -10,12 +10,12 @@ import numpy as np
 
 from hexforge.backend import Get, Put, Read, checked_feeds
 from hexforge.backends.htp.numbers import arena
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, Reference, Step
-from hexforge.backends.htp.numbers.segment import Call, Known, Runner, Segment, with_room
+from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
+from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, with_room
 from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value, text
-from hexforge.ops.evaluate import Evaluation
+from hexforge.ops.evaluate import PreparedCall
 
 
 class HtpProgram:
@@ -26,7 +26,7 @@ class HtpProgram:
         name: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        runners: Sequence[Runner | Evaluated],
+        runners: Sequence[SegmentRunner | Evaluated],
         graph: Callable[[], Graph],
         stages: Callable[[], Sequence[Segment | Evaluated]],
         threads: int = 1,
@@ -36,7 +36,7 @@ class HtpProgram:
         self._runners, self._graph, self._stages = tuple(runners), graph, stages
         self.on_first_run: Callable[[], None] | None = None
         """Called once, before the program first runs."""
-        self.arena_bytes = max((r.arena_bytes for r in runners if isinstance(r, Runner)), default=0)
+        self.arena_bytes = max((r.arena_bytes for r in runners if isinstance(r, SegmentRunner)), default=0)
 
     @classmethod
     def of(cls, graph: Graph, lowering: Lowering, threads: int = 1) -> HtpProgram:
@@ -117,7 +117,7 @@ class HtpProgram:
                    threads)  # fmt: skip
 
 
-def _runners(stages: Sequence[Segment | Evaluated]) -> list[Runner | Evaluated]:
+def _runners(stages: Sequence[Segment | Evaluated]) -> list[SegmentRunner | Evaluated]:
     return [stage.runner() if isinstance(stage, Segment) else stage for stage in stages]
 
 
@@ -151,7 +151,7 @@ class Evaluated:
         real = storage(node.outputs[0].type).kind == "f32"
         constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
-        self._evaluation = Evaluation(node.call, constants)
+        self._evaluation = PreparedCall(node.call, constants)
 
     def check(self, known: Known) -> None:
         """Add what it writes to what is `known` by name; FormatError where it does not fit to that."""
@@ -199,7 +199,7 @@ def _constant(value: Value, real: bool) -> Array:
 
 
 def _segment(
-    lowering: Lowering, steps: list[Step], reads: list[str], writes: list[str], lives: dict[str, tuple[int, int]]
+    lowering: Lowering, steps: list[NativeStep], reads: list[str], writes: list[str], lives: dict[str, tuple[int, int]]
 ) -> Segment:
     """Steps with their tensors numbered and placed in an arena."""
     sizes = {name: lowering.tensors[name].nbytes for name in lives}
@@ -217,7 +217,9 @@ def _segment(
     for name, offset in offsets.items():
         number(name, ("arena", offset, sizes[name]))
     calls = [
-        Call("copy", (i,), (ids[n],), {"element_bytes": 1, "dims": (sizes[n],), "strides_x": (1,), "strides_y": (1,)})
+        NativeCall(
+            "copy", (i,), (ids[n],), {"element_bytes": 1, "dims": (sizes[n],), "strides_x": (1,), "strides_y": (1,)}
+        )
         for i, n in enumerate(reads)
     ]
     for step in steps:
@@ -226,16 +228,16 @@ def _segment(
                 constant = lowering.constants[name]
                 number(name, with_room(constant.shape, constant.dtype, constant))
         ins, outs = (tuple(ids[n] for n in side) for side in (step.ins, step.outs))
-        calls.append(Call(step.kind, ins, outs, step.attributes))
+        calls.append(NativeCall(step.kind, ins, outs, step.attributes))
     shapes = {name: (lowering.tensors[name].dtype, lowering.tensors[name].shape) for name in writes}
     return Segment(tuple(reads), shapes, arena_bytes, tuple(tensors), tuple(calls))
 
 
 def stages_of(lowering: Lowering) -> list[Segment | Evaluated]:
     """Native steps gathered into segments; tensors that cross a border are arrays, the others live in an arena."""
-    groups: list[list[Step] | Reference] = []
+    groups: list[list[NativeStep] | ReferenceStep] = []
     for step in lowering.steps:
-        if isinstance(step, Reference):
+        if isinstance(step, ReferenceStep):
             groups.append(step)
         elif groups and isinstance(groups[-1], list):
             groups[-1].append(step)
@@ -243,14 +245,14 @@ def stages_of(lowering: Lowering) -> list[Segment | Evaluated]:
             groups.append([step])
     used: list[set[str]] = []
     for group in groups:
-        if isinstance(group, Reference):
+        if isinstance(group, ReferenceStep):
             used.append({lowering.name(v) for v in (*group.node.inputs, *group.node.outputs) if v is not None})
         else:
             used.append({n for s in group for n in (*s.ins, *s.outs)})
     graph_outputs = {lowering.name(v) for v in lowering.graph.values.values() if v.role is Role.APP_READ}
     stages: list[Segment | Evaluated] = []
     for i, group in enumerate(groups):
-        if isinstance(group, Reference):
+        if isinstance(group, ReferenceStep):
             names = [None if v is None or v.data is not None else lowering.name(v) for v in group.node.inputs]
             stages.append(Evaluated(group.node, names, [lowering.name(v) for v in group.node.outputs]))
             continue

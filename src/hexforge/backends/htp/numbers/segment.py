@@ -22,7 +22,7 @@ Known = dict[str, tuple[int, np.dtype[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NativeCall:
     """One native step: its kind, tensors by number, attributes (integers, reals, lists of integers, arrays)."""
 
     kind: str
@@ -40,7 +40,7 @@ class Segment:
     arena_bytes: int
     tensors: tuple[tuple[str, int, int] | Array, ...]
     """("input" | "output" | "arena", offset, bytes), or a constant."""
-    calls: tuple[Call, ...]
+    calls: tuple[NativeCall, ...]
 
     def to_json(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere."""
@@ -67,7 +67,7 @@ class Segment:
                 _size(data["arena_bytes"]),
                 tensors,
                 tuple(
-                    Call(
+                    NativeCall(
                         as_text(kind),
                         _sizes(ins, most=last),
                         _sizes(outs, most=last),
@@ -90,12 +90,12 @@ class Segment:
             raise FormatError("a native segment reads or writes tensors that are not there, or not of that size")
         known.update(made)
 
-    def runner(self) -> Runner:
+    def runner(self) -> SegmentRunner:
         """The segment, ready to run."""
-        return Runner(self)
+        return SegmentRunner(self)
 
 
-class Runner:
+class SegmentRunner:
     """A segment's native program, and no more of the segment than a run needs."""
 
     def __init__(self, segment: Segment) -> None:

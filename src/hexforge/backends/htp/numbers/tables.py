@@ -14,7 +14,6 @@ from hexforge.backends.htp.numbers.arithmetic import binary
 from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
 from hexforge.ir import Array, Call, Graph, Node, Role, TensorType, Value
 from hexforge.ops.evaluate import evaluate
-from hexforge.ops.pointwise import is_pointwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def _border(node: Node) -> bool:
 
 
 def _root(node: Node, roots: dict[Value, tuple[Value, tuple[Node, ...]]]) -> tuple[Value, tuple[Node, ...]] | None:
-    if not is_pointwise(node.op.name) or not _tabled(node.outputs[0].type) or _border(node):
+    if not (node.op.pointwise and node.op.gives_reals) or not _tabled(node.outputs[0].type) or _border(node):
         return None
     dynamic = [v for v in node.inputs if v is not None and v.data is None]
     scalars = [v for v in node.inputs if v is not None and v.data is not None]

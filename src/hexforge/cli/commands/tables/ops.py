@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hexforge.cli.arguments import Json
-from hexforge.cli.commands.tables.support import kinds, quantization, writes
 from hexforge.cli.screen import console, print_json, table
+
+if TYPE_CHECKING:
+    from hexforge.ir import Op, QuantRule
+
+_UNITS = {"macs": "matrix MACs", "lanes": "vector lanes", "lookups": "table look-ups", "moved_bytes": "bytes moved"}
+_OUTPUTS = {
+    "own": "output has its own encoding",
+    "input": "output has the input's encoding",
+    "fixed": "output has a fixed encoding",
+    "never": "output is not quantized",
+}
 
 
 def ops(as_json: Json = False) -> None:
     """Which ONNX ops become which QNN ops, and what those are: work and quantization rule."""
     import hexforge.ops  # noqa: F401 - fills the op table
-    from hexforge.frontends.onnx.fusions.table import FUSED
-    from hexforge.frontends.onnx.translate.builder import TRANSLATORS
+    from hexforge.frontends.onnx import support
     from hexforge.ir import table as op_table
 
     known = {op.name: op for op in op_table()}
-    onnx = {name: writes(made, name, known) for name, made in sorted(TRANSLATORS.items())}
-    fusions = {name: writes(made, name, known) for name, made in sorted(FUSED.items())}
+    onnx, fusions = support.onnx_ops(), support.fusions()
     if as_json:
         qnn = {
             name: {
                 "inputs": op.inputs,
                 "outputs": op.outputs,
                 "parameters": [p.name for p in op.params],
-                "work": kinds(op),
-                "quantization": quantization(op.quant),
+                "kind": op.kind.value,
+                "work": _units(op),
+                "quantization": _quantization(op.quant),
                 "rounding": op.quant.rounding,
                 "doc": op.doc,
             }
@@ -40,8 +51,8 @@ def ops(as_json: Json = False) -> None:
             op.name,
             ", ".join(op.inputs),
             ", ".join(p.name for p in op.params),
-            ", ".join(kinds(op)),
-            quantization(op.quant),
+            ", ".join(_units(op)),
+            _quantization(op.quant),
         )
         for op in known.values()
     ]
@@ -50,3 +61,18 @@ def ops(as_json: Json = False) -> None:
 
 def _rows(matrix: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
     return [(name, ", ".join(made) or "—") for name, made in matrix.items()]
+
+
+def _units(op: Op) -> tuple[str, ...]:
+    """The units an op's work is counted in, in words."""
+    return tuple(_UNITS[unit] for unit in op.work.units)
+
+
+def _quantization(rule: QuantRule) -> str:
+    """A quantization rule in words."""
+    words = _OUTPUTS[rule.output]
+    if rule.weight is not None and rule.weight_axis is not None:
+        words += f"; weight per tensor or per axis {rule.weight_axis}"
+    if rule.bias is not None:
+        words += "; bias int32"
+    return words

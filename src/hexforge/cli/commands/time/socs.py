@@ -50,10 +50,10 @@ def socs(
 def _facts(soc: Soc) -> dict[str, Any]:
     """All that is known of a chip, with the provenance of each figure."""
     from hexforge.backends.htp.chip.power import Corner
-    from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, Target
+    from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, ChipTarget
     from hexforge.backends.htp.time import cost
 
-    target, costs = Target(soc.htp_arch, soc), cost.costs(soc)
+    target, costs = ChipTarget(soc.htp_arch, soc), cost.costs(soc)
     abilities = {key: getattr(target if key.startswith(("float", "bfloat")) else soc, key) for key in ABILITIES}
     marks = {key: soc.provenance(key).value for key in (*FIGURES, "clock_mhz", *ABILITIES)}
     return {

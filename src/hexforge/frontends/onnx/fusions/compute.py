@@ -38,9 +38,11 @@ def _convert(net: Net, dq: Unit) -> Unit | None:
     return net.join(UnitKind.CONVERT, [dq, q], [source], [target])
 
 
-def _pattern(kind: UnitKind, start: str, match: Callable[[onnx_ir.Node], Match | None], write: Translator) -> Fusion:
-    """The fusion of a pattern that is recognized by a node of one of the ops of `start`."""
-    return Fusion(kind, tuple(start.split()), lambda net, unit: net.fuse(kind, match(unit.target)), write)
+def _pattern(
+    kind: UnitKind, start: str, match: Callable[[onnx_ir.Node], Match | None], write: Translator, op: str
+) -> Fusion:
+    """The fusion into one QNN op of a pattern that is recognized by a node of one of the ops of `start`."""
+    return Fusion(kind, tuple(start.split()), lambda net, unit: net.fuse(kind, match(unit.target)), write, (op,))
 
 
 def _simple(op: str) -> Translator:
@@ -76,11 +78,11 @@ def _write_group_norm(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion(UnitKind.CONVERT, _DQ, _convert, _simple("Convert")),
-    _pattern(UnitKind.HARD_SWISH, "HardSigmoid", hard_swish, _simple("HardSwish")),
-    _pattern(UnitKind.GELU, "Erf", gelu, _simple("Gelu")),
-    _pattern(UnitKind.SCALED_SOFTMAX, "Mul Div", scaled_softmax, _write_scaled_softmax),
-    _pattern(UnitKind.LAYER_NORM, "ReduceMean", layer_norm, _write_layer_norm),
-    _pattern(UnitKind.GROUP_NORM, "InstanceNormalization", group_norm, _write_group_norm),
-    _pattern(UnitKind.L2_NORM, "ReduceL2", l2_norm, _write_l2_norm),
+    Fusion(UnitKind.CONVERT, _DQ, _convert, _simple("Convert"), ("Convert",)),
+    _pattern(UnitKind.HARD_SWISH, "HardSigmoid", hard_swish, _simple("HardSwish"), "HardSwish"),
+    _pattern(UnitKind.GELU, "Erf", gelu, _simple("Gelu"), "Gelu"),
+    _pattern(UnitKind.SCALED_SOFTMAX, "Mul Div", scaled_softmax, _write_scaled_softmax, "Softmax"),
+    _pattern(UnitKind.LAYER_NORM, "ReduceMean", layer_norm, _write_layer_norm, "LayerNorm"),
+    _pattern(UnitKind.GROUP_NORM, "InstanceNormalization", group_norm, _write_group_norm, "GroupNorm"),
+    _pattern(UnitKind.L2_NORM, "ReduceL2", l2_norm, _write_l2_norm, "L2Norm"),
 )

@@ -85,6 +85,6 @@ def _write_reshape_gemm(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion(UnitKind.MATMUL_ADD, ("MatMul",), _matmul_add, _write_matmul_add),
-    Fusion(UnitKind.RESHAPE_GEMM, ("Reshape",), _reshape_gemm, _write_reshape_gemm),
+    Fusion(UnitKind.MATMUL_ADD, ("MatMul",), _matmul_add, _write_matmul_add, ("FullyConnected",)),
+    Fusion(UnitKind.RESHAPE_GEMM, ("Reshape",), _reshape_gemm, _write_reshape_gemm, ("FullyConnected",)),
 )

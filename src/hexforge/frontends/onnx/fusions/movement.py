@@ -217,7 +217,13 @@ def _write_focus(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion(UnitKind.SPACE_MOVE, ("Reshape",), _reshape_transpose_reshape, _write_space_move),
-    Fusion(UnitKind.LOW_RANK, ("Gather",), _gather_transpose_reshape, _write_low_rank),
-    Fusion(UnitKind.FOCUS, ("Concat",), _focus, _write_focus),
+    Fusion(
+        UnitKind.SPACE_MOVE,
+        ("Reshape",),
+        _reshape_transpose_reshape,
+        _write_space_move,
+        ("ChannelShuffle", "DepthToSpace", "SpaceToDepth"),
+    ),
+    Fusion(UnitKind.LOW_RANK, ("Gather",), _gather_transpose_reshape, _write_low_rank, ("Gather",)),
+    Fusion(UnitKind.FOCUS, ("Concat",), _focus, _write_focus, ("SpaceToDepth",)),
 )

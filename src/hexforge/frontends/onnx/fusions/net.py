@@ -203,3 +203,5 @@ class Fusion:
     starts: tuple[str, ...]
     match: Matcher
     write: Translator
+    writes: tuple[str, ...]
+    """QNN ops that it may write, besides those that may stand around any."""

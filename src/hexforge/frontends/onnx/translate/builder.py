@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,26 @@ from hexforge.ir.fixed_point import dequantize, fault, permuted_type, quantized_
 
 Translator = Callable[["Builder", Unit], None]
 TRANSLATORS: dict[str, Translator] = {}
+"""ONNX op type -> the function that writes it."""
+WRITES: dict[str, tuple[str, ...]] = {}
+"""ONNX op type -> the QNN ops its translator may write, besides AROUND."""
+AROUND = ("Cast", "Convert", "Dequantize", "Quantize", "ReluMinMax", "Reshape", "Transpose")
+"""QNN ops that may stand around those of any translator: other types, shapes and layouts, and a Relu that was fused."""
 
 
-def translates(*ops: str) -> Callable[[Translator], Translator]:
-    """Register a translator for op types (`Type`, or `domain:Type` outside ai.onnx)."""
+def translates(*ops: str, writes: Sequence[str] | Mapping[str, str]) -> Callable[[Translator], Translator]:
+    """Register a translator for op types (`Type`, or `domain:Type` outside ai.onnx).
+
+    `writes` names the QNN ops that it may write, or the one for each op type. Those of AROUND are named only where they
+    are what the op type becomes.
+    """
 
     def register(function: Translator) -> Translator:
         for op in ops:
             if op in TRANSLATORS:
                 raise ValueError(f"two translators for {op}")
             TRANSLATORS[op] = function
+            WRITES[op] = (writes[op],) if isinstance(writes, Mapping) else tuple(writes)
         return function
 
     return register
@@ -242,10 +252,7 @@ class Builder:
 
     def close(self, outputs: Iterable[str]) -> Graph:
         """The graph, with roles set: written values named in `outputs` become APP_READ."""
-        wanted = set(outputs)
-        for value in self.graph.values.values():
-            if value.producer is not None:
-                value.role = Role.APP_READ if value.name in wanted else Role.NATIVE
+        self.graph.expose(set(outputs))
         self.graph.sort()
         return self.graph
 

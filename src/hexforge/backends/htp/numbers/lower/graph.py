@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.lower import elementwise
-from hexforge.backends.htp.numbers.lower.lowering import LOWERINGS, Lowering, Reference, Step
+from hexforge.backends.htp.numbers.lower.lowering import LOWERINGS, Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.tables import Chain, chains, table
 from hexforge.ir import DType, Graph, Node, Role
 
@@ -31,7 +31,7 @@ def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowerin
         if chain is not None:
             _table(lowering, chain, fold_activation and level >= 3)
         elif not _native(lowering, node):
-            lowering.steps.append(Reference(node))
+            lowering.steps.append(ReferenceStep(node))
         elif level >= 3 and node.op.name == "ElementWiseAdd":
             _residual(lowering, node)
     return lowering
@@ -78,7 +78,10 @@ def _residual(lowering: Lowering, node: Node) -> None:
     if len(lowering.steps) < 2:
         return
     conv, add = lowering.steps[-2:]
-    if not (isinstance(conv, Step) and isinstance(add, Step)) or (conv.kind, add.kind) != ("conv_u8", "binary_u8"):
+    if not (isinstance(conv, NativeStep) and isinstance(add, NativeStep)) or (conv.kind, add.kind) != (
+        "conv_u8",
+        "binary_u8",
+    ):
         return
     made = next((v for v in node.inputs if v is not None and (lowering.name(v),) == conv.outs), None)
     dense = add.attributes["strides_a"] == add.attributes["strides_b"] == (1,)
@@ -116,17 +119,17 @@ def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
     elementwise.table(lowering, chain.source, chain.output, entries)
 
 
-def _convolution_before(lowering: Lowering, chain: Chain) -> Step | None:
+def _convolution_before(lowering: Lowering, chain: Chain) -> NativeStep | None:
     """The step just written, if it is a convolution whose result only this chain reads."""
     last = lowering.steps[-1] if lowering.steps else None
-    if not isinstance(last, Step) or last.kind not in _TAKE_TABLES | _TAKE_BOUNDS:
+    if not isinstance(last, NativeStep) or last.kind not in _TAKE_TABLES | _TAKE_BOUNDS:
         return None
     source = chain.source
     private = source.role is Role.NATIVE and all(user in chain.nodes for user in source.users)
     return last if private and last.outs == (lowering.name(source),) else None
 
 
-def _absorb(lowering: Lowering, conv: Step, chain: Chain, **attributes: Any) -> None:
+def _absorb(lowering: Lowering, conv: NativeStep, chain: Chain, **attributes: Any) -> None:
     """Let the convolution just written do what the chain does as it stores."""
     done = replace(conv, outs=(lowering.name(chain.output),), attributes={**conv.attributes, **attributes})
     lowering.steps[-1] = done

@@ -13,7 +13,7 @@ from hexforge.ir import Array, Graph, Node, Role, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NativeStep:
     """One native kernel call: tensors by name, attributes (integers, reals, constant arrays)."""
 
     kind: str
@@ -24,7 +24,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ReferenceStep:
     """A node that has no native kernel: its reference runs in Python."""
 
     node: Node
@@ -35,7 +35,7 @@ class Lowering:
     """The steps written so far and the tensors they work on."""
 
     graph: Graph
-    steps: list[Step | Reference] = field(default_factory=list)
+    steps: list[NativeStep | ReferenceStep] = field(default_factory=list)
     tensors: dict[str, Storage] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     alias: dict[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Lowering:
     def emit(self, step: str, ins: Sequence[Value | str], outs: Sequence[Value | str], /, **attributes: Any) -> None:
         """Write a step."""
         names = [tuple(v if isinstance(v, str) else self.name(v) for v in side) for side in (ins, outs)]
-        self.steps.append(Step(step, names[0], names[1], attributes, self.node))
+        self.steps.append(NativeStep(step, names[0], names[1], attributes, self.node))
 
     def view(self, source: Value, target: Value) -> bool:
         """Let `target` be the same bytes as `source`; False where one of them must have its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -185,31 +186,51 @@ def _float_range() -> dict[str, Any]:
     return {"low": float("-inf"), "high": float("inf"), "half": 1}
 
 
-def _conv(
-    lowering: Lowering, x: Value, weight: Array, weight_type: TensorType, bias: Array, out: Value | str,
-    y: Storage, *, groups: int, stride: tuple[int, ...], pad: tuple[int, ...], dilation: tuple[int, ...],
-    depthwise: bool, spatial: tuple[int, ...], batch: int, sizes: tuple[int, ...],
-) -> bool:  # fmt: skip
-    """Write one convolution of [kd, kh, kw, in per group, out] weights; False where it cannot be exact natively."""
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """What a convolution multiplies with: [kd, kh, kw, in per group, out] weights, and a bias for each output."""
+
+    data: Array
+    type: TensorType
+    bias: Array
+    groups: int = 1
+    depthwise: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Where the windows of a convolution lie: depth, height and width of each."""
+
+    sizes: tuple[int, ...]
+    """How many there are, which is the output's size."""
+    stride: tuple[int, ...] = (1, 1, 1)
+    pad: tuple[int, ...] = (0, 0, 0)
+    """Elements before the input that the first window begins at."""
+    dilation: tuple[int, ...] = (1, 1, 1)
+
+
+def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out: Value | str, y: Storage) -> bool:
+    """Write one convolution; False where it cannot be exact natively."""
     own = lowering.storage(x)
-    bits = _BITS[own.kind]
-    weights = Weights(weight, weight_type, bits)
+    bits, groups = _BITS[own.kind], filter.groups
+    weights = Weights(filter.data, filter.type, bits)
     if bits != 32 and not weights.fits:
         return False
-    if depthwise and weights.offset:
+    if filter.depthwise and weights.offset:
         weights.values, weights.offset = weights.values - weights.offset, 0
-    found = constants(own, y, weights, bias, groups, bits)
+    found = constants(own, y, weights, filter.bias, groups, bits)
     if found is None:
         return False
     kernel = weights.values.shape[:3]
     channels, outputs = weights.values.shape[3], weights.values.shape[4] // groups
     whole = own.shape[-1]
     attributes: dict[str, Any] = {
-        "batch": batch, "in": spatial, "out": sizes, "kernel": tuple(kernel), "stride": stride, "pad": pad,
-        "dilation": dilation, "x_stride": whole, "y_stride": y.shape[-1], **found,
+        "batch": x.shape[0], "in": three(x.shape[1:-1], 1), "out": windows.sizes, "kernel": tuple(kernel),
+        "stride": windows.stride, "pad": windows.pad, "dilation": windows.dilation, "x_stride": whole,
+        "y_stride": y.shape[-1], **found,
         **(_float_range() if bits == 32 else y.output()),
     }  # fmt: skip
-    if depthwise:
+    if filter.depthwise:
         lanes = -(-whole // BLOCK) * BLOCK
         rows = weights.values.reshape(-1, whole)
         packed = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
@@ -219,7 +240,7 @@ def _conv(
             return False
         lowering.emit(f"depthwise_{own.kind}", [x], [out], **attributes)
         return True
-    row_taps = groups == 1 and dilation[2] == 1
+    row_taps = groups == 1 and windows.dilation[2] == 1
     run = kernel[2] * channels if row_taps else channels
     steps = -(-run // (32 // bits))
     split = np.split(weights.values, groups, axis=-1)
@@ -263,12 +284,12 @@ def convolution(lowering: Lowering, node: Node) -> bool:
     if depthwise and weight.shape[-1] != channels:
         depthwise = False  # several outputs per channel: a grouped convolution
     data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
-    return _conv(
-        lowering, x, data, weight.type, real, node.outputs[0], y, groups=1 if depthwise else groups,
-        stride=three(node.params["stride"], 1), pad=three((p[0] for p in node.params["pad_amount"]), 0),
-        dilation=three(node.params["dilation"], 1), depthwise=depthwise, spatial=three(x.shape[1:-1], 1),
-        batch=x.shape[0], sizes=three(y.shape[1:-1], 1),
+    windows = _Windows(
+        three(y.shape[1:-1], 1), three(node.params["stride"], 1), three((p[0] for p in node.params["pad_amount"]), 0),
+        three(node.params["dilation"], 1),
     )  # fmt: skip
+    filter = _Filter(data, weight.type, real, 1 if depthwise else groups, depthwise)
+    return _conv(lowering, x, filter, windows, node.outputs[0], y)
 
 
 @lowers("TransposeConv2d", "TransposeConv3d")
@@ -306,10 +327,8 @@ def transposed(lowering: Lowering, node: Node) -> bool:
         shape = (x.shape[0], *counts, outputs)
         like = Storage(y.kind, y.dtype, shape, y.scale, y.zero_point, y.low, y.high, y.shift)
         temp = lowering.temp(like, node.outputs[0].name)
-        if not _conv(
-            lowering, x, np.ascontiguousarray(part), weight.type, real, temp, like, groups=1, stride=(1, 1, 1),
-            pad=pad, dilation=(1, 1, 1), depthwise=False, spatial=spatial, batch=x.shape[0], sizes=counts,
-        ):  # fmt: skip
+        filter = _Filter(np.ascontiguousarray(part), weight.type, real)
+        if not _conv(lowering, x, filter, _Windows(counts, pad=pad), temp, like):
             return False
         source = strides(shape)
         target = strides((x.shape[0], *sizes, outputs))
@@ -335,10 +354,7 @@ def _blocks(lowering: Lowering, node: Node, x: Value, data: Array, type: TensorT
     shape = (batch, *spatial, count * outputs)
     like = Storage(y.kind, y.dtype, shape, y.scale, y.zero_point, y.low, y.high, y.shift)
     temp = lowering.temp(like, node.outputs[0].name)
-    if not _conv(
-        lowering, x, matrix, type, np.tile(bias, count), temp, like, groups=1, stride=(1, 1, 1), pad=(0, 0, 0),
-        dilation=(1, 1, 1), depthwise=False, spatial=spatial, batch=batch, sizes=spatial,
-    ):  # fmt: skip
+    if not _conv(lowering, x, _Filter(matrix, type, np.tile(bias, count)), _Windows(spatial), temp, like):
         return False
     source = strides((batch, *spatial, *stride, outputs))
     target = strides((batch, *(n * s for n, s in zip(spatial, stride, strict=True)), outputs))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, Step, lowers
+from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, lowers
 from hexforge.ir import Node, Role, Value
 
 
@@ -110,8 +110,8 @@ def _written_in_place(lowering: Lowering, node: Node, x: Value, y: Value, channe
     name = lowering.name(x)
     for i in range(len(lowering.steps) - 1, -1, -1):
         step = lowering.steps[i]
-        names = (*step.ins, *step.outs) if isinstance(step, Step) else ()
-        if isinstance(step, Step) and step.outs == (name,):
+        names = (*step.ins, *step.outs) if isinstance(step, NativeStep) else ()
+        if isinstance(step, NativeStep) and step.outs == (name,):
             whole = step.attributes.get("y_stride") == x.shape[-1] and not step.attributes.get("y_offset", 0)
             if not step.kind.startswith(_STRIDED) or not whole:
                 return False

@@ -31,39 +31,40 @@ def exact_scalar(b: Builder, number: float, like: Value) -> Value:
     return b.static(np.zeros(shape, like.dtype.numpy), ScaleOffset(-number, -1) if number else ScaleOffset(1.0))
 
 
-@translates(*_ONE_OP)
+@translates(*_ONE_OP, writes=_ONE_OP)
 def one_op(b: Builder, u: Unit) -> None:
     """Activations without parameters."""
     b.emit(_ONE_OP[u.target.op_type], [carried(b, u)], b.output(u))
 
 
-@translates("Elu")
+@translates("Elu", writes=("Elu",))
 def elu(b: Builder, u: Unit) -> None:
     """Elu."""
     b.emit("Elu", [carried(b, u)], b.output(u), alpha=float(b.attr(u, "alpha", 1.0)))
 
 
-@translates("HardSigmoid")
+@translates("HardSigmoid", writes=("ElementWiseNeuron",))
 def hard_sigmoid(b: Builder, u: Unit) -> None:
     """HardSigmoid: clip(alpha x + beta, 0, 1)."""
     alpha, beta = float(b.attr(u, "alpha", 0.2)), float(b.attr(u, "beta", 0.5))
     b.emit("ElementWiseNeuron", [carried(b, u)], b.output(u), operation=2, alpha=alpha, beta=beta)
 
 
-@translates("LeakyRelu")
+@translates("LeakyRelu", writes=("Prelu",))
 def leaky_relu(b: Builder, u: Unit) -> None:
     """LeakyRelu as Prelu with one coefficient."""
     x = carried(b, u)
     b.emit("Prelu", [x, exact_scalar(b, float(b.attr(u, "alpha", 0.01)), x)], b.output(u))
 
 
-@translates("PRelu")
+@translates("PRelu", writes=("Prelu",))
 def prelu(b: Builder, u: Unit) -> None:
     """PRelu; the slope broadcasts to the input."""
     b.emit("Prelu", [carried(b, u), carried(b, u, 1)], b.output(u))
 
 
-@translates("Gelu", "com.microsoft:Gelu")
+@translates("Gelu", writes=("ElementWiseAdd", "ElementWiseMultiply", "Gelu", "Tanh"))
+@translates("com.microsoft:Gelu", writes=("Gelu",))
 def gelu(b: Builder, u: Unit) -> None:
     """Gelu, exact as one op, or its tanh approximation composed."""
     approximate = b.attr(u, "approximate", "none")
@@ -78,7 +79,7 @@ def gelu(b: Builder, u: Unit) -> None:
     b.finish(u, binary(b, "Multiply", binary(b, "Multiply", x, 0.5), binary(b, "Add", inner, 1.0)))
 
 
-@translates("Swish", "com.microsoft:QuickGelu")
+@translates("Swish", "com.microsoft:QuickGelu", writes=("ElementWiseMultiply", "Sigmoid"))
 def swish(b: Builder, u: Unit) -> None:
     """x sigmoid(alpha x)."""
     alpha = float(b.attr(u, "alpha", 1.0 if u.target.op_type == "Swish" else 1.702))
@@ -87,14 +88,14 @@ def swish(b: Builder, u: Unit) -> None:
     b.finish(u, binary(b, "Multiply", x, gate))
 
 
-@translates("Selu")
+@translates("Selu", writes=("ElementWiseMultiply", "Elu"))
 def selu(b: Builder, u: Unit) -> None:
     """gamma times Elu."""
     alpha, gamma = float(b.attr(u, "alpha", 1.6732632)), float(b.attr(u, "gamma", 1.0507010))
     b.finish(u, binary(b, "Multiply", b.emit("Elu", [wide(b, u)], alpha=alpha), gamma))
 
 
-@translates("ThresholdedRelu")
+@translates("ThresholdedRelu", writes=("ElementWiseGreater", "ElementWiseSelect"))
 def thresholded_relu(b: Builder, u: Unit) -> None:
     """x where it is above alpha, else 0."""
     x = b.real(u, 0)
@@ -102,7 +103,7 @@ def thresholded_relu(b: Builder, u: Unit) -> None:
     b.finish(u, b.emit("ElementWiseSelect", [above, x, scalar(b, 0, x)]))
 
 
-@translates("Clip")
+@translates("Clip", writes=("ElementWiseMaximum", "ElementWiseMinimum", "ReluMinMax"))
 def clip(b: Builder, u: Unit) -> None:
     """ReluMinMax with constant bounds on real numbers; else Maximum and Minimum."""
     x = carried(b, u)

@@ -119,7 +119,14 @@ def _precision(b: Builder, u: Unit, default: DType) -> DType:
         raise Refusal(f"softmax_precision {code} is no type QNN has") from None
 
 
-@translates("Attention")
+@translates(
+    "Attention",
+    writes=(
+        "Concat", "ElementWiseAdd", "ElementWiseAnd", "ElementWiseDivide", "ElementWiseEqual",
+        "ElementWiseGreaterEqual", "ElementWiseLess", "ElementWiseLessEqual", "ElementWiseMultiply",
+        "ElementWiseSelect", "ElementWiseSubtract", "MatMul", "ReduceMax", "Softmax", "Tanh", "Tile",
+    ),
+)  # fmt: skip
 def attention(b: Builder, u: Unit) -> None:
     """Scaled dot-product attention with grouped heads, masks, soft cap, and a cache of keys and values."""
     query = _heads(b, b.real(u, 0), b.attr(u, "q_num_heads"), "q_num_heads")
@@ -216,13 +223,23 @@ def embed(b: Builder, u: Unit, cos: Value, sin: Value, positions: Value | None) 
     b.finish(u, b.transpose(turned, (0, 2, 1, 3)) if rank == 4 else turned)
 
 
-@translates("RotaryEmbedding")
+@translates(
+    "RotaryEmbedding",
+    writes=(
+        "Concat", "ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSubtract", "Gather", "StridedSlice",
+    ),
+)  # fmt: skip
 def rotary_embedding(b: Builder, u: Unit) -> None:
     """ai.onnx: input, cos, sin, and positions unless the caches hold a row per token."""
     embed(b, u, b.real(u, 1), b.real(u, 2), b.optional(u, 3))
 
 
-@translates("com.microsoft:RotaryEmbedding")
+@translates(
+    "com.microsoft:RotaryEmbedding",
+    writes=(
+        "Concat", "ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSubtract", "Gather", "StridedSlice", "Tile",
+    ),
+)  # fmt: skip
 def rotary_embedding_contrib(b: Builder, u: Unit) -> None:
     """com.microsoft: input, positions (or one offset), cos, sin."""
     if b.attr(u, "is_packed_batching", 0) or float(b.attr(u, "scale", 1.0)) != 1:

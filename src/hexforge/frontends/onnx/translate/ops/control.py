@@ -63,7 +63,7 @@ def _results(b: Builder, branch: onnx_ir.Graph) -> list[Value]:
     return [inner.bind(Operand(v)) for v in branch.outputs]
 
 
-@translates("If")
+@translates("If", writes=("ElementWiseSelect",))
 def if_(b: Builder, u: Unit) -> None:
     """ElementWiseSelect between the outputs of the two branches, which must have the same shapes."""
     condition = b.input(u, 0)

@@ -12,13 +12,13 @@ from hexforge.ir import AxisScaleOffset, Encoding, ScaleOffset, TensorType, Valu
 from hexforge.ir.fixed_point import offset_array
 
 
-@translates("Conv")
+@translates("Conv", writes=("Conv2d", "Conv3d", "DepthWiseConv2d"))
 def conv(b: Builder, u: Unit) -> None:
     """Conv of one to three spatial axes."""
     _convolve(b, u, carried(b, u), carried(b, u, 1), carried(b, u, 2) if b.has(u, 2) else None)
 
 
-@translates("QLinearConv", "com.microsoft:QLinearConv")
+@translates("QLinearConv", "com.microsoft:QLinearConv", writes=("Conv2d", "Conv3d", "DepthWiseConv2d"))
 def qlinear_conv(b: Builder, u: Unit) -> None:
     """Conv of fixed-point tensors; the encodings come with the unit."""
     if b.attr(u, "channels_last", 0):
@@ -43,7 +43,7 @@ def _product(scale: float, weight: ScaleOffset | AxisScaleOffset) -> Encoding:
     return AxisScaleOffset(0, tuple(scale * s for s in weight.scales), (0,) * len(weight.scales))
 
 
-@translates("ConvInteger")
+@translates("ConvInteger", writes=("Conv2d", "Conv3d", "DepthWiseConv2d", "ElementWiseSubtract"))
 def conv_integer(b: Builder, u: Unit) -> None:
     """int32 Conv of 8-bit tensors less their zero points."""
     filter_rank = len(b.input(u, 1).shape)
@@ -105,7 +105,7 @@ def _convolve(b: Builder, u: Unit, x: Value, w: Value, bias: Value | None) -> No
 # -- ConvTranspose --------------------------------------------------------------------------------------------------
 
 
-@translates("ConvTranspose")
+@translates("ConvTranspose", writes=("Gather", "Pad", "TransposeConv2d", "TransposeConv3d"))
 def conv_transpose(b: Builder, u: Unit) -> None:
     """ConvTranspose; a dilated kernel is spread with zeros."""
     x, w = carried(b, u), carried(b, u, 1)

@@ -11,7 +11,7 @@ from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, onnx_dtyp
 from hexforge.ir import DType, Encoding, TensorType
 
 
-@translates("Cast", "CastLike")
+@translates("Cast", "CastLike", writes=("Cast",))
 def cast(b: Builder, u: Unit) -> None:
     """Cast to the output's type."""
     b.emit("Cast", [b.real(u, 0)], b.output(u))
@@ -30,7 +30,7 @@ def _encoding(b: Builder, u: Unit, operand: Operand) -> Encoding:
     return encoding_of(scale, zero_point, axis, block, onnx_shape(operand.value), onnx_dtype(operand.value))
 
 
-@translates("QuantizeLinear", "com.microsoft:QuantizeLinear")
+@translates("QuantizeLinear", "com.microsoft:QuantizeLinear", writes=("Quantize",))
 def quantize_linear(b: Builder, u: Unit) -> None:
     """QuantizeLinear with constant scale and zero point: the output becomes fixed point."""
     out = u.outputs[0]
@@ -43,7 +43,7 @@ def quantize_linear(b: Builder, u: Unit) -> None:
     b.emit("Quantize", [x], b.output(encoded))
 
 
-@translates("DequantizeLinear", "com.microsoft:DequantizeLinear")
+@translates("DequantizeLinear", "com.microsoft:DequantizeLinear", writes=("Dequantize",))
 def dequantize_linear(b: Builder, u: Unit) -> None:
     """DequantizeLinear with constant scale and zero point: the input is read as fixed point."""
     x = b.operand(u, 0)
@@ -51,7 +51,13 @@ def dequantize_linear(b: Builder, u: Unit) -> None:
     b.emit("Dequantize", [value], b.output(u))
 
 
-@translates("DynamicQuantizeLinear")
+@translates(
+    "DynamicQuantizeLinear",
+    writes=(
+        "ElementWiseAdd", "ElementWiseDivide", "ElementWiseEqual", "ElementWiseMaximum", "ElementWiseMinimum",
+        "ElementWiseRound", "ElementWiseSelect", "ElementWiseSubtract", "ReduceMax", "ReduceMin",
+    ),
+)  # fmt: skip
 def dynamic_quantize_linear(b: Builder, u: Unit) -> None:
     """DynamicQuantizeLinear, composed as ONNX defines it; an all-zero input has scale 1."""
     x = b.real(u, 0)

@@ -16,7 +16,7 @@ def _number(given: Array | None, default: float) -> float:
     return default if given is None or not given.size else float(given.ravel()[0])
 
 
-@translates("NonMaxSuppression")
+@translates("NonMaxSuppression", writes=("FullyConnected", "NonMaxSuppression"))
 def non_max_suppression(b: Builder, u: Unit) -> None:
     """NonMaxSuppression where the model declares its number of rows; a run that gives another number is an error."""
     most = _number(b.constant(u, 2, "max_output_boxes_per_class"), 0)

@@ -114,7 +114,7 @@ def _single_product(u: Unit, labels: list[str], output: str) -> bool:
     return plain and alone <= set(output) and bool(set(labels[0]) & set(labels[1]) - set(output))
 
 
-@translates("Einsum")
+@translates("Einsum", writes=("ElementWiseMultiply", "Gather", "MatMul", "ReduceSum"))
 def einsum(b: Builder, u: Unit) -> None:
     """Any equation, with ellipsis, repeated labels and any number of inputs."""
     shapes = [b.type_of(b.operand(u, i)).shape for i in range(len(u.inputs))]

@@ -11,15 +11,37 @@ from hexforge.ir import DType, ScaleOffset, Value
 
 # ONNX name -> QNN name, where it is one op of the same inputs
 _SAME_INPUTS = {
-    "Abs": "Abs", "Add": "Add", "Asin": "Asin", "Atan": "Atan", "Ceil": "Ceil", "Cos": "Cos", "Div": "Divide",
-    "Exp": "Exp", "Floor": "Floor", "Log": "Log", "Mul": "Multiply", "Neg": "Neg", "Pow": "Power", "Round": "Round",
-    "Sign": "Sign", "Sin": "Sin", "Sqrt": "SquareRoot", "Sub": "Subtract",
-}  # fmt: skip
+    "Abs": "ElementWiseAbs",
+    "Add": "ElementWiseAdd",
+    "Asin": "ElementWiseAsin",
+    "Atan": "ElementWiseAtan",
+    "Ceil": "ElementWiseCeil",
+    "Cos": "ElementWiseCos",
+    "Div": "ElementWiseDivide",
+    "Exp": "ElementWiseExp",
+    "Floor": "ElementWiseFloor",
+    "Log": "ElementWiseLog",
+    "Mul": "ElementWiseMultiply",
+    "Neg": "ElementWiseNeg",
+    "Pow": "ElementWisePower",
+    "Round": "ElementWiseRound",
+    "Sign": "ElementWiseSign",
+    "Sin": "ElementWiseSin",
+    "Sqrt": "ElementWiseSquareRoot",
+    "Sub": "ElementWiseSubtract",
+}
 _PREDICATE = {
-    "And": "And", "Equal": "Equal", "Greater": "Greater", "GreaterOrEqual": "GreaterEqual", "Less": "Less",
-    "LessOrEqual": "LessEqual", "Not": "Not", "Or": "Or", "Xor": "Xor",
-}  # fmt: skip
-_FOLDED = {"Max": "Maximum", "Mean": "Add", "Min": "Minimum", "Sum": "Add"}
+    "And": "ElementWiseAnd",
+    "Equal": "ElementWiseEqual",
+    "Greater": "ElementWiseGreater",
+    "GreaterOrEqual": "ElementWiseGreaterEqual",
+    "Less": "ElementWiseLess",
+    "LessOrEqual": "ElementWiseLessEqual",
+    "Not": "ElementWiseNot",
+    "Or": "ElementWiseOr",
+    "Xor": "ElementWiseXor",
+}
+_FOLDED = {"Max": "ElementWiseMaximum", "Min": "ElementWiseMinimum", "Sum": "ElementWiseAdd"}
 
 
 def number(b: Builder, value: float, like: Value) -> Value:
@@ -28,24 +50,25 @@ def number(b: Builder, value: float, like: Value) -> Value:
     return b.static(np.asarray(value).astype(dtype.numpy))
 
 
-@translates(*_SAME_INPUTS)
+@translates(*_SAME_INPUTS, writes=_SAME_INPUTS)
 def same_inputs(b: Builder, u: Unit) -> None:
     """Ops that are one QNN op."""
     inputs = [carried(b, u, i) for i in range(len(u.inputs))]
-    b.emit(f"ElementWise{_SAME_INPUTS[u.target.op_type]}", inputs, b.output(u))
+    b.emit(_SAME_INPUTS[u.target.op_type], inputs, b.output(u))
 
 
-@translates(*_PREDICATE)
+@translates(*_PREDICATE, writes=_PREDICATE)
 def predicate(b: Builder, u: Unit) -> None:
     """Ops with a boolean result, which compare fixed point by its real values."""
     inputs = [b.input(u, i) for i in range(len(u.inputs))]
-    b.emit(f"ElementWise{_PREDICATE[u.target.op_type]}", inputs, b.output(u))
+    b.emit(_PREDICATE[u.target.op_type], inputs, b.output(u))
 
 
-@translates(*_FOLDED)
+@translates(*_FOLDED, writes=_FOLDED)
+@translates("Mean", writes=("ElementWiseAdd", "ElementWiseDivide"))
 def folded(b: Builder, u: Unit) -> None:
     """Ops of any number of inputs: two at a time, in real numbers where there are intermediates."""
-    op, mean = f"ElementWise{_FOLDED[u.target.op_type]}", u.target.op_type == "Mean"
+    op, mean = _FOLDED.get(u.target.op_type, "ElementWiseAdd"), u.target.op_type == "Mean"
     count = len(u.inputs)
     if count == 2 and not mean:
         b.emit(op, [carried(b, u, 0), carried(b, u, 1)], b.output(u))
@@ -56,14 +79,14 @@ def folded(b: Builder, u: Unit) -> None:
     b.finish(u, b.emit("ElementWiseDivide", [value, number(b, count, value)]) if mean else value)
 
 
-@translates("Mod")
+@translates("Mod", writes=("ElementWiseFmod", "ElementWiseMod"))
 def mod(b: Builder, u: Unit) -> None:
     """Mod: sign of the divisor, or of the dividend with fmod=1."""
     op = "ElementWiseFmod" if b.attr(u, "fmod", 0) else "ElementWiseMod"
     b.emit(op, [carried(b, u, 0), carried(b, u, 1)], b.output(u))
 
 
-@translates("Reciprocal")
+@translates("Reciprocal", writes=("ElementWiseDivide",))
 def reciprocal(b: Builder, u: Unit) -> None:
     """Reciprocal as one divided by the input."""
     x = carried(b, u)
@@ -71,33 +94,33 @@ def reciprocal(b: Builder, u: Unit) -> None:
     b.emit("ElementWiseDivide", [one, x], b.output(u))
 
 
-@translates("Tan")
+@translates("Tan", writes=("ElementWiseCos", "ElementWiseDivide", "ElementWiseSin"))
 def tan(b: Builder, u: Unit) -> None:
     """Tan as sine over cosine, in real numbers."""
     x = b.real(u, 0)
     b.finish(u, b.emit("ElementWiseDivide", [b.emit("ElementWiseSin", [x]), b.emit("ElementWiseCos", [x])]))
 
 
-@translates("Where")
+@translates("Where", writes=("ElementWiseSelect",))
 def where(b: Builder, u: Unit) -> None:
     """Where as Select."""
     b.emit("ElementWiseSelect", [b.input(u, 0), carried(b, u, 1), carried(b, u, 2)], b.output(u))
 
 
-@translates("IsNaN")
+@translates("IsNaN", writes=("IsNan",))
 def is_nan(b: Builder, u: Unit) -> None:
     """IsNaN."""
     b.emit("IsNan", [b.input(u, 0)], b.output(u))
 
 
-@translates("IsInf")
+@translates("IsInf", writes=("IsInf",))
 def is_inf(b: Builder, u: Unit) -> None:
     """IsInf, of either sign or one."""
     detect = {f"detect_{sign}": bool(b.attr(u, f"detect_{sign}", 1)) for sign in ("negative", "positive")}
     b.emit("IsInf", [b.input(u, 0)], b.output(u), **detect)
 
 
-@translates("Identity")
+@translates("Identity", writes=("Reshape",))
 def identity(b: Builder, u: Unit) -> None:
     """Identity: a Reshape to the same shape, which passes take out."""
     type = b.operand(u, 0).value.type
@@ -106,7 +129,7 @@ def identity(b: Builder, u: Unit) -> None:
     b.finish(u, b.input(u, 0))
 
 
-@translates("Dropout")
+@translates("Dropout", writes=("Reshape",))
 def dropout(b: Builder, u: Unit) -> None:
     """Dropout in inference: the input, and a mask of trues."""
     training, ratio = b.constant(u, 2, "training_mode"), None

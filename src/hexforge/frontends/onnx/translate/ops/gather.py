@@ -27,7 +27,7 @@ def _indices(b: Builder, u: Unit, sizes: tuple[int, ...], index: int = 1) -> Val
     return b.static(positive, name=b.operand(u, index).value.name)
 
 
-@translates("Gather")
+@translates("Gather", writes=("Gather",))
 def gather(b: Builder, u: Unit) -> None:
     """Gather along one axis."""
     x = carried(b, u)
@@ -35,7 +35,7 @@ def gather(b: Builder, u: Unit) -> None:
     b.emit("Gather", [x, _indices(b, u, (x.shape[axis],))], b.output(u), axis=axis)
 
 
-@translates("ai.onnx.ml:ArrayFeatureExtractor")
+@translates("ai.onnx.ml:ArrayFeatureExtractor", writes=("Gather",))
 def array_feature_extractor(b: Builder, u: Unit) -> None:
     """ArrayFeatureExtractor as Gather along the last axis."""
     x = b.input(u, 0)
@@ -44,7 +44,7 @@ def array_feature_extractor(b: Builder, u: Unit) -> None:
     b.finish(u, picked)
 
 
-@translates("GatherElements")
+@translates("GatherElements", writes=("GatherElements",))
 def gather_elements(b: Builder, u: Unit) -> None:
     """GatherElements."""
     x = carried(b, u)
@@ -60,7 +60,7 @@ def _named_axes(b: Builder, u: Unit, x: Value, batch: int = 0) -> tuple[int, ...
     return x.shape[batch : batch + shape[-1]]
 
 
-@translates("GatherND")
+@translates("GatherND", writes=("GatherNd",))
 def gather_nd(b: Builder, u: Unit) -> None:
     """GatherND."""
     x, batch = carried(b, u), int(b.attr(u, "batch_dims", 0))
@@ -77,7 +77,7 @@ def _reduction(b: Builder, u: Unit) -> int:
     return _REDUCTIONS.index(name)
 
 
-@translates("ScatterElements")
+@translates("ScatterElements", writes=("ScatterElements",))
 def scatter_elements(b: Builder, u: Unit) -> None:
     """ScatterElements."""
     x = carried(b, u)
@@ -86,7 +86,7 @@ def scatter_elements(b: Builder, u: Unit) -> None:
     b.emit("ScatterElements", inputs, b.output(u), axis=axis, reduction=_reduction(b, u))
 
 
-@translates("ScatterND")
+@translates("ScatterND", writes=("ScatterNd",))
 def scatter_nd(b: Builder, u: Unit) -> None:
     """ScatterND."""
     x = carried(b, u)
@@ -94,7 +94,7 @@ def scatter_nd(b: Builder, u: Unit) -> None:
     b.emit("ScatterNd", inputs, b.output(u), reduction=_reduction(b, u))
 
 
-@translates("OneHot")
+@translates("OneHot", writes=("OneHot",))
 def one_hot(b: Builder, u: Unit) -> None:
     """OneHot with constant depth and values; float indices are truncated."""
     x, out = b.input(u, 0), b.output(u)
@@ -110,7 +110,7 @@ def one_hot(b: Builder, u: Unit) -> None:
     b.emit("OneHot", [x], out, depth=depth[0], axis=axis, on_value=on, off_value=off)
 
 
-@translates("TopK")
+@translates("TopK", writes=("TopK",))
 def top_k(b: Builder, u: Unit) -> None:
     """TopK along any axis: the axis is brought to the end and back."""
     x, k = carried(b, u), ints(b, u, 1, "k")
@@ -132,7 +132,7 @@ def top_k(b: Builder, u: Unit) -> None:
             b.transpose(value, back, b.output(u, i))
 
 
-@translates("NonZero")
+@translates("NonZero", writes=("NonZero",))
 def non_zero(b: Builder, u: Unit) -> None:
     """NonZero where the model says how many there are."""
     x, out = b.input(u, 0), b.output(u)
@@ -148,7 +148,7 @@ def _unpacked(data: Array, bits: int) -> Array:
     return np.stack(parts, -1).reshape(*data.shape[:-1], -1)
 
 
-@translates("com.microsoft:GatherBlockQuantized")
+@translates("com.microsoft:GatherBlockQuantized", writes=("ElementWiseMultiply", "ElementWiseSubtract", "Gather"))
 def gather_block_quantized(b: Builder, u: Unit) -> None:
     """GatherBlockQuantized: integers, scales and zero points gathered each, then (q - zero point) * scale."""
     data = b.constant(u, 0, "data")

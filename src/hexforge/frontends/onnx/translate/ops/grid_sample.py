@@ -19,7 +19,14 @@ _CUBIC = 2
 _COEFFICIENT = -0.75
 
 
-@translates("GridSample")
+@translates(
+    "GridSample",
+    writes=(
+        "ElementWiseAbs", "ElementWiseAdd", "ElementWiseAnd", "ElementWiseFloor", "ElementWiseGreaterEqual",
+        "ElementWiseLessEqual", "ElementWiseMod", "ElementWiseMultiply", "ElementWiseRound", "ElementWiseSubtract",
+        "Gather", "GridSample", "StridedSlice",
+    ),
+)  # fmt: skip
 def grid_sample(b: Builder, u: Unit) -> None:
     """GridSample of images and volumes."""
     mode, padding = b.attr(u, "mode", "linear"), b.attr(u, "padding_mode", "zeros")

@@ -43,7 +43,7 @@ def _reshaped(b: Builder, u: Unit, shape: Iterable[int]) -> None:
     b.emit("Reshape", [x], out)
 
 
-@translates("Reshape")
+@translates("Reshape", writes=("Reshape",))
 def reshape(b: Builder, u: Unit) -> None:
     """Reshape: 0 keeps a size (unless allowzero), -1 takes the rest."""
     given = ints(b, u, 1, "shape")
@@ -63,7 +63,7 @@ def reshape(b: Builder, u: Unit) -> None:
     _reshaped(b, u, shape)
 
 
-@translates("Flatten")
+@translates("Flatten", writes=("Reshape",))
 def flatten(b: Builder, u: Unit) -> None:
     """Flatten to two dimensions, cut at `axis`."""
     shape, axis = b.input(u, 0).shape, int(b.attr(u, "axis", 1))
@@ -71,7 +71,7 @@ def flatten(b: Builder, u: Unit) -> None:
     _reshaped(b, u, (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
 
-@translates("Squeeze")
+@translates("Squeeze", writes=("Reshape",))
 def squeeze(b: Builder, u: Unit) -> None:
     """Squeeze the given axes, or all of size 1."""
     shape = b.input(u, 0).shape
@@ -81,7 +81,7 @@ def squeeze(b: Builder, u: Unit) -> None:
     _reshaped(b, u, tuple(n for i, n in enumerate(shape) if (n != 1 if axes is None else i not in axes)))
 
 
-@translates("Unsqueeze")
+@translates("Unsqueeze", writes=("Reshape",))
 def unsqueeze(b: Builder, u: Unit) -> None:
     """Unsqueeze: axes of size 1 put in."""
     rank = len(b.output(u).shape)
@@ -91,7 +91,7 @@ def unsqueeze(b: Builder, u: Unit) -> None:
     _reshaped(b, u, tuple(1 if i in axes else next(rest) for i in range(rank)))
 
 
-@translates("Transpose")
+@translates("Transpose", writes=("Transpose",))
 def transpose(b: Builder, u: Unit) -> None:
     """Transpose; without perm the axes are reversed."""
     x = carried(b, u)
@@ -99,7 +99,7 @@ def transpose(b: Builder, u: Unit) -> None:
     b.emit("Transpose", [x], b.output(u), perm=tuple(int(p) for p in perm))
 
 
-@translates("Concat")
+@translates("Concat", writes=("Concat",))
 def concat(b: Builder, u: Unit) -> None:
     """Concat; empty inputs are left out."""
     out = b.output(u)
@@ -108,7 +108,7 @@ def concat(b: Builder, u: Unit) -> None:
     b.emit("Concat", inputs, out, axis=axis)
 
 
-@translates("Split")
+@translates("Split", writes=("Split",))
 def split(b: Builder, u: Unit) -> None:
     """Split into given sizes, or evenly (the last part smaller where it does not divide)."""
     x = carried(b, u)
@@ -135,7 +135,7 @@ def _ranges(shape: tuple[int, ...], slices: dict[int, slice]) -> list[tuple[int,
     return rows
 
 
-@translates("Slice")
+@translates("Slice", writes=("StridedSlice",))
 def slice_(b: Builder, u: Unit) -> None:
     """Slice with constant bounds: attributes before opset 10."""
     x = carried(b, u)
@@ -164,7 +164,7 @@ def _pad_value(b: Builder, u: Unit, x: Value) -> float:
     return real
 
 
-@translates("Pad")
+@translates("Pad", writes=("Gather", "Pad", "StridedSlice"))
 def pad(b: Builder, u: Unit) -> None:
     """Pad: negative amounts slice, and what no QNN scheme gives is gathered with constant indices."""
     x, out = carried(b, u), b.output(u)
@@ -200,7 +200,7 @@ def pad(b: Builder, u: Unit) -> None:
     b.emit("Pad", [x], out, scheme=_SCHEMES[mode], pad_amount=pads, pad_constant_value=value)
 
 
-@translates("Tile")
+@translates("Tile", writes=("Tile",))
 def tile(b: Builder, u: Unit) -> None:
     """Tile with constant repeats."""
     repeats = ints(b, u, 1, "repeats")
@@ -216,7 +216,7 @@ def _expands(old: tuple[int, ...], shape: tuple[int, ...], new: tuple[int, ...])
         return False
 
 
-@translates("Expand")
+@translates("Expand", writes=("Tile",))
 def expand(b: Builder, u: Unit) -> None:
     """Expand: axes of size 1 repeated."""
     shape = ints(b, u, 1, "shape")
@@ -228,7 +228,8 @@ def expand(b: Builder, u: Unit) -> None:
     b.emit("Tile", [x], out, multiples=multiples)
 
 
-@translates("DepthToSpace", "SpaceToDepth")
+@translates("DepthToSpace", writes=("DepthToSpace",))
+@translates("SpaceToDepth", writes=("SpaceToDepth",))
 def depth_space(b: Builder, u: Unit) -> None:
     """DepthToSpace and SpaceToDepth, channel-last."""
     op, block = u.target.op_type, int(b.attr(u, "blocksize", 0))
@@ -245,7 +246,7 @@ def depth_space(b: Builder, u: Unit) -> None:
     b.to_channel_first(y_value, out)
 
 
-@translates("Shape")
+@translates("Shape", writes=("Reshape",))
 def shape_(b: Builder, u: Unit) -> None:
     """Shape: shapes are static, so this is a constant."""
     shape = b.type_of(b.operand(u, 0)).shape
@@ -253,7 +254,7 @@ def shape_(b: Builder, u: Unit) -> None:
     b.finish(u, b.static(sizes))
 
 
-@translates("Range")
+@translates("Range", writes=("Reshape",))
 def range_(b: Builder, u: Unit) -> None:
     """Range of constants: a constant."""
     start, limit, delta = (b.constant(u, i, name) for i, name in enumerate(("start", "limit", "delta")))
@@ -266,7 +267,7 @@ def range_(b: Builder, u: Unit) -> None:
     b.finish(u, b.static((first + steps * step).astype(dtype.numpy)))
 
 
-@translates("Constant")
+@translates("Constant", writes=("Reshape",))
 def constant_(b: Builder, u: Unit) -> None:
     """Constant: what the reader leaves of a model's output that it could compute."""
     given = [a.value for name, a in u.target.attributes.items() if name.startswith("value")]

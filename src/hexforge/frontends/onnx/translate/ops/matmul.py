@@ -10,13 +10,13 @@ from hexforge.frontends.onnx.units.unit import Refusal, Unit
 from hexforge.ir import Value
 
 
-@translates("MatMul")
+@translates("MatMul", writes=("FullyConnected", "MatMul"))
 def matmul(b: Builder, u: Unit) -> None:
     """numpy's matmul; a constant matrix on the right makes it a FullyConnected."""
     multiply(b, u, b.input(u, 0), b.input(u, 1))
 
 
-@translates("QLinearMatMul", "com.microsoft:QLinearMatMul")
+@translates("QLinearMatMul", "com.microsoft:QLinearMatMul", writes=("FullyConnected", "MatMul"))
 def qlinear_matmul(b: Builder, u: Unit) -> None:
     """MatMul of fixed-point tensors; the encodings come with the unit."""
     if any(o is None or o.encoding is None for o in (u.inputs[0], u.inputs[3], u.outputs[0])):
@@ -55,7 +55,7 @@ def _row(b: Builder, bias: Value, width: int) -> Value | None:
     return None
 
 
-@translates("Gemm")
+@translates("Gemm", writes=("ElementWiseAdd", "ElementWiseMultiply", "FullyConnected", "MatMul"))
 def gemm(b: Builder, u: Unit) -> None:
     """alpha A' B' + beta C; a FullyConnected where that is all, else MatMul and the rest of it."""
     alpha, beta = float(b.attr(u, "alpha", 1.0)), float(b.attr(u, "beta", 1.0))
@@ -80,7 +80,12 @@ def gemm(b: Builder, u: Unit) -> None:
     b.finish(u, product)
 
 
-@translates("com.microsoft:FusedMatMul", "com.microsoft:TransposeMatMul")
+@translates(
+    "com.microsoft:FusedMatMul", "com.microsoft:TransposeMatMul",
+    writes=(
+        "ElementWiseMultiply", "FullyConnected", "MatMul",
+    ),
+)  # fmt: skip
 def fused_matmul(b: Builder, u: Unit) -> None:
     """alpha times the product of operands transposed in their last axes, or with the first axis moved inwards."""
     alpha = float(b.attr(u, "alpha", 1.0))
@@ -100,20 +105,21 @@ def fused_matmul(b: Builder, u: Unit) -> None:
     b.finish(u, binary(b, "Multiply", product, alpha) if alpha != 1 else product)
 
 
-@translates("MatMulInteger")
+@translates("MatMulInteger", writes=("ElementWiseSubtract", "FullyConnected", "MatMul"))
 def matmul_integer(b: Builder, u: Unit) -> None:
     """int32 product of 8-bit tensors less their zero points."""
     # a zero point for each row of A, each column of B
     multiply(b, u, less_zero_point(b, u, 0, 1), less_zero_point(b, u, 1))
 
 
-@translates("com.microsoft:Inverse")
+@translates("com.microsoft:Inverse", writes=("Inverse",))
 def inverse(b: Builder, u: Unit) -> None:
     """Inverse of square matrices."""
     b.emit("Inverse", [b.input(u, 0)], b.output(u))
 
 
-@translates("Softmax", "LogSoftmax")
+@translates("Softmax", writes=("Softmax",))
+@translates("LogSoftmax", writes=("LogSoftmax",))
 def softmax(b: Builder, u: Unit) -> None:
     """Softmax or LogSoftmax."""
     write_softmax(b, u, 1.0)

@@ -27,7 +27,7 @@ def _zero_points(b: Builder, u: Unit, rows: int, blocks: int, bits: int) -> Arra
     return given.reshape(rows, blocks)
 
 
-@translates("com.microsoft:MatMulNBits")
+@translates("com.microsoft:MatMulNBits", writes=("FullyConnected",))
 def matmul_nbits(b: Builder, u: Unit) -> None:
     """A times the transposed weight [N, K], plus bias. Blocks that QNN cannot encode are dequantized here."""
     bits, block = int(b.attr(u, "bits", 4)), int(b.attr(u, "block_size", 0))

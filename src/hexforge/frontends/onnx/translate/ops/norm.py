@@ -15,7 +15,13 @@ def _vector(b: Builder, array: Array, x: Value) -> Value:
     return b.static(array.astype(x.dtype.numpy if x.dtype.is_float else np.float32))
 
 
-@translates("BatchNormalization")
+@translates(
+    "BatchNormalization",
+    writes=(
+        "Batchnorm", "ElementWiseAdd", "ElementWiseMultiply", "ElementWiseRsqrt", "ElementWiseSquaredDifference",
+        "ElementWiseSubtract", "ReduceMean",
+    ),
+)  # fmt: skip
 def batch_normalization(b: Builder, u: Unit) -> None:
     """Inference is Batchnorm with folded constants; run-time statistics and training mode are composed."""
     if not int(b.attr(u, "spatial", 1)):
@@ -82,7 +88,13 @@ def _spread(b: Builder, u: Unit, index: int, sizes: tuple[int, ...]) -> Value | 
     return None
 
 
-@translates("LayerNormalization")
+@translates(
+    "LayerNormalization",
+    writes=(
+        "ElementWiseAdd", "ElementWiseMultiply", "ElementWiseRsqrt", "ElementWiseSquaredDifference", "LayerNorm",
+        "ReduceMean",
+    ),
+)  # fmt: skip
 def layer_normalization(b: Builder, u: Unit) -> None:
     """LayerNorm over the axes from `axis` on; mean and inverse deviation where they are asked for."""
     axes = _normalize(b, u, "LayerNorm")
@@ -100,7 +112,12 @@ def _inverse_deviation(b: Builder, u: Unit, variance: Value) -> Value:
     return unary(b, "Rsqrt", binary(b, "Add", variance, float(b.attr(u, "epsilon", 1e-5))))
 
 
-@translates("RMSNormalization", "SimplifiedLayerNormalization", "com.microsoft:SimplifiedLayerNormalization")
+@translates("RMSNormalization", writes=("ElementWiseMultiply", "RmsNorm"))
+@translates(
+    "SimplifiedLayerNormalization",
+    "com.microsoft:SimplifiedLayerNormalization",
+    writes=("ElementWiseAdd", "ElementWiseMultiply", "ElementWiseRsqrt", "ReduceMean", "RmsNorm"),
+)
 def rms_normalization(b: Builder, u: Unit) -> None:
     """RmsNorm over the axes from `axis` on."""
     axes = _normalize(b, u, "RmsNorm")
@@ -130,7 +147,7 @@ def _normalize(b: Builder, u: Unit, op: str) -> tuple[int, ...]:
     return axes
 
 
-@translates("InstanceNormalization")
+@translates("InstanceNormalization", writes=("InstanceNorm",))
 def instance_normalization(b: Builder, u: Unit) -> None:
     """InstanceNorm over the spatial axes."""
     x, out = b.to_channel_last(b.input(u, 0)), b.output(u)
@@ -141,7 +158,7 @@ def instance_normalization(b: Builder, u: Unit) -> None:
     b.to_channel_first(y, out)
 
 
-@translates("GroupNormalization")
+@translates("GroupNormalization", writes=("GroupNorm", "Tile"))
 def group_normalization(b: Builder, u: Unit) -> None:
     """GroupNorm; before opset 21 weight and bias are per group and are repeated per channel."""
     x, out, group = b.to_channel_last(b.input(u, 0)), b.output(u), int(b.attr(u, "num_groups", 1))
@@ -169,7 +186,12 @@ def _repeated(b: Builder, vector: Value, times: int) -> Value:
     return b.reshape(tiled, (tiled.type.size,))
 
 
-@translates("LpNormalization")
+@translates(
+    "LpNormalization",
+    writes=(
+        "ElementWiseAbs", "ElementWiseDivide", "ElementWiseMaximum", "L2Norm", "ReduceSum",
+    ),
+)  # fmt: skip
 def lp_normalization(b: Builder, u: Unit) -> None:
     """L2Norm for p = 2; division by the sum of magnitudes for p = 1. A zero norm gives zeros."""
     rank, axis, p = len(b.type_of(b.operand(u, 0)).shape), int(b.attr(u, "axis", -1)), int(b.attr(u, "p", 2))
@@ -187,7 +209,12 @@ def lp_normalization(b: Builder, u: Unit) -> None:
     b.finish(u, binary(b, "Divide", x, binary(b, "Maximum", norm, smallest)))
 
 
-@translates("LRN")
+@translates(
+    "LRN",
+    writes=(
+        "ElementWiseAdd", "ElementWiseDivide", "ElementWiseMultiply", "ElementWisePower", "FullyConnected", "Lrn",
+    ),
+)  # fmt: skip
 def lrn(b: Builder, u: Unit) -> None:
     """Lrn across channels; an even window is not centred and becomes a product with a band matrix."""
     size, alpha = int(b.attr(u, "size", 1)), float(b.attr(u, "alpha", 1e-4))

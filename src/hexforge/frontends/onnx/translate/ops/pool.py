@@ -71,7 +71,7 @@ def _check(x: Value) -> None:
         raise Refusal(f"input {list(x.shape)} is empty")
 
 
-@translates("MaxPool")
+@translates("MaxPool", writes=("Argmax", "ElementWiseAdd", "Gather", "PoolMax2d", "PoolMax3d", "ReduceMax"))
 def max_pool(b: Builder, u: Unit) -> None:
     """MaxPool; dilated ones and indices are composed."""
     x = carried(b, u)
@@ -132,7 +132,7 @@ def _max_with_indices(b: Builder, u: Unit, shape: Window) -> None:
     b.finish(u, binary(b, "Add", found, b.static(start)), 1)
 
 
-@translates("AveragePool")
+@translates("AveragePool", writes=("MatMul", "PoolAvg2d", "PoolAvg3d"))
 def average_pool(b: Builder, u: Unit) -> None:
     """AveragePool; dilated ones, and pads that count beside ceil_mode, are products with averaging matrices."""
     x = carried(b, u)
@@ -162,7 +162,7 @@ def _taps_matrix(at: Array, size: int) -> Array:
     return matrix
 
 
-@translates("LpPool")
+@translates("LpPool", writes=("ElementWiseAbs", "ElementWisePower", "L2Pool2d", "MatMul"))
 def lp_pool(b: Builder, u: Unit) -> None:
     """LpPool; three spatial axes and dilated ones are composed."""
     x, p = carried(b, u), int(b.attr(u, "p", 2))
@@ -180,7 +180,8 @@ def lp_pool(b: Builder, u: Unit) -> None:
     b.finish(u, binary(b, "Power", value, 1 / p) if p != 1 else value)
 
 
-@translates("GlobalAveragePool", "GlobalMaxPool")
+@translates("GlobalAveragePool", writes=("PoolAvg2d", "PoolAvg3d", "ReduceMean"))
+@translates("GlobalMaxPool", writes=("PoolMax2d", "PoolMax3d", "ReduceMax"))
 def global_pool(b: Builder, u: Unit) -> None:
     """A pool whose window is the whole input; a reduction where it has more axes than pools have."""
     x, largest = carried(b, u), u.target.op_type == "GlobalMaxPool"

@@ -21,14 +21,14 @@ def _draw(b: Builder, u: Unit, op: str, **params: float) -> Value:
     return b.emit(op, [x], TensorType(dtype, x.shape), seed=_seed(b, u), **params)
 
 
-@translates("RandomUniformLike")
+@translates("RandomUniformLike", writes=("RandomUniformLike",))
 def random_uniform_like(b: Builder, u: Unit) -> None:
     """Uniform numbers in [low, high)."""
     low, high = float(b.attr(u, "low", 0.0)), float(b.attr(u, "high", 1.0))
     b.finish(u, _draw(b, u, "RandomUniformLike", low=low, high=high))
 
 
-@translates("RandomNormalLike")
+@translates("RandomNormalLike", writes=("RandomNormalLike",))
 def random_normal_like(b: Builder, u: Unit) -> None:
     """Normal numbers."""
     mean, scale = float(b.attr(u, "mean", 0.0)), float(b.attr(u, "scale", 1.0))
@@ -37,7 +37,7 @@ def random_normal_like(b: Builder, u: Unit) -> None:
     b.finish(u, _draw(b, u, "RandomNormalLike", mean=mean, scale=scale))
 
 
-@translates("Bernoulli")
+@translates("Bernoulli", writes=("ElementWiseLess", "RandomUniformLike"))
 def bernoulli(b: Builder, u: Unit) -> None:
     """1 with the probability each element gives: a uniform number is below it."""
     x = cast(b, b.real(u, 0), DType.FLOAT32)

@@ -95,7 +95,7 @@ def _write(b: Builder, u: Unit, results: Sequence[Sequence[Value]], order: Seque
         b.finish(u, concat(b, shaped, axis), index)
 
 
-@translates("LSTM")
+@translates("LSTM", writes=("Concat", "ElementWiseAdd", "Lstm", "Pad", "StridedSlice"))
 def lstm(b: Builder, u: Unit) -> None:
     """Lstm per direction; peepholes and both layouts."""
     directions, layout = _checked(b, u, ("Sigmoid", "Tanh", "Tanh")), int(b.attr(u, "layout", 0))
@@ -127,7 +127,7 @@ def lstm(b: Builder, u: Unit) -> None:
     _write(b, u, results, (0, 2, 1), layout)
 
 
-@translates("GRU")
+@translates("GRU", writes=("Concat", "Gru", "Pad", "StridedSlice"))
 def gru(b: Builder, u: Unit) -> None:
     """Gru per direction."""
     directions, layout = _checked(b, u, ("Sigmoid", "Tanh")), int(b.attr(u, "layout", 0))

@@ -20,11 +20,14 @@ def _axes(b: Builder, u: Unit) -> tuple[int, ...]:
     return () if b.attr(u, "noop_with_empty_axes", 0) else tuple(range(rank))
 
 
-@translates("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
+_REDUCTIONS = {name: name for name in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")}
+
+
+@translates(*_REDUCTIONS, writes=_REDUCTIONS)
 def reduce(b: Builder, u: Unit) -> None:
     """Reductions that are one QNN op."""
     keep = bool(b.attr(u, "keepdims", 1))
-    b.emit(u.target.op_type, [carried(b, u)], b.output(u), axes=_axes(b, u), keep_dims=keep)
+    b.emit(_REDUCTIONS[u.target.op_type], [carried(b, u)], b.output(u), axes=_axes(b, u), keep_dims=keep)
 
 
 def _float(b: Builder, u: Unit) -> Value:
@@ -33,7 +36,7 @@ def _float(b: Builder, u: Unit) -> Value:
     return x if x.dtype.is_float else b.emit("Cast", [x], TensorType(DType.FLOAT32, x.shape))
 
 
-@translates("ReduceL2")
+@translates("ReduceL2", writes=("ElementWiseSquareRoot", "ReduceSumSquare"))
 def reduce_l2(b: Builder, u: Unit) -> None:
     """ReduceL2 as the square root of the sum of squares."""
     keep = bool(b.attr(u, "keepdims", 1))
@@ -41,7 +44,13 @@ def reduce_l2(b: Builder, u: Unit) -> None:
     b.finish(u, b.emit("ElementWiseSquareRoot", [squares]))
 
 
-@translates("ReduceLogSumExp")
+@translates(
+    "ReduceLogSumExp",
+    writes=(
+        "ElementWiseAdd", "ElementWiseExp", "ElementWiseLog", "ElementWiseMaximum", "ElementWiseMinimum",
+        "ElementWiseSubtract", "ReduceMax", "ReduceSum",
+    ),
+)  # fmt: skip
 def reduce_log_sum_exp(b: Builder, u: Unit) -> None:
     """ReduceLogSumExp, with the largest element taken out so that nothing overflows."""
     x, axes = _float(b, u), _axes(b, u)
@@ -56,7 +65,8 @@ def reduce_log_sum_exp(b: Builder, u: Unit) -> None:
     b.finish(u, b.emit("ElementWiseAdd", [logs, largest]))
 
 
-@translates("ArgMax", "ArgMin")
+@translates("ArgMax", writes=("Argmax", "ElementWiseSubtract", "StridedSlice"))
+@translates("ArgMin", writes=("Argmin", "ElementWiseSubtract", "StridedSlice"))
 def arg(b: Builder, u: Unit) -> None:
     """ArgMax and ArgMin; the last of equals is the first of the axis reversed."""
     x = b.input(u, 0)
@@ -73,7 +83,7 @@ def arg(b: Builder, u: Unit) -> None:
     b.emit("ElementWiseSubtract", [number(b, size - 1, found), found], out)
 
 
-@translates("CumSum")
+@translates("CumSum", writes=("CumulativeSum",))
 def cumulative_sum(b: Builder, u: Unit) -> None:
     """CumSum along a constant axis."""
     x, axis = carried(b, u), b.constant(u, 1, "axis")

@@ -34,13 +34,13 @@ class _Spec:
     outside: float = 0.0
 
 
-@translates("Resize")
+@translates("Resize", writes=("ElementWiseSelect", "Gather", "MatMul", "Resize"))
 def resize(b: Builder, u: Unit) -> None:
     """Resize of any mode with constant scales or sizes."""
     _write(b, u, _spec(b, u))
 
 
-@translates("Upsample")
+@translates("Upsample", writes=("Gather", "MatMul", "Resize"))
 def upsample(b: Builder, u: Unit) -> None:
     """Upsample, by attribute (opset 7) or input: positions count from the corner, nearest rounds down."""
     shape, mode = b.input(u, 0).shape, b.attr(u, "mode", "nearest")

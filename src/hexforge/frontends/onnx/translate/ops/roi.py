@@ -13,7 +13,14 @@ from hexforge.frontends.onnx.units.unit import Refusal, Unit
 from hexforge.ir import DType, Value
 
 
-@translates("RoiAlign")
+@translates(
+    "RoiAlign",
+    writes=(
+        "ElementWiseAdd", "ElementWiseAnd", "ElementWiseFloor", "ElementWiseGreaterEqual", "ElementWiseLessEqual",
+        "ElementWiseMaximum", "ElementWiseMinimum", "ElementWiseMultiply", "ElementWiseSubtract", "Gather",
+        "ReduceMax", "RoiAlign", "StridedSlice",
+    ),
+)  # fmt: skip
 def roi_align(b: Builder, u: Unit) -> None:
     """RoiAlign; the mean of samples is QNN's op, their maximum is composed."""
     mode, scale = b.attr(u, "mode", "avg"), float(b.attr(u, "spatial_scale", 1.0))
@@ -89,7 +96,7 @@ def _axis_taps(
     return taps
 
 
-@translates("MaxRoiPool")
+@translates("MaxRoiPool", writes=("RoiPooling", "StridedSlice"))
 def max_roi_pool(b: Builder, u: Unit) -> None:
     """MaxRoiPool; a region's first number is its image."""
     scale, out = float(b.attr(u, "spatial_scale", 1.0)), b.output(u)

@@ -7,7 +7,7 @@ from hexforge.frontends.onnx.translate.compose import concat, scalar
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
 
 
-@translates("STFT")
+@translates("STFT", writes=("Stft",))
 def stft(b: Builder, u: Unit) -> None:
     """Stft with constant frame step and length; the length is the window's where it is not given."""
     x, window, onesided = b.real(u, 0), None, bool(b.attr(u, "onesided", 1))

@@ -1,0 +1,67 @@
+"""The commands that print tables, each in a process of its own: none lives on what another one has imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from hexforge.demo import MODEL
+
+PROGRAM = [sys.executable, "-c", "from hexforge.cli import main; main()"]
+
+
+def printed(*arguments: str) -> str:
+    """What a command prints in a fresh process."""
+    done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def facts(*arguments: str) -> Any:
+    """What a command prints as JSON in a fresh process."""
+    return json.loads(printed(*arguments, "--json"))
+
+
+def test_ops_prints_every_translator_and_fusion() -> None:
+    from hexforge.frontends.onnx import support
+
+    matrix = facts("ops")
+    assert {op: tuple(names) for op, names in matrix["onnx"].items()} == support.onnx_ops()
+    assert {kind: tuple(names) for kind, names in matrix["fusions"].items()} == support.fusions()
+    assert len(matrix["onnx"]) > 130
+    assert matrix["onnx"]["Conv"] == ["Conv2d", "Conv3d", "DepthWiseConv2d"]
+    assert matrix["qnn"]["Conv2d"]["kind"] == "conv"
+    assert matrix["qnn"]["Resize"]["work"] == ["vector lanes"]
+    assert {name for names in matrix["onnx"].values() for name in names} <= set(matrix["qnn"])
+
+
+def test_ops_prints_tables_that_are_not_empty() -> None:
+    from hexforge.frontends.onnx import support
+    from hexforge.ir import table
+
+    text = printed("ops")
+    assert f"{len(support.onnx_ops())} ONNX ops" in text
+    assert f"{len(support.fusions())} fusions" in text
+    assert f"{len([*table()])} QNN ops" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("options",), ("backend_type", "htp_performance_mode", "session.disable_cpu_ep_fallback")),
+        (("socs",), ("SM8650", "SM8750")),
+        (("socs", "SM8650"), ("hvx_threads",)),
+        (("check", str(MODEL)), ("Conv2d", "on QNN")),
+        (("show", str(MODEL), "--backend", "cpu"), ("Conv2d",)),
+        (("estimate", str(MODEL)), ("SM8650",)),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else None,
+)
+def test_a_command_by_itself(command: tuple[str, ...], words: tuple[str, ...]) -> None:
+    text = printed(*command)
+    for word in words:
+        assert word in text, text
