@@ -47,8 +47,8 @@ def units(
 ) -> list[Unit]:
     """The units of a graph in topological order; the graph is edited where units need it (`node_units`)."""
     graph = model.graph if isinstance(model, onnx_ir.Model) else model
-    single = node_units(graph, offload_io_quantization=offload_io_quantization)
-    return fused(single) if fuse else single
+    found = node_units(graph, offload_io_quantization=offload_io_quantization)
+    return fused(found) if fuse else found
 
 
 def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> list[Placement]:
