@@ -118,8 +118,8 @@ class _Writer:
             node.replace_input_with(index, readers[key])
         if output:
             real = self._dequantize(quantized, fixed, name, name)
-            for position, found in enumerate(self.graph.outputs):
-                if found is value:
+            for position, graph_output in enumerate(self.graph.outputs):
+                if graph_output is value:
                     self.graph.outputs[position] = real
 
     def _quantize(self, value: onnx_ir.Value, fixed: Fixed, stem: str) -> onnx_ir.Value:

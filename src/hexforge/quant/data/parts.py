@@ -72,10 +72,10 @@ class CalibrationPart:
         """Every output, in order."""
         session = self._session
         try:
-            found: list[Array] = session.run(self.names, {str(v.name): values[str(v.name)] for v in self.inputs})
+            outputs: list[Array] = session.run(self.names, {str(v.name): values[str(v.name)] for v in self.inputs})
         except Exception as error:
             raise ModelError(f"onnxruntime cannot run the model: {_first_line(error)}") from None
-        return found
+        return outputs
 
 
 def _first_line(error: Exception) -> str:

@@ -151,7 +151,7 @@ class _Assignment:
 
     def _wanted_by_tensors(self) -> dict[QuantUnit, DType | None]:
         """Units whose outputs, or else inputs, are said to have a type: who makes and who reads them computes in it."""
-        found: dict[QuantUnit, DType | None] = {}
+        wanted: dict[QuantUnit, DType | None] = {}
         for unit in self.units:
             inner = [v for n in unit.nodes[:-1] for v in n.outputs]
             made = [said for v in (*unit.writes, *inner) if (said := self._said(v)) is not None]
@@ -160,8 +160,8 @@ class _Assignment:
             if chosen and unit.reason is None:
                 floats = [c for c in (*made, *read) if isinstance(c, str)]
                 types = [c for c in chosen if isinstance(c, DType)]
-                found[unit] = None if floats else max(types, key=lambda t: t.bits)
-        return found
+                wanted[unit] = None if floats else max(types, key=lambda t: t.bits)
+        return wanted
 
     def _said(self, value: onnx_ir.Value) -> DType | str | None:
         """The type that the given encodings or the recipe say a tensor has, "float", or None."""
@@ -175,13 +175,13 @@ class _Assignment:
         return "float" if rule.leave_float else rule.activation
 
     def _readers(self) -> dict[str, list[QuantUnit]]:
-        found: dict[str, list[QuantUnit]] = {}
+        readers: dict[str, list[QuantUnit]] = {}
         for unit in self.units:
             for _, _, value in unit.reads:
-                known = found.setdefault(value.name or "", [])
+                known = readers.setdefault(value.name or "", [])
                 if unit not in known:
                     known.append(unit)
-        return found
+        return readers
 
     # -- types of tensors ---------------------------------------------------------------------------------------
 
@@ -278,10 +278,10 @@ class _Assignment:
                     self.result.converts[name, node.name or ""] = Fixed(dtype, self._encoding((name, dtype)))
 
     def _encoding(self, slot: _Slot) -> Encoding:
-        found = self._class(slot)
-        if id(found) not in self._encodings:
-            self._encodings[id(found)] = self._encode(found, slot[1])
-        return self._encodings[id(found)]
+        group = self._class(slot)
+        if id(group) not in self._encodings:
+            self._encodings[id(group)] = self._encode(group, slot[1])
+        return self._encodings[id(group)]
 
     def _encode(self, of: _Class, dtype: DType) -> Encoding:
         for name, _ in of.slots:
@@ -387,9 +387,9 @@ class _Assignment:
 
 
 def _values(graph: onnx_ir.Graph) -> dict[str, onnx_ir.Value]:
-    found = {v.name or "": v for v in (*graph.inputs, *graph.initializers.values())}
-    found.update((v.name or "", v) for node in graph for v in node.outputs)
-    return found
+    values = {v.name or "": v for v in (*graph.inputs, *graph.initializers.values())}
+    values.update((v.name or "", v) for node in graph for v in node.outputs)
+    return values
 
 
 def _span(encoding: ScaleOffset, dtype: DType) -> tuple[float, float]:
@@ -405,9 +405,9 @@ def _checked(name: str, value: onnx_ir.Value, fixed: Fixed) -> Fixed:
     return fixed
 
 
-def _check_rules(recipe: Recipe, found: Iterable[QuantUnit], values: Mapping[str, onnx_ir.Value]) -> None:
+def _check_rules(recipe: Recipe, all_units: Iterable[QuantUnit], values: Mapping[str, onnx_ir.Value]) -> None:
     """CallError naming every rule that speaks of nothing in the model."""
-    nodes = [node for unit in found for node in unit.nodes]
+    nodes = [node for unit in all_units for node in unit.nodes]
     words = {
         "op": {n.op_type for n in nodes},
         "node": {n.name or "" for n in nodes},

@@ -21,15 +21,15 @@ def correct_biases(
     progress: Callable[[int, int], None] | None = None,
 ) -> EncodingPlan:
     """A plan whose layers have the float model's means, layer after layer, each behind the corrected ones."""
-    found = plan.copied()
-    walk, count = Walk(model, found, samples), len(model.graph)
+    corrected = plan.copied()
+    walk, count = Walk(model, corrected, samples), len(model.graph)
     for index, step in enumerate(walk):
         here = layer(step.node)
         if here is not None:
             correct(step, here)
         if progress is not None:
             progress(index + 1, count)
-    return found
+    return corrected
 
 
 def bias_of(of: Layer) -> onnx_ir.Value | None:
@@ -41,8 +41,8 @@ def bias_of(of: Layer) -> onnx_ir.Value | None:
         return None
     value = add.inputs[1] if add.inputs[0] is of.out else add.inputs[0]
     array = float_constant(value)
-    found = None if array is None else per_channel(array, of.outputs, len(shape) - 1, len(shape))
-    return value if array is not None and found is not None and array.size == of.outputs else None
+    row = None if array is None else per_channel(array, of.outputs, len(shape) - 1, len(shape))
+    return value if array is not None and row is not None and array.size == of.outputs else None
 
 
 def correct(step: NodeStep, here: Layer) -> bool:

@@ -52,11 +52,11 @@ class EqualizedGroup:
 
 def equalize(model: onnx_ir.Model) -> int:
     """Equalize a model in place; how many groups of values were scaled. Its function stays, up to rounding."""
-    found = groups(model)
+    equalized = groups(model)
     for _ in range(_ROUNDS):
-        if max((_scale(group) for group in found), default=0.0) < 0.01:
+        if max((_scale(group) for group in equalized), default=0.0) < 0.01:
             break
-    return len(found)
+    return len(equalized)
 
 
 class _Sets:
@@ -89,7 +89,7 @@ def groups(model: onnx_ir.Model) -> list[EqualizedGroup]:
             _pass(node, sets, flattened, shifts)
     made: dict[onnx_ir.Value, EqualizedGroup] = {}
     blocked = {sets.root(v) for v in sets.blocked}
-    layers = [found for found in map(layer, model.graph) if found is not None]
+    layers = [product for product in map(layer, model.graph) if product is not None]
     for each in layers:
         root = sets.root(each.out)
         if root in blocked:

@@ -47,9 +47,9 @@ def round_weights(
     progress: Callable[[int, int], None] | None = None,
 ) -> EncodingPlan:
     """A plan with weight scales (with `compensate`, integers) chosen for what layers make, in the model's order."""
-    found = plan.copied()
+    rounded_plan = plan.copied()
     count = len(model.graph)
-    for index, step in enumerate(Walk(model, found, samples)):
+    for index, step in enumerate(Walk(model, rounded_plan, samples)):
         here = layer(step.node)
         if here is not None:
             _layer(step, here, compensate, np.random.default_rng([seed, index]))
@@ -57,7 +57,7 @@ def round_weights(
                 correct(step, here)
         if progress is not None:
             progress(index + 1, count)
-    return found
+    return rounded_plan
 
 
 def _layer(step: NodeStep, here: Layer, compensate: bool, random: np.random.Generator) -> None:
@@ -109,10 +109,10 @@ class _Seen:
     def of(cls, step: NodeStep, here: Layer, random: np.random.Generator) -> _Seen | None:
         each = -(-PATCHES // step.samples)
         read = ([step.read(here.data, exact, i) for exact in (True, False)] for i in range(step.samples))
-        found = [p for pair in read if (p := _patches(here, pair, each, random)) is not None]
-        if not found:
+        patches = [p for pair in read if (p := _patches(here, pair, each, random)) is not None]
+        if not patches:
             return None
-        exact, coarse = (np.concatenate([p[k] for p in found], axis=1) for k in (0, 1))
+        exact, coarse = (np.concatenate([p[k] for p in patches], axis=1) for k in (0, 1))
         order = random.permutation(exact.shape[1])
         few = order[: max(1, len(order) // 4)]
         many = order[len(few) :] if len(order) > 4 else order
@@ -159,14 +159,14 @@ def _patches(here: Layer, pair: list[Array], count: int, random: np.random.Gener
     places = [(n - s) // t + 1 for n, s, t in zip(padded[0].shape[2:], spans, strides, strict=True)]
     total = padded[0].shape[0] * math.prod(places)
     chosen = np.unravel_index(random.permutation(total)[:count], (padded[0].shape[0], *places))
-    found = []
+    patches = []
     for array in padded:
         views = np.lib.stride_tricks.sliding_window_view(array, spans, tuple(range(2, 2 + rank)))
         index: list[Any] = [chosen[0], slice(None), *(p * t for p, t in zip(chosen[1:], strides, strict=True))]
         index += [slice(None, None, d) for d in steps]
         rows = views[tuple(index)].reshape(len(chosen[0]), here.group, -1)
-        found.append(np.ascontiguousarray(rows.swapaxes(0, 1)))
-    return found[0], found[1]
+        patches.append(np.ascontiguousarray(rows.swapaxes(0, 1)))
+    return patches[0], patches[1]
 
 
 # -- how weights are rounded --------------------------------------------------------------------------------------
@@ -240,19 +240,19 @@ def _compensated(wanted: Array, grid: _Grid, moments: Array) -> Array:
     factor = _inverse_factor(damped)
     rest = np.take_along_axis(wanted, across, 2)
     scale, offset = np.take_along_axis(grid.scale, across, 2), np.take_along_axis(grid.offset, across, 2)
-    found = np.empty_like(rest)
+    columns = np.empty_like(rest)
     for start in range(0, size, _BLOCK):
         end = min(start + _BLOCK, size)
         errors = np.empty((*rest.shape[:2], end - start), rest.dtype)
         for k in range(start, end):
             column = rest[..., k]
-            found[..., k] = np.clip(np.rint(column / scale[..., k]) - offset[..., k], grid.low, grid.high)
-            lack = (column - (found[..., k] + offset[..., k]) * scale[..., k]) / factor[:, None, k, k]
+            columns[..., k] = np.clip(np.rint(column / scale[..., k]) - offset[..., k], grid.low, grid.high)
+            lack = (column - (columns[..., k] + offset[..., k]) * scale[..., k]) / factor[:, None, k, k]
             errors[..., k - start] = lack
             rest[..., k:end] -= lack[..., None] * factor[:, None, k, k:end]
         rest[..., end:] -= errors @ factor[:, start:end, end:]
-    integers = np.empty_like(found)
-    np.put_along_axis(integers, np.broadcast_to(across, found.shape), found, 2)
+    integers = np.empty_like(columns)
+    np.put_along_axis(integers, np.broadcast_to(across, columns.shape), columns, 2)
     return integers
 
 

@@ -106,8 +106,8 @@ class NodeRunner:
     def __call__(self, values: Sequence[Array]) -> list[Array]:
         """Outputs in order; `values` are those of `fed`."""
         given = {str(v.name): a for v, a in zip(self.fed, values, strict=True)}
-        found: list[Array] = self._session.run(self.made, given)
-        return found
+        outputs: list[Array] = self._session.run(self.made, given)
+        return outputs
 
 
 @dataclass(slots=True)

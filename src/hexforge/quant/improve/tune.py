@@ -124,10 +124,10 @@ class Judge:
         run = self.load(write(self._showing(model), plan))
         sums, each = [ErrorSums() for _ in self.names], []
         for feeds, references in zip(self.samples, self.references, strict=True):
-            found = run(feeds)
+            outputs = run(feeds)
             here = [ErrorSums() for _ in self.names]
             for name, total, part, reference in zip(self.names, sums, here, references, strict=True):
-                part.update(reference, found[name])
+                part.update(reference, outputs[name])
                 total.merge(part)
             each.append(_mean_db(here))
         return Score(_mean_db(sums), np.asarray(each))
@@ -208,11 +208,11 @@ class _Improving:
         best = plan
         if self.correcting and not corrected:
             best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"))
-        found = self.judge.score(self.model, best)
-        better = found.better(self.score, margin)
-        self.tried.append(Tried(name, self.score.db, found.db, better, time.perf_counter() - since))
+        score = self.judge.score(self.model, best)
+        better = score.better(self.score, margin)
+        self.tried.append(Tried(name, self.score.db, score.db, better, time.perf_counter() - since))
         if better:
-            self.plan, self.best, self.score = plan, best, found
+            self.plan, self.best, self.score = plan, best, score
         return better
 
     def _progress(self, what: str) -> Callable[[int, int], None]:

@@ -37,9 +37,9 @@ def fold(model: onnx_ir.Model) -> onnx_ir.Model:
         for node in list(model.graph):
             changed |= node.graph is not None and any(rule(node) for rule in _RULES)
     for node in model.graph:
-        found = layer(node)
-        if found is not None and found.bias is None and node.op_type != "MatMul":
-            put(node, 2, np.zeros(found.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
+        product = layer(node)
+        if product is not None and product.bias is None and node.op_type != "MatMul":
+            put(node, 2, np.zeros(product.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
     used = {v for n in model.graph.all_nodes() for v in n.inputs if v is not None} | set(model.graph.outputs)
     for name, value in list(model.graph.initializers.items()):
         if value not in used:
@@ -71,15 +71,15 @@ def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int)
     if shape is None or shape != dims(node.outputs[0]):
         return None
     if node.op_type == "BatchNormalization":
-        found = [float_constant(v) for v in node.inputs[1:]]
+        parameters = [float_constant(v) for v in node.inputs[1:]]
         if (
-            any(p is None for p in found)
+            any(p is None for p in parameters)
             or integer(node, "training_mode", 0)
             or node.inputs[0] is not source
             or axis != 1
         ):
             return None
-        scale, shift, mean, variance = (np.asarray(p, np.float64) for p in found)
+        scale, shift, mean, variance = (np.asarray(p, np.float64) for p in parameters)
         factor = scale / np.sqrt(variance + real(node, "epsilon", 1e-5))
         return factor, shift - mean * factor
     if node.op_type not in ("Mul", "Div", "Add", "Sub") or len(node.inputs) != 2:
@@ -107,10 +107,10 @@ def _into_before(node: onnx_ir.Node) -> bool:
     after = only_reader(node.outputs[0]) if before is not None else None
     if before is None or after is None:
         return False
-    found = _affine(after, before.out, before.outputs, before.channel_axis)
-    if found is None:
+    affine = _affine(after, before.out, before.outputs, before.channel_axis)
+    if affine is None:
         return False
-    factor, shift = found
+    factor, shift = affine
     if before.node.op_type == "MatMul" and shift.any():
         return False  # it has no bias: the Add stays, and becomes one with the product later
     weight, bias = _numbers(before)
@@ -161,10 +161,10 @@ def _into_behind(node: onnx_ir.Node) -> bool:
     readers = [b for b in behind if b is not None]
     if len(readers) != len(behind) or len({(b.inputs, _reads(b)) for b in readers}) != 1:
         return False
-    found = _affine(node, source, readers[0].inputs, _reads(readers[0]))
-    if found is None:
+    affine = _affine(node, source, readers[0].inputs, _reads(readers[0]))
+    if affine is None:
         return False
-    factor, shift = found
+    factor, shift = affine
     if shift.any() and any(b.padded or b.node.op_type == "MatMul" for b in readers):
         return False
     for reader in readers:
@@ -231,9 +231,9 @@ def _written_out(node: onnx_ir.Node) -> bool:
     """An activation or normalization written out in elementwise nodes: one node."""
     opset = 0 if node.graph is None else node.graph.opset_imports.get("", 0)
     for op, since, match in (("HardSwish", 14, hard_swish), ("Gelu", 20, gelu)):
-        found = match(node, _TOLERANCE) if opset >= since else None
-        if found is not None and _is_float32(found):
-            return _replace(found, op, {})
+        whole = match(node, _TOLERANCE) if opset >= since else None
+        if whole is not None and _is_float32(whole):
+            return _replace(whole, op, {})
     norm = layer_norm(node) if opset >= 17 else None
     if norm is None or not _is_float32(norm) or norm.axes != (len(dims(norm.inputs[0]) or ()) - 1,):
         return False

@@ -33,15 +33,15 @@ def _slopes(node: Node) -> np.ndarray | None:
         return np.array([real(node, "alpha", 0.01)])
     if not is_op(node, "PRelu"):
         return None
-    found = data(operand(node, 1))
+    slopes = data(operand(node, 1))
     below = source(node, 1)
-    if found is None and below is not None and dequantizes(below):
+    if slopes is None and below is not None and dequantizes(below):
         codes, scale, zero = (data(operand(below, i)) for i in range(3))
         if codes is None or scale is None or scale.size != 1:
             return None
         shifted = codes.astype(np.float64) - (0 if zero is None else zero.astype(np.float64))
         return np.asarray(shifted * float(scale.reshape(())))
-    return found
+    return slopes
 
 
 def _where(node: Node) -> str:

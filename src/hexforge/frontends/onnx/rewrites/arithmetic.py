@@ -32,15 +32,15 @@ def _reciprocal(array: Array) -> Array | None:
     if not array.size or not np.all(array):
         return None
     with np.errstate(over="ignore", divide="ignore"):
-        found = np.reciprocal(array.astype(np.float64)).astype(array.dtype)
-    return found if np.all(np.isfinite(found)) and np.all(found) else None
+        inverse = np.reciprocal(array.astype(np.float64)).astype(array.dtype)
+    return inverse if np.all(np.isfinite(inverse)) and np.all(inverse) else None
 
 
 def _div_by_constant(editor: Editor, node: Node) -> Rewrite | None:
-    found = split_constant(node) if is_op(node, "Div") and is_float(node.outputs[0]) else None
-    if found is None or found[2] != 0:
+    split = split_constant(node) if is_op(node, "Div") and is_float(node.outputs[0]) else None
+    if split is None or split[2] != 0:
         return None
-    x, divisor, _ = found
+    x, divisor, _ = split
     array = data(divisor)
     inverse = None if array is None else _reciprocal(array)
     if inverse is None:
@@ -167,10 +167,10 @@ def affine(node: Node, axis: int = 1) -> tuple[Value, Array, Array] | None:
         return _batch_norm(node) if axis == 1 else None
     if not is_op(node, "Add", "Sub", "Mul", "Div"):
         return None
-    found = split_constant(node)
-    if found is None or (found[2] and is_op(node, "Div")):
+    split = split_constant(node)
+    if split is None or (split[2] and is_op(node, "Div")):
         return None
-    x, c, index = found
+    x, c, index = split
     array, rank = data(c), len(shape(x))
     assert array is not None
     if shape(x) != shape(node.outputs[0]) or rank < 2:
@@ -211,9 +211,9 @@ def _normalized_input(editor: Editor, node: Node) -> Rewrite | None:
     """The last of the nodes that shift and scale an input by constants."""
     chain: list[Node] = []
     at: Node | None = node
-    while at is not None and (found := affine(at)) is not None and not is_op(at, "BatchNormalization"):
+    while at is not None and (scaled := affine(at)) is not None and not is_op(at, "BatchNormalization"):
         chain.append(at)
-        x = found[0]
+        x = scaled[0]
         if x.is_graph_input():
             break
         at = x.producer()

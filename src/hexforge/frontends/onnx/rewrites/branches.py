@@ -98,10 +98,10 @@ def _operands(node: Node, *ops: str) -> tuple[Value, Value] | None:
 
 
 def _sub_to_conv(editor: Editor, node: Node) -> Rewrite | None:
-    found = _operands(node, "Sub")
-    if found is None:
+    operands = _operands(node, "Sub")
+    if operands is None:
         return None
-    a, b = found
+    a, b = operands
     count = shape(a)[1]
 
     def make() -> None:
@@ -123,9 +123,9 @@ def _depth(value: Value) -> tuple[str, ...]:
 
 
 def _sum_of_convs(editor: Editor, node: Node) -> Rewrite | None:
-    found = _operands(node, "Sub", "Add")
-    convs = [conv(v.producer()) for v in found] if found is not None else []
-    if found is None or any(reader(v) is not node for v in found):
+    operands = _operands(node, "Sub", "Add")
+    convs = [conv(v.producer()) for v in operands] if operands is not None else []
+    if operands is None or any(reader(v) is not node for v in operands):
         return None
     a, b = convs
     if a is None or b is None or a.geometry != b.geometry or a.group != 1 or b.group != 1:
@@ -149,27 +149,27 @@ def _siblings(editor: Editor, node: Node) -> Rewrite | None:
     made = conv(node)
     if made is None or made.group != 1:
         return None
-    found = [
+    siblings = [
         c
         for n, index in made.x.uses()
         if index == 0 and (c := conv(n)) is not None and c.group == 1 and c.geometry == made.geometry
     ]
-    if len(found) < 2 or found[0].node is not node:
+    if len(siblings) < 2 or siblings[0].node is not node:
         return None
-    if any(c.node.outputs[0].is_graph_output() for c in found):
+    if any(c.node.outputs[0].is_graph_output() for c in siblings):
         return None
 
     def make() -> None:
-        weight = np.concatenate([c.weight for c in found])
-        whole = _before(editor, made, made.x, weight, np.concatenate([c.bias for c in found]), 1, node)
-        sizes = np.array([c.weight.shape[0] for c in found], np.int64)
-        parts = editor.add("Split", [whole, editor.constant(sizes, f"{node.name}_sizes")], node, len(found), axis=1)
-        for c, part in zip(found, parts, strict=True):
+        weight = np.concatenate([c.weight for c in siblings])
+        whole = _before(editor, made, made.x, weight, np.concatenate([c.bias for c in siblings]), 1, node)
+        sizes = np.array([c.weight.shape[0] for c in siblings], np.int64)
+        parts = editor.add("Split", [whole, editor.constant(sizes, f"{node.name}_sizes")], node, len(siblings), axis=1)
+        for c, part in zip(siblings, parts, strict=True):
             editor.replace(c.node.outputs[0], part)
 
     if editor.opset < 13:
         return None
-    return change(f"{len(found)} convolutions of {made.x.name}", [c.node for c in found], make)
+    return change(f"{len(siblings)} convolutions of {made.x.name}", [c.node for c in siblings], make)
 
 
 RULES = (

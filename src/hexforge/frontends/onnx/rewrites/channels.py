@@ -42,48 +42,48 @@ def _group(node: Node) -> _Group | None:
     made = conv(node)
     if made is None or made.group != 1:
         return None
-    found = _Group(made.weight.shape[0])
+    group = _Group(made.weight.shape[0])
     waiting = [node.outputs[0]]
     while waiting:
         value = waiting.pop()
-        if value in found.values:
+        if value in group.values:
             continue
         sizes = shape(value)
-        if len(sizes) != 4 or sizes[1] != found.count or value.is_graph_output() or value.is_graph_input():
+        if len(sizes) != 4 or sizes[1] != group.count or value.is_graph_output() or value.is_graph_input():
             return None
-        found.values.append(value)
+        group.values.append(value)
         producer = value.producer()
         nodes = [(producer, -1)] if producer is not None else []
         for user, index in [*nodes, *value.uses()]:
-            joined = _joined(found, user, index)
+            joined = _joined(group, user, index)
             if joined is None:
                 return None
             waiting += joined
-    return found
+    return group
 
 
-def _joined(found: _Group, node: Node, index: int) -> list[Value] | None:
+def _joined(group: _Group, node: Node, index: int) -> list[Value] | None:
     """Values that share the channels through a node, which reads them as input `index` (-1: writes them)."""
     made = conv(node)
     if made is not None:
         if made.group == 1:
-            side = found.written if index < 0 else found.read
+            side = group.written if index < 0 else group.read
             if node not in side:
                 side.append(node)
             return []
-        if made.group != found.count or made.weight.shape[:2] != (found.count, 1):
+        if made.group != group.count or made.weight.shape[:2] != (group.count, 1):
             return None
-        if node not in found.kept:
-            found.kept.append(node)
+        if node not in group.kept:
+            group.kept.append(node)
         return [made.x, node.outputs[0]]
     if is_op(node, *ALONG):
         return [v for v in (node.inputs[0], node.outputs[0]) if v is not None]
     if is_op(node, *PAIRS):
         constants = [v for v in node.inputs if v is not None and v.const_value is not None]
-        if any(_axis(v, found.count) is None for v in constants):
+        if any(_axis(v, group.count) is None for v in constants):
             return None
-        if constants and node not in found.kept:
-            found.kept.append(node)
+        if constants and node not in group.kept:
+            group.kept.append(node)
         return [v for v in (*node.inputs, *node.outputs) if v is not None and v.const_value is None]
     return None
 
@@ -105,10 +105,9 @@ def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
     less = count // LANES * LANES
     if less in (0, count) or (count - less) / count > MOST_LOST:
         return None
-    found = _group(node)
-    if found is None or found.written[0] is not node:
+    group = _group(node)
+    if group is None or group.written[0] is not node:
         return None
-    group = found
 
     def cut(at: Node, index: int, axis: int) -> None:
         array = data(at.inputs[index])

@@ -32,9 +32,9 @@ class Conv:
     @property
     def x(self) -> Value:
         """What it reads."""
-        found = self.node.inputs[0]
-        assert found is not None
-        return found
+        value = self.node.inputs[0]
+        assert value is not None
+        return value
 
     @property
     def is_pointwise(self) -> bool:
@@ -85,11 +85,11 @@ def _channels(scale: Array, count: int) -> Array:
 
 
 def _after_conv(editor: Editor, node: Node) -> Rewrite | None:
-    found = affine(node)
-    made = conv(found[0].producer()) if found is not None else None
-    if found is None or made is None or reader(found[0]) is not node:
+    scaled = affine(node)
+    made = conv(scaled[0].producer()) if scaled is not None else None
+    if scaled is None or made is None or reader(scaled[0]) is not node:
         return None
-    _, scale, shift = found
+    _, scale, shift = scaled
 
     def make() -> None:
         count = made.weight.shape[0]
@@ -104,10 +104,10 @@ def _after_conv(editor: Editor, node: Node) -> Rewrite | None:
 def _before_conv(editor: Editor, node: Node) -> Rewrite | None:
     made = conv(node)
     above = source(node) if made is not None else None
-    found = affine(above) if above is not None else None
-    if made is None or above is None or found is None or reader(above.outputs[0]) is not node:
+    scaled = affine(above) if above is not None else None
+    if made is None or above is None or scaled is None or reader(above.outputs[0]) is not node:
         return None
-    x, scale, shift = found
+    x, scale, shift = scaled
     if np.any(shift) and any(made.pads):  # zeros around the image are not shifted
         return None
 
@@ -124,10 +124,10 @@ def _before_conv(editor: Editor, node: Node) -> Rewrite | None:
 
 def _after_matmul(editor: Editor, node: Node) -> Rewrite | None:
     """Scale of a product with a constant matrix; the sum stays where it is, as it is the bias."""
-    found = affine(node, -1)
-    if found is None or np.any(found[2]):
+    scaled = affine(node, -1)
+    if scaled is None or np.any(scaled[2]):
         return None
-    x, scale, _ = found
+    x, scale, _ = scaled
     above, bias = x.producer(), None
     if above is not None and is_op(above, "Add") and reader(x) is node:
         bias = affine(above, -1)
@@ -203,11 +203,11 @@ def _pad_before_conv(editor: Editor, node: Node) -> Rewrite | None:
 def dense(weight: Array, group: int) -> Array:
     """Weights of a grouped convolution as those of a dense one: zeros between the groups."""
     out, each = weight.shape[:2]
-    found = np.zeros((out, each * group, *weight.shape[2:]), weight.dtype)
+    dense = np.zeros((out, each * group, *weight.shape[2:]), weight.dtype)
     rows = out // group
     for g in range(group):
-        found[g * rows : (g + 1) * rows, g * each : (g + 1) * each] = weight[g * rows : (g + 1) * rows]
-    return found
+        dense[g * rows : (g + 1) * rows, g * each : (g + 1) * each] = weight[g * rows : (g + 1) * rows]
+    return dense
 
 
 def _grouped(editor: Editor, node: Node) -> Rewrite | None:

@@ -25,9 +25,9 @@ def _matmul_to_conv(editor: Editor, node: Node) -> Rewrite | None:
     last, bias = node, None
     after = reader(node.outputs[0])
     if after is not None and is_op(after, "Add"):
-        found = affine(after, -1)
-        if found is not None and found[0] is node.outputs[0]:
-            last, bias = after, np.broadcast_to(found[2], weight.shape[1:])
+        added = affine(after, -1)
+        if added is not None and added[0] is node.outputs[0]:
+            last, bias = after, np.broadcast_to(added[2], weight.shape[1:])
 
     def make() -> None:
         image = editor.reshape(x, (1, 1, rows, sizes[-1]), last)
@@ -55,9 +55,9 @@ def _siblings(editor: Editor, node: Node) -> Rewrite | None:
             continue
         last, bias = user, np.zeros(weight.shape[1], weight.dtype)
         after = reader(user.outputs[0])
-        found = affine(after, -1) if after is not None and is_op(after, "Add") else None
-        if found is not None and after is not None and found[0] is user.outputs[0]:
-            last, bias = after, np.broadcast_to(found[2], bias.shape).astype(weight.dtype)
+        added = affine(after, -1) if after is not None and is_op(after, "Add") else None
+        if added is not None and after is not None and added[0] is user.outputs[0]:
+            last, bias = after, np.broadcast_to(added[2], bias.shape).astype(weight.dtype)
         if not last.outputs[0].is_graph_output():
             parts.append((user, last, weight, bias))
     if len(parts) < 2 or parts[0][0] is not node:

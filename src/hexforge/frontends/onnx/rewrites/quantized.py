@@ -29,23 +29,23 @@ def _weights(node: Node) -> tuple[Array, Array, Array] | None:
 
 
 def _exact(editor: Editor, node: Node) -> Rewrite | None:
-    found = _weights(node)
-    if found is None or np.any(found[2] != 128):
+    weights = _weights(node)
+    if weights is None or np.any(weights[2] != 128):
         return None
-    codes = found[0]
+    codes = weights[0]
 
     def make() -> None:
         signed = (codes.astype(np.int16) - 128).astype(np.int8)
-        _write(editor, node, signed, found[1])
+        _write(editor, node, signed, weights[1])
 
     return change(f"uint8 weights {'x'.join(map(str, shape(node.outputs[0])))} with zero point 128", [node], make)
 
 
 def _requantized(editor: Editor, node: Node) -> Rewrite | None:
-    found = _weights(node)
-    if found is None or np.all(found[2] == 128):
+    weights = _weights(node)
+    if weights is None or np.all(weights[2] == 128):
         return None
-    codes, scale, zero = found
+    codes, scale, zero = weights
 
     def make() -> None:
         axis = integer(node, "axis", 1) % codes.ndim

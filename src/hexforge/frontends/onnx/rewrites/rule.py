@@ -62,7 +62,7 @@ def change(what: str, nodes: list[Node], make: Callable[[], object], *more: Hash
 def find(model: onnx_ir.Model, rule: RewriteRule) -> list[Rewrite]:
     """The places of a rule in a model, which is left as it is."""
     editor = Editor(model)
-    return [found for node in editor.nodes() if (found := rule.matched(editor, node)) is not None]
+    return [rewrite for node in editor.nodes() if (rewrite := rule.matched(editor, node)) is not None]
 
 
 def apply(model: onnx_ir.Model, rule: RewriteRule, keys: Collection[Hashable] | None = None) -> list[Rewrite]:
@@ -76,13 +76,13 @@ def apply(model: onnx_ir.Model, rule: RewriteRule, keys: Collection[Hashable] | 
     for _ in range(MOST_PASSES):
         before = len(made)
         for node in editor.nodes():
-            found = rule.matched(editor, node)
-            if found is None:
+            rewrite = rule.matched(editor, node)
+            if rewrite is None:
                 continue
-            own = not original.issuperset(found.nodes)
-            if own if before else keys is None or found.key in keys or own:
-                found.make()
-                made.append(found)
+            own = not original.issuperset(rewrite.nodes)
+            if own if before else keys is None or rewrite.key in keys or own:
+                rewrite.make()
+                made.append(rewrite)
         if len(made) == before:
             break
     editor.tidy()
