@@ -51,12 +51,10 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             infer_node(node, self._model.opset_imports, self._model.ir_version)
             return None  # the Cast it would be rewritten to loses the attribute
         try:
-            replacement = super().process_node(node, is_function)
+            found = super().process_node(node, is_function)
         except RuntimeError:
             return None  # a malformed node; whoever translates or runs it says so
-        if replacement is not None:
-            return replacement
-        return self._spread(node) or self._scatter(node) or self._several(node, opset)
+        return found if found is not None else self._spread(node) or self._scatter(node) or self._several(node, opset)
 
     def replace_node(self, node: onnx_ir.Node, replacement: Any, root: Any) -> None:
         """As the base does, with the name kept where one node becomes one node."""
@@ -167,12 +165,11 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             name: onnx_ir.serde.serialize_tensor(a.as_tensor()) if a.type == onnx_ir.AttributeType.TENSOR else a.value
             for name, a in node.attributes.items()
         }
-        results = folding._reference_evaluator.evaluate(node.domain, node.op_type, opset, *arrays, **attributes)
-        if not isinstance(results, (tuple, list)) or len(results) != len(node.outputs):
+        found = folding._reference_evaluator.evaluate(node.domain, node.op_type, opset, *arrays, **attributes)
+        if not isinstance(found, (tuple, list)) or len(found) != len(node.outputs):
             return None
         tensors = [
-            self._prepare_folded_tensor(node, v.name or "", array)
-            for v, array in zip(node.outputs, results, strict=True)
+            self._prepare_folded_tensor(node, v.name or "", array) for v, array in zip(node.outputs, found, strict=True)
         ]
         ready = [t for t in tensors if t is not None]
         return self._replaced(node, ready) if len(ready) == len(tensors) else None
