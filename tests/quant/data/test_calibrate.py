@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 from hexforge.errors import CallError, ModelError
 from hexforge.quant.data import calibrate as module
 from hexforge.quant.data.calibrate import calibrate, model_sha256
+from hexforge.quant.data.calibration_parts import CalibrationPart, split
 from hexforge.quant.data.observe import Statistics
-from hexforge.quant.data.parts import CalibrationPart, split
 from tests import ROOT
 
 Array = np.ndarray[Any, Any]

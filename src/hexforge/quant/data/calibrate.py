@@ -18,9 +18,9 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.quant.data.calibration_parts import PART_BYTES, CalibrationPart, split
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.observe import Statistics, TensorStatistics
-from hexforge.quant.data.parts import PART_BYTES, CalibrationPart, split
 
 SAVE_SECONDS = 5.0
 """Between two writes of the state."""

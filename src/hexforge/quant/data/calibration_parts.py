@@ -1,4 +1,4 @@
-"""Parts: a float model as consecutive pieces that give all their tensors, so that few are in memory at a time."""
+"""Calibration parts: a float model as consecutive pieces that give all their tensors, few of them in memory at a time."""
 
 from __future__ import annotations
 
