@@ -1,4 +1,4 @@
-"""Calibration parts: a float model as consecutive pieces that give all their tensors, few of them in memory at a time."""
+"""Calibration parts: a float model as consecutive pieces that give all their tensors, few in memory at a time."""
 
 from __future__ import annotations
 
