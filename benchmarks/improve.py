@@ -22,7 +22,7 @@ from benchmarks.accuracy_data import PAIRS, Pair
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
-from hexforge.quant.decide.plan import Runner
+from hexforge.quant.data.feeds import ModelRunner
 from hexforge.quant.decide.recipe import Recipe, recipe
 from hexforge.quant.improve.tune import Judge, improve
 from hexforge.quant.prepare.fold import fold
@@ -39,7 +39,7 @@ ROWS: dict[str, tuple[str, ...]] = {
 """row -> improvements; each step is kept only where held-out calibration samples agree."""
 
 
-def emulator(model: onnx_ir.Model) -> Runner:
+def emulator(model: onnx_ir.Model) -> ModelRunner:
     """A session on the htp emulator."""
     session = hexforge.InferenceSession(to_bytes(model), providers=[("QNNExecutionProvider", {"backend_type": "htp"})])
     names = [output.name for output in session.get_outputs()]

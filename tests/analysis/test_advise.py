@@ -23,9 +23,10 @@ from hexforge.analysis.mixed_precision import attention_nodes, mixed_us
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.cli import app
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.frontends.onnx.rewrites import RULES, Rule
-from hexforge.frontends.onnx.rewrites.rule import Change, change
-from hexforge.model.edit import Editor, Node, is_op
+from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, change
+from hexforge.model.edit import Editor, Node
+from hexforge.model.nodes import is_op
 from hexforge.model.reader import read
 from tests.models import showcase
 from tests.ort.models import FLOAT, model, node
@@ -183,7 +184,7 @@ def test_channel_last_inputs_are_advised_for_onnx_only() -> None:
     assert "channel-last-input" not in rules["qnn_dlc"]
 
 
-def _wrong(editor: Editor, found: Node) -> Change | None:
+def _wrong(editor: Editor, found: Node) -> Rewrite | None:
     """Not what Div means."""
     if not is_op(found, "Div"):
         return None
@@ -191,7 +192,7 @@ def _wrong(editor: Editor, found: Node) -> Change | None:
 
 
 def test_a_rewrite_that_changes_the_outputs_is_dropped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = Rule("wrong", "Div is Mul", "It is not.", "nobody", "Do not.", True, _wrong)
+    wrong = RewriteRule("wrong", "Div is Mul", "It is not.", "nobody", "Do not.", True, _wrong)
     kept = [rule for rule in RULES if rule.name == "div-by-constant"]
     monkeypatch.setattr(module, "RULES", (wrong, *kept))
     found = advised(divided(), Deployment("SM8650", "w8a8"))
@@ -201,7 +202,7 @@ def test_a_rewrite_that_changes_the_outputs_is_dropped_and_said(monkeypatch: pyt
 
 
 def test_a_rewrite_that_is_slower_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def match(editor: Editor, found: Node) -> Change | None:
+    def match(editor: Editor, found: Node) -> Rewrite | None:
         if not is_op(found, "Relu"):
             return None
 
@@ -211,7 +212,7 @@ def test_a_rewrite_that_is_slower_is_left_out(monkeypatch: pytest.MonkeyPatch) -
 
         return change("Relu", [found], make)
 
-    slow = Rule("slow", "Relu as Sigmoid", "It is slower.", "nobody", "Do not.", True, match)
+    slow = RewriteRule("slow", "Relu as Sigmoid", "It is slower.", "nobody", "Do not.", True, match)
     monkeypatch.setattr(module, "RULES", (slow,))
     data = small([node("Conv", ["x", "w"], ["u"]), node("Relu", ["u"], ["y"])], w=np.ones((32, 8, 3, 3), np.float32))
     found = advised(data, Deployment("SM8650", "w8a8"), request=AdviceRequest(min_gain=0))

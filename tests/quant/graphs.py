@@ -19,7 +19,7 @@ from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.decide.assign import assign
-from hexforge.quant.decide.plan import Plan
+from hexforge.quant.decide.encoding_plan import EncodingPlan
 from hexforge.quant.decide.recipe import recipe
 from hexforge.quant.write import write
 from tests.frontends.onnx.parts import units
@@ -185,7 +185,9 @@ def samples(
     ]
 
 
-def quantized(float_model: onnx_ir.Model, text: str, feeds: Sequence[Mapping[str, Array]]) -> tuple[Plan, bytes]:
+def quantized(
+    float_model: onnx_ir.Model, text: str, feeds: Sequence[Mapping[str, Array]]
+) -> tuple[EncodingPlan, bytes]:
     """Plan and written model of a recipe, calibrated on the samples."""
     plan = assign(float_model, calibrate(float_model, list(feeds)), recipe(text))
     return plan, to_bytes(write(float_model, plan))
@@ -221,7 +223,7 @@ def stray(data: bytes) -> list[Unit]:
     return found
 
 
-def step(plan: Plan, name: str) -> float:
+def step(plan: EncodingPlan, name: str) -> float:
     """The scale of a tensor."""
     encoding = plan.tensors[name].encoding
     assert isinstance(encoding, ScaleOffset)

@@ -10,12 +10,14 @@ import onnx_ir
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.ir import DType, ScaleOffset
+from hexforge.model.nodes import float_constant
 from hexforge.model.reader import read
-from hexforge.quant.decide.plan import Feeds, Fixed, Plan
+from hexforge.quant.data.feeds import Feeds
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
+from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.ranges import encoding, weight_encoding
-from hexforge.quant.decide.rules import units
 from hexforge.quant.improve.side_by_side import Walk, session
-from hexforge.quant.prepare.layers import constant, layer
+from hexforge.quant.prepare.layers import layer
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +75,7 @@ def run(model: onnx_ir.Model, feeds: Feeds) -> list[Array]:
     return found
 
 
-def plain(model: onnx_ir.Model, samples: list[Feeds], bits: int = 8) -> Plan:
+def plain(model: onnx_ir.Model, samples: list[Feeds], bits: int = 8) -> EncodingPlan:
     """Activations of 8 bits by their extremes, weights of `bits` by theirs."""
     seen: dict[str, list[Array]] = {
         str(v.name): [np.asarray(s[str(v.name)]) for s in samples] for v in model.graph.inputs
@@ -82,8 +84,8 @@ def plain(model: onnx_ir.Model, samples: list[Feeds], bits: int = 8) -> Plan:
         for outputs in step.outputs(True):
             for name, array in zip(step.runner.made, outputs, strict=True):
                 seen.setdefault(name, []).append(array)
-    plan = Plan()
-    for unit in units(model.graph):
+    plan = EncodingPlan()
+    for unit in quant_units(model.graph):
         for name in {v.name for v in unit.writes} | {v.name for _, _, v in unit.reads if v.const_value is None}:
             low, high = (float(f([f(a) for a in seen[str(name)]])) for f in (np.min, np.max))
             plan.tensors[str(name)] = Fixed(DType.UINT8, encoding(low, high, DType.UINT8))
@@ -91,13 +93,13 @@ def plain(model: onnx_ir.Model, samples: list[Feeds], bits: int = 8) -> Plan:
     for node in model.graph:
         found = layer(node)
         if found is not None:
-            weight = constant(found.weight)
+            weight = float_constant(found.weight)
             assert weight is not None
             plan.tensors[str(found.weight.name)] = Fixed(dtype, weight_encoding(weight, dtype))
     return plan
 
 
-def sqnr(model: onnx_ir.Model, plan: Plan, samples: list[Feeds]) -> float:
+def sqnr(model: onnx_ir.Model, plan: EncodingPlan, samples: list[Feeds]) -> float:
     """SQNR in dB of the outputs, simulated."""
     walk = Walk(model, plan, samples)
     for _ in walk:
@@ -110,7 +112,7 @@ def sqnr(model: onnx_ir.Model, plan: Plan, samples: list[Feeds]) -> float:
     return float(10 * np.log10(signal / noise))
 
 
-def scale_of(plan: Plan, name: str) -> float:
+def scale_of(plan: EncodingPlan, name: str) -> float:
     """The one scale of a tensor."""
     found = plan.tensors[name].encoding
     assert isinstance(found, ScaleOffset)

@@ -11,7 +11,7 @@ from hexforge.analysis.estimate import TimedGraphs, estimate, graphs_of
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
-from hexforge.frontends.onnx.rewrites import RULES, Change, Rule, apply, find
+from hexforge.frontends.onnx.rewrites import RULES, Rewrite, RewriteRule, apply, find
 from hexforge.model.reader import Model, read
 
 if TYPE_CHECKING:
@@ -193,10 +193,10 @@ def advised(
 class _Tried:
     """A model rewritten by a rule where that gains, and its latency."""
 
-    rule: Rule
+    rule: RewriteRule
     model: Model
     us: float
-    changes: list[Change]
+    changes: list[Rewrite]
 
     def gains(self, before: float) -> bool:
         """True where it is faster; what is for the numbers' sake need not be."""
@@ -231,7 +231,7 @@ class _Trial:
         """The latency of a model."""
         return estimate(graphs_of(model, self.backend), self.deployment).latency_ms * 1e3
 
-    def _with(self, model: Model, rule: Rule, keys: set[Hashable]) -> tuple[Model, float, list[Change]]:
+    def _with(self, model: Model, rule: RewriteRule, keys: set[Hashable]) -> tuple[Model, float, list[Rewrite]]:
         """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
         made = model.copied()
         changes = apply(made.ir, rule, keys)
@@ -240,7 +240,7 @@ class _Trial:
         except (UnsupportedError, CapacityError):
             return made, math.inf, changes
 
-    def __call__(self, model: Model, rule: Rule, before: float) -> _Tried | None:
+    def __call__(self, model: Model, rule: RewriteRule, before: float) -> _Tried | None:
         """The model with a rule applied where that gains; each kind of place is tried once, alone."""
         kinds = list(dict.fromkeys(place.key for place in find(model.ir, rule)))
         if len(kinds) > 1 and not rule.accuracy:
@@ -272,7 +272,7 @@ class _Together:
                 break
             self._round(sorted(candidates, key=lambda t: t.us))
 
-    def _tried(self, rule: Rule) -> _Tried | None:
+    def _tried(self, rule: RewriteRule) -> _Tried | None:
         found = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.us)
         return found if found is not None and found.gains(self.us) else None
 
@@ -322,7 +322,7 @@ class _Together:
         return error, "" if fits else f"outputs differ by {error:.1e} of their range"
 
 
-def _is_for(rule: Rule, trial: _Trial) -> bool:
+def _is_for(rule: RewriteRule, trial: _Trial) -> bool:
     return not rule.runtimes or trial.deployment.runtime in rule.runtimes
 
 

@@ -1,4 +1,4 @@
-"""Edit: a simplified model read and changed in the terms rewrites think in: constants, shapes, readers, new nodes."""
+"""Editor: changes to a simplified model. Rewrites add nodes and constants with it, and replace values."""
 
 from __future__ import annotations
 
@@ -12,105 +12,8 @@ from onnx_ir.passes import common
 
 from hexforge.errors import ModelError
 from hexforge.ir import Array
+from hexforge.model.nodes import shape
 from hexforge.model.shapes import infer_node
-
-FLOATS = {onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16, onnx_ir.DataType.DOUBLE}
-
-
-def shape(value: Value | None) -> tuple[int, ...]:
-    """The static shape of a value; (-1,) where it is not known, which fits nothing."""
-    if value is None or value.shape is None or not value.shape.is_static():
-        return (-1,)
-    return tuple(d for d in value.shape if isinstance(d, int))
-
-
-def is_float(value: Value | None) -> bool:
-    """True for a tensor of floating-point numbers."""
-    return value is not None and value.dtype in FLOATS
-
-
-def data(value: Value | None) -> Array | None:
-    """A constant's numbers, None where the value is computed."""
-    return None if value is None or value.const_value is None else value.const_value.numpy()
-
-
-def number(value: Value | None) -> float | None:
-    """A constant of one element."""
-    found = data(value)
-    return float(found.reshape(())) if found is not None and found.size == 1 else None
-
-
-def source(node: Node, index: int = 0) -> Node | None:
-    """The node that writes an input."""
-    value = operand(node, index)
-    return None if value is None else value.producer()
-
-
-def operand(node: Node, index: int) -> Value | None:
-    """An input, None where it is left out."""
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
-def is_op(node: Node | None, *ops: str) -> bool:
-    """True for a node of ONNX's own domain that is one of these ops."""
-    return node is not None and node.domain == "" and node.op_type in ops
-
-
-def dequantizes(node: Node | None) -> bool:
-    """True for a DequantizeLinear; com.microsoft's takes 16-bit codes before opset 21."""
-    return node is not None and node.op_type == "DequantizeLinear" and node.domain in ("", "com.microsoft")
-
-
-def is_quantized(node: Node) -> bool:
-    """True for a node between codes: it reads what was dequantized, or what it writes is quantized."""
-    if any(v is not None and dequantizes(v.producer()) for v in node.inputs):
-        return True
-    return any(user.op_type == "QuantizeLinear" for v in node.outputs for user, _ in v.uses())
-
-
-def reader(value: Value | None) -> Node | None:
-    """The only node that reads a value; None where there are more, or where it leaves the graph."""
-    if value is None or value.is_graph_output():
-        return None
-    readers = {node for node, _ in value.uses()}
-    return next(iter(readers)) if len(readers) == 1 else None
-
-
-def ints(node: Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
-    """An attribute of whole numbers."""
-    found = node.attributes.get(name)
-    return tuple(default) if found is None else tuple(found.as_ints())
-
-
-def integer(node: Node, name: str, default: int) -> int:
-    """An attribute of one whole number."""
-    found = node.attributes.get(name)
-    return default if found is None else found.as_int()
-
-
-def real(node: Node, name: str, default: float) -> float:
-    """An attribute of one number."""
-    found = node.attributes.get(name)
-    return default if found is None else found.as_float()
-
-
-def text(node: Node, name: str, default: str) -> str:
-    """An attribute of letters."""
-    found = node.attributes.get(name)
-    return default if found is None else found.as_string()
-
-
-def split_constant(node: Node) -> tuple[Value, Value, int] | None:
-    """The computed operand of a node of two, the constant one, and which of them comes first (0: the computed)."""
-    if len(node.inputs) != 2 or any(v is None for v in node.inputs):
-        return None
-    for index in (0, 1):
-        x, c = node.inputs[index], node.inputs[1 - index]
-        assert x is not None
-        assert c is not None
-        if c.const_value is not None and x.const_value is None:
-            return x, c, index
-    return None
 
 
 class Editor:
@@ -124,12 +27,12 @@ class Editor:
 
     def name(self, stem: str) -> str:
         """A name that nothing has yet."""
-        found, count = stem, 0
-        while found in self._names:
+        name, count = stem, 0
+        while name in self._names:
             count += 1
-            found = f"{stem}_{count}"
-        self._names.add(found)
-        return found
+            name = f"{stem}_{count}"
+        self._names.add(name)
+        return name
 
     def constant(self, array: Array, stem: str) -> Value:
         """A new constant."""

@@ -25,10 +25,10 @@ def extract(
     model: Model, nodes: Sequence[onnx_ir.Node], inputs: Sequence[str], outputs: Sequence[str]
 ) -> onnx.ModelProto:
     """A stand-alone model of nodes, constants inside; CapacityError if they are too large for that."""
-    found = extract_parts(model, nodes, inputs, outputs)
-    if found.constants:
+    extract = extract_parts(model, nodes, inputs, outputs)
+    if extract.constants:
         raise CapacityError(f"{model.name}: the constants of these nodes do not fit into one protobuf (extract_parts)")
-    return found.proto
+    return extract.proto
 
 
 def extract_parts(
@@ -89,13 +89,13 @@ def _bodies(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
 
 def _values(nodes: Iterable[onnx_ir.Node]) -> dict[str, onnx_ir.Value]:
     """Values that nodes read, those their subgraphs take from outside included."""
-    found: dict[str, onnx_ir.Value] = {}
+    values: dict[str, onnx_ir.Value] = {}
     for node in nodes:
-        found.update((v.name or "", v) for v in node.inputs if v is not None)
+        values.update((v.name or "", v) for v in node.inputs if v is not None)
         for body in _bodies(node):
             own = {*body.inputs, *body.initializers.values(), *(v for n in body for v in n.outputs)}
-            found.update((name, v) for name, v in _values(body).items() if v not in own)
-    return found
+            values.update((name, v) for name, v in _values(body).items() if v not in own)
+    return values
 
 
 def _in_order(model: Model, nodes: Sequence[onnx_ir.Node]) -> Iterator[onnx_ir.Node]:

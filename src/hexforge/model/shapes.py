@@ -70,12 +70,12 @@ def _by_schema(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
         if tensor is not None and tensor.size <= MOST_DATA and tensor.dtype is not onnx_ir.DataType.STRING:
             data[value.name or ""] = serde.serialize_tensor(tensor)
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    found = onnx.shape_inference.infer_node_outputs(
+    inferred_types = onnx.shape_inference.infer_node_outputs(
         schema, serde.serialize_node(node), types, data, opset_imports=imports, ir_version=ir_version
     )
     result: list[Type] = []
     for value in node.outputs:
-        inferred = found.get(value.name or "")
+        inferred = inferred_types.get(value.name or "")
         if inferred is None:
             result.append((None, None))
             continue
@@ -100,8 +100,8 @@ def _dtype(node: onnx_ir.Node, index: int) -> onnx_ir.DataType | None:
 
 
 def _int(node: onnx_ir.Node, name: str, default: int) -> int:
-    found = node.attributes.get(name)
-    return default if found is None else found.as_int()
+    given = node.attributes.get(name)
+    return default if given is None else given.as_int()
 
 
 def _same(node: onnx_ir.Node) -> list[Type]:

@@ -269,11 +269,11 @@ def captures(body: onnx.GraphProto) -> Iterable[str]:
     """Names a subgraph reads from the graph outside."""
     own = {v.name for v in body.input} | {t.name for t in body.initializer}
     own |= {t.values.name for t in body.sparse_initializer} | {o for n in body.node for o in n.output}
-    found = dict.fromkeys(name for n in body.node for name in n.input if name and name not in own)
+    captured = dict.fromkeys(name for n in body.node for name in n.input if name and name not in own)
     for node in body.node:
         for inner in bodies(node):
-            found.update(dict.fromkeys(name for name in captures(inner) if name not in own))
-    return found
+            captured.update(dict.fromkeys(name for name in captures(inner) if name not in own))
+    return captured
 
 
 # -- nodes against their schemas --------------------------------------------------------------------------------

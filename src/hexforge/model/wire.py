@@ -47,9 +47,9 @@ def slim(data: memoryview) -> Slim:
         return _rebuilt(data, start, end, _ATTRIBUTE, attribute)
 
     def attribute(start: int, end: int) -> bytes:
-        found = {number: (at, stop) for number, wire, _, at, stop in _fields(data, start, end) if wire == _DELIMITED}
-        at, stop = found.get(_BYTES, (0, 0))
-        name = found.get(_NAME, (0, 0))
+        fields = {number: (at, stop) for number, wire, _, at, stop in _fields(data, start, end) if wire == _DELIMITED}
+        at, stop = fields.get(_BYTES, (0, 0))
+        name = fields.get(_NAME, (0, 0))
         if data[slice(*name)] != _CACHE or stop - at < LEAST_DETACHED_BYTES:
             return bytes(data[start:end])
         embedded[count - 1] = data[at:stop]
@@ -111,9 +111,9 @@ def _number(data: memoryview, start: int, end: int) -> tuple[int, int]:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    coded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        coded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    coded.append(value)
+    return bytes(coded)

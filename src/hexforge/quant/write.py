@@ -12,10 +12,10 @@ import onnx_ir
 from hexforge.errors import ModelError
 from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import fault, quantize
-from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.model.nodes import dims, float_constant
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
+from hexforge.quant.decide.quant_units import Bias, QuantUnit, is_float, quant_units
 from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE
-from hexforge.quant.decide.rules import Bias, Unit, is_float, units
-from hexforge.quant.prepare.layers import constant, dims
 
 _BLOCKS_SINCE = 21
 """The opset that has 16-bit, 4-bit and blockwise Q and DQ; before it, com.microsoft's have 16 and 4 bits."""
@@ -23,7 +23,7 @@ _IR_VERSION = 10
 _MICROSOFT = "com.microsoft"
 
 
-def write(model: onnx_ir.Model, plan: Plan) -> onnx_ir.Model:
+def write(model: onnx_ir.Model, plan: EncodingPlan) -> onnx_ir.Model:
     """A copy of the model with the plan in it; ModelError where an encoding does not fit its tensor."""
     made = model.clone()
     made.graph.sort()
@@ -50,9 +50,9 @@ def bias_fixed(data: Fixed, weight: Fixed) -> Fixed:
 
 
 class _Writer:
-    def __init__(self, model: onnx_ir.Model, plan: Plan) -> None:
+    def __init__(self, model: onnx_ir.Model, plan: EncodingPlan) -> None:
         self.graph, self.plan = model.graph, plan
-        self.units = [u for u in units(model.graph) if u.reason is None and u.name not in plan.floats]
+        self.units = [u for u in quant_units(model.graph) if u.reason is None and u.name not in plan.floats]
         self.values = {v.name or "": v for v in (*self.graph.inputs, *self.graph.initializers.values())}
         self.values.update((v.name or "", v) for node in self.graph for v in node.outputs)
         self.names = {n for n in self.values if n} | {node.name or "" for node in self.graph}
@@ -118,8 +118,8 @@ class _Writer:
             node.replace_input_with(index, readers[key])
         if output:
             real = self._dequantize(quantized, fixed, name, name)
-            for position, found in enumerate(self.graph.outputs):
-                if found is value:
+            for position, graph_output in enumerate(self.graph.outputs):
+                if graph_output is value:
                     self.graph.outputs[position] = real
 
     def _quantize(self, value: onnx_ir.Value, fixed: Fixed, stem: str) -> onnx_ir.Value:
@@ -149,7 +149,7 @@ class _Writer:
 
     def _constant(self, value: onnx_ir.Value, fixed: Fixed, reads: set[tuple[onnx_ir.Node, int]]) -> None:
         """Integers and a DQ for those who read the constant as fixed point; others keep the float numbers."""
-        name, data = value.name or "", constant(value)
+        name, data = value.name or "", float_constant(value)
         if data is None:
             raise ModelError(f"constant {name!r} is not float32, which is what can be quantized")
         stored: dict[Fixed, onnx_ir.Value] = {}
@@ -172,10 +172,10 @@ class _Writer:
             integers = np.minimum(integers, INT16_WEIGHT_RANGE[1])
         return self._initializer(f"{name}_quantized", integers.astype(fixed.dtype.numpy))
 
-    def _bias(self, unit: Unit, bias: Bias) -> None:
+    def _bias(self, unit: QuantUnit, bias: Bias) -> None:
         data = self._read(unit.target, 0)
         weight = self._read(unit.target, unit.rule.weight or 1)
-        array = constant(bias.value)
+        array = float_constant(bias.value)
         if array is None or data is None or weight is None:
             return
         if bias.row:
@@ -292,7 +292,7 @@ def _arrays(fixed: Fixed, shape: tuple[int, ...]) -> tuple[Array, Array]:
     return scales, zeros.astype(dtype)
 
 
-def _components(graph: onnx_ir.Graph, plan: Plan) -> dict[onnx_ir.Node, int]:
+def _components(graph: onnx_ir.Graph, plan: EncodingPlan) -> dict[onnx_ir.Node, int]:
     """A number for each node; nodes with a float tensor between them that stays float have the same."""
     number = {node: i for i, node in enumerate(graph)}
     parent = list(range(len(number)))

@@ -23,8 +23,8 @@ from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.samples import samples
+from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import recipe
-from hexforge.quant.decide.rules import units
 from hexforge.quant.prepare.fold import fold
 from tests.quant.networks import Network
 
@@ -90,7 +90,7 @@ def test_a_mix_is_measured_as_quantize_makes_it(
 ) -> None:
     (low, high), data = precisions, "random:3"
     folded = fold(read(products).ir)
-    groups = grouped([u.nodes for u in units(folded.graph) if u.reason is None and not u.moves], 3)
+    groups = grouped([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], 3)
     recipes = recipe(low), recipe(high)
     with TemporaryDirectory() as folder:
         kept, shown, file = (Path(folder) / name for name in ("s.npz", "x.npz", "mix.json"))

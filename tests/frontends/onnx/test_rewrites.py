@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from hexforge.frontends.onnx.rewrites import RULES, Rule, apply, find
+from hexforge.frontends.onnx.rewrites import RULES, RewriteRule, apply, find
 from hexforge.frontends.onnx.rewrites.ranges import index_range
 from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.model.reader import Model, read
@@ -52,7 +52,7 @@ def ops(loaded: Model) -> Counter[str]:
     return Counter(n.op_type for n in loaded.ir.graph)
 
 
-def rewritten(data: bytes, rule: Rule) -> tuple[Model, int]:
+def rewritten(data: bytes, rule: RewriteRule) -> tuple[Model, int]:
     """The model with a rule applied, and the number of changes."""
     loaded = read(data)
     before = ops(loaded)
@@ -399,7 +399,7 @@ def _uint8_weights(zero: int) -> bytes:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_every_rule_changes_its_pattern(rule: Rule) -> None:
+def test_every_rule_changes_its_pattern(rule: RewriteRule) -> None:
     make, expected = CASES[rule.name]
     data = make()
     made, count = rewritten(data, rule)

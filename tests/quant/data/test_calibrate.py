@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 from hexforge.errors import CallError, ModelError
 from hexforge.quant.data import calibrate as module
 from hexforge.quant.data.calibrate import calibrate, model_sha256
+from hexforge.quant.data.calibration_parts import CalibrationPart, split
 from hexforge.quant.data.observe import Statistics
-from hexforge.quant.data.parts import Part, split
 from tests import ROOT
 
 Array = np.ndarray[Any, Any]
@@ -161,14 +161,14 @@ def test_bodies_sequences_and_open_shapes() -> None:
 
 def test_values_are_dropped_when_no_later_part_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 0
-    run = Part.run
+    run = CalibrationPart.run
 
-    def watching(self: Part, values: dict[str, Array]) -> list[Array]:
+    def watching(self: CalibrationPart, values: dict[str, Array]) -> list[Array]:
         nonlocal most
         most = max(most, len(values))
         return run(self, values)
 
-    monkeypatch.setattr(Part, "run", watching)
+    monkeypatch.setattr(CalibrationPart, "run", watching)
     chain = [helper.make_node("Sin", ["x" if i == 0 else f"v{i - 1}"], [f"v{i}"]) for i in range(20)]
     calibrate(model(chain, [4], ["v19"]), samples(2, (4,)), part_bytes=1)
     assert most == 1
@@ -212,16 +212,16 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, at: int) -> Non
 def test_a_sample_that_was_half_seen_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subject, data, state = network(), samples(4), tmp_path / "state.npz"
     calibrate(subject, data[:2], state=state)
-    run, calls = Part.run, 0
+    run, calls = CalibrationPart.run, 0
 
-    def failing(self: Part, values: dict[str, Array]) -> list[Array]:
+    def failing(self: CalibrationPart, values: dict[str, Array]) -> list[Array]:
         nonlocal calls
         calls += 1
         if calls > 10:  # in the midst of sample 3
             raise KeyboardInterrupt
         return run(self, values)
 
-    monkeypatch.setattr(Part, "run", failing)
+    monkeypatch.setattr(CalibrationPart, "run", failing)
     with pytest.raises(KeyboardInterrupt):
         calibrate(subject, data, state=state, part_bytes=1)
     assert Statistics.load(state).samples == 2
@@ -280,7 +280,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state.npz"
     first = calibrate(network(), samples(3), state=state)
-    monkeypatch.setattr(Part, "run", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr(CalibrationPart, "run", lambda *_: pytest.fail("ran"))
     written = state.stat().st_mtime_ns
     assert arrays(calibrate(network(), samples(3), state=state)) == arrays(first)
     assert state.stat().st_mtime_ns == written

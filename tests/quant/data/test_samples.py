@@ -15,8 +15,9 @@ from PIL import Image
 from hexforge.demo import held_out
 from hexforge.errors import CallError
 from hexforge.model.reader import read
-from hexforge.quant.data.samples import Input, inputs_of, samples
-from hexforge.quant.decide.plan import Samples
+from hexforge.quant.data.feeds import Samples
+from hexforge.quant.data.model_inputs import Input, inputs_of
+from hexforge.quant.data.samples import samples
 from tests import ROOT
 
 Array = np.ndarray[Any, Any]

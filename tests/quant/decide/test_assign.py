@@ -15,7 +15,7 @@ from hexforge.ir import AxisScaleOffset, DType, ScaleOffset
 from hexforge.model.reader import read
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
-from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.recipe import recipe
 from tests.quant.graphs import CASES, model, single
 
@@ -39,13 +39,13 @@ def graph(*nodes: Node, outputs: Sequence[str], constants: Sequence[onnx.TensorP
     return model(made, inputs, outputs, constants)
 
 
-def planned(proto: onnx.ModelProto, text: str, **ranges: tuple[float, float]) -> Plan:
+def planned(proto: onnx.ModelProto, text: str, **ranges: tuple[float, float]) -> EncodingPlan:
     ir = read(proto).ir
     names = [str(v.name) for v in (*ir.graph.inputs, *(v for n in ir.graph for v in n.outputs))]
     return assign(ir, of_ranges(**{**dict.fromkeys(names, (-1.0, 1.0)), **ranges}), recipe(text))
 
 
-def scale(plan: Plan, name: str) -> float:
+def scale(plan: EncodingPlan, name: str) -> float:
     encoding = plan.tensors[name].encoding
     assert isinstance(encoding, ScaleOffset)
     return encoding.scale
@@ -169,7 +169,7 @@ def test_rules_that_fit_nothing_are_named() -> None:
 # -- weights --------------------------------------------------------------------------------------------------------
 
 
-def conv(text: str, weight: np.ndarray, bias: np.ndarray | None = None, **kw: object) -> Plan:
+def conv(text: str, weight: np.ndarray, bias: np.ndarray | None = None, **kw: object) -> EncodingPlan:
     constants = [numpy_helper.from_array(weight.astype(np.float32), "w")]
     constants += [] if bias is None else [numpy_helper.from_array(bias.astype(np.float32), "b")]
     names = ["x", "w", *(["b"] if bias is not None else [])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hexforge.quant.decide.plan import Plan
+from hexforge.quant.decide.encoding_plan import EncodingPlan
 from hexforge.quant.improve.bias import bias_of, correct_biases
 from hexforge.quant.improve.side_by_side import Walk
 from hexforge.quant.prepare.layers import layer
@@ -22,7 +22,7 @@ def _deep(seed: int = 0) -> Network:
     return net
 
 
-def _worst_shift(net: Network, plan: Plan | None) -> float:
+def _worst_shift(net: Network, plan: EncodingPlan | None) -> float:
     """How far the mean of a layer's channel is off, of all, over the samples it was corrected on."""
     model, samples = net.model(net.nodes[-1].output[0]), net.samples(6)
     plan = plan or correct_biases(model, plain(model, samples, 4), samples)

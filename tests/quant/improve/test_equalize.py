@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.model.nodes import float_constant
 from hexforge.quant.improve.equalize import equalize, groups
-from hexforge.quant.prepare.layers import constant, layer
+from hexforge.quant.prepare.layers import layer
 from tests.quant.networks import Network, plain, run, sqnr
 
 
@@ -125,7 +126,7 @@ def test_channels_of_different_sizes_come_out_alike_and_quantize_better() -> Non
     def unevenness(of: object) -> float:
         first = layer(next(iter(of.graph)))  # type: ignore[attr-defined]
         assert first is not None
-        weight = constant(first.weight)
+        weight = float_constant(first.weight)
         assert weight is not None
         width = np.abs(weight).max((1, 2, 3))
         return float(width.max() / width.min())

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from hexforge.ir import AxisScaleOffset, DType, TensorType
 from hexforge.ir.fixed_point import fault
-from hexforge.quant.decide.plan import Feeds, Fixed, Plan
+from hexforge.model.nodes import float_constant
+from hexforge.quant.data.feeds import Feeds
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.ranges import weight_encoding
 from hexforge.quant.improve import rounding
 from hexforge.quant.improve.rounding import round_weights
 from hexforge.quant.improve.side_by_side import Walk
-from hexforge.quant.prepare.layers import Layer, constant, layer
+from hexforge.quant.prepare.layers import Layer, layer
 from tests.quant.networks import Network, plain, run, scale_of, sqnr
 
 
@@ -70,7 +72,7 @@ def test_each_step_lowers_the_error(kind: str, per_channel: bool) -> None:
     samples, unseen = _smooth(net.shape, 12), _smooth(net.shape, 6, 77)
     plan = plain(model, samples, 4)
     if per_channel:
-        weight = constant(here.weight)
+        weight = float_constant(here.weight)
         assert weight is not None
         plan.tensors[name] = Fixed(DType.INT4, weight_encoding(weight, DType.INT4, axis=here.output_axis))
     plan.tensors.pop(str(model.graph.outputs[0].name))  # what is left is the weight's own error
@@ -96,7 +98,7 @@ def test_patches_are_what_outputs_are_made_of(kind: str) -> None:
     x = np.asarray(feeds["x"])
     found = rounding._patches(here, [x, 2 * x], 1 << 30, np.random.default_rng(0))
     assert found is not None
-    weight, bias = constant(here.weight), constant(here.bias)
+    weight, bias = float_constant(here.weight), float_constant(here.bias)
     assert weight is not None
     matrix = here.matrix(weight).reshape(here.group, here.outputs // here.group, -1)
     made = (found[0] @ matrix.swapaxes(1, 2)).swapaxes(0, 1).reshape(-1, here.outputs)
@@ -156,7 +158,7 @@ def test_inputs_that_are_always_zero_do_no_harm() -> None:
 def test_weights_that_are_not_quantized_are_left() -> None:
     net = _one("Conv")
     model, samples = net.model(net.nodes[-1].output[0]), net.samples(2)
-    assert round_weights(model, Plan(), samples, compensate=True) == Plan()
+    assert round_weights(model, EncodingPlan(), samples, compensate=True) == EncodingPlan()
 
 
 @settings(max_examples=25)

@@ -8,10 +8,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from hexforge.ir import AxisScaleOffset, DType, ScaleOffset
+from hexforge.model.nodes import captured
 from hexforge.model.reader import read
-from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.improve import side_by_side as walking
-from hexforge.quant.improve.side_by_side import NodeRunner, Walk, captured, peak_bytes, rounded, session
+from hexforge.quant.improve.side_by_side import NodeRunner, Walk, peak_bytes, rounded, session
 from hexforge.quant.write import write
 from tests.quant.networks import Network, plain, run
 
@@ -47,7 +48,7 @@ def test_conversions_are_made_for_the_node_that_asks() -> None:
     net.node("Add", net.node("Neg", "x"), net.node("Abs", "x"))
     model, samples = net.model(net.nodes[-1].output[0]), net.samples(1)
     coarse = Fixed(DType.UINT8, ScaleOffset(0.5, -128))
-    plan = Plan(converts={("x", "n0"): coarse})
+    plan = EncodingPlan(converts={("x", "n0"): coarse})
     steps = {step.node.name: step.outputs(False)[0][0] for step in Walk(model, plan, samples)}
     x = np.asarray(samples[0]["x"])
     np.testing.assert_array_equal(steps["n0"], -rounded(x, coarse))
@@ -60,9 +61,9 @@ def test_constants_are_read_as_the_plan_has_them() -> None:
     model, samples = net.model(net.nodes[-1].output[0]), net.samples(1)
     fixed, x = Fixed(DType.INT8, ScaleOffset(0.5)), np.asarray(samples[0]["x"])
     for plan, expected in (
-        (Plan(constants={"c0": np.float32([0, 0, 0, 9])}), [0, 0, 0, 9]),
-        (Plan(tensors={"c0": fixed}, constants={"c0": np.float32([0.6, 0, 0, 9])}), [0.5, 0, 0, 9]),
-        (Plan(tensors={"c0": fixed}, integers={"c0": np.int8([1, 2, 3, 4])}), [0.5, 1, 1.5, 2]),
+        (EncodingPlan(constants={"c0": np.float32([0, 0, 0, 9])}), [0, 0, 0, 9]),
+        (EncodingPlan(tensors={"c0": fixed}, constants={"c0": np.float32([0.6, 0, 0, 9])}), [0.5, 0, 0, 9]),
+        (EncodingPlan(tensors={"c0": fixed}, integers={"c0": np.int8([1, 2, 3, 4])}), [0.5, 1, 1.5, 2]),
     ):
         (step,) = Walk(model, plan, samples)
         np.testing.assert_allclose(step.outputs(False)[0][0] - x, [expected], atol=1e-6)
@@ -74,9 +75,9 @@ def test_memory_is_bounded_by_taking_fewer_samples(monkeypatch: pytest.MonkeyPat
     model = net.model(net.nodes[-1].output[0])
     assert peak_bytes(model) >= 3 * 8 * 64 * 4
     monkeypatch.setattr(walking, "MEMORY_BYTES", 4 * peak_bytes(model))
-    assert len(Walk(model, Plan(), net.samples(5)).samples) == 2
+    assert len(Walk(model, EncodingPlan(), net.samples(5)).samples) == 2
     monkeypatch.setattr(walking, "MEMORY_BYTES", 1)
-    assert len(Walk(model, Plan(), net.samples(5)).samples) == 1
+    assert len(Walk(model, EncodingPlan(), net.samples(5)).samples) == 1
 
 
 def test_a_node_reads_what_its_graphs_read_from_outside() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hexforge.errors import CallError
 from hexforge.ir import ScaleOffset
 from hexforge.quant.data.calibrate import calibrate
-from hexforge.quant.decide.plan import Feeds, Fixed, Plan, Runner
+from hexforge.quant.data.feeds import Feeds, ModelRunner
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.recipe import Recipe, recipe
 from hexforge.quant.improve import tune
 from hexforge.quant.improve.side_by_side import session
@@ -22,7 +23,7 @@ from tests.quant.networks import Network
 ALL = "w8a8+equalize+range+adaround+bias"
 
 
-def _load(model: onnx_ir.Model) -> Runner:
+def _load(model: onnx_ir.Model) -> ModelRunner:
     run = session(model)
     names = [output.name for output in run.get_outputs()]
     return lambda feeds: dict(zip(names, run.run(None, dict(feeds)), strict=True))
@@ -104,7 +105,7 @@ def test_of_ranges_proposed_the_part_that_helps_is_taken(monkeypatch: pytest.Mon
         assert isinstance(fixed.encoding, ScaleOffset)
         return replace(fixed, encoding=replace(fixed.encoding, scale=fixed.encoding.scale * factor))
 
-    def proposing(of: Any, statistics: Any, chosen: Recipe, *, given: Any, **more: Any) -> Plan:
+    def proposing(of: Any, statistics: Any, chosen: Recipe, *, given: Any, **more: Any) -> EncodingPlan:
         plan = real(of, statistics, chosen, given=given, **more)
         if chosen.method == "mse":
             plan.tensors[spoiled] = scaled(plan.tensors[spoiled], 1 / 30)

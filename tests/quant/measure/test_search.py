@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.quant.measure.search import Choice, Found, Point, search
+from hexforge.quant.measure.search import Choice, Point, SearchPoints, search
 
 
 class World:
@@ -72,7 +72,7 @@ def test_a_budget_that_is_left_looks_around_the_front(seed: int) -> None:
 
 
 def test_what_dominates_the_high_precision() -> None:
-    found = Found(2)
+    found = SearchPoints(2)
     for choice, quality, ms in (((), 1.0, 1.0), ((0,), 5.0, 1.5), ((1,), 2.0, 1.8), ((0, 1), 5.0, 2.0)):
         found.points[frozenset(choice)] = Point(frozenset(choice), quality, ms)
     assert [p.high for p in found.dominating()] == [frozenset({0})]

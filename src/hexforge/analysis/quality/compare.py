@@ -18,8 +18,8 @@ from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.options import did_you_mean
+from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.samples import samples as samples_of
-from hexforge.quant.decide.plan import Feeds, Samples
 from hexforge.quant.measure import compare as tensors
 from hexforge.quant.measure import sensitivity as layered
 from hexforge.quant.measure.compare import ChannelFit, ErrorSums, Watched

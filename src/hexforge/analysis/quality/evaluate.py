@@ -15,9 +15,11 @@ from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, HexforgeError
 from hexforge.model.reader import read
-from hexforge.quant.data.samples import CheckedSamples, Indexed, checked
+from hexforge.quant.data.feeds import Feeds, Samples
+from hexforge.quant.data.model_inputs import checked
+from hexforge.quant.data.sample_sources import IndexedSamples
+from hexforge.quant.data.samples import CheckedSamples
 from hexforge.quant.data.samples import samples as samples_of
-from hexforge.quant.decide.plan import Feeds, Samples
 from hexforge.runtime import registry
 
 
@@ -90,7 +92,7 @@ class Labelled:
         wanted, before = dict(zip(self.order, self.labels, strict=True)), 0
         for part in self.parts:
             chosen = [i - before for i in wanted if before <= i < before + len(part)]
-            if chosen and isinstance(part.origin, Indexed) and len(chosen) < len(part):
+            if chosen and isinstance(part.origin, IndexedSamples) and len(chosen) < len(part):
                 for i in chosen:  # read by number, not one after another
                     where, raw = part.origin.get(part.skip + i)
                     yield before + i, checked(raw, part.inputs, where), wanted[before + i]

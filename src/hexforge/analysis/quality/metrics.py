@@ -17,7 +17,7 @@ import numpy as np
 from hexforge.analysis.quality.runners import runner
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
-from hexforge.quant.decide.plan import Feeds
+from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.measure.compare import ErrorSums
 
 Outputs = Mapping[str, Array]

@@ -14,20 +14,21 @@ from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_writable
 from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
+from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, ModelSource, read
 from hexforge.model.save import save, to_bytes
 from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign, quantized_nodes
-from hexforge.quant.decide.plan import Fixed, Plan, Samples
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
+from hexforge.quant.decide.quant_units import axis_of
 from hexforge.quant.decide.recipe import Recipe, check_method
 from hexforge.quant.decide.recipe import recipe as recipe_of
-from hexforge.quant.decide.rules import axis_of
 from hexforge.quant.improve.tune import Improvement, Tried, improve
 from hexforge.quant.measure.compare import require_float
 from hexforge.quant.prepare.fold import fold
-from hexforge.quant.prepare.layers import dims as shape_of
 from hexforge.quant.write import write
 from hexforge.runtime import registry
 
@@ -45,7 +46,7 @@ class Quantization:
     name: str
     recipe: Recipe
     soc: str
-    plan: Plan
+    plan: EncodingPlan
     statistics: Statistics
     tried: tuple[Tried, ...]
     """Improvements, and whether they were kept."""

@@ -30,11 +30,11 @@ from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Override, Recipe
 from hexforge.quant.decide.recipe import recipe as recipe_of
-from hexforge.quant.decide.rules import units
 from hexforge.quant.measure.compare import require_float
-from hexforge.quant.measure.search import Choice, Found, Point, search
+from hexforge.quant.measure.search import Choice, Point, SearchPoints, search
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 
@@ -59,7 +59,7 @@ class Searched:
     soc: str
     metric: str
     groups: tuple[LayerGroup, ...]
-    found: Found
+    found: SearchPoints
     target: float
     low: Recipe
     high: Recipe
@@ -161,7 +161,7 @@ def search_precision(
     judged = scoring.data if scoring.data is not None else data if isinstance(data, str | Path) else calibration
     scored = labelled(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
     folded = fold(loaded.ir)
-    groups = grouped([u.nodes for u in units(folded.graph) if u.reason is None and not u.moves], space.groups)
+    groups = grouped([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], space.groups)
     if not groups:
         raise CallError(f"{model}: has no layer to quantize")
     statistics = calibrate(folded, calibration, state=None if state is None else statistics_beside(state))

@@ -20,7 +20,7 @@ import onnx_ir
 
 from hexforge.backend import Backend
 from hexforge.errors import CallError, HexforgeError, ModelError
-from hexforge.frontends.onnx.fusions.table import FUSED, fused, unfused
+from hexforge.frontends.onnx.fusions.table import FUSED, fused
 from hexforge.frontends.onnx.translate import ops as _ops  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
 from hexforge.frontends.onnx.units.node_units import node_units
@@ -96,12 +96,12 @@ def place_model(model: Model, backend: Backend, *, offload_io_quantization: bool
 
 def translator(unit: Unit) -> Translator:
     """The function that writes a unit; Refusal if there is none, or the unit says it stays with the CPU."""
-    if "refuse" in unit.extra:
-        raise Refusal(str(unit.extra["refuse"]))
-    function = FUSED.get(unit.kind) if unit.kind not in ("node", "qdq") else TRANSLATORS.get(unit.op)
-    if function is None:
+    if unit.refusal is not None:
+        raise Refusal(unit.refusal)
+    write = FUSED.get(unit.kind) if unit.kind.is_fusion else TRANSLATORS.get(unit.op)
+    if write is None:
         raise Refusal(f"QNN EP has no op builder for {unit.op}; rewrite it with ops that have one (hexforge ops)")
-    return function
+    return write
 
 
 def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> list[Placement]:
@@ -113,11 +113,10 @@ def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> l
     placements: list[Placement] = []
     for unit in units:
         whole = _place(unit, unsupported, encodings)
-        parts = unfused(unit)
-        if whole.taken or parts == [unit]:
+        if whole.taken or not unit.parts:
             placements.append(whole)
         else:
-            placements += [_place(part, unsupported, encodings) for part in parts]
+            placements += [_place(part, unsupported, encodings) for part in unit.parts]
     return placements
 
 

@@ -18,9 +18,9 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.quant.data.calibration_parts import PART_BYTES, CalibrationPart, split
+from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.observe import Statistics, TensorStatistics
-from hexforge.quant.data.parts import PART_BYTES, Part, split
-from hexforge.quant.decide.plan import Feeds, Samples
 
 SAVE_SECONDS = 5.0
 """Between two writes of the state."""
@@ -50,10 +50,11 @@ def calibrate(
     total = len(samples)
     if not total:
         raise CallError("calibration needs at least one sample, and there is none")
-    found = _resumed(state, model, sources, histogram, channel_axis) or _fresh(model, sources, histogram, channel_axis)
-    observed = {source: found[name] for name, source in sources.items()}
+    resumed = _resumed(state, model, sources, histogram, channel_axis)
+    statistics = resumed or _fresh(model, sources, histogram, channel_axis)
+    observed = {source: statistics[name] for name, source in sources.items()}
     run = _Run(observed, split(model, set(observed), part_bytes))
-    seen, digest, saved = found.samples, b"", time.monotonic()
+    seen, digest, saved = statistics.samples, b"", time.monotonic()
     if progress is not None and seen:
         progress(seen, total)
     whole = True  # false while a sample is only partly taken in: such a state must not be kept
@@ -62,30 +63,30 @@ def calibrate(
         for count, feeds in enumerate(samples, 1):
             digest = fingerprint(feeds, digest)
             if count <= seen:
-                if count == seen and digest.hex() != found.data_sha256:
+                if count == seen and digest.hex() != statistics.data_sha256:
                     raise CallError(f"{state}: made with other data; delete it, or name another state file")
                 continue
             with _uninterrupted() if state is not None else nullcontext():
                 whole = False
                 run.take(feeds)
-                found.samples, found.data_sha256 = count, digest.hex()
+                statistics.samples, statistics.data_sha256 = count, digest.hex()
                 whole = True
             if state is not None and time.monotonic() - saved > SAVE_SECONDS:
-                found.save(state)
+                statistics.save(state)
                 saved = time.monotonic()
             if progress is not None:
                 progress(count, total)
     except BaseException:
-        if state is not None and whole and found.samples > seen:
-            found.save(state)
+        if state is not None and whole and statistics.samples > seen:
+            statistics.save(state)
         raise
     finally:
         run.close()
     if count < seen:
         raise CallError(f"{state}: made with {seen} samples, and now there are {count}; delete it, or give all of them")
-    if state is not None and found.samples > seen:
-        found.save(state)
-    return found
+    if state is not None and statistics.samples > seen:
+        statistics.save(state)
+    return statistics
 
 
 @contextmanager
@@ -106,19 +107,21 @@ def _uninterrupted() -> Iterator[None]:
 
 def watched(model: onnx_ir.Model, tensors: Collection[str] | None = None, moves: bool = True) -> dict[str, str]:
     """The float tensors to observe, each with the one whose values it holds: another where they were only moved."""
-    found: dict[str, str] = {str(v.name): str(v.name) for v in model.graph.inputs if _is_float(v)}
+    sources: dict[str, str] = {str(v.name): str(v.name) for v in model.graph.inputs if _is_float(v)}
     for node in model.graph:
         for value in node.outputs:
             if not value.name or not _is_float(value) or node.op_type == "Constant":
                 continue
             source = node.inputs[0] if moves and node.op_type in _MOVES and node.domain == "" else None
-            found[value.name] = value.name if source is None else found.get(str(source.name), value.name)
+            sources[value.name] = value.name if source is None else sources.get(str(source.name), value.name)
     if tensors is None:
-        return found
-    unknown = sorted(set(tensors) - set(found))
+        return sources
+    unknown = sorted(set(tensors) - set(sources))
     if unknown:
-        raise CallError(f"the model computes no float tensor {unknown[0]!r}; it does {', '.join(list(found)[:5])} ...")
-    return {name: found[name] for name in found if name in set(tensors)}
+        raise CallError(
+            f"the model computes no float tensor {unknown[0]!r}; it does {', '.join(list(sources)[:5])} ..."
+        )
+    return {name: sources[name] for name in sources if name in set(tensors)}
 
 
 def _is_float(value: onnx_ir.Value) -> bool:
@@ -128,7 +131,7 @@ def _is_float(value: onnx_ir.Value) -> bool:
 class _Run:
     """Runs samples part by part and updates the statistics of what each part gives."""
 
-    def __init__(self, tensors: Mapping[str, TensorStatistics], parts: Sequence[Part]) -> None:
+    def __init__(self, tensors: Mapping[str, TensorStatistics], parts: Sequence[CalibrationPart]) -> None:
         self.tensors, self.parts = tensors, parts
         self.threads = min(os.cpu_count() or 1, 4)
         self.pool = ThreadPoolExecutor(self.threads)
@@ -174,15 +177,15 @@ def _resumed(
     """What a state file holds, None where there is none yet; CallError where it is of something else."""
     if state is None or not state.exists():
         return None
-    found = Statistics.load(state)
-    if found.model_sha256 != model_sha256(model):
+    saved = Statistics.load(state)
+    if saved.model_sha256 != model_sha256(model):
         raise CallError(f"{state}: made with another model; delete it, or name another state file")
-    kept = all((t.counts is not None, t.channel_axis) == (histogram, axis) for t in found.values())
-    if set(found) != set(sources) or not kept:
+    kept = all((t.counts is not None, t.channel_axis) == (histogram, axis) for t in saved.values())
+    if set(saved) != set(sources) or not kept:
         raise CallError(f"{state}: made for other tensors or statistics; delete it, or name another state file")
-    shared = {source: found[name] for name, source in sources.items()}
+    shared = {source: saved[name] for name, source in sources.items()}
     tensors = {name: shared[source] for name, source in sources.items()}
-    return Statistics(tensors, found.model_sha256, found.data_sha256, found.samples)
+    return Statistics(tensors, saved.model_sha256, saved.data_sha256, saved.samples)
 
 
 def model_sha256(model: onnx_ir.Model) -> str:

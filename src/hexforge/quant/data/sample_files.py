@@ -12,8 +12,9 @@ import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.quant.data.model_inputs import Input
 from hexforge.quant.data.pictures import SUFFIXES, PictureOptions, load_picture
-from hexforge.quant.data.samples import Indexed, Input
+from hexforge.quant.data.sample_sources import IndexedSamples
 
 LIST_FILE = "input_list.txt"
 """One sample a line, as qnn-net-run reads it: `name:=path other:=path`, or only paths in the order of the inputs."""
@@ -21,7 +22,7 @@ LIST_FILE = "input_list.txt"
 _KINDS = {".npy": ".npy", ".npz": ".npz", ".raw": ".raw", ".bin": ".raw"} | dict.fromkeys(SUFFIXES, "picture")
 
 
-def file_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> Indexed:
+def file_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> IndexedSamples:
     """The samples of a folder, an input list or one file (which may hold many, stacked)."""
     if path.is_dir():
         listed = path / LIST_FILE
@@ -37,10 +38,10 @@ def file_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any
     if path.suffix == ".npy":
         return stacked(_load(path, "r"), inputs, str(path))
     options = PictureOptions.beside(path.parent, pictures)
-    return Indexed(1, lambda _: (str(path), _read(path, inputs, options)))
+    return IndexedSamples(1, lambda _: (str(path), _read(path, inputs, options)))
 
 
-def stacked(source: Mapping[str, Any] | Array, inputs: Sequence[Input], where: str) -> Indexed:
+def stacked(source: Mapping[str, Any] | Array, inputs: Sequence[Input], where: str) -> IndexedSamples:
     """Arrays that hold one sample, or many along one more axis in front or along a batch that the model has as 1."""
     arrays = source if isinstance(source, Mapping) else {inputs[0].name: source}
     counts: dict[str, int] = {}
@@ -57,19 +58,20 @@ def stacked(source: Mapping[str, Any] | Array, inputs: Sequence[Input], where: s
 
     def get(i: int) -> tuple[str, Any]:
         cut = {"front": lambda a: a[i], "batch": lambda a: a[i : i + 1], "whole": lambda a: a}
-        found = {name: cut[slices.get(name, "whole")](np.asarray(array)) for name, array in arrays.items()}
-        return f"{where}, sample {i}", found
+        return f"{where}, sample {i}", {
+            name: cut[slices.get(name, "whole")](np.asarray(array)) for name, array in arrays.items()
+        }
 
-    return Indexed(next(iter(counts.values()), 1), get)
+    return IndexedSamples(next(iter(counts.values()), 1), get)
 
 
-def _folder(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> Indexed:
+def _folder(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> IndexedSamples:
     folders = {i.name: folder for i in inputs if (folder := _subfolder(path, i.name)) is not None}
     if not folders:
         files = _files(path, len(inputs))
         options = PictureOptions.beside(path, pictures)
         names = [file.name for file in files]
-        return Indexed(len(files), lambda i: (str(files[i]), _read(files[i], inputs, options)), names)
+        return IndexedSamples(len(files), lambda i: (str(files[i]), _read(files[i], inputs, options)), names)
     for wanted in inputs:
         if wanted.name not in folders:
             raise CallError(f"{path}: has folders for {', '.join(folders)}, and none for input {wanted}")
@@ -83,7 +85,7 @@ def _folder(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) ->
         read = {w.name: _read(lists[w.name][i], (w,), own[w.name])[w.name] for w in inputs}
         return ", ".join(str(lists[w.name][i]) for w in inputs), read
 
-    return Indexed(len(next(iter(lists.values()))), get)
+    return IndexedSamples(len(next(iter(lists.values()))), get)
 
 
 def _subfolder(path: Path, name: str) -> Path | None:
@@ -103,8 +105,8 @@ def _files(path: Path, inputs: int) -> list[Path]:
     files = sorted((p for p in present if p.suffix.lower() in _KINDS), key=_natural)
     kinds = sorted({_KINDS[p.suffix.lower()] for p in files})
     if not files:
-        found = ", ".join(sorted(p.name for p in present)[:3])
-        only = f", only {found}" if found else ""
+        others = ", ".join(sorted(p.name for p in present)[:3])
+        only = f", only {others}" if others else ""
         raise CallError(f"{path}: no samples in it{only}; put .npy, .npz, .raw or picture files there")
     if len(kinds) > 1:
         raise CallError(f"{path}: holds {' and '.join(kinds)} files; keep samples of one kind in a folder")
@@ -120,7 +122,7 @@ def _natural(path: Path) -> list[str | int]:
     return [int(t) if t.isdecimal() else t.lower() for t in re.split(r"([0-9]+)", path.name)]
 
 
-def _listed(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> Indexed:
+def _listed(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> IndexedSamples:
     try:
         lines = [(n, line.split()) for n, line in enumerate(path.read_text("utf-8").splitlines(), 1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -140,16 +142,16 @@ def _listed(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) ->
             files = {wanted.name: token for wanted, token in zip(inputs, tokens, strict=True)}
         else:
             raise CallError(f"{where}: {len(tokens)} file(s) for {len(inputs)} inputs; name them: name:=path")
-        found: dict[str, Any] = {}
+        sample: dict[str, Any] = {}
         for name, file in files.items():
             wanted = next((w for w in inputs if w.name == name), None)
             if wanted is None:
                 raise CallError(f"{where}: the model has no input {name!r}; it reads {', '.join(map(str, inputs))}")
             beside = path.parent / file
-            found |= _read(beside if beside.exists() else Path(file), (wanted,), options)
-        return where, found
+            sample |= _read(beside if beside.exists() else Path(file), (wanted,), options)
+        return where, sample
 
-    return Indexed(len(lines), get)
+    return IndexedSamples(len(lines), get)
 
 
 def _read(path: Path, inputs: Sequence[Input], options: PictureOptions) -> dict[str, Any]:

@@ -15,14 +15,15 @@ import onnx_ir
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import fault, quantized_range
+from hexforge.model.nodes import dims, float_constant, text
+from hexforge.model.op_table import OPS
 from hexforge.options import did_you_mean
 from hexforge.quant.data.observe import Statistics
-from hexforge.quant.decide.plan import Fixed, Plan
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
+from hexforge.quant.decide.quant_units import QuantUnit, is_float, is_three_dimensional, quant_units, weight_axis
 from hexforge.quant.decide.ranges import encoding as encoding_of_range
 from hexforge.quant.decide.ranges import range_of, weight_encoding
 from hexforge.quant.decide.recipe import Recipe
-from hexforge.quant.decide.rules import BOUNDS, Unit, is_float, is_three_dimensional, units, weight_axis
-from hexforge.quant.prepare.layers import attribute, constant, dims
 
 _Slot = tuple[str, DType]
 """A tensor in a type: its own, or one it is converted to."""
@@ -36,19 +37,21 @@ def assign(
     *,
     given: Mapping[str, Fixed | None] | None = None,
     wide_products: bool = True,
-) -> Plan:
+) -> EncodingPlan:
     """The plan of a float model. `given` are encodings that stand as they are (None: leave the tensor float);
     `wide_products` says whether the chip multiplies two run-time tensors of 16 bits (v73 and newer)."""
     if recipe.activation is None and not any(rule.activation is not None for rule in recipe.rules):
-        return Plan(floats={u.name: f"the recipe {recipe.name} leaves it in float" for u in units(model.graph)})
+        return EncodingPlan(
+            floats={u.name: f"the recipe {recipe.name} leaves it in float" for u in quant_units(model.graph)}
+        )
     return _Assignment(model.graph, statistics, recipe, dict(given or {}), wide_products).plan()
 
 
-def quantized_nodes(graph: onnx_ir.Graph, plan: Plan) -> int:
+def quantized_nodes(graph: onnx_ir.Graph, plan: EncodingPlan) -> int:
     """How many nodes compute in fixed point; one that only moves floats does not."""
     return sum(
         len(unit.nodes)
-        for unit in units(graph)
+        for unit in quant_units(graph)
         if unit.name not in plan.floats and all(v.name in plan.tensors for v in unit.writes)
     )
 
@@ -73,18 +76,18 @@ class _Assignment:
     ) -> None:
         self.graph, self.statistics, self.recipe, self.given = graph, statistics, recipe, given
         self.wide_products = wide_products
-        self.units = units(graph)
+        self.units = quant_units(graph)
         self.values = _values(graph)
         self.made_by = {v.name or "": u for u in self.units for v in u.writes}
-        self.result = Plan()
-        self.precision: dict[Unit, DType] = {}
+        self.result = EncodingPlan()
+        self.precision: dict[QuantUnit, DType] = {}
         self.own: dict[str, DType] = {}
         self.classes: dict[_Slot, _Class] = {}
         self.symmetric: set[_Slot] = set()
         self._encodings: dict[int, Encoding] = {}
         self._missing: list[str] = []
 
-    def plan(self) -> Plan:
+    def plan(self) -> EncodingPlan:
         """All steps, in order."""
         _check_rules(self.recipe, self.units, self.values)
         self._choose_precisions()
@@ -101,7 +104,7 @@ class _Assignment:
 
     def _choose_precisions(self) -> None:
         wanted = self._wanted_by_tensors()
-        explicit: dict[Unit, DType | None] = {}
+        explicit: dict[QuantUnit, DType | None] = {}
         for unit in self.units:
             if unit.reason is not None:
                 self.result.floats[unit.name] = unit.reason
@@ -120,7 +123,7 @@ class _Assignment:
                 (u, DType.UINT16) for u in self.units if u.target.op_type == "GridSample" and u not in explicit
             )
         readers = self._readers()
-        behind: dict[Unit, set[DType | None]] = {}  # what is computed in behind a unit that only moves data
+        behind: dict[QuantUnit, set[DType | None]] = {}  # what is computed in behind a unit that only moves data
         for unit in reversed(self.units):
             for value in unit.writes:
                 for reader in readers.get(value.name or "", ()):
@@ -141,14 +144,14 @@ class _Assignment:
             else:
                 self.precision[unit] = chosen
 
-    def _recipe_at(self, unit: Unit) -> Recipe:
+    def _recipe_at(self, unit: QuantUnit) -> Recipe:
         said = [n for n in unit.nodes if self.recipe.explicit(n.op_type, n.name or "")]
         node = said[-1] if said else unit.target
         return self.recipe.at_node(node.op_type, node.name or "")
 
-    def _wanted_by_tensors(self) -> dict[Unit, DType | None]:
+    def _wanted_by_tensors(self) -> dict[QuantUnit, DType | None]:
         """Units whose outputs, or else inputs, are said to have a type: who makes and who reads them computes in it."""
-        found: dict[Unit, DType | None] = {}
+        wanted: dict[QuantUnit, DType | None] = {}
         for unit in self.units:
             inner = [v for n in unit.nodes[:-1] for v in n.outputs]
             made = [said for v in (*unit.writes, *inner) if (said := self._said(v)) is not None]
@@ -157,8 +160,8 @@ class _Assignment:
             if chosen and unit.reason is None:
                 floats = [c for c in (*made, *read) if isinstance(c, str)]
                 types = [c for c in chosen if isinstance(c, DType)]
-                found[unit] = None if floats else max(types, key=lambda t: t.bits)
-        return found
+                wanted[unit] = None if floats else max(types, key=lambda t: t.bits)
+        return wanted
 
     def _said(self, value: onnx_ir.Value) -> DType | str | None:
         """The type that the given encodings or the recipe say a tensor has, "float", or None."""
@@ -171,18 +174,18 @@ class _Assignment:
             return None
         return "float" if rule.leave_float else rule.activation
 
-    def _readers(self) -> dict[str, list[Unit]]:
-        found: dict[str, list[Unit]] = {}
+    def _readers(self) -> dict[str, list[QuantUnit]]:
+        readers: dict[str, list[QuantUnit]] = {}
         for unit in self.units:
             for _, _, value in unit.reads:
-                known = found.setdefault(value.name or "", [])
+                known = readers.setdefault(value.name or "", [])
                 if unit not in known:
                     known.append(unit)
-        return found
+        return readers
 
     # -- types of tensors ---------------------------------------------------------------------------------------
 
-    def _data_reads(self, unit: Unit) -> Iterable[tuple[onnx_ir.Node, int, str, DType]]:
+    def _data_reads(self, unit: QuantUnit) -> Iterable[tuple[onnx_ir.Node, int, str, DType]]:
         """Tensors a quantized unit reads as data, and the type it needs them in."""
         precision = self.precision[unit]
         for node, index, value in unit.reads:
@@ -230,15 +233,13 @@ class _Assignment:
                 out = (value.name or "", precision)
                 self._class(out)
                 if unit.moves:
-                    overshoots = (
-                        unit.target.op_type == "Resize" and attribute(unit.target, "mode", "nearest") == "cubic"
-                    )
+                    overshoots = unit.target.op_type == "Resize" and text(unit.target, "mode", "nearest") == "cubic"
                     self._join((unit.reads[0][2].name or "", precision), out, follows=not overshoots)
         for unit, precision in self.precision.items():
             if unit.target.op_type == "Concat":
                 self._join_concat(unit, precision)
 
-    def _join_concat(self, unit: Unit, precision: DType) -> None:
+    def _join_concat(self, unit: QuantUnit, precision: DType) -> None:
         """What only a Concat reads is made in the Concat's encoding: joining it then moves integers."""
         out = (unit.writes[0].name or "", precision)
         shared = [slot for _, _, name, dtype in self._data_reads(unit) if self._only_for(slot := (name, dtype), unit)]
@@ -246,7 +247,7 @@ class _Assignment:
         for slot in shared:
             self._join(slot, out, follows=everything)
 
-    def _only_for(self, slot: _Slot, concat: Unit) -> bool:
+    def _only_for(self, slot: _Slot, concat: QuantUnit) -> bool:
         """True where a class goes into one Concat and nowhere else, and its encoding is free."""
         members = {name for name, dtype in self.classes[slot].slots if dtype is slot[1]}
         for name, dtype in self.classes[slot].slots:
@@ -261,7 +262,7 @@ class _Assignment:
                     return False
         return True
 
-    def _readers_of(self, name: str) -> list[Unit]:
+    def _readers_of(self, name: str) -> list[QuantUnit]:
         if not hasattr(self, "_reader_index"):
             self._reader_index = self._readers()
         return self._reader_index.get(name, [])
@@ -277,10 +278,10 @@ class _Assignment:
                     self.result.converts[name, node.name or ""] = Fixed(dtype, self._encoding((name, dtype)))
 
     def _encoding(self, slot: _Slot) -> Encoding:
-        found = self._class(slot)
-        if id(found) not in self._encodings:
-            self._encodings[id(found)] = self._encode(found, slot[1])
-        return self._encodings[id(found)]
+        group = self._class(slot)
+        if id(group) not in self._encodings:
+            self._encodings[id(group)] = self._encode(group, slot[1])
+        return self._encodings[id(group)]
 
     def _encode(self, of: _Class, dtype: DType) -> Encoding:
         for name, _ in of.slots:
@@ -310,7 +311,7 @@ class _Assignment:
         rule = self.recipe.at_tensor(name)
         if rule is not None and rule.low is not None and rule.high is not None:
             return rule.low, rule.high
-        array = constant(self.values[name])
+        array = float_constant(self.values[name])
         if array is not None:
             return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
         seen = self.statistics.get(name)
@@ -321,7 +322,8 @@ class _Assignment:
         method = self.recipe.method if maker is None else self._recipe_at(maker).method
         method = rule.method if rule is not None and rule.method is not None else method
         low, high = range_of(seen, method, dtype, symmetric)
-        bounds = None if maker is None else BOUNDS.get(maker.nodes[-1].op_type)
+        row = None if maker is None else OPS.get(maker.nodes[-1].op_type)
+        bounds = None if row is None else row.bounds
         if bounds is None:
             return low, high
         # All of the range there can be, except where the data never comes near it. Not so for Softmax: onnxruntime's
@@ -337,14 +339,14 @@ class _Assignment:
             weight = unit.weight
             if weight is None:
                 continue
-            name, array = weight.name or "", constant(weight)
+            name, array = weight.name or "", float_constant(weight)
             assert array is not None
             fixed = self.given.get(name) or self._weight(unit, array, precision)
             fixed = self._with_room_for_bias(unit, _checked(name, weight, fixed), array.shape)
             if self.result.tensors.setdefault(name, fixed) != fixed:
                 self.result.converts[name, unit.name] = fixed
 
-    def _weight(self, unit: Unit, array: Array, precision: DType) -> Fixed:
+    def _weight(self, unit: QuantUnit, array: Array, precision: DType) -> Fixed:
         chosen, node = self._recipe_at(unit), unit.target
         rule = self.recipe.at_tensor((unit.weight.name if unit.weight is not None else None) or "")
         if rule is not None:
@@ -366,9 +368,9 @@ class _Assignment:
             block = 0  # a scale for each channel where blocks do not fit
         return Fixed(dtype, weight_encoding(array, dtype, axis=axis, method=chosen.weight_method, block=block or None))
 
-    def _with_room_for_bias(self, unit: Unit, fixed: Fixed, shape: tuple[int, ...]) -> Fixed:
+    def _with_room_for_bias(self, unit: QuantUnit, fixed: Fixed, shape: tuple[int, ...]) -> Fixed:
         """The weight's scales made larger where the bias, in steps of data times weight, would not fit int32."""
-        bias = None if unit.bias is None or not unit.bias.row else constant(unit.bias.value)
+        bias = None if unit.bias is None or not unit.bias.row else float_constant(unit.bias.value)
         data = unit.reads[0][2].name or ""
         source = self.result.converts.get((data, unit.name)) or self.result.tensors.get(data)
         encoding = fixed.encoding
@@ -385,9 +387,9 @@ class _Assignment:
 
 
 def _values(graph: onnx_ir.Graph) -> dict[str, onnx_ir.Value]:
-    found = {v.name or "": v for v in (*graph.inputs, *graph.initializers.values())}
-    found.update((v.name or "", v) for node in graph for v in node.outputs)
-    return found
+    values = {v.name or "": v for v in (*graph.inputs, *graph.initializers.values())}
+    values.update((v.name or "", v) for node in graph for v in node.outputs)
+    return values
 
 
 def _span(encoding: ScaleOffset, dtype: DType) -> tuple[float, float]:
@@ -403,9 +405,9 @@ def _checked(name: str, value: onnx_ir.Value, fixed: Fixed) -> Fixed:
     return fixed
 
 
-def _check_rules(recipe: Recipe, found: Iterable[Unit], values: Mapping[str, onnx_ir.Value]) -> None:
+def _check_rules(recipe: Recipe, all_units: Iterable[QuantUnit], values: Mapping[str, onnx_ir.Value]) -> None:
     """CallError naming every rule that speaks of nothing in the model."""
-    nodes = [node for unit in found for node in unit.nodes]
+    nodes = [node for unit in all_units for node in unit.nodes]
     words = {
         "op": {n.op_type for n in nodes},
         "node": {n.name or "" for n in nodes},

@@ -126,8 +126,8 @@ def _mse(statistics: TensorStatistics, percent: float, dtype: DType, symmetric: 
 
     def search(lows: Array, highs: Array) -> Array:
         pairs = np.stack(np.broadcast_arrays(lows, highs), -1).clip(0.0, None)
-        found = low * 2.0 ** -pairs[:, 0], high * 2.0 ** -pairs[:, 1]
-        return np.asarray(pairs[np.argmin(expected_errors(statistics, *found, dtype, symmetric))])
+        narrowed = low * 2.0 ** -pairs[:, 0], high * 2.0 ** -pairs[:, 1]
+        return np.asarray(pairs[np.argmin(expected_errors(statistics, *narrowed, dtype, symmetric))])
 
     best = search(powers, powers)
     step = 1 / _OCTAVE

@@ -7,27 +7,29 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir
 
-from hexforge.quant.decide.plan import Feeds, Plan
-from hexforge.quant.improve.side_by_side import Step, Walk
-from hexforge.quant.prepare.layers import Layer, constant, dims, layer, only_reader, per_channel
+from hexforge.model.nodes import dims, float_constant, only_reader
+from hexforge.quant.data.feeds import Feeds
+from hexforge.quant.decide.encoding_plan import EncodingPlan
+from hexforge.quant.improve.side_by_side import NodeStep, Walk
+from hexforge.quant.prepare.layers import Layer, layer, per_channel
 
 
 def correct_biases(
     model: onnx_ir.Model,
-    plan: Plan,
+    plan: EncodingPlan,
     samples: Sequence[Feeds],
     progress: Callable[[int, int], None] | None = None,
-) -> Plan:
+) -> EncodingPlan:
     """A plan whose layers have the float model's means, layer after layer, each behind the corrected ones."""
-    found = plan.copied()
-    walk, count = Walk(model, found, samples), len(model.graph)
+    corrected = plan.copied()
+    walk, count = Walk(model, corrected, samples), len(model.graph)
     for index, step in enumerate(walk):
         here = layer(step.node)
         if here is not None:
             correct(step, here)
         if progress is not None:
             progress(index + 1, count)
-    return found
+    return corrected
 
 
 def bias_of(of: Layer) -> onnx_ir.Value | None:
@@ -38,12 +40,12 @@ def bias_of(of: Layer) -> onnx_ir.Value | None:
     if of.node.op_type != "MatMul" or add is None or add.op_type != "Add" or shape is None:
         return None
     value = add.inputs[1] if add.inputs[0] is of.out else add.inputs[0]
-    array = constant(value)
-    found = None if array is None else per_channel(array, of.outputs, len(shape) - 1, len(shape))
-    return value if array is not None and found is not None and array.size == of.outputs else None
+    array = float_constant(value)
+    row = None if array is None else per_channel(array, of.outputs, len(shape) - 1, len(shape))
+    return value if array is not None and row is not None and array.size == of.outputs else None
 
 
-def correct(step: Step, here: Layer) -> bool:
+def correct(step: NodeStep, here: Layer) -> bool:
     """Shift one layer's bias by what its outputs lack on average; False where there is none to shift."""
     bias = bias_of(here)
     if bias is None or len(bias.uses()) > 1 or bias.name is None or bias.const_value is None:

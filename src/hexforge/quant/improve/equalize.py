@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.quant.improve.side_by_side import captured
-from hexforge.quant.prepare.layers import Layer, constant, dims, layer, put
+from hexforge.model.nodes import captured, dims, float_constant
+from hexforge.quant.prepare.layers import Layer, layer, put
 
 _ROUNDS = 8
 _LIMIT = 64.0
@@ -38,7 +38,7 @@ _KEEPS = frozenset(
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class EqualizedGroup:
     """Values scaled alike: the layers that write and read them, and constants added to them."""
 
     channels: int
@@ -52,11 +52,11 @@ class Group:
 
 def equalize(model: onnx_ir.Model) -> int:
     """Equalize a model in place; how many groups of values were scaled. Its function stays, up to rounding."""
-    found = groups(model)
+    equalized = groups(model)
     for _ in range(_ROUNDS):
-        if max((_scale(group) for group in found), default=0.0) < 0.01:
+        if max((_scale(group) for group in equalized), default=0.0) < 0.01:
             break
-    return len(found)
+    return len(equalized)
 
 
 class _Sets:
@@ -78,7 +78,7 @@ class _Sets:
         self.blocked.update(v for v in values if v is not None)
 
 
-def groups(model: onnx_ir.Model) -> list[Group]:
+def groups(model: onnx_ir.Model) -> list[EqualizedGroup]:
     """Groups of values that may be scaled, in the order of the model."""
     sets, flattened = _Sets(), dict[onnx_ir.Value, int]()
     sets.block(*model.graph.inputs, *model.graph.outputs)
@@ -87,14 +87,14 @@ def groups(model: onnx_ir.Model) -> list[Group]:
         sets.block(*captured(node))
         if layer(node) is None:
             _pass(node, sets, flattened, shifts)
-    made: dict[onnx_ir.Value, Group] = {}
+    made: dict[onnx_ir.Value, EqualizedGroup] = {}
     blocked = {sets.root(v) for v in sets.blocked}
-    layers = [found for found in map(layer, model.graph) if found is not None]
+    layers = [product for product in map(layer, model.graph) if product is not None]
     for each in layers:
         root = sets.root(each.out)
         if root in blocked:
             continue
-        group = made.setdefault(root, Group(each.outputs, each.channel_axis))
+        group = made.setdefault(root, EqualizedGroup(each.outputs, each.channel_axis))
         if (group.channels, group.axis) != (each.outputs, each.channel_axis) or len(each.weight.uses()) > 1:
             blocked.add(root)
         group.writers.append(each)
@@ -114,7 +114,7 @@ def groups(model: onnx_ir.Model) -> list[Group]:
     return [g for root, g in made.items() if root not in blocked and g.writers and g.readers]
 
 
-def _reads_other_axis(each: Layer, group: Group) -> bool:
+def _reads_other_axis(each: Layer, group: EqualizedGroup) -> bool:
     shape = dims(each.data)
     assert shape is not None
     axis = len(shape) - 1 if each.node.op_type in ("Gemm", "MatMul") else 1
@@ -150,7 +150,7 @@ def _pass(
         return sets.join(out, carrier)
     if node.op_type == "Add" and plain and size == given:  # of a constant: scaled with the rest, if it runs by channel
         index = 0 if node.inputs[1] is source else 1
-        if constant(node.inputs[index]) is not None:
+        if float_constant(node.inputs[index]) is not None:
             shifts.append((out, node, index))
             return sets.join(out, source)
     return sets.block(*node.inputs, *node.outputs)
@@ -165,12 +165,12 @@ def _is_relu(node: onnx_ir.Node) -> bool:
     """Clip from zero to infinity. A finite bound does not scale."""
     if "max" in node.attributes or "min" in node.attributes:
         return False
-    low = constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    low = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None
     high = node.inputs[2] if len(node.inputs) > 2 else None
     return low is not None and float(low.reshape(-1)[0]) == 0.0 and high is None
 
 
-def _scale(group: Group) -> float:
+def _scale(group: EqualizedGroup) -> float:
     """Scale a group so that what writes a channel is as wide as what reads it; the largest change, as log2."""
     wrote = np.max([_width(_matrix(w), 0) for w in group.writers], axis=0)
     read = np.max([_read_width(r, s, group.channels) for r, s in group.readers], axis=0)
@@ -185,17 +185,17 @@ def _scale(group: Group) -> float:
     return float(np.abs(np.log2(factor)).max())
 
 
-def apply(group: Group, factor: Array) -> None:
+def apply(group: EqualizedGroup, factor: Array) -> None:
     """Multiply the group's values by a positive factor per channel."""
     for writer in group.writers:
-        matrix, bias = _matrix(writer), constant(writer.bias)
+        matrix, bias = _matrix(writer), float_constant(writer.bias)
         put(writer.node, 1, writer.stored(matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1))), "weight")
         if bias is not None:
             put(writer.node, 2, (bias.reshape(-1) * factor).reshape(bias.shape), f"{writer.node.name}.bias")
     for reader, spread in group.readers:
         put(reader.node, 1, reader.stored(_matrix(reader) / reader.by_input(np.repeat(factor, spread))), "weight")
     for node, index in group.shifts:
-        given, shape = constant(node.inputs[index]), dims(node.outputs[0])
+        given, shape = float_constant(node.inputs[index]), dims(node.outputs[0])
         assert given is not None
         assert shape is not None
         by_channel = factor.reshape([-1 if i == group.axis else 1 for i in range(len(shape))])
@@ -203,7 +203,7 @@ def apply(group: Group, factor: Array) -> None:
 
 
 def _matrix(of: Layer) -> Array:
-    weight = constant(of.node.inputs[1])
+    weight = float_constant(of.node.inputs[1])
     assert weight is not None
     return of.matrix(weight).astype(np.float64)
 

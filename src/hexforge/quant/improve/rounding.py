@@ -18,10 +18,12 @@ import onnx_ir
 
 from hexforge.ir import Array, AxisScaleOffset, DType, Encoding, ScaleOffset
 from hexforge.ir.fixed_point import offset_array, quantized_range, scale_array
-from hexforge.quant.decide.plan import Feeds, Fixed, Plan
+from hexforge.model.nodes import float_constant, ints, text
+from hexforge.quant.data.feeds import Feeds
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.improve.bias import correct
-from hexforge.quant.improve.side_by_side import Step, Walk
-from hexforge.quant.prepare.layers import Layer, attribute, constant, layer, numbers
+from hexforge.quant.improve.side_by_side import NodeStep, Walk
+from hexforge.quant.prepare.layers import Layer, layer
 
 PATCHES = 2048
 """Inputs of one output each that H is measured on, at most."""
@@ -36,18 +38,18 @@ _BLOCK = 64
 
 def round_weights(
     model: onnx_ir.Model,
-    plan: Plan,
+    plan: EncodingPlan,
     samples: Sequence[Feeds],
     *,
     compensate: bool,
     correct_bias: bool = False,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> Plan:
+) -> EncodingPlan:
     """A plan with weight scales (with `compensate`, integers) chosen for what layers make, in the model's order."""
-    found = plan.copied()
+    rounded_plan = plan.copied()
     count = len(model.graph)
-    for index, step in enumerate(Walk(model, found, samples)):
+    for index, step in enumerate(Walk(model, rounded_plan, samples)):
         here = layer(step.node)
         if here is not None:
             _layer(step, here, compensate, np.random.default_rng([seed, index]))
@@ -55,13 +57,13 @@ def round_weights(
                 correct(step, here)
         if progress is not None:
             progress(index + 1, count)
-    return found
+    return rounded_plan
 
 
-def _layer(step: Step, here: Layer, compensate: bool, random: np.random.Generator) -> None:
+def _layer(step: NodeStep, here: Layer, compensate: bool, random: np.random.Generator) -> None:
     name = here.weight.name
     assert name is not None
-    fixed, weight = step.plan.tensors.get(name), step.plan.constants.get(name, constant(here.weight))
+    fixed, weight = step.plan.tensors.get(name), step.plan.constants.get(name, float_constant(here.weight))
     if fixed is None or weight is None or len(here.weight.uses()) > 1:
         return
     seen = _Seen.of(step, here, random)
@@ -104,13 +106,13 @@ class _Seen:
     judge_coarse: Array
 
     @classmethod
-    def of(cls, step: Step, here: Layer, random: np.random.Generator) -> _Seen | None:
+    def of(cls, step: NodeStep, here: Layer, random: np.random.Generator) -> _Seen | None:
         each = -(-PATCHES // step.samples)
         read = ([step.read(here.data, exact, i) for exact in (True, False)] for i in range(step.samples))
-        found = [p for pair in read if (p := _patches(here, pair, each, random)) is not None]
-        if not found:
+        patches = [p for pair in read if (p := _patches(here, pair, each, random)) is not None]
+        if not patches:
             return None
-        exact, coarse = (np.concatenate([p[k] for p in found], axis=1) for k in (0, 1))
+        exact, coarse = (np.concatenate([p[k] for p in patches], axis=1) for k in (0, 1))
         order = random.permutation(exact.shape[1])
         few = order[: max(1, len(order) // 4)]
         many = order[len(few) :] if len(order) > 4 else order
@@ -146,25 +148,25 @@ def _patches(here: Layer, pair: list[Array], count: int, random: np.random.Gener
         rows = [a.reshape(-1, a.shape[-1]) for a in pair]
         picked = random.permutation(len(rows[0]))[:count]
         return rows[0][picked][None], rows[1][picked][None]
-    if here.node.op_type != "Conv" or attribute(here.node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    if here.node.op_type != "Conv" or text(here.node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     window = here.matrix_shape[2:]
     rank = len(window)
-    pads = numbers(here.node, "pads", (0,) * 2 * rank)
-    strides, steps = (numbers(here.node, key, (1,) * rank) for key in ("strides", "dilations"))
+    pads = ints(here.node, "pads", (0,) * 2 * rank)
+    strides, steps = (ints(here.node, key, (1,) * rank) for key in ("strides", "dilations"))
     spans = [(k - 1) * d + 1 for k, d in zip(window, steps, strict=True)]
     padded = [np.pad(a, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]) for a in pair]
     places = [(n - s) // t + 1 for n, s, t in zip(padded[0].shape[2:], spans, strides, strict=True)]
     total = padded[0].shape[0] * math.prod(places)
     chosen = np.unravel_index(random.permutation(total)[:count], (padded[0].shape[0], *places))
-    found = []
+    patches = []
     for array in padded:
         views = np.lib.stride_tricks.sliding_window_view(array, spans, tuple(range(2, 2 + rank)))
         index: list[Any] = [chosen[0], slice(None), *(p * t for p, t in zip(chosen[1:], strides, strict=True))]
         index += [slice(None, None, d) for d in steps]
         rows = views[tuple(index)].reshape(len(chosen[0]), here.group, -1)
-        found.append(np.ascontiguousarray(rows.swapaxes(0, 1)))
-    return found[0], found[1]
+        patches.append(np.ascontiguousarray(rows.swapaxes(0, 1)))
+    return patches[0], patches[1]
 
 
 # -- how weights are rounded --------------------------------------------------------------------------------------
@@ -238,19 +240,19 @@ def _compensated(wanted: Array, grid: _Grid, moments: Array) -> Array:
     factor = _inverse_factor(damped)
     rest = np.take_along_axis(wanted, across, 2)
     scale, offset = np.take_along_axis(grid.scale, across, 2), np.take_along_axis(grid.offset, across, 2)
-    found = np.empty_like(rest)
+    columns = np.empty_like(rest)
     for start in range(0, size, _BLOCK):
         end = min(start + _BLOCK, size)
         errors = np.empty((*rest.shape[:2], end - start), rest.dtype)
         for k in range(start, end):
             column = rest[..., k]
-            found[..., k] = np.clip(np.rint(column / scale[..., k]) - offset[..., k], grid.low, grid.high)
-            lack = (column - (found[..., k] + offset[..., k]) * scale[..., k]) / factor[:, None, k, k]
+            columns[..., k] = np.clip(np.rint(column / scale[..., k]) - offset[..., k], grid.low, grid.high)
+            lack = (column - (columns[..., k] + offset[..., k]) * scale[..., k]) / factor[:, None, k, k]
             errors[..., k - start] = lack
             rest[..., k:end] -= lack[..., None] * factor[:, None, k, k:end]
         rest[..., end:] -= errors @ factor[:, start:end, end:]
-    integers = np.empty_like(found)
-    np.put_along_axis(integers, np.broadcast_to(across, found.shape), found, 2)
+    integers = np.empty_like(columns)
+    np.put_along_axis(integers, np.broadcast_to(across, columns.shape), columns, 2)
     return integers
 
 

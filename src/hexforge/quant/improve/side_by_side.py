@@ -17,7 +17,9 @@ from onnx_ir import serde
 
 from hexforge.ir import Array, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import dequantize, quantize, quantized_range
-from hexforge.quant.decide.plan import Feeds, Fixed, Plan
+from hexforge.model.nodes import reads
+from hexforge.quant.data.feeds import Feeds
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 
 MEMORY_BYTES = 768 << 20
 """What the values of all samples together may take at the widest point of the model."""
@@ -42,7 +44,7 @@ def rounded(array: Array, fixed: Fixed) -> Array:
     return steps
 
 
-def constant_in(plan: Plan, value: onnx_ir.Value) -> Array:
+def constant_in(plan: EncodingPlan, value: onnx_ir.Value) -> Array:
     """The real numbers a constant has in a plan, quantized where it is."""
     assert value.const_value is not None
     assert value.name is not None
@@ -64,26 +66,6 @@ def session(model: onnx_ir.Model) -> onnxruntime.InferenceSession:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     proto = serde.serialize_model(model)
     return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def captured(node: onnx_ir.Node) -> list[onnx_ir.Value]:
-    """Values from outside that the graphs inside a node read."""
-    found: dict[onnx_ir.Value, None] = {}
-    for item in node.attributes.values():
-        graphs = [item.value] if item.type is onnx_ir.AttributeType.GRAPH else []
-        graphs = list(item.value) if item.type is onnx_ir.AttributeType.GRAPHS else graphs
-        for graph in graphs:
-            inner = [*graph.all_nodes()]
-            made = {o for n in inner for o in n.outputs} | {v for g in (graph, *graph.subgraphs()) for v in g.inputs}
-            made |= {v for g in (graph, *graph.subgraphs()) for v in g.initializers.values()}
-            read = [v for n in inner for v in n.inputs] + list(graph.outputs)
-            found.update(dict.fromkeys(v for v in read if v is not None and v not in made))
-    return list(found)
-
-
-def reads(node: onnx_ir.Node) -> list[onnx_ir.Value]:
-    """Everything a node reads, each once."""
-    return list(dict.fromkeys(v for v in (*node.inputs, *captured(node)) if v is not None))
 
 
 def _is_float_constant(value: onnx_ir.Value) -> bool:
@@ -124,17 +106,17 @@ class NodeRunner:
     def __call__(self, values: Sequence[Array]) -> list[Array]:
         """Outputs in order; `values` are those of `fed`."""
         given = {str(v.name): a for v, a in zip(self.fed, values, strict=True)}
-        found: list[Array] = self._session.run(self.made, given)
-        return found
+        outputs: list[Array] = self._session.run(self.made, given)
+        return outputs
 
 
 @dataclass(slots=True)
-class Step:
+class NodeStep:
     """A node about to run. What it reads and makes is asked for by world: exact (float), or as the plan quantizes."""
 
     node: onnx_ir.Node
     runner: NodeRunner
-    plan: Plan
+    plan: EncodingPlan
     exact: dict[str, _Values]
     coarse: dict[str, _Values]
     samples: int
@@ -168,13 +150,13 @@ class Walk:
     `exact` and `coarse` hold the values alive, afterwards the model's outputs.
     """
 
-    def __init__(self, model: onnx_ir.Model, plan: Plan | None, samples: Sequence[Feeds]) -> None:
-        self.model, self.plan, self.float_only = model, plan or Plan(), plan is None
+    def __init__(self, model: onnx_ir.Model, plan: EncodingPlan | None, samples: Sequence[Feeds]) -> None:
+        self.model, self.plan, self.float_only = model, plan or EncodingPlan(), plan is None
         self.samples = samples[: max(1, MEMORY_BYTES // max(1, 2 * peak_bytes(model)))]
         self.exact: dict[str, _Values] = {}
         self.coarse: dict[str, _Values] = {}
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[NodeStep]:
         graph, count = self.model.graph, len(self.samples)
         left = Counter(str(v.name) for node in graph for v in reads(node))
         left.update(str(v.name) for v in graph.outputs)
@@ -184,7 +166,7 @@ class Walk:
             self.coarse[name] = [self._left(name, a) for a in self.exact[name]]
         for node in graph:
             runner = NodeRunner(node, self.model)
-            step = Step(node, runner, self.plan, self.exact, self.coarse, count)
+            step = NodeStep(node, runner, self.plan, self.exact, self.coarse, count)
             yield step
             for exact, world in ((True, self.exact), (False, self.coarse))[: 1 if self.float_only else 2]:
                 results = step.outputs(exact)

@@ -12,9 +12,10 @@ import onnx_ir
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.quant.data.calibrate import calibrate
+from hexforge.quant.data.feeds import Feeds, ModelRunner, Samples
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.decide.assign import assign
-from hexforge.quant.decide.plan import Feeds, Fixed, Plan, Runner, Samples
+from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.improve.bias import correct_biases
 from hexforge.quant.improve.equalize import equalize
@@ -36,7 +37,7 @@ _SATURATES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
-Load = Callable[[onnx_ir.Model], Runner]
+Load = Callable[[onnx_ir.Model], ModelRunner]
 """Makes something that runs a QDQ model, such as a session on the emulator."""
 
 
@@ -57,7 +58,7 @@ class Improvement:
 
     model: onnx_ir.Model
     statistics: Statistics
-    plan: Plan
+    plan: EncodingPlan
     tried: tuple[Tried, ...]
 
 
@@ -114,19 +115,19 @@ class Judge:
         run = session(self._showing(model))
         self.references: list[list[Array]] = [run.run(self.names, dict(feeds)) for feeds in samples]
 
-    def __call__(self, model: onnx_ir.Model, plan: Plan) -> float:
+    def __call__(self, model: onnx_ir.Model, plan: EncodingPlan) -> float:
         """SQNR in dB, the mean of the outputs'."""
         return self.score(model, plan).db
 
-    def score(self, model: onnx_ir.Model, plan: Plan) -> Score:
+    def score(self, model: onnx_ir.Model, plan: EncodingPlan) -> Score:
         """SQNR of all samples together, and of each."""
         run = self.load(write(self._showing(model), plan))
         sums, each = [ErrorSums() for _ in self.names], []
         for feeds, references in zip(self.samples, self.references, strict=True):
-            found = run(feeds)
+            outputs = run(feeds)
             here = [ErrorSums() for _ in self.names]
             for name, total, part, reference in zip(self.names, sums, here, references, strict=True):
-                part.update(reference, found[name])
+                part.update(reference, outputs[name])
                 total.merge(part)
             each.append(_mean_db(here))
         return Score(_mean_db(sums), np.asarray(each))
@@ -170,7 +171,7 @@ class _Improving:
         self.load = load
         self.tried: list[Tried] = []
         self.correcting = False
-        self.dropped: list[tuple[str, Plan]] = []
+        self.dropped: list[tuple[str, EncodingPlan]] = []
         """Ranges that were no better as a whole: weights rounded for them may be."""
         self.plan = self.best = self._assign()
         """The plan steps go on from, and the one to give: the same, perhaps with corrected biases."""
@@ -195,23 +196,23 @@ class _Improving:
                 self._bias()
         return Improvement(self.model, self.statistics, self.best, tuple(self.tried))
 
-    def _assign(self, *, found: bool = True, **changes: str) -> Plan:
+    def _assign(self, *, found: bool = True, **changes: str) -> EncodingPlan:
         """The recipe's plan, some words of it changed; with the ranges that were `found` better, or without."""
         chosen, given = replace(self.recipe, **changes), self.given if found else self.user_given  # type: ignore[arg-type]
         return assign(self.model, self.statistics, chosen, given=given, wide_products=self.wide_products)
 
     def _keep(
-        self, name: str, plan: Plan, since: float, *, corrected: bool = False, margin: float = _MARGIN_DB
+        self, name: str, plan: EncodingPlan, since: float, *, corrected: bool = False, margin: float = _MARGIN_DB
     ) -> bool:
         """Judge a plan, with its biases corrected where that is asked for; take it if it is better, and say so."""
         best = plan
         if self.correcting and not corrected:
             best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"))
-        found = self.judge.score(self.model, best)
-        better = found.better(self.score, margin)
-        self.tried.append(Tried(name, self.score.db, found.db, better, time.perf_counter() - since))
+        score = self.judge.score(self.model, best)
+        better = score.better(self.score, margin)
+        self.tried.append(Tried(name, self.score.db, score.db, better, time.perf_counter() - since))
         if better:
-            self.plan, self.best, self.score = plan, best, found
+            self.plan, self.best, self.score = plan, best, score
         return better
 
     def _progress(self, what: str) -> Callable[[int, int], None]:

@@ -238,12 +238,12 @@ def watch(model: onnx_ir.Model, names: Collection[str]) -> list[Watched]:
     """
     graph = model.graph
     outputs = {value.name: value for value in graph.outputs}
-    found: dict[tuple[str, str], Watched] = {}
+    watched: dict[tuple[str, str], Watched] = {}
     inputs = {value.name for value in graph.inputs}
     for node in [node for node in graph if node.op_type == QUANTIZE]:
         linear = Linear.of(node)
         name = float_name(node, names)
-        if linear is None or name is None or (name, linear.type) in found:
+        if linear is None or name is None or (name, linear.type) in watched:
             continue
         direct = [u.outputs[0] for u in node.outputs[0].consumers() if u.op_type == DEQUANTIZE]
         shown = next((str(v.name) for v in direct if v.name in outputs), "")
@@ -260,13 +260,13 @@ def watch(model: onnx_ir.Model, names: Collection[str]) -> list[Watched]:
             graph.insert_after(node, copied)
             graph.outputs.append(value)
         source = node.inputs[0].producer() if node.inputs[0] is not None else None
-        found[name, linear.type] = Watched(name, kind, linear, shown, source.op_type if source is not None else "")
-    compared = {item.output for item in found.values()}
+        watched[name, linear.type] = Watched(name, kind, linear, shown, source.op_type if source is not None else "")
+    compared = {item.output for item in watched.values()}
     for name, value in outputs.items():
         if name in names and name not in compared:
             made = value.producer()
-            found[str(name), ""] = Watched(str(name), "output", None, str(name), made.op_type if made else "")
-    return list(found.values())
+            watched[str(name), ""] = Watched(str(name), "output", None, str(name), made.op_type if made else "")
+    return list(watched.values())
 
 
 def float_name(node: onnx_ir.Node, names: Collection[str]) -> str | None:
@@ -316,11 +316,11 @@ def float_tensors(model: onnx_ir.Model) -> list[str]:
 
 def float_constants(model: onnx_ir.Model) -> dict[str, Array]:
     """The float constants of a model."""
-    found = {}
+    constants = {}
     for name, value in model.graph.initializers.items():
         if value.const_value is not None and value.dtype == onnx_ir.DataType.FLOAT:
-            found[name] = value.const_value.numpy()
-    return found
+            constants[name] = value.const_value.numpy()
+    return constants
 
 
 def show(model: onnx_ir.Model, names: Collection[str]) -> None:

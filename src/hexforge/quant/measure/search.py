@@ -30,7 +30,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchPoints:
     """What a search saw."""
 
     groups: int
@@ -50,11 +50,11 @@ class Found:
 
     def front(self) -> list[Point]:
         """Points that no other beats, fastest first."""
-        found: list[Point] = []
+        front: list[Point] = []
         for point in sorted(self.points.values(), key=lambda p: (p.latency_ms, -p.quality, len(p.high))):
-            if not found or point.quality > found[-1].quality:
-                found.append(point)
-        return found
+            if not front or point.quality > front[-1].quality:
+                front.append(point)
+        return front
 
     def best(self, target: float) -> Point | None:
         """The fastest point of at least that quality."""
@@ -74,75 +74,75 @@ def search(
     target: float | None = None,
     budget: int = 100,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Found:
+) -> SearchPoints:
     """A good front within `budget` measurements; without a target the high precision's quality is the goal."""
     searching = _Search(groups, measure, budget, progress)
     everything: Choice = frozenset(range(groups))
     searching.see([frozenset(), everything])
     if 2**groups <= budget:
         searching.see(frozenset(c) for n in range(groups + 1) for c in combinations(range(groups), n))
-        searching.found.exhausted = len(searching.found.points) == 2**groups
-        return searching.found
+        searching.seen.exhausted = len(searching.seen.points) == 2**groups
+        return searching.seen
     searching.see(frozenset([g]) for g in range(groups))
     order = searching.by_worth()
     searching.see(_prefixes(order))
-    goal = searching.found.high.quality if target is None else target
+    goal = searching.seen.high.quality if target is None else target
     searching.see(everything - {g} for g in reversed(order))  # what the high precision can do without
     searching.see(everything - set(order[n:]) for n in range(groups - 1, 0, -2))
     searching.descend(goal)
     searching.widen()
-    return searching.found
+    return searching.seen
 
 
 class _Search:
     def __init__(self, groups: int, measure: Measure, budget: int, progress: Callable[[int, int], None]) -> None:
-        self.found = Found(groups)
+        self.seen = SearchPoints(groups)
         self._measure, self._budget, self._progress = measure, max(budget, 2), progress
 
     def see(self, choices: Iterable[Choice]) -> None:
         """Measure choices that were not, as far as the budget goes."""
-        left = self._budget - len(self.found.points)
-        new = list(dict.fromkeys(frozenset(c) for c in choices if frozenset(c) not in self.found.points))[:left]
+        left = self._budget - len(self.seen.points)
+        new = list(dict.fromkeys(frozenset(c) for c in choices if frozenset(c) not in self.seen.points))[:left]
         for choice, (quality, latency) in zip(new, self._measure(new), strict=True):
-            self.found.points[choice] = Point(choice, quality, latency)
-            self._progress(len(self.found.points), min(self._budget, 2**self.found.groups))
+            self.seen.points[choice] = Point(choice, quality, latency)
+            self._progress(len(self.seen.points), min(self._budget, 2**self.seen.groups))
 
     def by_worth(self) -> list[int]:
         """Groups by what quality each gains for the time it costs, alone."""
-        low = self.found.low
+        low = self.seen.low
 
         def worth(group: int) -> float:
-            point = self.found.points.get(frozenset([group]))
+            point = self.seen.points.get(frozenset([group]))
             if point is None:
                 return float("-inf")
             gain, cost = point.quality - low.quality, point.latency_ms - low.latency_ms
             return gain / max(cost, 1e-6) if gain > 0 else gain
 
-        return sorted(range(self.found.groups), key=worth, reverse=True)
+        return sorted(range(self.seen.groups), key=worth, reverse=True)
 
     def descend(self, goal: float) -> None:
         """From the fastest point that is good enough, take back the groups that save most, as long as it stays so."""
-        while len(self.found.points) < self._budget:
-            best = self.found.best(goal)
+        while len(self.seen.points) < self._budget:
+            best = self.seen.best(goal)
             if best is None:
                 return
-            before = len(self.found.points)
+            before = len(self.seen.points)
             self.see(best.high - {g} for g in sorted(best.high, key=self._saving, reverse=True))
-            now = self.found.best(goal)
-            if now is best or len(self.found.points) == before:
+            now = self.seen.best(goal)
+            if now is best or len(self.seen.points) == before:
                 return
 
     def widen(self) -> None:
         """With what is left: mixes one group away from the front, until each of them was measured."""
-        while len(self.found.points) < self._budget:
-            near = [p.high ^ {g} for p in self.found.front() for g in range(self.found.groups)]
-            before = len(self.found.points)
+        while len(self.seen.points) < self._budget:
+            near = [p.high ^ {g} for p in self.seen.front() for g in range(self.seen.groups)]
+            before = len(self.seen.points)
             self.see(near)
-            if len(self.found.points) == before:
+            if len(self.seen.points) == before:
                 return
 
     def _saving(self, group: int) -> float:
-        point = self.found.points.get(frozenset([group]))
+        point = self.seen.points.get(frozenset([group]))
         return 0.0 if point is None else point.latency_ms
 
 

@@ -23,7 +23,7 @@ _SAME = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class QuantizedLayer:
     """A node with the quantization that is its own: of its constants and of what it makes."""
 
     name: str
@@ -33,17 +33,17 @@ class Layer:
     """Names of QuantizeLinear nodes of activations and DequantizeLinear nodes of constants."""
 
 
-def layers(model: onnx_ir.Model) -> list[Layer]:
+def layers(model: onnx_ir.Model) -> list[QuantizedLayer]:
     """The layers of a QDQ model in its order; every QuantizeLinear is one layer's."""
-    found: dict[str, tuple[str, set[str]]] = {}
+    quantizers: dict[str, tuple[str, set[str]]] = {}
     for node in model.graph:
         if node.op_type not in _QDQ or Linear.of(node) is None or (owner := _owner(node)) is None:
             continue
         name, op_type = owner
-        found.setdefault(name, (op_type, set()))[1].add(node.name or "")
+        quantizers.setdefault(name, (op_type, set()))[1].add(node.name or "")
     order = {node.name: i for i, node in enumerate(model.graph)}  # inputs are no nodes: they come first
-    names = sorted(found, key=lambda name: order.get(name, -1))
-    return [Layer(name, found[name][0], frozenset(found[name][1])) for name in names]
+    names = sorted(quantizers, key=lambda name: order.get(name, -1))
+    return [QuantizedLayer(name, quantizers[name][0], frozenset(quantizers[name][1])) for name in names]
 
 
 def _owner(node: onnx_ir.Node) -> tuple[str, str] | None:
@@ -145,14 +145,14 @@ def float_weights(model: onnx_ir.Model, floats: Mapping[str, Array]) -> dict[str
 
     Constants that were changed before quantizing (equalized) are not the same; they are left out.
     """
-    found = {}
+    exact_by_node = {}
     for _, node, exact, coarse in weights(model, floats):
         linear = Linear.of(node)
         assert linear is not None
         step = np.broadcast_to(linear._spread(linear.scale, exact.shape), exact.shape)
         if np.mean(np.abs(exact - coarse) <= 1.01 * step) >= _SAME:
-            found[node.name or ""] = exact
-    return found
+            exact_by_node[node.name or ""] = exact
+    return exact_by_node
 
 
 def quantized_only(

@@ -1,5 +1,5 @@
 """Folding: a float model with fewer values to quantize. Normalizations and constant factors go into the layers beside
-them; activations and normalizations spelled out in elementwise nodes become one node each."""
+them; activations and normalizations written out in elementwise nodes become one node each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from onnx_ir import serde
 from onnx_ir.passes import common
 
 from hexforge.ir import Array
-from hexforge.quant.prepare.layers import Layer, constant, dims, layer, number, only_reader, per_channel, put
-from hexforge.quant.prepare.spelled import SPELLED
+from hexforge.model.nodes import dims, float_constant, integer, only_reader, real
+from hexforge.model.patterns.activations import gelu, hard_swish
+from hexforge.model.patterns.match import Match
+from hexforge.model.patterns.normalizations import layer_norm
+from hexforge.quant.prepare.layers import Layer, layer, per_channel, put
 
 _OPSET = 21
 """LayerNormalization and HardSwish are there from 17 and 14; 21 is what QDQ models of 16 bits are written in."""
+
+_TOLERANCE = 1e-4
+"""How far off a sixth or a root may be, relatively: far less than quantizing changes."""
 
 _PROTOBUF_BYTES = 3 << 29
 """Weights of more do not go through the converter: a message has two gigabytes at most."""
@@ -31,9 +37,9 @@ def fold(model: onnx_ir.Model) -> onnx_ir.Model:
         for node in list(model.graph):
             changed |= node.graph is not None and any(rule(node) for rule in _RULES)
     for node in model.graph:
-        found = layer(node)
-        if found is not None and found.bias is None and node.op_type != "MatMul":
-            put(node, 2, np.zeros(found.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
+        product = layer(node)
+        if product is not None and product.bias is None and node.op_type != "MatMul":
+            put(node, 2, np.zeros(product.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
     used = {v for n in model.graph.all_nodes() for v in n.inputs if v is not None} | set(model.graph.outputs)
     for name, value in list(model.graph.initializers.items()):
         if value not in used:
@@ -65,21 +71,21 @@ def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int)
     if shape is None or shape != dims(node.outputs[0]):
         return None
     if node.op_type == "BatchNormalization":
-        found = [constant(v) for v in node.inputs[1:]]
+        parameters = [float_constant(v) for v in node.inputs[1:]]
         if (
-            any(p is None for p in found)
-            or number(node, "training_mode", 0)
+            any(p is None for p in parameters)
+            or integer(node, "training_mode", 0)
             or node.inputs[0] is not source
             or axis != 1
         ):
             return None
-        scale, shift, mean, variance = (np.asarray(p, np.float64) for p in found)
-        factor = scale / np.sqrt(variance + number(node, "epsilon", 1e-5))
+        scale, shift, mean, variance = (np.asarray(p, np.float64) for p in parameters)
+        factor = scale / np.sqrt(variance + real(node, "epsilon", 1e-5))
         return factor, shift - mean * factor
     if node.op_type not in ("Mul", "Div", "Add", "Sub") or len(node.inputs) != 2:
         return None
     index = 1 if node.inputs[0] is source else 0
-    given = constant(node.inputs[index])
+    given = float_constant(node.inputs[index])
     row = None if given is None else per_channel(given, channels, axis, len(shape))
     if row is None or (index == 0 and node.op_type in ("Div", "Sub")):
         return None
@@ -101,10 +107,10 @@ def _into_before(node: onnx_ir.Node) -> bool:
     after = only_reader(node.outputs[0]) if before is not None else None
     if before is None or after is None:
         return False
-    found = _affine(after, before.out, before.outputs, before.channel_axis)
-    if found is None:
+    affine = _affine(after, before.out, before.outputs, before.channel_axis)
+    if affine is None:
         return False
-    factor, shift = found
+    factor, shift = affine
     if before.node.op_type == "MatMul" and shift.any():
         return False  # it has no bias: the Add stays, and becomes one with the product later
     weight, bias = _numbers(before)
@@ -117,7 +123,7 @@ def _into_before(node: onnx_ir.Node) -> bool:
 
 
 def _numbers(of: Layer) -> tuple[Array, Array]:
-    weight, bias = constant(of.weight), constant(of.bias)
+    weight, bias = float_constant(of.weight), float_constant(of.bias)
     assert weight is not None
     return weight, np.zeros(of.outputs) if bias is None else bias.reshape(-1).astype(np.float64)
 
@@ -155,10 +161,10 @@ def _into_behind(node: onnx_ir.Node) -> bool:
     readers = [b for b in behind if b is not None]
     if len(readers) != len(behind) or len({(b.inputs, _reads(b)) for b in readers}) != 1:
         return False
-    found = _affine(node, source, readers[0].inputs, _reads(readers[0]))
-    if found is None:
+    affine = _affine(node, source, readers[0].inputs, _reads(readers[0]))
+    if affine is None:
         return False
-    factor, shift = found
+    factor, shift = affine
     if shift.any() and any(b.padded or b.node.op_type == "MatMul" for b in readers):
         return False
     for reader in readers:
@@ -182,9 +188,9 @@ def _factor_behind(node: onnx_ir.Node) -> bool:
     if add is None or add.op_type != "Add" or add.outputs[0].is_graph_output():
         return False
     source = next((v for v in node.inputs if v is not None and v.const_value is None), None)
-    factor = next((c for c in (constant(v) for v in node.inputs) if c is not None), None)
+    factor = next((c for c in (float_constant(v) for v in node.inputs) if c is not None), None)
     index = 1 if add.inputs[0] is node.outputs[0] else 0
-    shift = constant(add.inputs[index])
+    shift = float_constant(add.inputs[index])
     if source is None or factor is None or shift is None or factor.size != 1 or not factor.all():
         return False
     readers = [layer(use.node) if use.idx == 0 else None for use in add.outputs[0].uses()]
@@ -206,7 +212,7 @@ def _nothing(node: onnx_ir.Node) -> bool:
     if neutral is None or node.outputs[0].is_graph_output():
         return False
     for index in (1, 0) if node.op_type in ("Mul", "Add") else (1,):
-        given, other = constant(node.inputs[index]), node.inputs[1 - index]
+        given, other = float_constant(node.inputs[index]), node.inputs[1 - index]
         if (
             given is not None
             and other is not None
@@ -218,6 +224,45 @@ def _nothing(node: onnx_ir.Node) -> bool:
     return False
 
 
+# -- one node for several ---------------------------------------------------------------------------------------
+
+
+def _written_out(node: onnx_ir.Node) -> bool:
+    """An activation or normalization written out in elementwise nodes: one node."""
+    opset = 0 if node.graph is None else node.graph.opset_imports.get("", 0)
+    for op, since, match in (("HardSwish", 14, hard_swish), ("Gelu", 20, gelu)):
+        whole = match(node, _TOLERANCE) if opset >= since else None
+        if whole is not None and _is_float32(whole):
+            return _replace(whole, op, {})
+    norm = layer_norm(node) if opset >= 17 else None
+    if norm is None or not _is_float32(norm) or norm.axes != (len(dims(norm.inputs[0]) or ()) - 1,):
+        return False
+    if any(float_constant(parameter) is None for parameter in norm.inputs[1:]):
+        return False  # the node needs a weight; without a bias its QDQ group is another
+    return _replace(norm, "LayerNormalization", {"axis": -1, "epsilon": norm.epsilon})
+
+
+def _is_float32(match: Match) -> bool:
+    x = match.inputs[0]
+    return x is not None and x.dtype == onnx_ir.DataType.FLOAT
+
+
+def _replace(match: Match, op: str, attributes: dict[str, float]) -> bool:
+    """One node in place of the matched ones, under the names of the last."""
+    last = match.last
+    graph, old = last.graph, last.outputs[0]
+    assert isinstance(graph, onnx_ir.Graph)
+    new = onnx_ir.node(op, match.inputs, attributes or None, name=last.name)
+    made = new.outputs[0]
+    made.shape, made.type = old.shape, old.type
+    name, old.name = old.name, f"{old.name}.before"
+    made.name = name
+    graph.insert_after(last, new)
+    onnx_ir.convenience.replace_all_uses_with(old, made, replace_graph_outputs=True)
+    graph.remove(list(reversed(match.nodes)), safe=True)
+    return True
+
+
 _RULES: tuple[Callable[[onnx_ir.Node], bool], ...] = (
-    *SPELLED, _nothing, _into_before, _into_behind, _factor_behind,
+    _written_out, _nothing, _into_before, _into_behind, _factor_behind,
 )  # fmt: skip

@@ -9,43 +9,9 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
+from hexforge.model.nodes import dims, float_constant, integer, ints, real, text
 
 KINDS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-
-
-def constant(value: onnx_ir.Value | None) -> Array | None:
-    """A float constant's numbers, None for anything else."""
-    if value is None or value.const_value is None or value.is_graph_input():
-        return None
-    array = value.const_value.numpy()
-    return array if array.dtype == np.float32 else None
-
-
-def attribute(node: onnx_ir.Node, name: str, default: object) -> object:
-    """An attribute's value."""
-    found = node.attributes.get(name)
-    return default if found is None else found.value
-
-
-def number(node: onnx_ir.Node, name: str, default: float) -> float:
-    """An attribute that is one number."""
-    value = attribute(node, name, default)
-    assert isinstance(value, (int, float))
-    return value
-
-
-def numbers(node: onnx_ir.Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    """An attribute that is a list of integers."""
-    value = attribute(node, name, default)
-    assert isinstance(value, (tuple, list))
-    return tuple(int(v) for v in value)
-
-
-def dims(value: onnx_ir.Value | None) -> tuple[int, ...] | None:
-    """A static shape, None where it is not known."""
-    if value is None or value.shape is None or not all(isinstance(d, int) for d in value.shape):
-        return None
-    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +55,7 @@ class Layer:
             case "ConvTranspose":
                 return int(shape[0])
             case "Gemm":
-                return int(shape[1 if number(self.node, "transB", 0) else 0])
+                return int(shape[1 if integer(self.node, "transB", 0) else 0])
             case _:
                 return int(shape[0])
 
@@ -102,7 +68,7 @@ class Layer:
                 kept = weight.reshape(self.group, weight.shape[0] // self.group, *weight.shape[1:])
                 return np.moveaxis(kept, 2, 1).reshape(self.outputs, -1, *weight.shape[2:])
             case "Gemm":
-                return weight if number(self.node, "transB", 0) else weight.T
+                return weight if integer(self.node, "transB", 0) else weight.T
             case _:
                 return weight.T
 
@@ -117,7 +83,7 @@ class Layer:
                     np.moveaxis(kept, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:])
                 )
             case "Gemm":
-                return matrix if number(self.node, "transB", 0) else np.ascontiguousarray(matrix.T)
+                return matrix if integer(self.node, "transB", 0) else np.ascontiguousarray(matrix.T)
             case _:
                 return np.ascontiguousarray(matrix.T)
 
@@ -130,7 +96,7 @@ class Layer:
             case "ConvTranspose":
                 return 1
             case "Gemm":
-                return 0 if number(self.node, "transB", 0) else 1
+                return 0 if integer(self.node, "transB", 0) else 1
             case _:
                 return 1
 
@@ -155,33 +121,33 @@ class Layer:
         window = self.matrix_shape[2:]
         if math.prod(window) == 1 and "pads" not in self.node.attributes:
             return False
-        automatic = attribute(self.node, "auto_pad", "NOTSET")
-        return automatic not in ("NOTSET", "VALID", b"NOTSET", b"VALID") or any(numbers(self.node, "pads", (0,)))
+        automatic = text(self.node, "auto_pad", "NOTSET")
+        return automatic not in ("NOTSET", "VALID") or any(ints(self.node, "pads", (0,)))
 
 
 def layer(node: onnx_ir.Node) -> Layer | None:
     """The node as a layer, None if it is none."""
     if node.op_type not in KINDS or node.domain not in ("", "ai.onnx") or dims(node.outputs[0]) is None:
         return None
-    weight = constant(node.inputs[1]) if len(node.inputs) > 1 else None
-    if weight is None or node.inputs[1] is None or node.inputs[0] is None or constant(node.inputs[0]) is not None:
+    weight = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    if weight is None or node.inputs[1] is None or node.inputs[0] is None or float_constant(node.inputs[0]) is not None:
         return None
     given = node.inputs[2] if len(node.inputs) > 2 else None
-    bias = constant(given)
+    bias = float_constant(given)
     if given is not None and bias is None:
         return None
-    group = int(number(node, "group", 1)) if node.op_type.startswith("Conv") else 1
+    group = integer(node, "group", 1) if node.op_type.startswith("Conv") else 1
     match node.op_type:
         case "Conv":
             outputs = weight.shape[0]
         case "ConvTranspose":
             outputs = weight.shape[1] * group
         case "Gemm":
-            if weight.ndim != 2 or number(node, "alpha", 1.0) != 1.0 or number(node, "transA", 0):
+            if weight.ndim != 2 or real(node, "alpha", 1.0) != 1.0 or integer(node, "transA", 0):
                 return None
-            if given is not None and number(node, "beta", 1.0) != 1.0:
+            if given is not None and real(node, "beta", 1.0) != 1.0:
                 return None
-            outputs = weight.shape[0 if number(node, "transB", 0) else 1]
+            outputs = weight.shape[0 if integer(node, "transB", 0) else 1]
         case _:
             if weight.ndim != 2:
                 return None
@@ -189,12 +155,6 @@ def layer(node: onnx_ir.Node) -> Layer | None:
     if bias is not None and bias.size != outputs:
         return None
     return Layer(node, node.inputs[1], given, outputs, group)
-
-
-def only_reader(value: onnx_ir.Value) -> onnx_ir.Node | None:
-    """The node that reads a value once, where nothing else does."""
-    uses = list(value.uses())
-    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
 def per_channel(array: Array, channels: int, axis: int, rank: int) -> Array | None:

@@ -127,9 +127,9 @@ class ContextModel:
         """The tensor with its data inside."""
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             return tensor
-        found = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        found.raw_data = self._external(tensor).tobytes()
-        return found
+        embedded = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        embedded.raw_data = self._external(tensor).tobytes()
+        return embedded
 
     def _mapped(self, tensor: onnx.TensorProto) -> Array | None:
         """An external tensor's numbers, mapped; None where they are inside, or of a kind that cannot be handed over."""
@@ -161,11 +161,11 @@ def _captured(node: onnx.NodeProto) -> Iterator[str]:
 def _info(info: onnx.ValueInfoProto, shaped: bool) -> onnx.ValueInfoProto:
     if shaped or not info.type.HasField("tensor_type"):
         return info
-    found = onnx.ValueInfoProto()
-    found.CopyFrom(info)
-    for dim in found.type.tensor_type.shape.dim:
+    named = onnx.ValueInfoProto()
+    named.CopyFrom(info)
+    for dim in named.type.tensor_type.shape.dim:
         dim.Clear()
-    return found
+    return named
 
 
 def _data_bytes(tensor: onnx.TensorProto) -> int:
@@ -194,10 +194,10 @@ def read_context_model(
     if data is None or not has_contexts(data):
         return None
     where = path.name if path is not None else "model bytes"
-    found = slim(data)
+    slimmed = slim(data)
     chosen = Path(folder) if folder is not None else path.parent if path is not None else None
-    opened = open_source(found.model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
-    embedded = {i: _aligned(view) for i, view in found.embedded.items()}
+    opened = open_source(slimmed.model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
+    embedded = {i: _aligned(view) for i, view in slimmed.embedded.items()}
     return ContextModel(opened.proto, embedded, where, path, chosen)
 
 

@@ -131,10 +131,10 @@ def read_node(node: onnx.NodeProto, embedded: memoryview | None, where: str) -> 
 
 
 def _overrides(given: str, what: str) -> dict[str, str]:
-    found = {}
+    names = {}
     for pair in filter(None, given.split(";")):
         inner, equals, outer = pair.partition("=")
-        if not (inner and equals and outer) or outer in found:
+        if not (inner and equals and outer) or outer in names:
             raise ModelError(f"{what}: io_name_overrides has {pair!r}; it is a list of internal=external;… names")
-        found[outer] = inner
-    return found
+        names[outer] = inner
+    return names

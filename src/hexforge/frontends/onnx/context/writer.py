@@ -45,8 +45,8 @@ class Composed:
     def place(self, choose: Callable[[onnx.TensorProto], tuple[str, int, int] | None]) -> None:
         """Have `choose` say of each initializer in which file it lies, at what offset and size; None: inside."""
         for tensor in self.proto.graph.initializer:
-            if self._data(tensor) is not None and (found := choose(tensor)) is not None:
-                point_at(tensor, *found)
+            if self._data(tensor) is not None and (place := choose(tensor)) is not None:
+                point_at(tensor, *place)
 
     def serialized(self) -> bytes:
         """The model's bytes."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, other, plain, shape
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.units.unit import Operand, Unit
+from hexforge.frontends.onnx.units.unit import Operand, Unit, UnitKind
 from hexforge.ir import ScaleOffset
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")
@@ -15,8 +15,8 @@ _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")
 def _source(net: Net, operand: Operand | None) -> Operand | None:
     """The constant behind an operand, also through its DQ; None where it is computed."""
     dq = net.before(operand, *_DQ)
-    found = operand if dq is None else dq.inputs[0]
-    return found if found is not None and found.value.const_value is not None else None
+    source = operand if dq is None else dq.inputs[0]
+    return source if source is not None and source.value.const_value is not None else None
 
 
 def _matmul_add(net: Net, matmul: Unit) -> Unit | None:
@@ -38,7 +38,9 @@ def _matmul_add(net: Net, matmul: Unit) -> Unit | None:
     if shape(add.outputs[0]) != (*x[:-1], matrix[1]):
         return None
     whole = net.quantized(
-        net.join("MatMulAdd", [matmul, add], [matmul.inputs[0], matmul.inputs[1], add.inputs[index]], add.outputs)
+        net.join(
+            UnitKind.MATMUL_ADD, [matmul, add], [matmul.inputs[0], matmul.inputs[1], add.inputs[index]], add.outputs
+        )
     )
     if whole is None or any(o is None or o.value.const_value is None for o in (whole.inputs[1], whole.inputs[2])):
         return None  # a DQ of the weight that cannot be taken in: the product stays a MatMul
@@ -71,19 +73,18 @@ def _reshape_gemm(net: Net, reshape: Unit) -> Unit | None:
     bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
     if rows[-1] != k or (bias is not None and (bias.value.const_value is None or shape(bias) != (n,))):
         return None
-    extra = {**gemm.extra, "transposed": bool(attribute(gemm, "transB", 0))}
-    whole = net.join("ReshapeGemm", [reshape, gemm], [source, weight, bias], gemm.outputs, **extra)
-    return None if whole is None else replace(whole, clip=gemm.clip)
+    whole = net.join(UnitKind.RESHAPE_GEMM, [reshape, gemm], [source, weight, bias], gemm.outputs)
+    return None if whole is None else replace(whole, clip=gemm.clip, dequantized=gemm.dequantized)
 
 
 def _write_reshape_gemm(b: Builder, u: Unit) -> None:
     weight = b.input(u, 1)
-    if not u.extra["transposed"]:
+    if not b.attr(u, "transB", 0):  # the Gemm is the target
         weight = b.transpose(weight, (1, 0))
     b.emit("FullyConnected", [b.input(u, 0), weight, b.optional(u, 2)], b.output(u))
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion("MatMulAdd", ("MatMul",), _matmul_add, _write_matmul_add, ("FullyConnected",)),
-    Fusion("ReshapeGemm", ("Reshape",), _reshape_gemm, _write_reshape_gemm, ("FullyConnected",)),
+    Fusion(UnitKind.MATMUL_ADD, ("MatMul",), _matmul_add, _write_matmul_add, ("FullyConnected",)),
+    Fusion(UnitKind.RESHAPE_GEMM, ("Reshape",), _reshape_gemm, _write_reshape_gemm, ("FullyConnected",)),
 )

@@ -6,18 +6,44 @@ Every value moves as it is, so they hold for float and, where all encodings are 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, chain, known, shape
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.units.unit import Operand, Unit
-from hexforge.ir import ScaleOffset
+from hexforge.frontends.onnx.units.unit import Operand, Unit, UnitKind, detail_of
+from hexforge.ir import Array, ParamValue, ScaleOffset
 
 Shape = tuple[int, ...]
 _MAX_RANK = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpaceMove:
+    """A QNN op that moves data between space and channels, and the layout it works in."""
+
+    op: str
+    channel_last: bool
+    params: Mapping[str, ParamValue]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LowRankMove:
+    """A transposition in few dimensions, of the elements at `indices` along `axis` where these are given."""
+
+    dims: Shape
+    perm: Shape
+    axis: int = 0
+    indices: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FocusOrder:
+    """The order of a Focus: row by row, or column by column where it is swapped."""
+
+    swapped: bool
 
 
 def canonical(size: Shape, perm: Shape) -> tuple[Shape, Shape]:
@@ -35,25 +61,25 @@ def canonical(size: Shape, perm: Shape) -> tuple[Shape, Shape]:
     return dims, tuple(by_input.index(r) for r in range(len(runs)))
 
 
-def _candidates(before: Shape, after: Shape) -> Iterator[tuple[str, bool, dict[str, Any], Shape, Shape]]:
-    """QNN ops that make `after` of `before`: name, channel-last, parameters, and the movement they are."""
+def _candidates(before: Shape, after: Shape) -> Iterator[tuple[SpaceMove, Shape, Shape]]:
+    """QNN ops that make `after` of `before`, and the movement they are: a shape and a permutation of it."""
     for last in (False, True):
         (n, h, w, c), (m, hh, ww, cc) = (_nhwc(s, last) for s in (before, after))
         if n != m:
             continue
         if h == hh and w == ww and c == cc:
             for g in (g for g in range(2, c // 2 + 1) if c % g == 0):
-                shuffle = {"num_groups": g, "axis": 3}
+                shuffle = SpaceMove("ChannelShuffle", last, {"num_groups": g, "axis": 3})
                 if last:
-                    yield "ChannelShuffle", last, shuffle, (n, h, w, g, c // g), (0, 1, 2, 4, 3)
+                    yield shuffle, (n, h, w, g, c // g), (0, 1, 2, 4, 3)
                 else:
-                    yield "ChannelShuffle", last, shuffle, (n, g, c // g, h, w), (0, 2, 1, 3, 4)
+                    yield shuffle, (n, g, c // g, h, w), (0, 2, 1, 3, 4)
         if hh and ww and h % hh == 0 and w % ww == 0 and (h // hh) * (w // ww) > 1:
             bh, bw = h // hh, w // ww
             size = (n, hh, bh, ww, bw, c) if last else (n, c, hh, bh, ww, bw)
             perms = ((0, 1, 3, 2, 4, 5), (0, 1, 3, 5, 2, 4)) if last else ((0, 3, 5, 1, 2, 4), (0, 1, 3, 5, 2, 4))
             for mode, perm in enumerate(perms):
-                yield "SpaceToDepth", last, {"block_size": (bh, bw), "mode": mode}, size, perm
+                yield SpaceMove("SpaceToDepth", last, {"block_size": (bh, bw), "mode": mode}), size, perm
         if h and w and hh % h == 0 and ww % w == 0 and (hh // h) * (ww // w) > 1:
             bh, bw = hh // h, ww // w
             d = c // (bh * bw)
@@ -63,7 +89,7 @@ def _candidates(before: Shape, after: Shape) -> Iterator[tuple[str, bool, dict[s
                 else (((n, bh, bw, d, h, w), (0, 3, 4, 1, 5, 2)), ((n, d, bh, bw, h, w), (0, 1, 4, 2, 5, 3)))
             )
             for mode, (size, perm) in enumerate(forms):
-                yield "DepthToSpace", last, {"block_size": (bh, bw), "mode": mode}, size, perm
+                yield SpaceMove("DepthToSpace", last, {"block_size": (bh, bw), "mode": mode}), size, perm
 
 
 def _nhwc(size: Shape, last: bool) -> Shape:
@@ -71,22 +97,19 @@ def _nhwc(size: Shape, last: bool) -> Shape:
 
 
 def _reshape_transpose_reshape(net: Net, start: Unit) -> Unit | None:
-    found = chain(net, start, "Transpose", "Reshape")
-    if found is None:
+    units = chain(net, start, "Transpose", "Reshape")
+    if units is None:
         return None
-    before, inner, after = (shape(o) for o in (start.inputs[0], start.outputs[0], found[2].outputs[0]))
+    before, inner, after = (shape(o) for o in (start.inputs[0], start.outputs[0], units[2].outputs[0]))
     if before is None or inner is None or after is None or not math.prod(inner):
         return None
-    perm = _perm(found[1], len(inner))
-    movement = canonical(inner, perm)
+    movement = canonical(inner, _perm(units[1], len(inner)))
     if len(before) == len(after) == 4 and len(movement[0]) > 1:
-        for op, last, params, size, op_perm in _candidates(before, after):
-            if math.prod(size) == math.prod(inner) and canonical(size, op_perm) == movement:
-                return net.join(
-                    "SpaceMove", found, start.inputs[:1], found[2].outputs, op=op, channel_last=last, params=params
-                )
+        for move, size, perm in _candidates(before, after):
+            if math.prod(size) == math.prod(inner) and canonical(size, perm) == movement:
+                return net.join(UnitKind.SPACE_MOVE, units, start.inputs[:1], units[2].outputs, move)
     if len(inner) > _MAX_RANK >= len(movement[0]):
-        return net.join("LowRank", found, start.inputs[:1], found[2].outputs, movement=movement)
+        return net.join(UnitKind.LOW_RANK, units, start.inputs[:1], units[2].outputs, LowRankMove(*movement))
     return None
 
 
@@ -96,32 +119,30 @@ def _perm(unit: Unit, rank: int) -> Shape:
 
 
 def _write_space_move(b: Builder, u: Unit) -> None:
-    x, params = b.input(u, 0), u.extra["params"]
-    if u.extra["channel_last"]:
-        b.emit(u.extra["op"], [x], b.output(u), **params)
+    x, move = b.input(u, 0), detail_of(u, SpaceMove)
+    if move.channel_last:
+        b.emit(move.op, [x], b.output(u), **move.params)
     else:
-        b.to_channel_first(b.emit(u.extra["op"], [b.to_channel_last(x)], **params), b.output(u))
+        b.to_channel_first(b.emit(move.op, [b.to_channel_last(x)], **move.params), b.output(u))
 
 
 def _write_low_rank(b: Builder, u: Unit) -> None:
-    dims, perm = u.extra["movement"]
-    x = b.input(u, 0)
-    if "indices" in u.extra:
-        axis, indices = u.extra["axis"], u.extra["indices"]
-        x = b.emit("Gather", [x, b.static(indices)], axis=axis)
-    b.reshape(b.transpose(b.reshape(x, dims), perm), b.output(u).shape, b.output(u))
+    x, move = b.input(u, 0), detail_of(u, LowRankMove)
+    if move.indices is not None:
+        x = b.emit("Gather", [x, b.static(move.indices)], axis=move.axis)
+    b.reshape(b.transpose(b.reshape(x, move.dims), move.perm), b.output(u).shape, b.output(u))
 
 
 def _gather_transpose_reshape(net: Net, start: Unit) -> Unit | None:
     """A Gather whose indices have so many axes that its output has more than five dimensions."""
-    found = chain(net, start, "Transpose", "Reshape")
+    units = chain(net, start, "Transpose", "Reshape")
     indices = known(start, 1)
-    if found is None or indices is None:
+    if units is None or indices is None:
         return None
     source, inner = shape(start.inputs[0]), shape(start.outputs[0])
     if source is None or inner is None or len(inner) <= _MAX_RANK or not source or not math.prod(inner):
         return None
-    movement = canonical(inner, _perm(found[1], len(inner)))
+    movement = canonical(inner, _perm(units[1], len(inner)))
     if len(movement[0]) > _MAX_RANK:
         return None
     axis = int(attribute(start, "axis", 0)) % len(source)
@@ -129,10 +150,8 @@ def _gather_transpose_reshape(net: Net, start: Unit) -> Unit | None:
     flat = np.where(flat < 0, flat + source[axis], flat)
     if flat.min() < 0 or flat.max() >= source[axis]:
         return None
-    return net.join(
-        "LowRank", found, start.inputs[:1], found[2].outputs, movement=movement, axis=axis,
-        indices=flat.astype(np.int32),
-    )  # fmt: skip
+    move = LowRankMove(*movement, axis, flat.astype(np.int32))
+    return net.join(UnitKind.LOW_RANK, units, start.inputs[:1], units[2].outputs, move)
 
 
 def _focus(net: Net, concat: Unit) -> Unit | None:
@@ -171,7 +190,7 @@ def _focus(net: Net, concat: Unit) -> Unit | None:
     row_major = [(0, 0), (0, 1), (1, 0), (1, 1)]
     if offsets not in (row_major, [(b, a) for a, b in row_major]):
         return None
-    return net.join("Focus", parts, [x], concat.outputs, swapped=offsets != row_major)
+    return net.join(UnitKind.FOCUS, parts, [x], concat.outputs, FocusOrder(offsets != row_major))
 
 
 def _every_second(cut: Unit) -> dict[int, int] | None:
@@ -192,19 +211,19 @@ def _every_second(cut: Unit) -> dict[int, int] | None:
 def _write_focus(b: Builder, u: Unit) -> None:
     x = b.input(u, 0)
     # blocks counted column by column are blocks of the image with rows and columns swapped
-    to, back = ((0, 3, 2, 1), (0, 3, 2, 1)) if u.extra["swapped"] else ((0, 2, 3, 1), (0, 3, 1, 2))
+    to, back = ((0, 3, 2, 1), (0, 3, 2, 1)) if detail_of(u, FocusOrder).swapped else ((0, 2, 3, 1), (0, 3, 1, 2))
     y = b.emit("SpaceToDepth", [b.transpose(x, to)], block_size=(2, 2), mode=0)
     b.transpose(y, back, b.output(u))
 
 
 FUSIONS: tuple[Fusion, ...] = (
     Fusion(
-        "SpaceMove",
+        UnitKind.SPACE_MOVE,
         ("Reshape",),
         _reshape_transpose_reshape,
         _write_space_move,
         ("ChannelShuffle", "DepthToSpace", "SpaceToDepth"),
     ),
-    Fusion("LowRank", ("Gather",), _gather_transpose_reshape, _write_low_rank, ("Gather",)),
-    Fusion("Focus", ("Concat",), _focus, _write_focus, ("SpaceToDepth",)),
+    Fusion(UnitKind.LOW_RANK, ("Gather",), _gather_transpose_reshape, _write_low_rank, ("Gather",)),
+    Fusion(UnitKind.FOCUS, ("Concat",), _focus, _write_focus, ("SpaceToDepth",)),
 )

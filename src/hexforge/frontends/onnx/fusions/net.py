@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import onnx_ir
 
 from hexforge.frontends.onnx.translate.builder import Translator
-from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, constant, onnx_shape
+from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, UnitKind, constant, onnx_shape
 from hexforge.ir import Array, ScaleOffset
+from hexforge.model.patterns.match import Match
 
 
 class Net:
@@ -40,8 +40,8 @@ class Net:
         """The units that read an operand, each once; None stands for the graph's outputs and inner graphs."""
         if operand is None:
             return []
-        found = dict.fromkeys(self._reader.get(node) for node in operand.value.consumers())
-        return [*found, *([None] if operand.value.is_graph_output() else [])]
+        readers = dict.fromkeys(self._reader.get(node) for node in operand.value.consumers())
+        return [*readers, *([None] if operand.value.is_graph_output() else [])]
 
     def reader(self, unit: Unit | None, *ops: str) -> Unit | None:
         """The one unit that reads a unit's only output, if it is of one of `ops`."""
@@ -52,18 +52,21 @@ class Net:
 
     def before(self, operand: Operand | None, *ops: str) -> Unit | None:
         """The unit that writes an operand, if it is of one of `ops`."""
-        found = self.writer(operand)
-        return found if _is(found, ops) else None
+        unit = self.writer(operand)
+        return unit if _is(unit, ops) else None
 
     def join(
         self,
-        kind: str,
+        kind: UnitKind,
         parts: Iterable[Unit],
         inputs: Sequence[Operand | None],
         outputs: Sequence[Operand | None],
-        **extra: Any,
+        detail: object = None,
     ) -> Unit | None:
-        """A unit of `parts`; None where a value would be swallowed that something else reads."""
+        """A unit of `parts`; None where a value would be swallowed that something else reads.
+
+        `detail` is what the fusion's translator needs to know (`detail_of`).
+        """
         members = sorted(dict.fromkeys(parts), key=self.order.__getitem__)
         nodes = [node for part in members for node in part.nodes]
         inside = set(nodes)
@@ -74,15 +77,23 @@ class Net:
                     continue
                 if operand.value.is_graph_output() or not inside.issuperset(operand.value.consumers()):
                     return None
-        return Unit(
-            kind, members[-1].target, tuple(inputs), tuple(outputs), tuple(nodes), extra={**extra, "parts": members}
-        )
+        target = members[-1].target
+        return Unit(kind, target, tuple(inputs), tuple(outputs), tuple(nodes), parts=tuple(members), detail=detail)
+
+    def fuse(self, kind: UnitKind, match: Match | None) -> Unit | None:
+        """The units of a matched pattern's nodes as one, with Q and DQ around it; None where one is no plain node."""
+        if match is None:
+            return None
+        parts = [unit for node in match.nodes if (unit := self._reader.get(node)) is not None and plain(unit)]
+        if len(parts) != len(match.nodes):
+            return None
+        inputs = [None if value is None else Operand(value) for value in match.inputs]
+        return self.quantized(self.join(kind, parts, inputs, parts[-1].outputs, match))
 
     def settle(self, unit: Unit) -> None:
         """Put a joined unit in the place of its parts."""
-        parts = unit.extra["parts"]
-        self.order[unit] = max(self.order[part] for part in parts)
-        for part in parts:
+        self.order[unit] = max(self.order[part] for part in unit.parts)
+        for part in unit.parts:
             del self.units[part]
         self.units[unit] = None
         self._register(unit)
@@ -95,12 +106,12 @@ class Net:
         if unit is None:
             return None
         inputs: list[Operand | None] = []
-        parts = list(unit.extra["parts"])
+        parts = list(unit.parts)
         for operand in unit.inputs:
             dq = self.before(operand, "DequantizeLinear", "com.microsoft:DequantizeLinear")
             if operand is None or operand.value.const_value is not None:
                 inputs.append(operand)
-            elif dq is None or "refuse" in dq.extra or dq.inputs[0] is None:
+            elif dq is None or dq.refusal is not None or dq.inputs[0] is None:
                 return unit
             else:
                 inputs.append(dq.inputs[0])
@@ -110,30 +121,26 @@ class Net:
             return unit
         last = unit.outputs[0] if clip is None else clip.outputs[0]
         q = self._sole(last, "QuantizeLinear", "com.microsoft:QuantizeLinear")
-        if q is None or last is None or "refuse" in q.extra or q.target.inputs[0] is not last.value:
+        if q is None or last is None or q.refusal is not None or q.target.inputs[0] is not last.value:
             return unit
-        extra = {k: v for k, v in unit.extra.items() if k != "parts"}
-        whole = self.join(unit.kind, [*parts, *([clip] if clip else []), q], inputs, q.outputs, **extra)
+        whole = self.join(unit.kind, [*parts, *([clip] if clip else []), q], inputs, q.outputs, unit.detail)
         if whole is None:
             return unit
         return replace(whole, target=unit.target, clip=None if clip is None else clip.target)
 
     def _sole(self, operand: Operand | None, *ops: str) -> Unit | None:
         readers = self.readers(operand)
-        return readers[0] if len(readers) == 1 and _is(readers[0], ops) and _kind(readers[0]) == "node" else None
-
-
-def _kind(unit: Unit | None) -> str:
-    return "" if unit is None else unit.kind
+        sole = readers[0] if len(readers) == 1 else None
+        return sole if sole is not None and _is(sole, ops) and sole.kind is UnitKind.NODE else None
 
 
 def _is(unit: Unit | None, ops: Sequence[str]) -> bool:
-    return unit is not None and unit.kind in ("node", "qdq") and unit.op in ops
+    return unit is not None and not unit.kind.is_fusion and unit.op in ops
 
 
 def plain(unit: Unit | None) -> bool:
     """True for a single node on real numbers."""
-    return unit is not None and unit.kind == "node" and not unit.quantized
+    return unit is not None and unit.kind is UnitKind.NODE and not unit.quantized
 
 
 def shape(operand: Operand | None) -> tuple[int, ...] | None:
@@ -152,17 +159,6 @@ def known(unit: Unit, index: int) -> Array | None:
     return None if operand is None or operand.encoding is not None else constant(operand.value)
 
 
-def scalar(unit: Unit, index: int) -> float | None:
-    """A constant input of one element as a number, else None."""
-    data = known(unit, index)
-    return None if data is None or data.size != 1 else float(np.asarray(data).ravel()[0].astype(np.float64))
-
-
-def near(value: float | None, target: float, tolerance: float = 1e-5) -> bool:
-    """True where a constant is `target` up to relative `tolerance`: constants are written with few digits."""
-    return value is not None and abs(value - target) <= tolerance * abs(target)
-
-
 def other(unit: Unit, operand: Operand | None) -> int | None:
     """The index of the input of a two-input unit that is not `operand`; None where neither or both are."""
     if operand is None or len(unit.inputs) != 2:
@@ -173,8 +169,8 @@ def other(unit: Unit, operand: Operand | None) -> int | None:
 
 def attribute(unit: Unit, name: str, default: Any = None) -> Any:
     """An attribute of the target as a Python value."""
-    found = unit.target.attributes.get(name)
-    return default if found is None else found.value
+    given = unit.target.attributes.get(name)
+    return default if given is None else given.value
 
 
 def chain(net: Net, start: Unit, *ops: str) -> list[Unit] | None:
@@ -203,7 +199,7 @@ Matcher = Callable[[Net, Unit], Unit | None]
 class Fusion:
     """A fusion: the op types it may start at, how it is matched, and how it is written as QNN ops."""
 
-    kind: str
+    kind: UnitKind
     starts: tuple[str, ...]
     match: Matcher
     write: Translator

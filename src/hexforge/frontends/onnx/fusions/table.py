@@ -24,7 +24,7 @@ def fused(units: Sequence[Unit]) -> list[Unit]:
     """`units`, in topological order, with those a fusion matches joined."""
     net = Net(units)
     for unit in units:
-        if unit not in net.units or unit.kind not in ("node", "qdq"):
+        if unit not in net.units or unit.kind.is_fusion:
             continue
         for fusion in _BY_START.get(unit.op, ()):
             joined = fusion.match(net, unit)
@@ -32,8 +32,3 @@ def fused(units: Sequence[Unit]) -> list[Unit]:
                 net.settle(joined)
                 break
     return sorted(net.units, key=net.order.__getitem__)
-
-
-def unfused(unit: Unit) -> list[Unit]:
-    """The units a fused one was made of; `unit` alone where it is none."""
-    return list(unit.extra.get("parts", (unit,)))

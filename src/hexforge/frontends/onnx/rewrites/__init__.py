@@ -10,9 +10,9 @@ from hexforge.frontends.onnx.rewrites import (
     movement,
     quantized,
 )
-from hexforge.frontends.onnx.rewrites.rule import Change, Rule, apply, find
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, apply, find
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[RewriteRule, ...] = (
     *arithmetic.RULES,
     *conv.RULES,
     *branches.RULES,
@@ -24,4 +24,4 @@ RULES: tuple[Rule, ...] = (
 )
 """Every rule; where two gain the same, the earlier is named first."""
 
-__all__ = ["RULES", "Change", "Rule", "apply", "find"]
+__all__ = ["RULES", "Rewrite", "RewriteRule", "apply", "find"]

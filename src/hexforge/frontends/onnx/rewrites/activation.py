@@ -7,21 +7,22 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
-from hexforge.model.edit import (
-    Editor,
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import (
     data,
     dequantizes,
     is_float,
     is_op,
-    number,
+    is_quantized,
     operand,
     reader,
     real,
     shape,
     source,
-    split_constant,
 )
+from hexforge.model.patterns.activations import hard_swish
+from hexforge.model.patterns.match import clamp_bounds
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 3: 2.8 M cycles with PReLU, 1.4 M with ReLU"
 
@@ -32,15 +33,15 @@ def _slopes(node: Node) -> np.ndarray | None:
         return np.array([real(node, "alpha", 0.01)])
     if not is_op(node, "PRelu"):
         return None
-    found = data(operand(node, 1))
+    slopes = data(operand(node, 1))
     below = source(node, 1)
-    if found is None and below is not None and dequantizes(below):
+    if slopes is None and below is not None and dequantizes(below):
         codes, scale, zero = (data(operand(below, i)) for i in range(3))
         if codes is None or scale is None or scale.size != 1:
             return None
         shifted = codes.astype(np.float64) - (0 if zero is None else zero.astype(np.float64))
         return np.asarray(shifted * float(scale.reshape(())))
-    return found
+    return slopes
 
 
 def _where(node: Node) -> str:
@@ -51,21 +52,21 @@ def _to_relu(editor: Editor, node: Node) -> None:
     editor.replace(node.outputs[0], editor.add("Relu", [node.inputs[0]], node)[0])
 
 
-def _prelu(editor: Editor, node: Node) -> Change | None:
+def _prelu(editor: Editor, node: Node) -> Rewrite | None:
     slopes = _slopes(node)
     if slopes is None or not np.any(slopes):
         return None
     return change(_where(node), [node], lambda: _to_relu(editor, node))
 
 
-def _zero_slopes(editor: Editor, node: Node) -> Change | None:
+def _zero_slopes(editor: Editor, node: Node) -> Rewrite | None:
     slopes = _slopes(node)
     if slopes is None or np.any(slopes):
         return None
     return change(f"{_where(node)} with slopes of 0", [node], lambda: _to_relu(editor, node))
 
 
-def _equal_slopes(editor: Editor, node: Node) -> Change | None:
+def _equal_slopes(editor: Editor, node: Node) -> Rewrite | None:
     slopes = data(operand(node, 1)) if is_op(node, "PRelu") and is_float(node.outputs[0]) else None
     if slopes is None or slopes.size < 2 or np.ptp(slopes) or not np.any(slopes):
         return None
@@ -77,7 +78,7 @@ def _equal_slopes(editor: Editor, node: Node) -> Change | None:
     return change(f"{_where(node)} with one slope", [node], make)
 
 
-def _as_maximum(editor: Editor, node: Node) -> Change | None:
+def _as_maximum(editor: Editor, node: Node) -> Rewrite | None:
     slopes = _slopes(node) if is_float(node.outputs[0]) else None
     x = operand(node, 0)
     if slopes is None or x is None or slopes.min() < 0 or slopes.max() > 1 or not np.any(slopes):
@@ -96,26 +97,10 @@ def _as_maximum(editor: Editor, node: Node) -> Change | None:
     return change(f"{_where(node)} with slopes between 0 and 1", [node], make)
 
 
-def _bounds(node: Node | None) -> tuple[float, float] | None:
-    """The bounds of a clamp."""
-    if node is None:
-        return None
-    if is_op(node, "Relu"):
-        return 0.0, math.inf
-    if not is_op(node, "Clip"):
-        return None
-    if "min" in node.attributes or "max" in node.attributes:
-        return real(node, "min", -math.inf), real(node, "max", math.inf)
-    ends = [number(operand(node, 1)), number(operand(node, 2))]
-    if any(end is None and operand(node, i) is not None for i, end in enumerate(ends, 1)):
-        return None
-    return (-math.inf if ends[0] is None else ends[0]), (math.inf if ends[1] is None else ends[1])
-
-
-def _clamps_meet(editor: Editor, node: Node) -> Change | None:
-    outer = _bounds(node)
+def _clamps_meet(editor: Editor, node: Node) -> Rewrite | None:
+    outer = clamp_bounds(node)
     above = source(node) if outer is not None else None
-    inner = _bounds(above)
+    inner = clamp_bounds(above)
     if outer is None or above is None or inner is None or reader(above.outputs[0]) is not node:
         return None
     if editor.opset < 11 or not is_float(node.outputs[0]):
@@ -139,79 +124,45 @@ def _clamps_meet(editor: Editor, node: Node) -> Change | None:
     return change(f"{above.op_type} and {node.op_type}, one after the other", [above, node], make)
 
 
-def _hard_swish(editor: Editor, node: Node) -> Change | None:
+def _hard_swish(editor: Editor, node: Node) -> Rewrite | None:
     """x * clip(x + 3, 0, 6) / 6 with the division before or after the product."""
-    if editor.opset < 14 or not is_op(node, "Mul", "Div") or not is_float(node.outputs[0]):
+    match = hard_swish(node) if editor.opset >= 14 and is_op(node, "Clip") else None
+    if match is None or is_quantized(match.last) or not is_float(match.last.outputs[0]):
         return None
-    found = _scaled(node)
-    if found is not None:  # (x * gate) / 6
-        product = found.producer()
-        if product is None or not is_op(product, "Mul") or reader(found) is not node:
-            return None
-        pairs = [(product.inputs[i], product.inputs[1 - i], [product, node]) for i in (0, 1)]
-    elif is_op(node, "Mul"):  # x * (gate / 6)
-        pairs = []
-        for i in (0, 1):
-            gate = node.inputs[1 - i]
-            below = gate.producer() if gate is not None else None
-            inner = _scaled(below) if below is not None and reader(gate) is node else None
-            if inner is not None and below is not None:
-                pairs.append((node.inputs[i], inner, [below, node]))
-    else:
-        return None
-    for x, gate, nodes in pairs:
-        clip = gate.producer() if gate is not None and len(gate.uses()) == 1 else None
-        plus = source(clip) if clip is not None and _bounds(clip) == (0.0, 6.0) else None
-        if x is None or clip is None or plus is None or not is_op(plus, "Add"):
-            continue
-        added = split_constant(plus)
-        if added is None or added[0] is not x or number(added[1]) != 3 or reader(plus.outputs[0]) is not clip:
-            continue
 
-        def make(x: Value = x) -> None:
-            editor.replace(node.outputs[0], editor.add("HardSwish", [x], node)[0])
+    def make() -> None:
+        editor.replace(match.last.outputs[0], editor.add("HardSwish", match.inputs, match.last)[0])
 
-        return change("x * clip(x + 3, 0, 6) / 6 written out", [plus, clip, *nodes], make)
-    return None
-
-
-def _scaled(node: Node) -> Value | None:
-    """x of x / 6 or x * (1 / 6)."""
-    found = split_constant(node) if is_op(node, "Mul", "Div") else None
-    value = number(found[1]) if found is not None else None
-    if found is None or value is None:
-        return None
-    sixth = 1 / value if is_op(node, "Div") and found[2] == 0 and value else value
-    return found[0] if abs(sixth - 1 / 6) < 1e-6 and (is_op(node, "Mul") or found[2] == 0) else None
+    return change("x * clip(x + 3, 0, 6) / 6 written out", list(match.nodes), make)
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "prelu-to-relu", "PReLU becomes ReLU",
         "The matrix unit applies a ReLU while it writes its results; PReLU is an op of its own on the vector units "
         "that what follows waits for.",
         SHOWCASE, "Use ReLU and train again.", False, _prelu, quantized=True,
     ),
-    Rule(
+    RewriteRule(
         "zero-slopes", "PReLU or LeakyRelu with slopes of 0 becomes ReLU",
         "With slopes of 0 it is a ReLU, which the matrix unit applies while it writes its results.",
         SHOWCASE, "Use ReLU.", True, _zero_slopes, quantized=True,
     ),
-    Rule(
+    RewriteRule(
         "equal-slopes", "PReLU with one slope becomes LeakyRelu",
         "One coefficient needs no tensor of slopes.", PREDICTED, "Use LeakyRelu with that slope.", True, _equal_slopes,
     ),
-    Rule(
+    RewriteRule(
         "prelu-as-maximum", "PReLU with slopes between 0 and 1 becomes the maximum of x and slope * x",
         "A product and a maximum are one instruction each and fuse with what is before; PReLU selects.",
         PREDICTED, "Max(x, slope * x).", True, _as_maximum,
     ),
-    Rule(
+    RewriteRule(
         "clamps-meet", "Clamps one after the other become one",
         "Only one clamp is applied for nothing where a result is written.", PREDICTED, "Intersect the bounds.", True,
         _clamps_meet,
     ),
-    Rule(
+    RewriteRule(
         "hard-swish", "HardSwish written out becomes HardSwish",
         "QNN has the op: one look-up in place of four passes.", "QNN op set: HardSwish", "Use HardSwish (opset 14).",
         True, _hard_swish,

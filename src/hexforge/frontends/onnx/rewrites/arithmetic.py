@@ -7,10 +7,10 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
 from hexforge.ir import Array
-from hexforge.model.edit import (
-    Editor,
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import (
     data,
     dequantizes,
     is_float,
@@ -32,15 +32,15 @@ def _reciprocal(array: Array) -> Array | None:
     if not array.size or not np.all(array):
         return None
     with np.errstate(over="ignore", divide="ignore"):
-        found = np.reciprocal(array.astype(np.float64)).astype(array.dtype)
-    return found if np.all(np.isfinite(found)) and np.all(found) else None
+        inverse = np.reciprocal(array.astype(np.float64)).astype(array.dtype)
+    return inverse if np.all(np.isfinite(inverse)) and np.all(inverse) else None
 
 
-def _div_by_constant(editor: Editor, node: Node) -> Change | None:
-    found = split_constant(node) if is_op(node, "Div") and is_float(node.outputs[0]) else None
-    if found is None or found[2] != 0:
+def _div_by_constant(editor: Editor, node: Node) -> Rewrite | None:
+    split = split_constant(node) if is_op(node, "Div") and is_float(node.outputs[0]) else None
+    if split is None or split[2] != 0:
         return None
-    x, divisor, _ = found
+    x, divisor, _ = split
     array = data(divisor)
     inverse = None if array is None else _reciprocal(array)
     if inverse is None:
@@ -53,7 +53,7 @@ def _div_by_constant(editor: Editor, node: Node) -> Change | None:
     return change(f"divides {_size(node)} by a constant", [node], make)
 
 
-def _div_by_quantized(editor: Editor, node: Node) -> Change | None:
+def _div_by_quantized(editor: Editor, node: Node) -> Rewrite | None:
     """The same in a QDQ model: the reciprocal of one number has its own scale, so nothing is rounded."""
     dequantize = source(node, 1) if is_op(node, "Div") else None
     if dequantize is None or not dequantizes(dequantize):
@@ -88,7 +88,7 @@ def _is_run_time_division(node: Node) -> bool:
     return all(v is not None and v.const_value is None and shape(v) != (-1,) for v in node.inputs)
 
 
-def _div_by_smaller(editor: Editor, node: Node) -> Change | None:
+def _div_by_smaller(editor: Editor, node: Node) -> Rewrite | None:
     if not _is_run_time_division(node):
         return None
     divided, divisor = node.inputs
@@ -110,7 +110,7 @@ def _is_normalization(node: Node) -> bool:
     return is_op(below, "Sqrt", "ReduceL2") or (is_op(below, "Clip", "Max") and is_op(source(below), "ReduceL2"))  # type: ignore[arg-type]
 
 
-def _div_of_branches(editor: Editor, node: Node) -> Change | None:
+def _div_of_branches(editor: Editor, node: Node) -> Rewrite | None:
     if not _is_run_time_division(node) or math.prod(shape(node.inputs[1])) != math.prod(shape(node.outputs[0])):
         return None
     below = _without_codes(source(node, 1))
@@ -131,7 +131,7 @@ def _without_codes(node: Node | None) -> Node | None:
     return node
 
 
-def _constants_meet(editor: Editor, node: Node) -> Change | None:
+def _constants_meet(editor: Editor, node: Node) -> Rewrite | None:
     """(x * a) * b, (x + a) + b and (x + a) - b as one."""
     mul = is_op(node, "Mul")
     if not (mul or is_op(node, "Add", "Sub")) or not is_float(node.outputs[0]):
@@ -167,10 +167,10 @@ def affine(node: Node, axis: int = 1) -> tuple[Value, Array, Array] | None:
         return _batch_norm(node) if axis == 1 else None
     if not is_op(node, "Add", "Sub", "Mul", "Div"):
         return None
-    found = split_constant(node)
-    if found is None or (found[2] and is_op(node, "Div")):
+    split = split_constant(node)
+    if split is None or (split[2] and is_op(node, "Div")):
         return None
-    x, c, index = found
+    x, c, index = split
     array, rank = data(c), len(shape(x))
     assert array is not None
     if shape(x) != shape(node.outputs[0]) or rank < 2:
@@ -207,13 +207,13 @@ def _batch_norm(node: Node) -> tuple[Value, Array, Array] | None:
     return x, factor, bias - mean * factor
 
 
-def _normalized_input(editor: Editor, node: Node) -> Change | None:
+def _normalized_input(editor: Editor, node: Node) -> Rewrite | None:
     """The last of the nodes that shift and scale an input by constants."""
     chain: list[Node] = []
     at: Node | None = node
-    while at is not None and (found := affine(at)) is not None and not is_op(at, "BatchNormalization"):
+    while at is not None and (scaled := affine(at)) is not None and not is_op(at, "BatchNormalization"):
         chain.append(at)
-        x = found[0]
+        x = scaled[0]
         if x.is_graph_input():
             break
         at = x.producer()
@@ -231,7 +231,7 @@ def _normalized_input(editor: Editor, node: Node) -> Change | None:
     return change(what, nodes, lambda: editor.replace(node.outputs[0], x))
 
 
-def _scalar_power(editor: Editor, node: Node) -> Change | None:
+def _scalar_power(editor: Editor, node: Node) -> Rewrite | None:
     """x ** 2 as x * x, x ** 0.5 as Sqrt: powers are looked up or computed by logarithm, these are one instruction."""
     exponent = number(operand(node, 1)) if is_op(node, "Pow") and is_float(node.outputs[0]) else None
     if exponent not in (1.0, 2.0, 0.5) or operand(node, 0) is None or data(node.inputs[0]) is not None:
@@ -250,36 +250,36 @@ def _scalar_power(editor: Editor, node: Node) -> Change | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "div-by-constant", "Div by a constant becomes Mul by its reciprocal",
         "A division is computed element by element and keeps the vector units from overlapping with the matrix unit; a "
         "product is one instruction.",
         SHOWCASE, "Multiply by 1 / c instead of dividing by c.", True, _div_by_constant,
     ),
-    Rule(
+    RewriteRule(
         "div-by-quantized", "Div by a quantized constant becomes Mul by its reciprocal",
         "A division is computed element by element; a product is one instruction.",
         SHOWCASE, "Multiply by 1 / c, quantized with a scale of its own.", True, _div_by_quantized,
         quantized=True,
     ),
-    Rule(
+    RewriteRule(
         "div-by-smaller", "Div by a broadcast tensor becomes Mul by its reciprocal",
         "The reciprocal is taken once for each element of the smaller tensor, and the large one is only multiplied.",
         SHOWCASE, "x * Reciprocal(d) instead of x / d.", True, _div_by_smaller,
     ),
-    Rule(
+    RewriteRule(
         "div-to-mul", "Div of two branches becomes Mul",
         "The divisor is learned, so it can be trained to be the factor: a product costs a seventh of a division.",
         SHOWCASE, "Replace Div by Mul and train the branch again, which then gives the reciprocal.", False,
         _div_of_branches, quantized=True,
     ),
-    Rule(
+    RewriteRule(
         "constants-meet", "Constants of neighbouring Mul or Add become one",
         "Each element-wise op passes over the tensor once more.",
         PREDICTED, "Compute the product or sum of the constants beforehand.", True,
         _constants_meet,
     ),
-    Rule(
+    RewriteRule(
         "input-normalisation", "Normalisation of the input moves to pre-processing",
         "Shifting and scaling an input of three channels fills three of 32 lanes, at the largest image of the network: "
         "about 0.12 ms at 224x224 on a Galaxy S24.",
@@ -287,7 +287,7 @@ RULES = (
         "Feed the normalised image; for quantized inputs choose scale and zero point so that codes are the raw bytes.",
         False, _normalized_input,
     ),
-    Rule(
+    RewriteRule(
         "power", "Pow with exponent 2, 1/2 or 1 becomes Mul, Sqrt or nothing",
         "A power is a look-up or goes through a logarithm; a product is one instruction.",
         PREDICTED, "Write x * x or Sqrt(x).", True, _scalar_power,

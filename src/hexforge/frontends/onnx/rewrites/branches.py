@@ -9,8 +9,9 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
-from hexforge.model.edit import Editor, data, is_float, is_op, reader, shape
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, is_float, is_op, reader, shape
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 1: 4.3 M cycles with Sub, 1.4 M with a convolution in its place"
 UNARY = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSwish", "HardSigmoid", "Elu", "Softplus", "Mish")
@@ -96,11 +97,11 @@ def _operands(node: Node, *ops: str) -> tuple[Value, Value] | None:
     return (a, b) if len(sizes) == 4 and shape(a) == shape(b) == sizes else None
 
 
-def _sub_to_conv(editor: Editor, node: Node) -> Change | None:
-    found = _operands(node, "Sub")
-    if found is None:
+def _sub_to_conv(editor: Editor, node: Node) -> Rewrite | None:
+    operands = _operands(node, "Sub")
+    if operands is None:
         return None
-    a, b = found
+    a, b = operands
     count = shape(a)[1]
 
     def make() -> None:
@@ -121,10 +122,10 @@ def _depth(value: Value) -> tuple[str, ...]:
     return tuple(n.op_type for n in (node, below) if n is not None)
 
 
-def _sum_of_convs(editor: Editor, node: Node) -> Change | None:
-    found = _operands(node, "Sub", "Add")
-    convs = [conv(v.producer()) for v in found] if found is not None else []
-    if found is None or any(reader(v) is not node for v in found):
+def _sum_of_convs(editor: Editor, node: Node) -> Rewrite | None:
+    operands = _operands(node, "Sub", "Add")
+    convs = [conv(v.producer()) for v in operands] if operands is not None else []
+    if operands is None or any(reader(v) is not node for v in operands):
         return None
     a, b = convs
     if a is None or b is None or a.geometry != b.geometry or a.group != 1 or b.group != 1:
@@ -143,49 +144,49 @@ def _sum_of_convs(editor: Editor, node: Node) -> Change | None:
     return change(f"{node.op_type} of {a.node.name} and {b.node.name}", [node, a.node, b.node], make, a.x is b.x)
 
 
-def _siblings(editor: Editor, node: Node) -> Change | None:
+def _siblings(editor: Editor, node: Node) -> Rewrite | None:
     """Convolutions of one image with the same geometry; found at the first of them."""
     made = conv(node)
     if made is None or made.group != 1:
         return None
-    found = [
+    siblings = [
         c
         for n, index in made.x.uses()
         if index == 0 and (c := conv(n)) is not None and c.group == 1 and c.geometry == made.geometry
     ]
-    if len(found) < 2 or found[0].node is not node:
+    if len(siblings) < 2 or siblings[0].node is not node:
         return None
-    if any(c.node.outputs[0].is_graph_output() for c in found):
+    if any(c.node.outputs[0].is_graph_output() for c in siblings):
         return None
 
     def make() -> None:
-        weight = np.concatenate([c.weight for c in found])
-        whole = _before(editor, made, made.x, weight, np.concatenate([c.bias for c in found]), 1, node)
-        sizes = np.array([c.weight.shape[0] for c in found], np.int64)
-        parts = editor.add("Split", [whole, editor.constant(sizes, f"{node.name}_sizes")], node, len(found), axis=1)
-        for c, part in zip(found, parts, strict=True):
+        weight = np.concatenate([c.weight for c in siblings])
+        whole = _before(editor, made, made.x, weight, np.concatenate([c.bias for c in siblings]), 1, node)
+        sizes = np.array([c.weight.shape[0] for c in siblings], np.int64)
+        parts = editor.add("Split", [whole, editor.constant(sizes, f"{node.name}_sizes")], node, len(siblings), axis=1)
+        for c, part in zip(siblings, parts, strict=True):
             editor.replace(c.node.outputs[0], part)
 
     if editor.opset < 13:
         return None
-    return change(f"{len(found)} convolutions of {made.x.name}", [c.node for c in found], make)
+    return change(f"{len(siblings)} convolutions of {made.x.name}", [c.node for c in siblings], make)
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "sub-to-conv", "Sub of two branches becomes a convolution with weights +1 and -1",
         "A difference of two tensors runs on the vector units with nothing beside it; the matrix unit computes it as a "
         "convolution, and branches that are alike run as one.",
         SHOWCASE, "Concatenate the branches (or merge their convolutions) and convolve with [I, -I].", True,
         _sub_to_conv,
     ),
-    Rule(
+    RewriteRule(
         "sum-of-convs", "Sum or difference of two convolutions becomes one convolution",
         "A convolution adds over its input channels anyway: the sum of two is one over both inputs.",
         SHOWCASE, "Concatenate the inputs and the weights (negated for Sub), or add the weights of one input.", True,
         _sum_of_convs,
     ),
-    Rule(
+    RewriteRule(
         "sibling-convs", "Convolutions of one image become one",
         "The image is read once, and channels that do not fill a block of 32 share one.", PREDICTED,
         "Concatenate the weights and split the result.", True, _siblings,

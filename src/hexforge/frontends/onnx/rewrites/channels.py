@@ -9,8 +9,9 @@ import onnx_ir
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, conv
-from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
-from hexforge.model.edit import Editor, data, is_op, shape
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, change
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, is_op, shape
 
 MOST_LOST = 1 / 8
 """Of the channels: a network that loses more is another network."""
@@ -41,48 +42,48 @@ def _group(node: Node) -> _Group | None:
     made = conv(node)
     if made is None or made.group != 1:
         return None
-    found = _Group(made.weight.shape[0])
+    group = _Group(made.weight.shape[0])
     waiting = [node.outputs[0]]
     while waiting:
         value = waiting.pop()
-        if value in found.values:
+        if value in group.values:
             continue
         sizes = shape(value)
-        if len(sizes) != 4 or sizes[1] != found.count or value.is_graph_output() or value.is_graph_input():
+        if len(sizes) != 4 or sizes[1] != group.count or value.is_graph_output() or value.is_graph_input():
             return None
-        found.values.append(value)
+        group.values.append(value)
         producer = value.producer()
         nodes = [(producer, -1)] if producer is not None else []
         for user, index in [*nodes, *value.uses()]:
-            joined = _joined(found, user, index)
+            joined = _joined(group, user, index)
             if joined is None:
                 return None
             waiting += joined
-    return found
+    return group
 
 
-def _joined(found: _Group, node: Node, index: int) -> list[Value] | None:
+def _joined(group: _Group, node: Node, index: int) -> list[Value] | None:
     """Values that share the channels through a node, which reads them as input `index` (-1: writes them)."""
     made = conv(node)
     if made is not None:
         if made.group == 1:
-            side = found.written if index < 0 else found.read
+            side = group.written if index < 0 else group.read
             if node not in side:
                 side.append(node)
             return []
-        if made.group != found.count or made.weight.shape[:2] != (found.count, 1):
+        if made.group != group.count or made.weight.shape[:2] != (group.count, 1):
             return None
-        if node not in found.kept:
-            found.kept.append(node)
+        if node not in group.kept:
+            group.kept.append(node)
         return [made.x, node.outputs[0]]
     if is_op(node, *ALONG):
         return [v for v in (node.inputs[0], node.outputs[0]) if v is not None]
     if is_op(node, *PAIRS):
         constants = [v for v in node.inputs if v is not None and v.const_value is not None]
-        if any(_axis(v, found.count) is None for v in constants):
+        if any(_axis(v, group.count) is None for v in constants):
             return None
-        if constants and node not in found.kept:
-            found.kept.append(node)
+        if constants and node not in group.kept:
+            group.kept.append(node)
         return [v for v in (*node.inputs, *node.outputs) if v is not None and v.const_value is None]
     return None
 
@@ -96,7 +97,7 @@ def _axis(value: Value, count: int) -> int | None:
     return at if at >= 0 and sizes[at] == count and all(d == 1 for i, d in enumerate(sizes) if i != at) else None
 
 
-def _shrunk(editor: Editor, node: Node) -> Change | None:
+def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
     made = conv(node)
     if made is None or made.group != 1:
         return None
@@ -104,10 +105,9 @@ def _shrunk(editor: Editor, node: Node) -> Change | None:
     less = count // LANES * LANES
     if less in (0, count) or (count - less) / count > MOST_LOST:
         return None
-    found = _group(node)
-    if found is None or found.written[0] is not node:
+    group = _group(node)
+    if group is None or group.written[0] is not node:
         return None
-    group = found
 
     def cut(at: Node, index: int, axis: int) -> None:
         array = data(at.inputs[index])
@@ -145,7 +145,7 @@ def _shrunk(editor: Editor, node: Node) -> Change | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "channels-of-32", "Channels become a multiple of 32",
         "The matrix unit and VTCM hold channels in blocks of 32; those a count leaves idle are computed and moved all "
         "the same.",

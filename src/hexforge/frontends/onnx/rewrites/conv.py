@@ -9,22 +9,10 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.arithmetic import affine
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
 from hexforge.ir import Array
-from hexforge.model.edit import (
-    Editor,
-    data,
-    integer,
-    ints,
-    is_float,
-    is_op,
-    number,
-    operand,
-    reader,
-    shape,
-    source,
-    text,
-)
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, integer, ints, is_float, is_op, number, operand, reader, shape, source, text
 
 LANES = 32
 
@@ -44,9 +32,9 @@ class Conv:
     @property
     def x(self) -> Value:
         """What it reads."""
-        found = self.node.inputs[0]
-        assert found is not None
-        return found
+        value = self.node.inputs[0]
+        assert value is not None
+        return value
 
     @property
     def is_pointwise(self) -> bool:
@@ -96,12 +84,12 @@ def _channels(scale: Array, count: int) -> Array:
     return np.broadcast_to(scale, (count,))
 
 
-def _after_conv(editor: Editor, node: Node) -> Change | None:
-    found = affine(node)
-    made = conv(found[0].producer()) if found is not None else None
-    if found is None or made is None or reader(found[0]) is not node:
+def _after_conv(editor: Editor, node: Node) -> Rewrite | None:
+    scaled = affine(node)
+    made = conv(scaled[0].producer()) if scaled is not None else None
+    if scaled is None or made is None or reader(scaled[0]) is not node:
         return None
-    _, scale, shift = found
+    _, scale, shift = scaled
 
     def make() -> None:
         count = made.weight.shape[0]
@@ -113,13 +101,13 @@ def _after_conv(editor: Editor, node: Node) -> Change | None:
     return change(f"{node.op_type} by constants after {made.node.name}", [made.node, node], make)
 
 
-def _before_conv(editor: Editor, node: Node) -> Change | None:
+def _before_conv(editor: Editor, node: Node) -> Rewrite | None:
     made = conv(node)
     above = source(node) if made is not None else None
-    found = affine(above) if above is not None else None
-    if made is None or above is None or found is None or reader(above.outputs[0]) is not node:
+    scaled = affine(above) if above is not None else None
+    if made is None or above is None or scaled is None or reader(above.outputs[0]) is not node:
         return None
-    x, scale, shift = found
+    x, scale, shift = scaled
     if np.any(shift) and any(made.pads):  # zeros around the image are not shifted
         return None
 
@@ -134,12 +122,12 @@ def _before_conv(editor: Editor, node: Node) -> Change | None:
     return change(f"{above.op_type} by constants before {node.name}", [above, node], make)
 
 
-def _after_matmul(editor: Editor, node: Node) -> Change | None:
+def _after_matmul(editor: Editor, node: Node) -> Rewrite | None:
     """Scale of a product with a constant matrix; the sum stays where it is, as it is the bias."""
-    found = affine(node, -1)
-    if found is None or np.any(found[2]):
+    scaled = affine(node, -1)
+    if scaled is None or np.any(scaled[2]):
         return None
-    x, scale, _ = found
+    x, scale, _ = scaled
     above, bias = x.producer(), None
     if above is not None and is_op(above, "Add") and reader(x) is node:
         bias = affine(above, -1)
@@ -163,7 +151,7 @@ def _after_matmul(editor: Editor, node: Node) -> Change | None:
     return change(f"{node.op_type} by a constant after {product.name}", [product, node], make)
 
 
-def _conv_after_conv(editor: Editor, node: Node) -> Change | None:
+def _conv_after_conv(editor: Editor, node: Node) -> Rewrite | None:
     second = conv(node)
     first = conv(source(node)) if second is not None else None
     if second is None or first is None or reader(second.x) is not node or first.group != 1 or second.group != 1:
@@ -188,7 +176,7 @@ def _conv_after_conv(editor: Editor, node: Node) -> Change | None:
     return change(f"{first.node.name} and {node.name} without an activation between", [first.node, node], make)
 
 
-def _pad_before_conv(editor: Editor, node: Node) -> Change | None:
+def _pad_before_conv(editor: Editor, node: Node) -> Rewrite | None:
     made = conv(node)
     above = source(node) if made is not None else None
     if made is None or above is None or not is_op(above, "Pad") or reader(above.outputs[0]) is not node:
@@ -215,14 +203,14 @@ def _pad_before_conv(editor: Editor, node: Node) -> Change | None:
 def dense(weight: Array, group: int) -> Array:
     """Weights of a grouped convolution as those of a dense one: zeros between the groups."""
     out, each = weight.shape[:2]
-    found = np.zeros((out, each * group, *weight.shape[2:]), weight.dtype)
+    dense = np.zeros((out, each * group, *weight.shape[2:]), weight.dtype)
     rows = out // group
     for g in range(group):
-        found[g * rows : (g + 1) * rows, g * each : (g + 1) * each] = weight[g * rows : (g + 1) * rows]
-    return found
+        dense[g * rows : (g + 1) * rows, g * each : (g + 1) * each] = weight[g * rows : (g + 1) * rows]
+    return dense
 
 
-def _grouped(editor: Editor, node: Node) -> Change | None:
+def _grouped(editor: Editor, node: Node) -> Rewrite | None:
     made = conv(node)
     if made is None or made.group == 1:
         return None
@@ -237,7 +225,7 @@ def _grouped(editor: Editor, node: Node) -> Change | None:
     return change(f"{made.group} groups of {each} channels", [node], make, made.group)
 
 
-def _dilated(editor: Editor, node: Node) -> Change | None:
+def _dilated(editor: Editor, node: Node) -> Rewrite | None:
     made = conv(node)
     if made is None or set(made.dilation) == {1} or made.weight.shape[2:] == (1, 1):
         return None
@@ -256,40 +244,40 @@ def _dilated(editor: Editor, node: Node) -> Change | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "fold-after-conv", "Constants after a convolution become part of it",
         "The matrix unit scales and shifts its results for nothing; an op of its own passes over the tensor again.",
         "QNN converters do the same for BatchNormalization", "Multiply the weights and add to the bias.", True,
         _after_conv,
     ),
-    Rule(
+    RewriteRule(
         "fold-before-conv", "Constants before a convolution become part of it",
         "The same product in the weights costs nothing at run time. A shift before a padded convolution stays: the "
         "zeros around the image are not shifted.",
         "measured latencies (qai-hub-models): in-graph normalisation costs time",
         "Multiply the weights; move the shift into the bias where the convolution is not padded.", True, _before_conv,
     ),
-    Rule(
+    RewriteRule(
         "fold-after-matmul", "A factor after a product with constant weights becomes part of them",
         "The same product in the weights costs nothing at run time.", PREDICTED, "Multiply weights and bias.", True,
         _after_matmul,
     ),
-    Rule(
+    RewriteRule(
         "conv-after-conv", "Convolutions without an activation between become one",
         "The product of the weights computes both at once, and the tensor between is not written.", PREDICTED,
         "Multiply the weights where one of the two has a window of one pixel.", True, _conv_after_conv,
     ),
-    Rule(
+    RewriteRule(
         "pad-before-conv", "Pad of zeros becomes the convolution's own padding",
         "A convolution pads while it reads; Pad copies the tensor.", PREDICTED, "Add the amounts to the pads.", True,
         _pad_before_conv,
     ),
-    Rule(
+    RewriteRule(
         "grouped-to-dense", "Groups of few channels become a dense convolution",
         "The matrix unit takes channels in blocks of 32: a group of fewer leaves the others of its block idle.",
         "HMX tile of 32 x 32 channels", "Fill the weights with zeros between the groups.", True, _grouped,
     ),
-    Rule(
+    RewriteRule(
         "dilation", "Dilated convolutions without dilation",
         "A window with holes reads rows that lie apart, and is computed in more than one piece.",
         "measured latencies (qai-hub-models): DeepLab and FCN",

@@ -8,11 +8,12 @@ import numpy as np
 from onnx_ir import Node
 
 from hexforge.frontends.onnx.rewrites.arithmetic import affine
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
-from hexforge.model.edit import Editor, data, is_float, is_op, operand, reader, shape
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, is_float, is_op, operand, reader, shape
 
 
-def _matmul_to_conv(editor: Editor, node: Node) -> Change | None:
+def _matmul_to_conv(editor: Editor, node: Node) -> Rewrite | None:
     weight = data(operand(node, 1)) if is_op(node, "MatMul") and is_float(node.outputs[0]) else None
     x = operand(node, 0)
     if weight is None or weight.ndim != 2 or x is None or x.const_value is not None:
@@ -24,9 +25,9 @@ def _matmul_to_conv(editor: Editor, node: Node) -> Change | None:
     last, bias = node, None
     after = reader(node.outputs[0])
     if after is not None and is_op(after, "Add"):
-        found = affine(after, -1)
-        if found is not None and found[0] is node.outputs[0]:
-            last, bias = after, np.broadcast_to(found[2], weight.shape[1:])
+        added = affine(after, -1)
+        if added is not None and added[0] is node.outputs[0]:
+            last, bias = after, np.broadcast_to(added[2], weight.shape[1:])
 
     def make() -> None:
         image = editor.reshape(x, (1, 1, rows, sizes[-1]), last)
@@ -42,7 +43,7 @@ def _matmul_to_conv(editor: Editor, node: Node) -> Change | None:
     return change(f"{rows} rows by {'x'.join(map(str, weight.shape))}", [node], make)
 
 
-def _siblings(editor: Editor, node: Node) -> Change | None:
+def _siblings(editor: Editor, node: Node) -> Rewrite | None:
     """Products of one tensor with constant matrices, and their biases; found at the first of them."""
     x = operand(node, 0) if is_op(node, "MatMul") and editor.opset >= 13 else None
     if x is None or x.const_value is not None or not is_float(x):
@@ -54,9 +55,9 @@ def _siblings(editor: Editor, node: Node) -> Change | None:
             continue
         last, bias = user, np.zeros(weight.shape[1], weight.dtype)
         after = reader(user.outputs[0])
-        found = affine(after, -1) if after is not None and is_op(after, "Add") else None
-        if found is not None and after is not None and found[0] is user.outputs[0]:
-            last, bias = after, np.broadcast_to(found[2], bias.shape).astype(weight.dtype)
+        added = affine(after, -1) if after is not None and is_op(after, "Add") else None
+        if added is not None and after is not None and added[0] is user.outputs[0]:
+            last, bias = after, np.broadcast_to(added[2], bias.shape).astype(weight.dtype)
         if not last.outputs[0].is_graph_output():
             parts.append((user, last, weight, bias))
     if len(parts) < 2 or parts[0][0] is not node:
@@ -77,13 +78,13 @@ def _siblings(editor: Editor, node: Node) -> Change | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "matmul-to-conv", "Products with constant matrices become convolutions of one pixel",
         "A product whose rows are no multiple of 8 (197 tokens) leaves rows of its tiles empty one by one; a "
         "convolution packs them into whole tiles.",
         PREDICTED, "Reshape to an image of one row and use Conv with a 1x1 kernel.", True, _matmul_to_conv,
     ),
-    Rule(
+    RewriteRule(
         "sibling-matmuls", "Products of one tensor become one",
         "Query, key and value read the same tensor: one product reads it once.", PREDICTED,
         "Concatenate the matrices and split the result.", True, _siblings,

@@ -7,8 +7,9 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Change, Rule, change
-from hexforge.model.edit import Editor, data, integer, ints, is_float, is_op, operand, reader, shape, source
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, integer, ints, is_float, is_op, operand, reader, shape, source
 
 BROADCAST = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "Pow", "Equal", "Less", "Greater", "And", "Or")
 WINDOWS = "measured latencies (qai-hub-models): window reshapes and transposes are expensive, at 16 bit most of all"
@@ -19,7 +20,7 @@ def _perm(node: Node) -> tuple[int, ...]:
     return ints(node, "perm", tuple(reversed(range(rank))))
 
 
-def _transposes_meet(editor: Editor, node: Node) -> Change | None:
+def _transposes_meet(editor: Editor, node: Node) -> Rewrite | None:
     above = source(node) if is_op(node, "Transpose") else None
     if above is None or not is_op(above, "Transpose"):
         return None
@@ -35,7 +36,7 @@ def _transposes_meet(editor: Editor, node: Node) -> Change | None:
     return change("Transpose after Transpose", [above, node], make, perm)
 
 
-def _heads(editor: Editor, node: Node) -> Change | None:
+def _heads(editor: Editor, node: Node) -> Rewrite | None:
     """Reshape, Transpose, Reshape that move nothing: axes of 1 change places."""
     if not is_op(node, "Transpose") or not node.inputs or node.inputs[0] is None:
         return None
@@ -50,7 +51,7 @@ def _heads(editor: Editor, node: Node) -> Change | None:
     return change("Transpose of axes of size 1", [node], make)
 
 
-def _gather_to_slice(editor: Editor, node: Node) -> Change | None:
+def _gather_to_slice(editor: Editor, node: Node) -> Rewrite | None:
     indices = data(operand(node, 1)) if is_op(node, "Gather") else None
     x = operand(node, 0)
     if indices is None or x is None or x.const_value is not None or indices.ndim > 1 or not indices.size:
@@ -74,7 +75,7 @@ def _gather_to_slice(editor: Editor, node: Node) -> Change | None:
     return change(f"Gather of {chosen.size} neighbours", [node], make, step)
 
 
-def _split_concat(editor: Editor, node: Node) -> Change | None:
+def _split_concat(editor: Editor, node: Node) -> Rewrite | None:
     above = source(node) if is_op(node, "Concat") else None
     if above is None or not is_op(above, "Split") or list(node.inputs) != list(above.outputs):
         return None
@@ -87,7 +88,7 @@ def _split_concat(editor: Editor, node: Node) -> Change | None:
     return change("Concat of all parts of a Split", [above, node], lambda: editor.replace(node.outputs[0], x))
 
 
-def _broadcast(editor: Editor, node: Node) -> Change | None:
+def _broadcast(editor: Editor, node: Node) -> Rewrite | None:
     """Expand or Tile of a tensor whose readers broadcast it themselves."""
     if not is_op(node, "Expand", "Tile") or not node.inputs or node.inputs[0] is None:
         return None
@@ -106,7 +107,7 @@ def _broadcast(editor: Editor, node: Node) -> Change | None:
     return change(f"{node.op_type} before ops that broadcast", [node], lambda: editor.replace(out, x))
 
 
-def _mean_to_pool(editor: Editor, node: Node) -> Change | None:
+def _mean_to_pool(editor: Editor, node: Node) -> Rewrite | None:
     if not is_op(node, "ReduceMean") or not is_float(node.outputs[0]) or len(shape(node.inputs[0])) != 4:
         return None
     given = data(operand(node, 1))
@@ -121,7 +122,7 @@ def _mean_to_pool(editor: Editor, node: Node) -> Change | None:
     return change("ReduceMean over an image", [node], make)
 
 
-def _duplicate(editor: Editor, node: Node) -> Change | None:
+def _duplicate(editor: Editor, node: Node) -> Rewrite | None:
     """A node that computes what an earlier one has computed already."""
     x = next((v for v in node.inputs if v is not None and v.const_value is None), None)
     if x is None or node.domain or len(node.outputs) != 1 or node.op_type.startswith("Random"):
@@ -154,7 +155,7 @@ def _equal(a: Value | None, b: Value | None) -> bool:
     return 0 not in one.strides and 0 not in other.strides and bool(np.array_equal(one, other))
 
 
-def _channel_last(editor: Editor, node: Node) -> Change | None:
+def _channel_last(editor: Editor, node: Node) -> Rewrite | None:
     """An image input whose first reader is this node: the caller gives it channel-last."""
     x = next((v for v in node.inputs if v is not None and v.is_graph_input()), None)
     if x is None or not is_float(x) or len(shape(x)) != 4 or next(iter(x.uses()))[0] is not node or shape(x)[1] > 4:
@@ -175,7 +176,7 @@ def _channel_last(editor: Editor, node: Node) -> Change | None:
     return change(f"input {x.name} of {'x'.join(map(str, sizes))}", [node], make)
 
 
-def _gathers(editor: Editor, node: Node) -> Change | None:
+def _gathers(editor: Editor, node: Node) -> Rewrite | None:
     """Slices of neighbouring parts that cover an axis, as one Split; found at the first of them."""
     x = operand(node, 0) if is_op(node, "Slice") and editor.opset >= 13 else None
     if x is None or x.const_value is not None or reader(x) is node:
@@ -215,42 +216,42 @@ def _span(node: Node, sizes: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 
 RULES = (
-    Rule(
+    RewriteRule(
         "transposes-meet", "Transposes one after the other become one or none",
         "Each moves every element; two that undo each other move it for nothing.", WINDOWS,
         "Multiply the permutations.", True, _transposes_meet,
     ),
-    Rule(
+    RewriteRule(
         "transpose-of-ones", "Transposes that move only axes of size 1 become Reshape",
         "The elements stay in their order, so nothing needs to move.", WINDOWS, "Use Reshape.", True, _heads,
     ),
-    Rule(
+    RewriteRule(
         "gather-to-slice", "Gather of neighbours becomes Slice",
         "A slice is a copy by rows; a gather looks every row up.", PREDICTED, "Use Slice.", True, _gather_to_slice,
     ),
-    Rule(
+    RewriteRule(
         "split-concat", "Concat of all parts of a Split becomes nothing",
         "The parts together are what was split.", PREDICTED, "Use what was split.", True, _split_concat,
     ),
-    Rule(
+    RewriteRule(
         "slices-to-split", "Slices that cover an axis become one Split",
         "The tensor is read once.", PREDICTED, "Use Split.", True, _gathers,
     ),
-    Rule(
+    RewriteRule(
         "broadcast", "Expand or Tile before an op that broadcasts becomes nothing",
         "Element-wise ops broadcast while they read; Expand and Tile write the copies.", PREDICTED,
         "Give the small tensor to the op.", True, _broadcast,
     ),
-    Rule(
+    RewriteRule(
         "mean-to-pool", "ReduceMean over an image becomes GlobalAveragePool",
         "Pooling keeps images in their layout; a general reduction may have to change it.", PREDICTED,
         "Use GlobalAveragePool.", True, _mean_to_pool,
     ),
-    Rule(
+    RewriteRule(
         "duplicates", "Nodes that compute the same become one",
         "What was computed once can be read twice.", PREDICTED, "Share the result.", True, _duplicate,
     ),
-    Rule(
+    RewriteRule(
         "channel-last-input", "Image inputs are given channel-last",
         "HTP computes channel-last; a channel-first input of an onnx graph is transposed at its largest size.",
         "measured latencies (qai-hub-models): the onnx path against qnn_dlc and tflite",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from onnx_ir import Node
 
-from hexforge.frontends.onnx.rewrites.rule import Change, Rule, change
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, change
 from hexforge.ir import Array
-from hexforge.model.edit import Editor, data, dequantizes, integer, is_op, operand, shape
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, dequantizes, integer, is_op, operand, shape
 
 GUIDE = (
     "QNN HTP recommendations for network design: always quantize weights symmetrically; graph option "
@@ -27,24 +28,24 @@ def _weights(node: Node) -> tuple[Array, Array, Array] | None:
     return codes, scale, np.zeros((), np.uint8) if zero is None else zero
 
 
-def _exact(editor: Editor, node: Node) -> Change | None:
-    found = _weights(node)
-    if found is None or np.any(found[2] != 128):
+def _exact(editor: Editor, node: Node) -> Rewrite | None:
+    weights = _weights(node)
+    if weights is None or np.any(weights[2] != 128):
         return None
-    codes = found[0]
+    codes = weights[0]
 
     def make() -> None:
         signed = (codes.astype(np.int16) - 128).astype(np.int8)
-        _write(editor, node, signed, found[1])
+        _write(editor, node, signed, weights[1])
 
     return change(f"uint8 weights {'x'.join(map(str, shape(node.outputs[0])))} with zero point 128", [node], make)
 
 
-def _requantized(editor: Editor, node: Node) -> Change | None:
-    found = _weights(node)
-    if found is None or np.all(found[2] == 128):
+def _requantized(editor: Editor, node: Node) -> Rewrite | None:
+    weights = _weights(node)
+    if weights is None or np.all(weights[2] == 128):
         return None
-    codes, scale, zero = found
+    codes, scale, zero = weights
 
     def make() -> None:
         axis = integer(node, "axis", 1) % codes.ndim
@@ -76,11 +77,11 @@ def _write(editor: Editor, node: Node, codes: Array, scale: Array) -> None:
 
 WHY = "Weights around zero need no correction by the sum of the inputs, and are what HTP is built for."
 RULES = (
-    Rule(
+    RewriteRule(
         "symmetric-weights", "uint8 weights with zero point 128 become int8", WHY, GUIDE,
         "Subtract 128 from codes and zero point: the same numbers.", True, _exact, accuracy=True,
     ),
-    Rule(
+    RewriteRule(
         "asymmetric-weights", "Asymmetric uint8 weights become symmetric int8", WHY, GUIDE,
         "Quantize again with symmetric weights (in onnxruntime: weight_type=QInt8, WeightSymmetric=True).", False,
         _requantized, accuracy=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx_ir import Value
 
-from hexforge.model.edit import data, integer, is_op, operand, shape
+from hexforge.model.nodes import data, integer, is_op, operand, shape
 
 SAME = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice")
 FLAGS = 2
@@ -13,7 +13,7 @@ FLAGS = 2
 
 def index_range(value: Value) -> int:
     """The smallest size that an input looks something up in: numbers below it are valid everywhere."""
-    found = [
+    ranges = [
         shape(node.inputs[0])[integer(node, "axis", 0)] if index == 1 else FLAGS
         for node, index in value.uses()
         if is_op(node, "Gather", "GatherElements")
@@ -21,8 +21,8 @@ def index_range(value: Value) -> int:
     for node, index in value.uses():
         if is_op(node, *SAME) and index == 0:
             below = index_range(node.outputs[0])
-            found += [below] if below > FLAGS else []
-    return max(1, min(found, default=FLAGS))
+            ranges += [below] if below > FLAGS else []
+    return max(1, min(ranges, default=FLAGS))
 
 
 def output_step(value: Value) -> float:

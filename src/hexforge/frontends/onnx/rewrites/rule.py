@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import onnx_ir
 from onnx_ir import Node
 
-from hexforge.model.edit import Editor, is_quantized, shape
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import is_quantized, shape
 
 PREDICTED = "no document: what the costs fitted to measured latencies predict"
 """The source of a rule that stands on the simulator alone."""
@@ -17,7 +18,7 @@ MOST_PASSES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Rewrite:
     """A rewrite of some nodes that was found and not made yet."""
 
     nodes: tuple[str, ...]
@@ -29,7 +30,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RewriteRule:
     """One idea: where it holds, and how a model is rewritten for it."""
 
     name: str
@@ -39,7 +40,7 @@ class Rule:
     """Who says so."""
     how: str
     keeps_function: bool
-    match: Callable[[Editor, Node], Change | None]
+    match: Callable[[Editor, Node], Rewrite | None]
     runtimes: tuple[str, ...] = ()
     """Paths to the device it is for; none: all."""
     accuracy: bool = False
@@ -47,41 +48,41 @@ class Rule:
     quantized: bool = False
     """True where it also holds between the codes of a QDQ model, whose groups must stay whole."""
 
-    def matched(self, editor: Editor, node: Node) -> Change | None:
+    def matched(self, editor: Editor, node: Node) -> Rewrite | None:
         """The change to make at a node, if any."""
         return None if is_quantized(node) and not self.quantized else self.match(editor, node)
 
 
-def change(what: str, nodes: list[Node], make: Callable[[], object], *more: Hashable) -> Change:
+def change(what: str, nodes: list[Node], make: Callable[[], object], *more: Hashable) -> Rewrite:
     """A change of nodes; places whose nodes have the same ops and shapes are alike."""
     key = tuple((n.op_type, *(shape(v) for v in (*n.inputs, *n.outputs) if v is not None)) for n in nodes)
-    return Change(tuple(n.name or "" for n in nodes), what, (*key, *more), make)
+    return Rewrite(tuple(n.name or "" for n in nodes), what, (*key, *more), make)
 
 
-def find(model: onnx_ir.Model, rule: Rule) -> list[Change]:
+def find(model: onnx_ir.Model, rule: RewriteRule) -> list[Rewrite]:
     """The places of a rule in a model, which is left as it is."""
     editor = Editor(model)
-    return [found for node in editor.nodes() if (found := rule.matched(editor, node)) is not None]
+    return [rewrite for node in editor.nodes() if (rewrite := rule.matched(editor, node)) is not None]
 
 
-def apply(model: onnx_ir.Model, rule: Rule, keys: Collection[Hashable] | None = None) -> list[Change]:
+def apply(model: onnx_ir.Model, rule: RewriteRule, keys: Collection[Hashable] | None = None) -> list[Rewrite]:
     """Rewrite a model in place wherever the rule holds (or only where its places have one of these keys).
 
     It goes on with what its own nodes make room for: of two constants before a convolution the second comes next.
     """
     editor = Editor(model)
     original = {node.name for node in editor.nodes()}
-    made: list[Change] = []
+    made: list[Rewrite] = []
     for _ in range(MOST_PASSES):
         before = len(made)
         for node in editor.nodes():
-            found = rule.matched(editor, node)
-            if found is None:
+            rewrite = rule.matched(editor, node)
+            if rewrite is None:
                 continue
-            own = not original.issuperset(found.nodes)
-            if own if before else keys is None or found.key in keys or own:
-                found.make()
-                made.append(found)
+            own = not original.issuperset(rewrite.nodes)
+            if own if before else keys is None or rewrite.key in keys or own:
+                rewrite.make()
+                made.append(rewrite)
         if len(made) == before:
             break
     editor.tidy()

@@ -58,15 +58,15 @@ class Builder:
 
     def operand(self, unit: Unit, index: int) -> Operand:
         """An input that must be there."""
-        found = unit.inputs[index] if index < len(unit.inputs) else None
-        if found is None:
+        operand = unit.inputs[index] if index < len(unit.inputs) else None
+        if operand is None:
             raise Refusal(f"input {index} is missing")
-        return found
+        return operand
 
     def input(self, unit: Unit, index: int) -> Value:
         """The graph's value of an input, fixed point where the unit says so (dequantized where its output is not)."""
         value = self.bind(self.operand(unit, index))
-        return self.dequantize(value) if "real" in unit.extra else value
+        return self.dequantize(value) if unit.dequantized else value
 
     def optional(self, unit: Unit, index: int) -> Value | None:
         """The graph's value of an input, None where it is not given."""
@@ -96,8 +96,8 @@ class Builder:
 
     def attr(self, unit: Unit, name: str, default: Any = None) -> Any:
         """An attribute of the target as a Python value (str, int, float, list, tensor), or `default`."""
-        found = unit.target.attributes.get(name)
-        return default if found is None else found.value
+        given = unit.target.attributes.get(name)
+        return default if given is None else given.value
 
     def opset(self, unit: Unit) -> int:
         """The opset version the target is written in."""

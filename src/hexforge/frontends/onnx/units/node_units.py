@@ -19,10 +19,19 @@ from hexforge.frontends.onnx.units.scales import (
     is_dequantize,
     is_quantize,
 )
-from hexforge.frontends.onnx.units.selectors import BY_OP, Group, Selector
-from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, constant, onnx_dtype, onnx_shape, single
+from hexforge.frontends.onnx.units.unit import (
+    Operand,
+    Refusal,
+    Unit,
+    UnitKind,
+    constant,
+    onnx_dtype,
+    onnx_shape,
+    single,
+)
 from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
+from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate
 
 
 def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -> list[Unit]:
@@ -39,8 +48,8 @@ def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -
     grouping = _Grouping(graph)
     for node in tuple(graph):
         grouping.group(node)
-    found = grouping.finish()
-    return [_offloaded(unit) for unit in found] if offload_io_quantization else found
+    units = grouping.finish()
+    return [_offloaded(unit) for unit in units] if offload_io_quantization else units
 
 
 def _fold_quantized_constants(graph: onnx_ir.Graph) -> None:
@@ -71,7 +80,7 @@ class _Grouping:
     def __init__(self, graph: onnx_ir.Graph) -> None:
         self.graph = graph
         self.taken: set[onnx_ir.Node] = set()
-        self.found: list[Unit] = []
+        self.units: list[Unit] = []
         self._encodings: dict[onnx_ir.Node, Encoding | None] = {}
         self._names: set[str | None] | None = None
 
@@ -85,14 +94,14 @@ class _Grouping:
         return self._encodings[node]
 
     def group(self, target: onnx_ir.Node) -> None:
-        """Make `target` a QDQ unit if its selector allows it."""
-        selector = BY_OP.get(target.op_type) if target.domain in DOMAINS else None
-        if selector is None or target in self.taken:
+        """Make `target` a QDQ unit if the op table allows it."""
+        op = OPS.get(target.op_type) if target.domain in DOMAINS else None
+        if op is None or target in self.taken:
             return
-        dq = self._dequantized(target, selector)
+        dq = self._dequantized(target, op)
         if not dq:
             return
-        outputs = self._quantized(target, selector)
+        outputs = self._quantized(target, op)
         if outputs is None:
             return
         q, clip = outputs
@@ -107,31 +116,32 @@ class _Grouping:
             if encoding is None:
                 return
             outs[i] = (onnx_dtype(node.outputs[0]), encoding)
-        if all(rule(Group(target, ins, outs)) for rule in selector.rules):
+        candidate = QdqCandidate(target, ins, outs)
+        if all(check(candidate) for check in op.checks):
             self._add(target, dq, q, clip, ins, outs)
 
-    def _dequantized(self, target: onnx_ir.Node, selector: Selector) -> dict[int, onnx_ir.Node] | None:
-        """The DQ nodes by input position; None where they are not the ones the selector wants."""
+    def _dequantized(self, target: onnx_ir.Node, op: OnnxOp) -> dict[int, onnx_ir.Node] | None:
+        """The DQ nodes by input position; None where they are not the ones the op wants."""
         dq = {
             i: producer
             for i, v in enumerate(target.inputs)
             if v is not None and is_dequantize(producer := v.producer()) and producer is not None
         }
         given = {i for i, v in enumerate(target.inputs) if v is not None}
-        required = given if selector.required is None else set(selector.required)
-        if not required <= dq.keys() <= required | set(selector.optional):
+        required = given if op.rule.data is None else set(op.rule.data)
+        if not required <= dq.keys() <= required | set(op.optional):
             return None
         return dq
 
     def _quantized(
-        self, target: onnx_ir.Node, selector: Selector
+        self, target: onnx_ir.Node, op: OnnxOp
     ) -> tuple[dict[int, onnx_ir.Node], onnx_ir.Node | None] | None:
-        """The Q nodes by output position and the clip before the first; None where the selector wants others."""
+        """The Q nodes by output position and the clip before the first; None where the op wants others."""
         given = [i for i, v in enumerate(target.outputs) if v.name]
-        if selector.quantized == "none":
+        if op.quantized == "none":
             return {}, None
-        wanted = [0] if selector.quantized == "first" else given
-        clip = self._clip(target) if selector.clip and len(given) == 1 else None
+        wanted = [0] if op.quantized == "first" else given
+        clip = self._clip(target) if op.clip and len(given) == 1 else None
         q = {}
         for i in wanted:
             user = self._only_user((clip or target).outputs[0 if clip is not None else i])
@@ -139,7 +149,7 @@ class _Grouping:
                 q[i] = user
         if len(q) == len(wanted) and wanted:
             return q, clip
-        return ({}, None) if selector.quantized == "maybe" and not q else None
+        return ({}, None) if op.quantized == "maybe" and not q else None
 
     def _clip(self, target: onnx_ir.Node) -> onnx_ir.Node | None:
         """The Relu, or Clip with constant bounds, that alone reads the target and that alone a Q reads."""
@@ -179,8 +189,8 @@ class _Grouping:
         nodes = (*scales, *own.values(), target, *((clip,) if clip else ()), *q.values())
         self.taken.update(nodes)
         # a float result of fixed-point inputs is no QNN op: the target computes on real numbers
-        extra = {"real": True} if not q and BY_OP[target.op_type].quantized == "maybe" else {}
-        self.found.append(Unit("qdq", target, inputs, outputs, nodes, clip, extra))
+        dequantized = not q and OPS[target.op_type].quantized == "maybe"
+        self.units.append(Unit(UnitKind.QDQ, target, inputs, outputs, nodes, clip, dequantized=dequantized))
 
     def _scale_producers(self, node: onnx_ir.Node) -> list[onnx_ir.Node]:
         """The DQ that makes a blockwise weight's scales, where only this node reads it."""
@@ -219,7 +229,7 @@ class _Grouping:
         """All units in topological order of their targets."""
         position = {node: i for i, node in enumerate(self.graph)}
         alone = [single_unit(node) for node in position if node not in self.taken]
-        return sorted(self.found + alone, key=lambda unit: position[unit.target])
+        return sorted(self.units + alone, key=lambda unit: position[unit.target])
 
 
 def single_unit(node: onnx_ir.Node) -> Unit:
@@ -230,7 +240,7 @@ def single_unit(node: onnx_ir.Node) -> Unit:
     try:
         encodings = encodings_of(node)
     except (Refusal, HexforgeError) as error:
-        return replace(unit, extra={"refuse": str(error)})
+        return replace(unit, refusal=str(error))
     inputs = tuple(
         Operand(o.value, encodings[i]) if o is not None and i in encodings else o for i, o in enumerate(unit.inputs)
     )
@@ -246,7 +256,7 @@ def _offloaded(unit: Unit) -> Unit:
     node = unit.target
     at_input = is_quantize(node) and first_input(node).is_graph_input()
     at_output = is_dequantize(node) and node.outputs[0].is_graph_output()
-    if unit.kind != "node" or not (at_input or at_output):
+    if unit.kind is not UnitKind.NODE or not (at_input or at_output):
         return unit
     reason = "offload_graph_io_quantization=1 leaves quantization of graph inputs and outputs to the CPU"
-    return replace(unit, extra={**unit.extra, "refuse": f"{reason}; set it to 0 to run it here"})
+    return replace(unit, refusal=f"{reason}; set it to 0 to run it here")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import enum
+from dataclasses import dataclass
+from typing import TypeVar
 
 import onnx_ir
 
@@ -24,17 +24,49 @@ class Operand:
     encoding: Encoding | None = None
 
 
+class UnitKind(enum.StrEnum):
+    """What a unit is made of: one node, a group with its Q and DQ nodes, or the nodes of a fusion."""
+
+    NODE = "node"
+    QDQ = "qdq"
+    CONVERT = "Convert"
+    HARD_SWISH = "HardSwish"
+    GELU = "Gelu"
+    SCALED_SOFTMAX = "ScaledSoftmax"
+    LAYER_NORM = "LayerNorm"
+    GROUP_NORM = "GroupNorm"
+    L2_NORM = "L2Norm"
+    MATMUL_ADD = "MatMulAdd"
+    RESHAPE_GEMM = "ReshapeGemm"
+    SPACE_MOVE = "SpaceMove"
+    LOW_RANK = "LowRank"
+    FOCUS = "Focus"
+
+    @property
+    def is_fusion(self) -> bool:
+        """True for a kind that has a translator of its own."""
+        return self not in (UnitKind.NODE, UnitKind.QDQ)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """Nodes translated together. `kind` is "node", "qdq" or the name of a fusion, which has its own translator."""
+    """Nodes translated together."""
 
-    kind: str
+    kind: UnitKind
     target: onnx_ir.Node
     inputs: tuple[Operand | None, ...]
     outputs: tuple[Operand | None, ...]
     nodes: tuple[onnx_ir.Node, ...]
     clip: onnx_ir.Node | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    """A Relu or Clip behind the target that is applied to its result."""
+    parts: tuple[Unit, ...] = ()
+    """The units a fusion was made of."""
+    detail: object = None
+    """What a fusion's matcher knows and its translator needs, a record of the fusion's own (`detail_of`)."""
+    refusal: str | None = None
+    """Why it stays with the CPU, where that is known before it is translated."""
+    dequantized: bool = False
+    """True where the target computes on real numbers though its inputs are fixed point: its result is float."""
 
     @property
     def op(self) -> str:
@@ -48,11 +80,20 @@ class Unit:
         return any(o is not None and o.encoding is not None for o in (*self.inputs, *self.outputs))
 
 
+Detail = TypeVar("Detail")
+
+
+def detail_of(unit: Unit, kind: type[Detail]) -> Detail:
+    """The record that a fusion's matcher left for its translator."""
+    assert isinstance(unit.detail, kind)
+    return unit.detail
+
+
 def single(node: onnx_ir.Node) -> Unit:
     """The unit of one node by itself."""
     inputs = tuple(None if v is None else Operand(v) for v in node.inputs)
     outputs = tuple(Operand(v) if v.name else None for v in node.outputs)
-    return Unit("node", node, inputs, outputs, (node,))
+    return Unit(UnitKind.NODE, node, inputs, outputs, (node,))
 
 
 def onnx_dtype(value: onnx_ir.Value) -> DType:

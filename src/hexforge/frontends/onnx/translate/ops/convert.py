@@ -19,8 +19,8 @@ def cast(b: Builder, u: Unit) -> None:
 
 def _encoding(b: Builder, u: Unit, operand: Operand) -> Encoding:
     """The encoding that the scale and zero-point inputs of a Q or DQ node give `operand`."""
-    if "refuse" in u.extra:
-        raise Refusal(u.extra["refuse"])
+    if u.refusal is not None:
+        raise Refusal(u.refusal)
     if operand.encoding is not None:
         return operand.encoding
     scale, zero_point = b.constant(u, 1, "the scale"), b.constant(u, 2, "the zero point")

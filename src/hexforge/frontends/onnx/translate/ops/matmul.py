@@ -121,7 +121,12 @@ def inverse(b: Builder, u: Unit) -> None:
 @translates("Softmax", writes=("Softmax",))
 @translates("LogSoftmax", writes=("LogSoftmax",))
 def softmax(b: Builder, u: Unit) -> None:
-    """Softmax along an axis; before opset 13 over all axes from there on, as one."""
+    """Softmax or LogSoftmax."""
+    write_softmax(b, u, 1.0)
+
+
+def write_softmax(b: Builder, u: Unit, beta: float) -> None:
+    """Softmax of `beta` times the input along an axis; before opset 13 over all axes from there on, as one."""
     x, out, op = b.input(u, 0), b.output(u), u.target.op_type
     rank, flattens = len(x.shape), b.opset(u) < 13
     axis = int(b.attr(u, "axis", 1 if flattens else -1))
@@ -129,8 +134,8 @@ def softmax(b: Builder, u: Unit) -> None:
         raise Refusal(f"axis {axis} is outside a tensor of {rank} dimensions")
     axis = axis % rank if axis < rank else rank
     if not flattens or axis == rank - 1:
-        b.emit(op, [x], out, axis=axis)
+        b.emit(op, [x], out, axis=axis, beta=beta)
         return
     rows = int(np.prod(x.shape[:axis]))
     flat = b.reshape(x, (rows, x.type.size // max(rows, 1)))
-    b.finish(u, b.emit(op, [flat], out.type.with_shape(flat.shape), axis=1))
+    b.finish(u, b.emit(op, [flat], out.type.with_shape(flat.shape), axis=1, beta=beta))

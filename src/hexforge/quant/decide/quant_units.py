@@ -1,63 +1,27 @@
-"""Rules: how an ONNX op is quantized, by the records of the op table, and which nodes are one fixed-point op together.
+"""Quant units: which nodes of a float model are one fixed-point op together, and why a node stays float.
 
 A unit is what the QNN EP makes one op of: DequantizeLinear before, the node (a product with the Add of its bias, a Relu
-or Clip behind it), QuantizeLinear after. What has no such group computes in float.
+or Clip behind it), QuantizeLinear after. A node that has no such group computes in float.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import onnx_ir
 
 from hexforge.ir import QuantRule
-from hexforge.ops.rules import NEVER, OWN, SAME_FIRST, SELECT, SIGMOID, TANH
-from hexforge.quant.prepare.layers import attribute, constant, dims, number, only_reader
+from hexforge.model.nodes import dims, float_constant, integer, only_reader, real, text
+from hexforge.model.op_table import OPS, OnnxOp
+from hexforge.ops.rules import NEVER, SAME_FIRST
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 FLOAT16_MOST = 65504.0
 
-_FIRST = QuantRule(data=(0,))
-_TWO = QuantRule(data=(0, 1))
-_PRODUCT = QuantRule(data=(0, 1), weight=1, bias=2, bilinear=True)
-_NORM = QuantRule(data=(0, 1), weight=1, bias=2)
-_COMPARED = QuantRule("never", data=(0, 1))
-_INDEX = QuantRule("never", data=(0,))
-
-_TABLE: tuple[tuple[str, QuantRule], ...] = (
-    ("Gather GatherElements Reshape Expand Flatten Transpose MaxPool Resize Squeeze Unsqueeze Tile Slice Split TopK "
-     "DepthToSpace SpaceToDepth", SAME_FIRST),
-    ("Pad", SAME_FIRST),
-    ("AveragePool GlobalAveragePool GlobalMaxPool LeakyRelu ReduceMean ReduceMin ReduceMax ReduceProd ReduceSum "
-     "ReduceL2 Relu Gelu Elu HardSwish LogSoftmax Softplus Sqrt Atan Asin Sin Cos Sign Exp Log LRN Ceil "
-     "Floor Round Abs Neg LpNormalization Clip Reciprocal CumSum", _FIRST),
-    ("Sigmoid Softmax HardSigmoid", SIGMOID),
-    ("Tanh", TANH),
-    ("Add Div Mul Pow Sub PRelu GridSample", _TWO),
-    ("Concat Max Min Einsum", OWN),
-    ("Conv ConvTranspose Gemm MatMul", _PRODUCT),
-    ("InstanceNormalization LayerNormalization RMSNormalization SimplifiedLayerNormalization", _NORM),
-    ("BatchNormalization", QuantRule(data=(0, 1), weight=1)),
-    ("Equal Greater GreaterOrEqual Less LessOrEqual", _COMPARED),
-    ("ArgMax ArgMin", _INDEX),
-    ("Where", SELECT),
-    ("ScatterElements", QuantRule(data=(0, 2))),
-)  # fmt: skip
-
-RULES: Mapping[str, QuantRule] = MappingProxyType({op: rule for ops, rule in _TABLE for op in ops.split()})
-"""Op type -> how it is quantized; what is not here has no group of Q and DQ nodes and computes in float."""
-
-BOUNDS: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "HardSigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
-)
-"""What the outputs of some ops are always within."""
-
 _CLIPPED = frozenset("Conv ConvTranspose Gemm MatMul Add Sub Mul Div BatchNormalization".split())
-_NORMS = frozenset(op for op, rule in RULES.items() if rule is _NORM) | {"BatchNormalization"}
+"""Ops that compute as one with the Relu or Clip behind them; a reader of groups takes it in behind more ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +37,7 @@ class Bias:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unit:
+class QuantUnit:
     """Nodes that compute as one; `reason` says why they stay float, where they do."""
 
     nodes: tuple[onnx_ir.Node, ...]
@@ -112,25 +76,26 @@ def is_float(value: onnx_ir.Value | None) -> bool:
     return value is not None and value.dtype == onnx_ir.DataType.FLOAT
 
 
-def units(graph: onnx_ir.Graph) -> list[Unit]:
+def quant_units(graph: onnx_ir.Graph) -> list[QuantUnit]:
     """The nodes of a sorted graph as units, in its order; nodes without float tensors are in none."""
-    found: list[Unit] = []
+    units: list[QuantUnit] = []
     taken: set[onnx_ir.Node] = set()
     for node in graph:
         if node in taken or not any(is_float(v) for v in (*node.inputs, *node.outputs)):
             continue
-        made = _unit(node)
-        taken.update(made.nodes)
-        found.append(made)
-    return found
+        unit = _unit(node)
+        taken.update(unit.nodes)
+        units.append(unit)
+    return units
 
 
-def _unit(node: onnx_ir.Node) -> Unit:
-    rule = RULES.get(node.op_type, NEVER) if node.domain in DOMAINS else NEVER
-    reason = _why_float(node, rule)
+def _unit(node: onnx_ir.Node) -> QuantUnit:
+    op = OPS.get(node.op_type) if node.domain in DOMAINS else None
+    rule = op.rule if op is not None and op.writable else NEVER
+    reason = _why_float(node, op)
     if reason is not None:
         reads = tuple((node, i, v) for i, v in enumerate(node.inputs) if v is not None and is_float(v))
-        return Unit((node,), rule, reason, None, reads, tuple(v for v in node.outputs if v.name and is_float(v)))
+        return QuantUnit((node,), rule, reason, None, reads, tuple(v for v in node.outputs if v.name and is_float(v)))
     rule = _pad_rule(node) if node.op_type == "Pad" else rule
     nodes, bias = [node], _bias(node, rule)
     if bias is None and (add := _added_row(node)) is not None:
@@ -141,13 +106,14 @@ def _unit(node: onnx_ir.Node) -> Unit:
     indices = range(len(node.inputs)) if rule.data is None else rule.data
     reads = tuple((node, i, v) for i in indices if i < len(node.inputs) and (v := node.inputs[i]) is not None)
     writes = () if rule.output == "never" else tuple(v for v in nodes[-1].outputs if v.name and is_float(v))
-    return Unit(tuple(nodes), rule, None, bias, reads, writes)
+    return QuantUnit(tuple(nodes), rule, None, bias, reads, writes)
 
 
-def _why_float(node: onnx_ir.Node, rule: QuantRule) -> str | None:
+def _why_float(node: onnx_ir.Node, op: OnnxOp | None) -> str | None:
     """Why a node cannot be quantized, and what happens instead."""
-    if node.op_type not in RULES or node.domain not in DOMAINS:
+    if op is None or not op.writable:
         return f"{node.op_type} has no fixed-point form with Q and DQ nodes around it; it computes in float16"
+    rule = op.rule
     indices = range(len(node.inputs)) if rule.data is None else rule.data
     data = [node.inputs[i] for i in indices if i < len(node.inputs) and node.inputs[i] is not None]
     other = next((v for v in data if v is not None and not is_float(v)), None)
@@ -155,7 +121,7 @@ def _why_float(node: onnx_ir.Node, rule: QuantRule) -> str | None:
         kind = "of unknown type" if other.dtype is None else other.dtype.name.lower()
         return f"{other.name!r} is {kind}; only float32 tensors are quantized"
     for value in data:
-        array = constant(value)
+        array = float_constant(value)
         if value is not None and array is not None and not np.abs(array).max(initial=0.0) <= FLOAT16_MOST:
             return f"constant {value.name!r} has numbers that no scale spans beside others; it computes in float16"
     others = [v for v in node.outputs if v.name and not is_float(v)]
@@ -165,23 +131,24 @@ def _why_float(node: onnx_ir.Node, rule: QuantRule) -> str | None:
         return "MaxPool takes integers from opset 12 on; convert the model to a newer opset"
     if node.op_type == "Einsum" and _equation_is_odd(node):
         return "an Einsum that is no matrix product has no fixed-point form; it computes in float16"
-    return _why_product(node, rule)
+    return _why_product(node, op)
 
 
-def _why_product(node: onnx_ir.Node, rule: QuantRule) -> str | None:
-    given = node.inputs[rule.bias] if rule.bias is not None and len(node.inputs) > rule.bias else None
-    if node.op_type in _NORMS:
+def _why_product(node: onnx_ir.Node, op: OnnxOp) -> str | None:
+    bias = op.rule.bias
+    given = node.inputs[bias] if bias is not None and len(node.inputs) > bias else None
+    if op.is_norm:
         if any(v.name and v.uses() for v in node.outputs[1:]):
             return f"{node.op_type} whose statistics are read has no fixed-point form; it computes in float16"
-        if any(v is not None and constant(v) is None for v in node.inputs[1:]):
+        if any(v is not None and float_constant(v) is None for v in node.inputs[1:]):
             return f"{node.op_type} with a weight made at run time has no fixed-point form; make it constant"
         return None
-    if given is not None and constant(given) is None and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+    if given is not None and float_constant(given) is None and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
         return f"its bias {given.name!r} is made at run time; make it constant, or add it with an Add"
     if node.op_type == "Gemm":
-        alpha, beta = number(node, "alpha", 1.0), number(node, "beta", 1.0)
+        alpha, beta = real(node, "alpha", 1.0), real(node, "beta", 1.0)
         width = (dims(node.outputs[0]) or (0,))[-1]
-        row = constant(given)
+        row = float_constant(given)
         if alpha != 1.0 or (given is not None and beta != 1.0) or (row is not None and row.size not in (1, width)):
             return "a Gemm with alpha, beta or a matrix to add computes in float16; use MatMul, Mul and Add"
     return None
@@ -189,7 +156,7 @@ def _why_product(node: onnx_ir.Node, rule: QuantRule) -> str | None:
 
 def _equation_is_odd(node: onnx_ir.Node) -> bool:
     """True for an Einsum that is not a batched product of two matrices."""
-    equation = str(attribute(node, "equation", "")).replace(" ", "")
+    equation = text(node, "equation", "").replace(" ", "")
     inputs, arrow, out = equation.partition("->")
     terms = inputs.split(",")
     return not arrow or len(terms) != 2 or len(set(terms[0])) != len(terms[0]) or len(set(out)) != len(out)
@@ -197,30 +164,30 @@ def _equation_is_odd(node: onnx_ir.Node) -> bool:
 
 def _pad_rule(node: onnx_ir.Node) -> QuantRule:
     """Zeros, mirrored and repeated borders have the input's encoding; another number may be outside of it."""
-    mode = attribute(node, "mode", "constant")
+    mode = text(node, "mode", "constant")
     value = node.inputs[2] if len(node.inputs) > 2 else None
-    filled = constant(value) if value is not None else np.asarray([number(node, "value", 0.0)])
+    filled = float_constant(value) if value is not None else np.asarray([real(node, "value", 0.0)])
     zero = filled is not None and not np.any(filled)
-    return SAME_FIRST if zero or mode != "constant" else _FIRST
+    return SAME_FIRST if zero or mode != "constant" else QuantRule(data=(0,))
 
 
 def _bias(node: onnx_ir.Node, rule: QuantRule) -> Bias | None:
     if rule.bias is None or len(node.inputs) <= rule.bias:
         return None
     value = node.inputs[rule.bias]
-    return None if value is None else Bias(node, rule.bias, value, node, node.op_type not in _NORMS)
+    return None if value is None else Bias(node, rule.bias, value, node, rule.bilinear)
 
 
 def _added_row(node: onnx_ir.Node) -> Bias | None:
     """The Add of a constant row right behind a product with a constant matrix, which QNN computes as one."""
-    if node.op_type != "MatMul" or constant(node.inputs[1]) is None:
+    if node.op_type != "MatMul" or float_constant(node.inputs[1]) is None:
         return None
     add = only_reader(node.outputs[0])
     matrix, x = dims(node.inputs[1]), dims(node.inputs[0])
     if add is None or add.op_type != "Add" or matrix is None or len(matrix) != 2 or x is None or len(x) < 2:
         return None
     index = 1 if add.inputs[0] is node.outputs[0] else 0
-    row = constant(add.inputs[index])
+    row = float_constant(add.inputs[index])
     value = add.inputs[index]
     if row is None or value is None or row.shape[-1:] != (matrix[1],) or math.prod(row.shape[:-1]) != 1:
         return None
@@ -245,9 +212,9 @@ def weight_axis(node: onnx_ir.Node) -> int | None:
         case "Conv":
             return 0
         case "ConvTranspose":
-            return 1 if number(node, "group", 1) == 1 else None
+            return 1 if integer(node, "group", 1) == 1 else None
         case "Gemm":
-            return 0 if number(node, "transB", 0) else 1
+            return 0 if integer(node, "transB", 0) else 1
         case "MatMul":
             shape = dims(node.inputs[1])
             return 1 if shape is not None and len(shape) == 2 else None
@@ -257,13 +224,13 @@ def weight_axis(node: onnx_ir.Node) -> int | None:
 
 def axis_of(graph: onnx_ir.Graph) -> dict[str, int]:
     """The output axis of every constant weight of a graph, by name."""
-    found = {}
+    axes = {}
     for node in graph:
         if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") and len(node.inputs) > 1:
             axis, value = weight_axis(node), node.inputs[1]
             if axis is not None and value is not None and value.name and value.const_value is not None:
-                found[value.name] = axis
-    return found
+                axes[value.name] = axis
+    return axes
 
 
 def is_three_dimensional(node: onnx_ir.Node) -> bool:

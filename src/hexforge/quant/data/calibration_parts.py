@@ -1,4 +1,4 @@
-"""Parts: a float model as consecutive pieces that give all their tensors, so that few are in memory at a time."""
+"""Calibration parts: a float model as consecutive pieces that give all their tensors, few in memory at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx_ir import serde
 
 from hexforge.errors import ModelError
 from hexforge.ir import Array
-from hexforge.quant.improve.side_by_side import reads
+from hexforge.model.nodes import reads
 
 PART_BYTES = 64 << 20
 """Of tensors that one part gives."""
@@ -27,7 +27,7 @@ _UNKNOWN_BYTES = 1 << 20  # of a tensor whose shape depends on the data
 
 
 @dataclass(eq=False)
-class Part:
+class CalibrationPart:
     """Some consecutive nodes as a model of their own, run by onnxruntime's CPU provider."""
 
     model: onnx_ir.Model
@@ -72,10 +72,10 @@ class Part:
         """Every output, in order."""
         session = self._session
         try:
-            found: list[Array] = session.run(self.names, {str(v.name): values[str(v.name)] for v in self.inputs})
+            outputs: list[Array] = session.run(self.names, {str(v.name): values[str(v.name)] for v in self.inputs})
         except Exception as error:
             raise ModelError(f"onnxruntime cannot run the model: {_first_line(error)}") from None
-        return found
+        return outputs
 
 
 def _first_line(error: Exception) -> str:
@@ -105,7 +105,7 @@ def _constant(value: onnx_ir.Value, beside: dict[str, onnxruntime.OrtValue]) -> 
     return proto
 
 
-def split(model: onnx_ir.Model, watched: Collection[str], part_bytes: int = PART_BYTES) -> list[Part]:
+def split(model: onnx_ir.Model, watched: Collection[str], part_bytes: int = PART_BYTES) -> list[CalibrationPart]:
     """The model in parts whose watched tensors take at most part_bytes each (or are one node's)."""
     nodes = _needed(model, watched)
     readers = {value: i for i, node in enumerate(nodes) for value in reads(node)}  # the last node that reads it
@@ -117,7 +117,7 @@ def split(model: onnx_ir.Model, watched: Collection[str], part_bytes: int = PART
         read = dict.fromkeys(v for n in piece for v in reads(n) if v.const_value is None and v not in own)
         outputs = [v for v in own if v.name in watched or readers.get(v, -1) >= end]
         done = [str(v.name) for v in (*read, *own) if readers.get(v, -1) < end]
-        parts.append(Part(model, piece, list(read), outputs, done, arena))
+        parts.append(CalibrationPart(model, piece, list(read), outputs, done, arena))
     return parts
 
 

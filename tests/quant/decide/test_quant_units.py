@@ -1,4 +1,4 @@
-"""The rules: the same ops the reader groups, with the same inputs; and why a node stays float."""
+"""Quant units: the ops of the table, which inputs they read, and why a node stays float."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from hexforge.frontends.onnx.units.selectors import BY_OP
+from hexforge.model.op_table import OPS
 from hexforge.model.reader import read
-from hexforge.quant.decide.rules import RULES, Unit, axis_of, units, weight_axis
+from hexforge.quant.decide.quant_units import QuantUnit, axis_of, quant_units, weight_axis
 from tests.quant.graphs import CASES, Case, model, single
 
 NO_BUILDER = {"Erf"}
 """Grouped by the reader, but no QNN op by itself."""
 
 
+WRITTEN = [op for op, row in OPS.items() if row.writable]
+
+
 def test_the_same_ops_as_the_reader_groups() -> None:
-    assert set(RULES) == set(BY_OP) - NO_BUILDER
+    assert set(WRITTEN) == set(OPS) - NO_BUILDER
 
 
-@pytest.mark.parametrize("op", sorted(RULES))
+@pytest.mark.parametrize("op", sorted(WRITTEN))
 def test_the_inputs_the_reader_wants(op: str) -> None:
-    selector, rule = BY_OP[op], RULES[op]
-    if selector.required is None:
-        assert rule.data is None
-    else:
-        assert set(selector.required) == set(rule.data or (0,))
-    if rule.bias is not None and op not in ("MatMul", "RMSNormalization", "SimplifiedLayerNormalization"):
-        assert rule.bias in selector.optional
-    assert (selector.quantized == "none") == (rule.output == "never")
+    row = OPS[op]
+    if row.rule.bias is not None:
+        assert row.rule.bias in row.optional
+    assert (row.quantized == "none") == (row.rule.output == "never")
 
 
-def only(proto: onnx.ModelProto, name: str) -> Unit:
+def only(proto: onnx.ModelProto, name: str) -> QuantUnit:
     """The unit that is about a node."""
-    return next(u for u in units(read(proto).ir.graph) if u.name == name)
+    return next(u for u in quant_units(read(proto).ir.graph) if u.name == name)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_integers_are_left_alone() -> None:
         helper.make_node("Add", ["i", "i"], ["j"], name="add"),
         helper.make_node("Cast", ["j"], ["y"], name="c", to=1),
     ]
-    found = units(read(model(nodes, inputs, ["y"])).ir.graph)
+    found = quant_units(read(model(nodes, inputs, ["y"])).ir.graph)
     assert [u.name for u in found] == ["c"]
     assert found[0].reason is not None
 
@@ -90,7 +89,7 @@ def test_a_relu_belongs_to_what_it_alone_reads() -> None:
 
     def names(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> list[tuple[str, ...]]:
         graph = read(model(nodes, inputs, outputs, [numpy_helper.from_array(np.float32(6), "six")])).ir.graph
-        return [tuple(n.name or "" for n in u.nodes) for u in units(graph)]
+        return [tuple(n.name or "" for n in u.nodes) for u in quant_units(graph)]
 
     add = helper.make_node("Add", ["x", "x"], ["a"], name="add")
     relu = helper.make_node("Relu", ["a"], ["y"], name="relu")
@@ -104,6 +103,6 @@ def test_a_relu_belongs_to_what_it_alone_reads() -> None:
 
 def test_cases_are_units_of_one_node() -> None:
     for op, case in CASES.items():
-        (unit,) = units(read(single(op, case)).ir.graph)
+        (unit,) = quant_units(read(single(op, case)).ir.graph)
         assert unit.reason is None
-        assert unit.moves == (RULES[op].output == "input")
+        assert unit.moves == (OPS[op].rule.output == "input")

@@ -1,32 +1,10 @@
-"""Plan: what every tensor of a float ONNX model becomes. Calibration and rules make it, refinement betters it."""
+"""Encoding plan: what every tensor of a float ONNX model becomes. Calibration makes it, improvements change it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Protocol, runtime_checkable
 
 from hexforge.ir import Array, DType, Encoding
-
-Feeds = Mapping[str, Array]
-"""One sample: the model's inputs by name."""
-
-
-@runtime_checkable
-class Samples(Protocol):
-    """Calibration or evaluation data. Each iteration starts anew and yields the samples in the same order."""
-
-    def __iter__(self) -> Iterator[Feeds]: ...
-
-    def __len__(self) -> int: ...
-
-
-class Runner(Protocol):
-    """Runs one model on samples: onnxruntime's CPU provider for float models, a session on the emulator for QDQ."""
-
-    def __call__(self, feeds: Feeds, /) -> dict[str, Array]:
-        """Outputs by name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +16,7 @@ class Fixed:
 
 
 @dataclass(slots=True)
-class Plan:
+class EncodingPlan:
     """How a model is quantized, by ONNX tensor and node names. What is not in it stays as it is."""
 
     tensors: dict[str, Fixed] = field(default_factory=dict)
@@ -52,6 +30,6 @@ class Plan:
     floats: dict[str, str] = field(default_factory=dict)
     """Nodes left in float, with why."""
 
-    def copied(self) -> Plan:
+    def copied(self) -> EncodingPlan:
         """A plan of its own with the same entries."""
-        return Plan(*(dict(getattr(self, part.name)) for part in fields(self)))
+        return EncodingPlan(*(dict(getattr(self, part.name)) for part in fields(self)))

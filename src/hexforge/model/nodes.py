@@ -1,0 +1,154 @@
+"""Nodes: what a matcher asks of a model's nodes and values: constants, shapes, attributes, who writes and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir
+from onnx_ir import Node, Value
+
+from hexforge.ir import Array
+
+FLOATS = {onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16, onnx_ir.DataType.DOUBLE}
+
+
+def dims(value: Value | None) -> tuple[int, ...] | None:
+    """The static shape of a value, None where it is not known."""
+    if value is None or value.shape is None or not value.shape.is_static():
+        return None
+    return tuple(d for d in value.shape if isinstance(d, int))
+
+
+def shape(value: Value | None) -> tuple[int, ...]:
+    """The static shape of a value; (-1,) where it is not known, which fits nothing."""
+    known = dims(value)
+    return (-1,) if known is None else known
+
+
+def is_float(value: Value | None) -> bool:
+    """True for a tensor of floating-point numbers."""
+    return value is not None and value.dtype in FLOATS
+
+
+def data(value: Value | None) -> Array | None:
+    """A constant's numbers, None where the value is computed."""
+    return None if value is None or value.const_value is None else value.const_value.numpy()
+
+
+def number(value: Value | None) -> float | None:
+    """A constant of one element."""
+    array = data(value)
+    return float(array.reshape(())) if array is not None and array.size == 1 else None
+
+
+def float_constant(value: Value | None) -> Array | None:
+    """The numbers of a float32 constant that nobody can feed, None for anything else."""
+    array = None if value is None or value.is_graph_input() else data(value)
+    return array if array is not None and array.dtype == np.float32 else None
+
+
+def source(node: Node, index: int = 0) -> Node | None:
+    """The node that writes an input."""
+    value = operand(node, index)
+    return None if value is None else value.producer()
+
+
+def operand(node: Node, index: int) -> Value | None:
+    """An input, None where it is left out."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def is_op(node: Node | None, *ops: str) -> bool:
+    """True for a node of ONNX's own domain that is one of these ops."""
+    return node is not None and node.domain == "" and node.op_type in ops
+
+
+def dequantizes(node: Node | None) -> bool:
+    """True for a DequantizeLinear; com.microsoft's takes 16-bit codes before opset 21."""
+    return node is not None and node.op_type == "DequantizeLinear" and node.domain in ("", "com.microsoft")
+
+
+def is_quantized(node: Node) -> bool:
+    """True for a node between codes: it reads what was dequantized, or what it writes is quantized."""
+    if any(v is not None and dequantizes(v.producer()) for v in node.inputs):
+        return True
+    return any(user.op_type == "QuantizeLinear" for v in node.outputs for user, _ in v.uses())
+
+
+def reader(value: Value | None) -> Node | None:
+    """The only node that reads a value; None where there are more, or where it leaves the graph."""
+    if value is None or value.is_graph_output():
+        return None
+    readers = {node for node, _ in value.uses()}
+    return next(iter(readers)) if len(readers) == 1 else None
+
+
+def only_reader(value: Value) -> Node | None:
+    """The node that reads a value once, where nothing else does."""
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def ints(node: Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
+    """An attribute of whole numbers."""
+    given = node.attributes.get(name)
+    return tuple(default) if given is None else tuple(given.as_ints())
+
+
+def integer(node: Node, name: str, default: int) -> int:
+    """An attribute of one whole number."""
+    given = node.attributes.get(name)
+    return default if given is None else given.as_int()
+
+
+def real(node: Node, name: str, default: float) -> float:
+    """An attribute of one number."""
+    given = node.attributes.get(name)
+    return default if given is None else given.as_float()
+
+
+def text(node: Node, name: str, default: str) -> str:
+    """An attribute of letters."""
+    given = node.attributes.get(name)
+    return default if given is None else given.as_string()
+
+
+def split_constant(node: Node) -> tuple[Value, Value, int] | None:
+    """The computed operand of a node of two, the constant one, and which of them comes first (0: the computed)."""
+    if len(node.inputs) != 2 or any(v is None for v in node.inputs):
+        return None
+    for index in (0, 1):
+        x, c = node.inputs[index], node.inputs[1 - index]
+        assert x is not None
+        assert c is not None
+        if c.const_value is not None and x.const_value is None:
+            return x, c, index
+    return None
+
+
+def other(node: Node, value: Value) -> Value | None:
+    """The input of a two-input node beside `value`; None where neither or both inputs are `value`."""
+    if len(node.inputs) != 2 or (node.inputs[0] is value) == (node.inputs[1] is value):
+        return None
+    return node.inputs[1] if node.inputs[0] is value else node.inputs[0]
+
+
+def captured(node: Node) -> list[Value]:
+    """Values from outside that the graphs inside a node read."""
+    outer: dict[Value, None] = {}
+    for item in node.attributes.values():
+        graphs = [item.value] if item.type is onnx_ir.AttributeType.GRAPH else []
+        graphs = list(item.value) if item.type is onnx_ir.AttributeType.GRAPHS else graphs
+        for graph in graphs:
+            inner = [*graph.all_nodes()]
+            made = {o for n in inner for o in n.outputs} | {v for g in (graph, *graph.subgraphs()) for v in g.inputs}
+            made |= {v for g in (graph, *graph.subgraphs()) for v in g.initializers.values()}
+            read = [v for n in inner for v in n.inputs] + list(graph.outputs)
+            outer.update(dict.fromkeys(v for v in read if v is not None and v not in made))
+    return list(outer)
+
+
+def reads(node: Node) -> list[Value]:
+    """Everything a node reads, each once."""
+    return list(dict.fromkeys(v for v in (*node.inputs, *captured(node)) if v is not None))

@@ -1,0 +1,1 @@
+"""Patterns: functions that a model writes out in several nodes, each recognized by one matcher."""
