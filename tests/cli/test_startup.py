@@ -1,0 +1,43 @@
+"""What the command line does not import: a process of its own each, since imports stay."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from hexforge.cli.commands import COMMANDS, Command
+
+HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "sympy", "hexforge.ir", "hexforge.cli.screen")
+
+
+def imported(*arguments: str) -> set[str]:
+    """Modules that a command leaves imported; a deferred module that was not needed does not count."""
+    code = (
+        "import sys\n"
+        "from hexforge.cli import main\n"
+        "try:\n"
+        f"    main({list(arguments)!r})\n"
+        "except SystemExit as exit:\n"
+        "    assert not exit.code\n"
+        "print('imported', *(n for n, m in sys.modules.items() if type(m).__name__ != '_LazyModule'))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(found.stdout.splitlines()[-1].split()[1:])
+
+
+def test_the_help_imports_no_command() -> None:
+    modules = imported("--help")
+    assert not [name for name in HEAVY if name in modules]
+    assert not [name for name in modules if name.startswith("hexforge.cli.commands.")]
+
+
+@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+def test_the_line_in_the_help_is_the_docstring(row: Command) -> None:
+    target = getattr(importlib.import_module(f"hexforge.cli.commands.{row.module}"), row.attribute)
+    said = target.info.help if isinstance(target, typer.Typer) else inspect.getdoc(target)
+    assert row.help == " ".join(said.split("\n\n")[0].split())
