@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hexforge.cli.deferred_imports import deferred
 from hexforge.cli.lazy_group import LazyGroup
 from hexforge.errors import HexforgeError
 
@@ -38,7 +39,8 @@ def _common(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; an error of the model, the call or a file is one message and exit code 2."""
     try:
-        app(None if arguments is None else list(arguments), prog_name="hexforge")
+        with deferred():
+            app(None if arguments is None else list(arguments), prog_name="hexforge")
     except HexforgeError as error:
         typer.secho(f"hexforge: {error}", fg=typer.colors.RED, err=True)
         sys.exit(2)
