@@ -51,7 +51,7 @@ def test_deferred_modules_are_the_true_ones() -> None:
         "with deferred():\n"
         "    import onnx_ir\n"
         "assert 'sympy.core' not in sys.modules\n"
-        "assert len(sys.meta_path) == len([f for f in sys.meta_path if 'hexforge' not in type(f).__module__])\n"
+        "assert not [f for f in sys.meta_path if type(f).__module__.startswith('hexforge.')]\n"
         "print(onnx_ir.SymbolicDim('n') * 2 + 1, onnx_ir.SymbolicDim('max(n, 3)').evaluate({'n': 2}))\n"
         "import sympy\n"
         "print(sympy.Symbol('x') + 1, sympy.core.__name__)"
