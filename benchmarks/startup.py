@@ -1,7 +1,7 @@
 """CPU time to start: `python -m benchmarks.startup [--rounds N]`.
 
 Every figure is user and system time of a fresh process, the best of N interleaved rounds, and its ratio to a process
-that imports onnxruntime and ends, in the same rounds. Targets: 0.25 s for the help, 0.6 s for a check of the demo model.
+that imports onnxruntime and ends, in the same rounds. Targets: 0.25 s for the help, 0.6 s for a check of the demo.
 Bytecode is cached, as it is after the first run of an installed package.
 """
 
