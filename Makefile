@@ -14,8 +14,6 @@ JOBS ?= 2
 
 NATIVE := pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*)
 SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.so')
-# `make format` formats the C++ files that differ from the last commit, so that a change holds only what it changes.
-NATIVE_CHANGED = $(shell git diff --name-only --diff-filter=d HEAD -- 'native/*.cpp' 'native/*.h')
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
@@ -37,10 +35,12 @@ types: $(VENV)/.dev
 	@echo "types: mypy --strict src"
 	@$(BIN)/mypy
 
+# In C++ only the lines that differ from the last commit: a change holds what it changes.
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@if [ -x $(BIN)/clang-format ]; && [ -n "$(NATIVE_CHANGED)" ]; then $(BIN)/clang-format -i $(NATIVE_CHANGED); fi
+	@if [ -x $(BIN)/git-clang-format ]; then \
+	  $(BIN)/git-clang-format -q --force --binary $(BIN)/clang-format --extensions cpp,h HEAD -- native || true; fi
 
 stubs: $(VENV)/.dev
 	@$(BIN)/python -m nanobind.stubgen -q -m hexforge._native -o src/hexforge/_native.pyi
