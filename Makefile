@@ -1,20 +1,23 @@
 # make demo    install into .venv, check the built-in digit classifier, run it on held-out digits, write a report
 # make test    what CI runs: formatting, lint, types, all tests (real models included)
+# make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
+# make docs    writes docs/api.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
-# Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv by name and version.
+# Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+INSTALL := $(PIP) install -c constraints.txt
 JOBS ?= 2
 
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard native/*)
+NATIVE := pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*)
 SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.so')
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format models conformance peers fuzz cluster bench clean
+.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance peers fuzz cluster bench clean
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -32,9 +35,33 @@ types: $(VENV)/.dev
 	@echo "types: mypy --strict src"
 	@$(BIN)/mypy
 
+# In C++ only the lines that differ from the last commit: a change holds what it changes.
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@if [ -x $(BIN)/git-clang-format ]; then \
+	  $(BIN)/git-clang-format -q --force --binary $(BIN)/clang-format --extensions cpp,h HEAD -- native || true; fi
+
+stubs: $(VENV)/.dev
+	@$(BIN)/python -m nanobind.stubgen -q -m hexforge._native -o src/hexforge/_native.pyi
+	@$(BIN)/ruff format -q src/hexforge/_native.pyi
+
+docs: $(VENV)/.dev
+	@$(BIN)/python -m docs.generate
+
+# auditwheel chooses the tag: the oldest manylinux whose C library has what this machine's compiler linked to.
+wheel: $(VENV)/.dev
+	@rm -rf build/wheel dist/*.whl
+	@$(PIP) wheel . --no-deps -w build/wheel
+	@PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/auditwheel repair -w dist build/wheel/*.whl
+	@$(BIN)/auditwheel show dist/*.whl
+
+wheel-test: wheel
+	@rm -rf build/wheel-venv && $(PYTHON) -m venv build/wheel-venv
+	@CC=/bin/false CXX=/bin/false build/wheel-venv/bin/python -m pip --disable-pip-version-check -q install \
+	  --only-binary :all: dist/*.whl
+	@env -u PYTHONPATH build/wheel-venv/bin/python tests/wheel/run_readme.py README.md
+	@env -u PYTHONPATH build/wheel-venv/bin/hexforge --version
 
 models: $(VENV)/.dev
 	@$(BIN)/python -m tests.models.fetch
@@ -53,14 +80,14 @@ peers: $(VENV)/.dev
 # Coverage-guided fuzzing of everything that reads untrusted files; RUNS inputs for each reader.
 RUNS ?= 200000
 fuzz: $(VENV)/.dev
-	@$(PIP) install -e '.[fuzz]'
+	@$(INSTALL) -e '.[fuzz]'
 	@for target in container context steps adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
 
 # The search over Ray, on one machine: the same code that a cluster runs.
 cluster: models
-	@$(PIP) install -e '.[cluster]'
+	@$(INSTALL) -e '.[cluster]'
 	@$(BIN)/python -m pytest -m cluster
 
 bench: models
@@ -73,12 +100,12 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.user: $(SOURCES) | $(VENV)/pyvenv.cfg
 	@echo "install: hexforge and its dependencies (first time: a minute or two)"
-	@$(PIP) install .
+	@$(INSTALL) .
 	@touch $@
 
 $(VENV)/.dev: $(NATIVE) | $(VENV)/pyvenv.cfg
 	@echo "install: hexforge, editable, with the tools of its tests (first time: a few minutes)"
-	@$(PIP) install -e '.[dev]'
+	@$(INSTALL) -e '.[dev]'
 	@touch $@
 
 clean:

@@ -84,7 +84,6 @@ HOMES = {
     "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "ort"),
     "onnx_ir": ("model", "frontends.onnx", "quant"),
     "onnxruntime": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "ort"),
-    "onnxscript": ("model", "frontends.onnx", "quant"),
     "torch": ("executorch",),
     "executorch": ("executorch",),
     "pyopencl": ("backends.gpu",),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 
 def _homes() -> dict[str, str]:
     """Name -> module, as __init__.pyi lists them."""
     found = {}
-    for line in files(__name__).joinpath("__init__.pyi").read_text(encoding="utf-8").splitlines():
+    for line in Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").splitlines():
         if line.startswith("from "):
             module, _, names = line.removeprefix("from ").partition(" import ")
             found.update({item.partition(" as ")[0]: module for item in names.split(", ")})

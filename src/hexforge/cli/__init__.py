@@ -1,4 +1,4 @@
-"""The command line: one thin file per command, gathered here."""
+"""The command line: one thin file per command, listed in `commands` and imported when it is called."""
 
 from __future__ import annotations
 
@@ -8,55 +8,17 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.commands.contexts.compile import compile
-from hexforge.cli.commands.contexts.info import info
-from hexforge.cli.commands.contexts.lora import lora
-from hexforge.cli.commands.contexts.prune import prune
-from hexforge.cli.commands.contexts.wrap import wrap
-from hexforge.cli.commands.inspect.check import check
-from hexforge.cli.commands.inspect.demo import demo
-from hexforge.cli.commands.inspect.fix_shapes import fix_shapes
-from hexforge.cli.commands.inspect.run import run
-from hexforge.cli.commands.inspect.show import show
-from hexforge.cli.commands.quality.compare import compare
-from hexforge.cli.commands.quality.evaluate import evaluate
-from hexforge.cli.commands.quality.quantize import quantize
-from hexforge.cli.commands.quality.search import search
-from hexforge.cli.commands.tables.ops import ops
-from hexforge.cli.commands.tables.options import options
-from hexforge.cli.commands.time.advise import advise
-from hexforge.cli.commands.time.estimate import estimate
-from hexforge.cli.commands.time.socs import socs
+from hexforge.cli.deferred_imports import deferred
+from hexforge.cli.lazy_group import LazyGroup
 from hexforge.errors import HexforgeError
 
 app = typer.Typer(
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="The Snapdragon NPU stack on any computer: a model placed, computed, timed, quantized, compiled.",
 )
-for _command in (
-    check,
-    estimate,
-    advise,
-    quantize,
-    compare,
-    search,
-    compile,
-    info,
-    wrap,
-    prune,
-    ops,
-    show,
-    run,
-    fix_shapes,
-    options,
-    socs,
-    demo,
-):
-    app.command()(_command)
-app.command("eval")(evaluate)
-app.add_typer(lora, name="lora")
 
 
 def _version(wanted: bool) -> None:
@@ -77,7 +39,8 @@ def _common(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; an error of the model, the call or a file is one message and exit code 2."""
     try:
-        app(None if arguments is None else list(arguments), prog_name="hexforge")
+        with deferred():
+            app(None if arguments is None else list(arguments), prog_name="hexforge")
     except HexforgeError as error:
         typer.secho(f"hexforge: {error}", fg=typer.colors.RED, err=True)
         sys.exit(2)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir
-from onnxscript.optimizer import _constant_folding as folding
+from onnx_ir.passes.common import NameFixPass
 
+from hexforge.ir import Array
+from hexforge.model.known_values import KnownValues, Replacement, constant_array, known, read_constant
 from hexforge.model.shapes import infer_node
 from hexforge.model.tensors import spread, stored_bytes
 
@@ -23,26 +26,43 @@ RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 OWN = frozenset({"ConstantOfShape", "ScatterND"})
-"""Folded here: the base's evaluator writes them out, or element by element."""
+"""Folded by a rule of their own: onnx's definition writes them out, or element by element."""
 DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression"})
 
-for _library in ("onnxscript", "onnx_ir"):
-    logging.getLogger(_library).addHandler(logging.NullHandler())  # what they warn of is found out and said here
+BODIES = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
+
+logging.getLogger("onnx_ir").addHandler(logging.NullHandler())  # what it warns of is found out and said here
 
 
-class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
-    """onnxscript's folding, one walk in order: a node's shape is inferred, then it is folded if it can be."""
+class Fold:
+    """One walk over the main graph in order: a node's shape is inferred, then it is folded if it can be.
+
+    Bodies of control flow stay as they are: one that is never run need not fit these shapes.
+    """
 
     def __init__(self, model: onnx_ir.Model) -> None:
-        super().__init__(
-            shape_inference=True, input_size_limit=1 << 62, output_size_limit=1 << 62, should_fold=self._wanted
-        )
         self._model = model
+        self._values = KnownValues()
+        self._changed = False
 
-    def _do_inference(self, node: onnx_ir.Node) -> None:
-        infer_node(node, self._model.opset_imports, self._model.ir_version)
+    def run(self) -> bool:
+        """Fold what can be folded; True where something changed."""
+        graph = self._model.graph
+        for node in graph:
+            replacement = self._replacement(node)
+            if replacement is not None:
+                self._replace(node, replacement)
+        for index, output in enumerate(graph.outputs):
+            same = self._values.of(output)
+            if isinstance(same, onnx_ir.Value) and _may_be_output(same, graph):
+                same.name = output.name
+                graph.outputs[index] = same
+                self._changed = True
+        if self._changed:
+            NameFixPass()(self._model)  # new values may have names that others have
+        return self._changed
 
-    def process_node(self, node: onnx_ir.Node, is_function: bool) -> Any:
+    def _replacement(self, node: onnx_ir.Node) -> Replacement | None:
         """The replacement of a node, None where it stays."""
         opset = self._model.opset_imports.get(node.domain, 1)
         if node.op_type in ("SplitToSequence", "ConcatFromSequence") and opset < 13:
@@ -50,20 +70,51 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
         if node.op_type == "CastLike" and "saturate" in node.attributes:
             infer_node(node, self._model.opset_imports, self._model.ir_version)
             return None  # the Cast it would be rewritten to loses the attribute
-        try:
-            found = super().process_node(node, is_function)
-        except RuntimeError:
-            return None  # a malformed node; whoever translates or runs it says so
-        return found if found is not None else self._spread(node) or self._scatter(node) or self._several(node, opset)
+        for index, value in enumerate(node.inputs):
+            same = self._values.of(value)
+            if isinstance(same, onnx_ir.Value):
+                node.replace_input_with(index, same)
+                self._changed = True
+        if _is_constant(node):
+            read_constant(node)
+        elif not _has_body(node):
+            infer_node(node, self._model.opset_imports, self._model.ir_version)
+        if node.domain in self._model.opset_imports:
+            try:
+                found = known(node, self._values, opset)
+            except Exception:
+                return None  # a malformed node; whoever translates or runs it says so
+            found = found or self._computed(node, opset)
+            if found is not None:
+                return found
+        return self._spread(node) or self._scatter(node) or self._several(node, opset)
 
-    def replace_node(self, node: onnx_ir.Node, replacement: Any, root: Any) -> None:
-        """As the base does, with the name kept where one node becomes one node."""
-        super().replace_node(node, replacement, root)
-        if len(replacement.new_nodes) == 1 and replacement.new_nodes[0].op_type not in ("Identity", "Constant"):
-            replacement.new_nodes[0].name = node.name
+    def _replace(self, node: onnx_ir.Node, replacement: Replacement) -> None:
+        """Put the replacement in place; the name is kept where one node becomes one node."""
+        graph, inputs, name = self._model.graph, [v for v in node.inputs if v is not None], node.name
+        onnx_ir.convenience.replace_nodes_and_values(
+            graph, node, [node], replacement.nodes, node.outputs, replacement.outputs
+        )
+        for value in inputs:
+            if value.is_initializer() and not value.uses() and not value.is_graph_output():
+                assert value.graph is not None
+                assert value.name is not None
+                value.graph.initializers.pop(value.name)
+        if len(replacement.nodes) == 1 and replacement.nodes[0].op_type not in ("Identity", "Constant"):
+            replacement.nodes[0].name = name
+        self._changed = True
 
-    def visit_attribute(self, attr: onnx_ir.Attr) -> None:
-        """Bodies stay as they are: one that is never run need not fit these shapes, and would become malformed."""
+    def _computed(self, node: onnx_ir.Node, opset: int) -> Replacement | None:
+        """A node of constants with one output, computed by onnx's own definition of the op."""
+        if _is_constant(node) or _has_body(node) or not self._wanted(node):
+            return None
+        if any(v is not None and (v.const_value is None or v.is_graph_input()) for v in node.inputs):
+            return None
+        result = _evaluated(node, opset, [constant_array(v) for v in node.inputs])
+        if result is None or isinstance(result, (tuple, list)):
+            return None
+        tensor = self._folded_tensor(node.outputs[0], result)
+        return None if tensor is None else self._replaced(node, [tensor])
 
     def _wanted(self, node: onnx_ir.Node) -> bool:
         if node.domain or node.op_type in KEPT | RANDOM | OWN or len(node.outputs) != 1:
@@ -89,8 +140,7 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             written += math.ceil(math.prod(value.shape.numpy()) * value.dtype.bitwidth / 8)
         return held <= LARGE_BYTES and (written <= SMALL_BYTES or written <= held)
 
-    def _prepare_folded_tensor(self, node: onnx_ir.Node, name: str, result: Any) -> onnx_ir.TensorProtocol | None:
-        value = next((v for v in node.outputs if v.name == name), node.outputs[0])
+    def _folded_tensor(self, value: onnx_ir.Value, result: Any) -> onnx_ir.TensorProtocol | None:
         if not isinstance(result, (np.ndarray, np.generic)):
             return None
         array = np.asarray(result)
@@ -99,9 +149,9 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             return None  # an evaluator that answers in another type is not to be trusted
         if value.shape is not None and value.shape.is_static() and value.shape.numpy() != array.shape:
             return None
-        return onnx_ir.Tensor(array, name=name)
+        return onnx_ir.Tensor(array, name=value.name)
 
-    def _replaced(self, node: onnx_ir.Node, tensors: list[onnx_ir.TensorProtocol]) -> Any:
+    def _replaced(self, node: onnx_ir.Node, tensors: list[onnx_ir.TensorProtocol]) -> Replacement:
         values = []
         for value, tensor in zip(node.outputs, tensors, strict=True):
             type, shape = onnx_ir.TensorType(tensor.dtype), onnx_ir.Shape(tensor.shape.numpy())
@@ -109,9 +159,9 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             assert node.graph is not None
             node.graph.register_initializer(new)
             values.append(new)
-        return folding.Replacement(values, [])
+        return Replacement(values, ())
 
-    def _spread(self, node: onnx_ir.Node) -> Any:
+    def _spread(self, node: onnx_ir.Node) -> Replacement | None:
         """ConstantOfShape, and Expand of a constant: a view that repeats its elements, of any size."""
         if node.domain or node.op_type not in ("ConstantOfShape", "Expand") or not _constant_inputs(node):
             return None
@@ -133,7 +183,7 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
                 return None
         return self._replaced(node, [spread(element, shape, node.outputs[0].name)])
 
-    def _scatter(self, node: onnx_ir.Node) -> Any:
+    def _scatter(self, node: onnx_ir.Node) -> Replacement | None:
         """ScatterND of constants."""
         if node.domain or node.op_type != "ScatterND" or not _constant_inputs(node) or not self._is_cheap(node):
             return None
@@ -150,31 +200,25 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
             return None  # a malformed node; whoever translates or runs it says so
         return self._replaced(node, [onnx_ir.tensor(result, name=node.outputs[0].name)])
 
-    def _several(self, node: onnx_ir.Node, opset: int) -> Any:
-        """A node with several outputs (Split, TopK…), which the base leaves."""
+    def _several(self, node: onnx_ir.Node, opset: int) -> Replacement | None:
+        """A node with several outputs (Split, TopK…), of constants."""
         if len(node.outputs) < 2 or node.domain or node.op_type in KEPT | RANDOM or not _constant_inputs(node):
             return None
         if not all(v.name for v in node.outputs):
             return None
-        if any(a.type in _BODIES for a in node.attributes.values()) or not self._is_cheap(node):
+        if _has_body(node) or not self._is_cheap(node):
             return None
         if node.op_type == "Split":
             return self._split(node)
         arrays = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
-        attributes = {
-            name: onnx_ir.serde.serialize_tensor(a.as_tensor()) if a.type == onnx_ir.AttributeType.TENSOR else a.value
-            for name, a in node.attributes.items()
-        }
-        found = folding._reference_evaluator.evaluate(node.domain, node.op_type, opset, *arrays, **attributes)
+        found = _evaluated(node, opset, arrays)
         if not isinstance(found, (tuple, list)) or len(found) != len(node.outputs):
             return None
-        tensors = [
-            self._prepare_folded_tensor(node, v.name or "", array) for v, array in zip(node.outputs, found, strict=True)
-        ]
+        tensors = [self._folded_tensor(v, array) for v, array in zip(node.outputs, found, strict=True)]
         ready = [t for t in tensors if t is not None]
         return self._replaced(node, ready) if len(ready) == len(tensors) else None
 
-    def _split(self, node: onnx_ir.Node) -> Any:
+    def _split(self, node: onnx_ir.Node) -> Replacement | None:
         """A Split in the sizes that were inferred: four opsets say them in four ways."""
         source, axis = node.inputs[0], node.attributes.get("axis")
         assert source is not None
@@ -188,7 +232,34 @@ class Fold(folding.FoldConstantsPass):  # type: ignore[misc]
 
 
 _REDUCTIONS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-_BODIES = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
+
+
+def _evaluated(node: onnx_ir.Node, opset: int, arrays: Sequence[Array | None]) -> Any:
+    """What onnx's reference computes for a node, None where it cannot."""
+    from onnx.reference.ops import load_op  # a model that folds nothing does without
+
+    attributes = {
+        name: onnx_ir.serde.serialize_tensor(a.as_tensor()) if a.type is onnx_ir.AttributeType.TENSOR else a.value
+        for name, a in node.attributes.items()
+    }
+    try:
+        return load_op(node.domain, node.op_type, opset).eval(*arrays, **attributes)
+    except Exception:
+        return None  # an op without a definition, or a malformed node; whoever translates or runs it says so
+
+
+def _is_constant(node: onnx_ir.Node) -> bool:
+    return node.op_type == "Constant" and not node.domain
+
+
+def _has_body(node: onnx_ir.Node) -> bool:
+    return any(a.type in BODIES for a in node.attributes.values())
+
+
+def _may_be_output(value: onnx_ir.Value, graph: onnx_ir.Graph) -> bool:
+    """True for what a node of the graph writes and is not an output already."""
+    producer = value.producer()
+    return producer is not None and producer.graph is graph and not value.is_graph_output()
 
 
 def _constant_inputs(node: onnx_ir.Node) -> bool:

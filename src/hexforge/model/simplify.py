@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir
 from onnx_ir import passes
 from onnx_ir.passes import common
-from onnxscript.optimizer import basic_constant_propagation
 
 from hexforge.errors import ModelError
 from hexforge.model.folding import Fold
+from hexforge.model.known_values import read_constant
 from hexforge.model.shapes import better_shape, infer_node
 from hexforge.model.source import schema_of
 
@@ -33,7 +33,7 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
         declared = _take_shapes(model)
         for _ in range(MOST_ROUNDS):
             with np.errstate(all="ignore"):  # what constants a model computes with is its own affair
-                changed = Fold(model)(model).modified if fold else _infer_only(model)
+                changed = Fold(model).run() if fold else _infer_only(model)
             changed |= _tidy(model)
             _infer_branches(model)
             if _is_static(model):
@@ -167,7 +167,9 @@ def _remove_identities(model: onnx_ir.Model) -> bool:
 def _write_outputs(model: onnx_ir.Model, names: list[str]) -> None:
     """Every output of the model is written by a node under its own name: constants go through an Identity."""
     graph = model.graph
-    basic_constant_propagation(graph)
+    for node in graph:
+        if node.op_type == "Constant" and not node.domain:
+            read_constant(node)
     seen: set[onnx_ir.Value] = set()
     for index, name in enumerate(names):
         value = graph.outputs[index]

@@ -106,9 +106,9 @@ def _entropy(statistics: TensorStatistics, percent: float, dtype: DType, symmetr
     usable = (last - first >= levels) | (reaches == reach)
     first, last = first[usable], last[usable]
     logs = counts * np.log(np.maximum(counts, 1.0))
-    running = (np.append(0.0, np.cumsum(values)) for values in (counts, counts > 0, logs))
+    sums, filled, log_sums = (np.append(0.0, np.cumsum(values)) for values in (counts, counts > 0, logs))
     divergence = np.empty(len(first))
-    divergences(counts, *running, first, last, levels, divergence)
+    divergences(counts, sums, filled, log_sums, first, last, levels, divergence)
     best = int(np.argmin(divergence))
     return max(float(edges[first[best]]), statistics.minimum), min(float(edges[last[best]]), statistics.maximum)
 

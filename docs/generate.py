@@ -1,0 +1,205 @@
+"""Write docs/api.md out of the docstrings of what `import hexforge` offers: `python -m docs.generate` (make docs)."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hexforge
+
+PAGE = Path(__file__).with_name("api.md")
+WIDTH = 100
+LONGEST_DEFAULT = 40
+
+SECTIONS = (
+    ("ort", "Sessions, as onnxruntime has them"),
+    ("analysis", "Time and quality of a model"),
+    ("runtime", "Contexts: compiled models"),
+    ("formats", "Files"),
+    ("backends", "Chips and graphs"),
+    ("options", "Options"),
+    ("backend", "Backends"),
+    ("timeline", "Timelines"),
+    ("errors", "Errors"),
+)
+"""Room of the house -> heading; names of other rooms come last."""
+
+
+def page() -> str:
+    """The whole page."""
+    names = [name for name in hexforge.__all__ if name != "__version__"]
+    parts = [
+        "# API reference\n",
+        "What `import hexforge` offers. Written by `make docs` out of the docstrings; edit those, not this page. All\n"
+        "other modules are internal and may change.\n",
+    ]
+    rooms = {name: _room(getattr(hexforge, name)) for name in names}
+    known = dict(SECTIONS)
+    for room, title in (*SECTIONS, ("", "More")):
+        members = [name for name in names if (rooms[name] if rooms[name] in known else "") == room]
+        if members:
+            parts.append(f"## {title}\n")
+            parts += [_entry(name, getattr(hexforge, name)) for name in sorted(members, key=_functions_first)]
+    return "\n".join(parts)
+
+
+def _room(thing: Any) -> str:
+    return str(getattr(thing, "__module__", "")).removeprefix("hexforge.").split(".")[0]
+
+
+def _functions_first(name: str) -> tuple[bool, str]:
+    thing = getattr(hexforge, name)
+    return not inspect.isroutine(thing), name.lower()
+
+
+def _entry(name: str, thing: Any) -> str:
+    if isinstance(thing, type):
+        return _class(name, thing)
+    if inspect.isroutine(thing):
+        return f"### {name}\n\n```python\n{_signature(name, thing)}\n```\n\n{_doc(thing)}\n"
+    return f"### {name}\n\n`{thing!r}`\n"
+
+
+def _class(name: str, thing: type) -> str:
+    lines = [f"### {name}\n"]
+    bases = [base.__name__ for base in thing.__bases__ if base is not object]
+    if issubclass(thing, BaseException):
+        return f"{lines[0]}\n*{', '.join(bases)}.* {_doc(thing)}\n"
+    if issubclass(thing, enum.Enum):
+        members = ", ".join(f"`{member.name}`" for member in thing)
+        return f"{lines[0]}\n{_doc(thing)}\n\nOne of {members}.\n"
+    if dataclasses.is_dataclass(thing):
+        lines += [f"{_doc(thing)}\n", *_fields(thing)]
+    else:
+        lines += [f"```python\n{_signature(name, thing)}\n```\n", f"{_doc(thing)}\n"]
+    members = list(_members(thing))
+    if members:
+        lines += [*members, ""]
+    return "\n".join(lines)
+
+
+def _fields(thing: Any) -> Iterator[str]:
+    told = _attribute_docs(thing)
+    rows = [field for field in dataclasses.fields(thing) if not field.name.startswith("_")]
+    if not rows:
+        return
+    said = any(told.get(field.name) for field in rows)
+    yield "| field | type | default |" + (" |" if said else "")
+    yield "|---|---|---|" + ("---|" if said else "")
+    for field in rows:
+        kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+        row = f"| `{field.name}` | `{_cell(kind)}` | {_default(field)} |"
+        yield row + (f" {_cell(told.get(field.name, ''))} |" if said else "")
+    yield ""
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f"`{_cell(_shown(field.default))}`"
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{getattr(field.default_factory, '__name__', '…')}()`"
+    return ""
+
+
+def _attribute_docs(thing: type) -> dict[str, str]:
+    """Texts that stand below the fields of a class."""
+    try:
+        source = inspect.getsource(thing)
+    except (OSError, TypeError):
+        return {}
+    found = re.findall(r'^    (\w+): [^\n]+\n    """(.*?)"""', source, re.MULTILINE | re.DOTALL)
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def _members(thing: type) -> Iterator[str]:
+    """Public methods and properties of a class that have a docstring, those of its bases in hexforge too."""
+    fields = {field.name for field in dataclasses.fields(thing)} if dataclasses.is_dataclass(thing) else set()
+    for name, member in inspect.getmembers_static(thing):
+        if name.startswith("_") or name in fields or not _is_ours(thing, name):
+            continue
+        if isinstance(member, property) and member.fget is not None:
+            yield f"- **`{name}`**: {_line(member.fget)}"
+        elif isinstance(member, (staticmethod, classmethod)) or inspect.isfunction(member):
+            inner = getattr(member, "__func__", member)
+            yield f"- **`{_short_signature(name, inner)}`**: {_line(inner)}"
+
+
+def _is_ours(thing: type, name: str) -> bool:
+    return any(name in vars(base) and base.__module__.startswith("hexforge") for base in thing.__mro__)
+
+
+# -- texts ------------------------------------------------------------------------------------------------------
+
+
+def _doc(thing: Any) -> str:
+    """The docstring; a dataclass without one has only a signature that Python wrote, which says nothing."""
+    text = inspect.getdoc(thing) or ""
+    return "" if text.startswith(f"{getattr(thing, '__name__', '')}(") else text
+
+
+def _line(thing: Any) -> str:
+    return " ".join(_doc(thing).split("\n\n")[0].split()) or "—"
+
+
+def _signature(name: str, thing: Any) -> str:
+    try:
+        found = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return f"{name}(…)"
+    given = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
+    texts: list[str] = []
+    starred = False
+    for parameter in given:
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            texts.append("*")
+        starred |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        texts.append(_parameter(parameter))
+    back = "" if found.return_annotation is inspect.Signature.empty or isinstance(thing, type) else _returned(found)
+    line = f"{name}({', '.join(texts)}){back}"
+    return line if len(line) <= WIDTH else f"{name}(\n" + "".join(f"    {text},\n" for text in texts) + f"){back}"
+
+
+def _returned(found: inspect.Signature) -> str:
+    kind = found.return_annotation
+    return f" -> {kind if isinstance(kind, str) else getattr(kind, '__name__', kind)}"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    kind = parameter.annotation
+    typed = "" if kind is parameter.empty else f": {kind if isinstance(kind, str) else getattr(kind, '__name__', kind)}"
+    if parameter.default is parameter.empty:
+        return f"{stars}{parameter.name}{typed}"
+    return f"{parameter.name}{typed}{' = ' if typed else '='}{_shown(parameter.default)}"
+
+
+def _short_signature(name: str, thing: Any) -> str:
+    given = [p for p in inspect.signature(thing).parameters.values() if p.name not in ("self", "cls")]
+    texts = []
+    for parameter in given:
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        default = "" if parameter.default is parameter.empty else f"={_shown(parameter.default)}"
+        texts.append(f"{stars}{parameter.name}{default}")
+    return f"{name}({', '.join(texts)})"
+
+
+def _shown(value: Any) -> str:
+    text = str(value) if isinstance(value, enum.Enum) else repr(value)
+    if callable(value):
+        text = getattr(value, "__name__", "…")
+    text = re.sub(r"^<([\w.]+): .*>$", r"\1", text)  # an enum of onnxruntime
+    return "…" if len(text) > LONGEST_DEFAULT or " at 0x" in text else text
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"docs: wrote {PAGE}")

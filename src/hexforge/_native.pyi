@@ -1,0 +1,162 @@
+"""Native kernels of hexforge."""
+
+from collections.abc import Sequence
+from typing import Annotated, overload
+
+import numpy
+from numpy.typing import NDArray
+
+@overload
+def requantize(
+    accumulators: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    multipliers: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    out: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu")],
+    zero_point: int,
+    low: int,
+    high: int,
+) -> None: ...
+@overload
+def requantize(
+    accumulators: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    multipliers: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    out: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order="C", device="cpu")],
+    zero_point: int,
+    low: int,
+    high: int,
+) -> None: ...
+@overload
+def requantize(
+    accumulators: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    multipliers: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    out: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), order="C", device="cpu")],
+    zero_point: int,
+    low: int,
+    high: int,
+) -> None: ...
+@overload
+def requantize(
+    accumulators: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    multipliers: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    out: Annotated[NDArray[numpy.int16], dict(shape=(None, None), order="C", device="cpu")],
+    zero_point: int,
+    low: int,
+    high: int,
+) -> None:
+    """
+    out[r, c] = clamp(round_half_even(accumulators[r, c] * multipliers[c]) + zero_point, low, high)
+    """
+
+def peak_macs(kind: str) -> float:
+    """
+    Multiply-accumulates per second of a loop that only touches registers, for u8, s16 or f32: the kernels' floor.
+    """
+
+def crc32c(
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)], before: int = 0
+) -> int:
+    """CRC-32C of bytes that follow data with the checksum `before`."""
+
+class Program:
+    """Steps over an arena, run in one call with the GIL released."""
+
+    def __init__(self, arena_bytes: int) -> None: ...
+    def arena_tensor(self, offset: int, bytes: int) -> int: ...
+    def constant_tensor(self, array: object) -> int: ...
+    def input_tensor(self, bytes: int) -> int: ...
+    def output_tensor(self, bytes: int) -> int: ...
+    def step(self, kind: str, ins: Sequence[int], outs: Sequence[int], attributes: dict) -> None: ...
+    def run(
+        self,
+        inputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu", writable=False)]],
+        outputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu")]],
+        threads: int,
+    ) -> None: ...
+
+def release_free_memory() -> None:
+    """
+    Give memory that was freed back to the system, which the C library would keep for later.
+    """
+
+def level() -> str:
+    """The instruction set in use."""
+
+def levels() -> list[str]:
+    """The instruction sets this CPU has, slowest first."""
+
+def set_level(level: str) -> None:
+    """Use a lower instruction set than the CPU has: for tests."""
+
+def extent(
+    x: Annotated[NDArray[numpy.float32], dict(order="C", device="cpu", writable=False)],
+) -> tuple[float, float, int, int]:
+    """
+    Lowest and highest finite value, how many are zero, how many are not finite.
+    """
+
+def observe(
+    x: Annotated[NDArray[numpy.float32], dict(order="C", device="cpu", writable=False)],
+    counts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+    exponent: int,
+    low: float,
+    high: float,
+) -> tuple[float, float, int, int, int]:
+    """
+    Count x into a histogram of bins of 2^exponent, whose values lie between low and high; extent and new exponent.
+    """
+
+def coarsen(
+    counts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+    exponent: int,
+    low: float,
+    high: float,
+    wanted: int,
+) -> None:
+    """Make the bins of a histogram 2^wanted wide."""
+
+def histogram_exponent(low: float, high: float, bins: int) -> int:
+    """The exponent of the bins of values between low and high."""
+
+def channel_extents(
+    x: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)],
+    low: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+    high: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """Widen low and high of each channel of x [outer, channel, inner]."""
+
+def divergences(
+    counts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    sums: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    filled: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    logs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    first: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+    last: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu")],
+    levels: int,
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """out[k]: information lost when bins first[k]..last[k] become levels."""
+
+def clipping_errors(
+    counts: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    first: float,
+    width: float,
+    least: float,
+    most: float,
+    scales: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    low: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    high: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """
+    out[k]: squared error of a histogram's values, least to most, when rounded to scales[k] and cut to low..high.
+    """
+
+def rounding_errors(
+    x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    low: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    high: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+) -> None:
+    """
+    out[r, k]: squared error of row r when rounded to low..high steps of scales[r, k].
+    """

@@ -1,0 +1,49 @@
+"""A typer group whose commands are imported when they are called; its help reads a table instead."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from hexforge.cli.commands import COMMANDS, Command
+
+ROWS = {row.name: row for row in COMMANDS}
+
+
+class LazyGroup(TyperGroup):
+    """The commands of the table `COMMANDS`, in its order; only names and lines until one is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {row.name: TyperCommand(row.name, help=row.help) for row in COMMANDS}
+        self._writes_help = False
+        self._imported: set[str] = set()
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command itself; while the help is written, only its name and line."""
+        if cmd_name in ROWS and cmd_name not in self._imported and not self._writes_help:
+            self.commands[cmd_name] = _import(ROWS[cmd_name])
+            self._imported.add(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the group, without importing any command."""
+        self._writes_help = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._writes_help = False
+
+
+def _import(row: Command) -> Any:
+    target = getattr(importlib.import_module(f"hexforge.cli.commands.{row.module}"), row.attribute)
+    if isinstance(target, typer.Typer):
+        command: Any = typer.main.get_group(target)
+        command.name = row.name
+        return command
+    alone = typer.Typer(add_completion=False)
+    alone.command(row.name)(target)
+    return typer.main.get_command(alone)

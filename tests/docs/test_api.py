@@ -1,0 +1,16 @@
+"""The API reference says what the docstrings say."""
+
+from __future__ import annotations
+
+import hexforge
+from docs.generate import PAGE, page
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run make docs"
+
+
+def test_the_reference_has_every_name() -> None:
+    text = page()
+    assert [name for name in hexforge.__all__ if f"\n### {name}\n" not in text] == []
+    assert " at 0x" not in text

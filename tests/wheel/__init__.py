@@ -1,0 +1,1 @@
+"""The installed package as a user has it."""
