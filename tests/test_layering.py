@@ -33,7 +33,7 @@ FLOORS = (
 # Modules of one inner floor do not know each other unless they share a folder.
 INNER = {
     "frontends.onnx": (
-        ("pipeline",),
+        ("pipeline", "support"),
         ("fusions", "rewrites", "context"),
         ("translate",),
         ("units",),
@@ -71,7 +71,8 @@ INNER = {
         ("estimate", "mixed_precision", "agreement"),
     ),
     "ort": (
-        ("__main__", "model_compiler", "stand_in", "devices", "preprocess"),
+        ("__main__",),
+        ("model_compiler", "stand_in", "devices", "preprocess"),
         ("session",),
         ("prepare", "binding", "profiling"),
         ("options", "signature", "providers", "provider_options"),

@@ -42,7 +42,7 @@ Source = str | os.PathLike[str] | Buffer
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ContainerSection:
     """Where something is in the file."""
 
     kind: str
@@ -121,7 +121,7 @@ class Container:
             self._view = memoryview(self._map or b"")
         self.sections = self._read_table()
         self._found = {(s.kind, s.name): s for s in self.sections}
-        self._checked: set[Section] = set()
+        self._checked: set[ContainerSection] = set()
 
     def __contains__(self, key: tuple[str, str]) -> bool:
         return key in self._found
@@ -156,7 +156,7 @@ class Container:
             self._map.madvise(mmap.MADV_DONTNEED, at, len(raw))
         return decoded(raw, self.where, at)
 
-    def verify(self, data: Callable[[Section], Iterable[Buffer]] | None = None) -> None:
+    def verify(self, data: Callable[[ContainerSection], Iterable[Buffer]] | None = None) -> None:
         """Check every checksum; `data` gives a section piece by piece where it is not to be read through the map."""
         for section in self.sections:
             if data is None:
@@ -164,7 +164,7 @@ class Container:
             elif section not in self._checked:
                 self._check(section, data(section))
 
-    def _check(self, section: Section, pieces: Iterable[Buffer]) -> None:
+    def _check(self, section: ContainerSection, pieces: Iterable[Buffer]) -> None:
         crc = 0
         for piece in pieces:
             crc = checksum(piece, crc)
@@ -175,7 +175,7 @@ class Container:
             )
         self._checked.add(section)
 
-    def _read_table(self) -> tuple[Section, ...]:
+    def _read_table(self) -> tuple[ContainerSection, ...]:
         view, where = self._view, self.where
         if len(view) < len(MAGIC) or bytes(view[: len(MAGIC)]) != MAGIC:
             raise FormatError(f"{where}: is not a hexforge context{_looks_like(bytes(view[:16]))}", 0)
@@ -200,16 +200,16 @@ class Container:
         return _sections(decoded(raw, where, at), count, where, at)
 
 
-def _sections(table: Any, count: int, where: str, at: int) -> tuple[Section, ...]:
+def _sections(table: Any, count: int, where: str, at: int) -> tuple[ContainerSection, ...]:
     shape = (str, str, int, int, int)
     if not isinstance(table, list) or len(table) != count:
         raise FormatError(f"{where}: the table of sections has not the {count} rows the header says", at)
-    found: list[Section] = []
+    found: list[ContainerSection] = []
     end = PAGE
     for row in table:
         if not isinstance(row, list) or [type(v) for v in row] != list(shape):
             raise FormatError(f"{where}: a row of the table of sections is malformed", at)
-        section = Section(*row)
+        section = ContainerSection(*row)
         if section.offset != end or section.bytes < 0 or section.offset + section.bytes > at:
             raise FormatError(f"{where}: section {section.kind} {section.name!r} lies outside its place", at)
         end += section.bytes + -section.bytes % PAGE
