@@ -17,7 +17,7 @@ import numpy as np
 
 from hexforge.backend import Backend, Program
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.container import Buffer, Container, Section
+from hexforge.formats.container import Buffer, Container, ContainerSection
 from hexforge.runtime.contexts.context import Context
 
 _CHUNK = 8 << 20
@@ -264,7 +264,7 @@ def _verify(
         )  # fmt: skip
 
 
-def _source(container: Container, section: Section, weights: memoryview | None) -> memoryview:
+def _source(container: Container, section: ContainerSection, weights: memoryview | None) -> memoryview:
     if weights is not None and section.kind == "weights":
         return weights
     return container.view[section.offset : section.offset + section.bytes]
@@ -276,7 +276,7 @@ def _pieces(data: memoryview, check: Callable[[], None]) -> Iterator[memoryview]
         yield data[first : first + _CHUNK]
 
 
-def _read(file: Any, section: Section, room: memoryview, check: Callable[[], None]) -> Iterator[memoryview]:
+def _read(file: Any, section: ContainerSection, room: memoryview, check: Callable[[], None]) -> Iterator[memoryview]:
     """A section piece by piece, each in the same memory."""
     left = section.bytes
     file.seek(section.offset)
