@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", nargs="*", metavar="PAIR", help=f"of {', '.join(PAIRS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="a tenth of the samples, to see that it works")
-    parser.add_argument("--markdown", action="store_true", help="as the README has it")
+    parser.add_argument("--markdown", action="store_true", help="as docs/figures.md has it")
     parser.add_argument("--ways", default=",".join(WAYS), help="columns, parted by commas (default: all)")
     given = parser.parse_args(arguments)
     ways = given.ways.split(",")

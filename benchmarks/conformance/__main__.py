@@ -14,12 +14,12 @@ from rich.progress import track
 from benchmarks.conformance.cases import collect
 from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge, rows
 
-README = Path(__file__).parents[2] / "README.md"
+FIGURES = Path(__file__).parents[2] / "docs" / "figures.md"
 HEAD = ("node cases", "cases", "fully placed and right", "refused", "wrong", "crashed")
 
 
 def markdown(verdicts: list[Verdict]) -> str:
-    """The table as the README carries it."""
+    """The table as docs/figures.md carries it."""
     lines = ["| " + " | ".join(HEAD) + " |", "|---|" + "---:|" * (len(HEAD) - 1)]
     for name, total, right, *rest in rows(verdicts):
         share = f" ({right / total:.1%})" if total else ""
@@ -27,12 +27,12 @@ def markdown(verdicts: list[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def write_readme(table: str, backend: str) -> None:
-    """Put the table between the README's markers for the backend."""
-    text = README.read_text(encoding="utf-8")
+def write(table: str, backend: str) -> None:
+    """Put the table between the markers of the page for the backend."""
+    text = FIGURES.read_text(encoding="utf-8")
     mark = "conformance" if backend == "cpu" else f"conformance {backend}"
     pattern = rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)"
-    README.write_text(re.sub(pattern, lambda m: f"{m[1]}{table}\n{m[2]}", text, flags=re.DOTALL), encoding="utf-8")
+    FIGURES.write_text(re.sub(pattern, lambda m: f"{m[1]}{table}\n{m[2]}", text, flags=re.DOTALL), encoding="utf-8")
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--op", action="append", help="only cases with this op type")
     parser.add_argument("--case", action="append", help="only the case of this name")
     parser.add_argument("--json", action="store_true", help="one object for each case")
-    parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--write", action="store_true", help="put the table into FIGURES.md")
     arguments = parser.parse_args()
     wanted = [
         c
@@ -66,8 +66,8 @@ def main() -> int:
         if rounded:
             print(f"right for their inputs as float16 holds them ({len(rounded)}): {', '.join(rounded)}")
         print(f"\n{markdown(verdicts)}")
-    if arguments.write_readme:
-        write_readme(markdown(verdicts), arguments.backend)
+    if arguments.write:
+        write(markdown(verdicts), arguments.backend)
     return int(any(v.outcome in (WRONG, CRASHED) for v in verdicts) or not any(v.outcome == RIGHT for v in verdicts))
 
 
