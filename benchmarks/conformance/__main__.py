@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--op", action="append", help="only cases with this op type")
     parser.add_argument("--case", action="append", help="only the case of this name")
     parser.add_argument("--json", action="store_true", help="one object for each case")
-    parser.add_argument("--write", action="store_true", help="put the table into FIGURES.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/figures.md")
     arguments = parser.parse_args()
     wanted = [
         c
