@@ -27,6 +27,7 @@ from hexforge.frontends.onnx.units.node_units import node_units
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
 from hexforge.ir import Encoding, Graph, Node, Role, Value
 from hexforge.ir.verify import verify
+from hexforge.model.nodes import captured
 from hexforge.model.reader import Model
 from hexforge.passes import NEUTRAL, run
 
@@ -187,7 +188,7 @@ def reads_of(placement: Placement) -> list[str]:
         reads = [o.value for o in unit.inputs if o is not None]
     else:
         reads = [v for node in unit.nodes for v in node.inputs if v is not None]
-    reads += [v for node in unit.nodes for v in _captured(node)]
+    reads += [v for node in unit.nodes for v in captured(node)]
     own = set(_written(placement))
     return list(dict.fromkeys(str(v.name) for v in reads if v not in own and not _is_constant(v)))
 
@@ -206,16 +207,6 @@ def _written(placement: Placement) -> list[onnx_ir.Value]:
 
 def _is_constant(value: onnx_ir.Value) -> bool:
     return value.const_value is not None and value.producer() is None
-
-
-def _captured(node: Any) -> Iterable[Any]:
-    """Values that the subgraphs of a node read from the graph around them."""
-    for attribute in node.attributes.values():
-        kind = attribute.type.name
-        for body in [attribute.value] if kind == "GRAPH" else attribute.value if kind == "GRAPHS" else ():
-            own = {*body.inputs, *body.initializers.values(), *(v for n in body for v in n.outputs)}
-            read = [v for n in body for v in (*n.inputs, *_captured(n)) if v is not None]
-            yield from (v for v in (*read, *body.outputs) if v not in own)
 
 
 def _without_inner_reads(placements: list[Placement], outputs: Iterable[str]) -> list[Placement]:
