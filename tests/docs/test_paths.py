@@ -1,0 +1,28 @@
+"""What the pages name is there: files of the checkout, modules of the package, pages they link to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+FILE = re.compile(r"(?<![\w/.<-])((?:[\w-]+/)+[\w-]+\.(?:py|json|md|cpp|h|toml|txt|yml))(?![\w/])")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
+MODULE = re.compile(r"python -m (benchmarks(?:\.\w+)*|fuzz|tools\.\w+|docs\.\w+)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_files_and_links_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    homes = (ROOT, ROOT / "src" / "hexforge", ROOT / "docs", page.parent)
+    missing = {name for name in FILE.findall(text) if not any((home / name).exists() for home in homes)}
+    missing |= {link for link in LINK.findall(text) if not (page.parent / link).exists()}
+    for module in MODULE.findall(text):
+        path = ROOT.joinpath(*module.split("."))
+        if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists():
+            missing.add(module)
+    assert not missing
