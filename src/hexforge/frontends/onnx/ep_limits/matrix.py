@@ -34,7 +34,7 @@ def _einsum_kind(equation: str) -> str:
 
 def _both_transposed(first: str, second: str, result: str) -> bool:
     """As in bchq,bkhc->bkhq."""
-    batch, inner, heads, columns = first
+    batch, inner, heads, columns = tuple(first)
     return second == batch + second[1] + heads + inner and result == batch + second[1] + heads + columns
 
 
