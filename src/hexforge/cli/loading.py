@@ -22,10 +22,12 @@ def loaded(
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
     prepare: bool = False,
+    obey_ep: bool = False,
 ) -> tuple[Model, Plan]:
     """The model and its plan, able to run where `prepare` is set.
 
-    With `strict` nodes are placed as in a session without CPU fallback, and refusals are rows of the plan all the same.
+    With `obey_ep` the limits of the QNN EP hold. With `strict` nodes are placed as in a session without CPU fallback,
+    and refusals are rows of the plan all the same.
     """
     from hexforge.options import ProviderOptions
     from hexforge.runtime.cpu_part import CpuPart
@@ -41,10 +43,10 @@ def loaded(
     with waiting(f"placing {model.node_count} nodes"):
         if strict:
             try:
-                return model, Plan(model, chosen, strict=True, make_cpu_part=cpu_part)
+                return model, Plan(model, chosen, strict=True, obey_ep=obey_ep, make_cpu_part=cpu_part)
             except UnsupportedError:
                 model = _read(path, dims, shapes)  # placing edits a model
-        return model, Plan(model, chosen, offload_io=offload, make_cpu_part=cpu_part)
+        return model, Plan(model, chosen, offload_io=offload, obey_ep=obey_ep, make_cpu_part=cpu_part)
 
 
 def _read(path: Path, dims: Mapping[str, int] | None, shapes: Mapping[str, Sequence[int]] | None) -> Model:

@@ -147,6 +147,7 @@ def _compiled(model: Model, backend: Backend, sess_options: Any, config: Session
         backend,
         strict=config.disable_cpu_ep_fallback,
         offload_io=options.offload_graph_io_quantization,
+        obey_ep=config.obey_ep_limits,
         make_cpu_part=cpu_part,
     )
     report = None

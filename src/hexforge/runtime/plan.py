@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Backend, Program, SaysHow
+from hexforge.backend import Backend, EpLimited, Program, SaysHow
 from hexforge.errors import CallError, ModelError, UnsupportedError
-from hexforge.frontends.onnx.pipeline import Placement, build, place, units
+from hexforge.frontends.onnx.ep_limits import ep_refuses
+from hexforge.frontends.onnx.pipeline import EpLimits, Placement, build, place, units
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
 from hexforge.ir import Array
 from hexforge.model.extraction import extract_parts
@@ -36,19 +37,29 @@ class Plan(Stages):
         *,
         strict: bool = False,
         offload_io: bool = True,
+        obey_ep: bool = False,
         make_cpu_part: Callable[[Extract, Sequence[str]], CpuPart] = CpuPart,
     ) -> None:
         self.outputs = tuple(value.name for value in model.outputs)
         _check(model)
         found = units(model.ir, offload_io_quantization=offload_io and not strict)
-        placements = _unread(place(found, backend.unsupported), self.outputs)
+        limited = isinstance(backend, EpLimited) and backend.ep_limited
+        self.ep_limited = limited
+        """True where rows say what the QNN EP refuses."""
+        limits = EpLimits(lambda unit: ep_refuses(unit, model.declared_opset), obey_ep) if limited else None
+        placements = _unread(place(found, backend.unsupported, limits), self.outputs)
         steps = [_step(p) for p in placements]
-        parts = partition(steps, self.outputs, keep_converts=strict)
+        parts = partition(steps, self.outputs, keep_converts=strict and not (limited and obey_ep))
         for part in parts:
             for i in part.steps:
+                if limited and part.taken and len(part.steps) == 1 and steps[i].convert:
+                    said = _ALONE.format(placements[i].unit.target.op_type)
+                    placements[i] = replace(placements[i], ep_refuses=said)
                 if placements[i].taken and not part.taken:
                     reason = _ALONE.format(placements[i].unit.target.op_type)
                     placements[i] = replace(placements[i], reason=reason)
+        if limited:  # what the backend refuses, the EP refuses as well
+            placements = [replace(p, ep_refuses=p.ep_refuses or p.reason or "") for p in placements]
         by_unit = [_rows(i, p) for i, p in enumerate(placements)]
         rows_in_order = [row for rows in by_unit for row in rows]
         if strict:
@@ -105,7 +116,8 @@ def label(node: Any) -> str:
 def _rows(index: int, placement: Placement) -> list[Row]:
     where = QNN if placement.taken else CPU
     return [
-        Row(label(n), n.op_type, n.domain, where, placement.reason, placement.ops, index) for n in placement.unit.nodes
+        Row(label(n), n.op_type, n.domain, where, placement.reason, placement.ops, index, (), placement.ep_refuses)
+        for n in placement.unit.nodes
     ]
 
 

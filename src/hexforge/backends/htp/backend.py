@@ -23,6 +23,7 @@ class HtpBackend:
     """Places, compiles and runs graphs as the Hexagon Tensor Processor does."""
 
     name = "htp"
+    ep_limited = True
 
     def __init__(
         self, options: ProviderOptions | None = None, threads: int = 0, graph: GraphConfig | None = None

@@ -25,6 +25,8 @@ class Placement:
     reason: str | None
     ops: tuple[str, ...]
     """QNN op names the unit becomes, empty where it was refused before any was written."""
+    ep_refuses: str = ""
+    """Why the QNN EP does not take the unit though the backend could, or nothing."""
 
     @property
     def taken(self) -> bool:
@@ -51,24 +53,41 @@ def units(
     return fused(found) if fuse else found
 
 
-def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> list[Placement]:
+@dataclass(frozen=True, slots=True)
+class EpLimits:
+    """How placing heeds the limits of the QNN EP."""
+
+    refuses: Callable[[Unit], str | None]
+    obeyed: bool = False
+    """True where a unit that the EP refuses is not taken."""
+
+
+def place(
+    units: Sequence[Unit], unsupported: Callable[[Node], str | None], limits: EpLimits | None = None
+) -> list[Placement]:
     """Try each unit by itself, a fusion that is refused as the units it was made of.
 
-    A unit that uses a tensor with another encoding than the taken units before it is refused.
+    A unit that uses a tensor with another encoding than the taken units before it is refused. Without `limits`
+    nothing is said of the EP.
     """
     encodings: dict[str, Encoding | None] = {}
     placements: list[Placement] = []
     for unit in units:
-        whole = _place(unit, unsupported, encodings)
+        whole = _place(unit, unsupported, encodings, limits)
         parts = unfused(unit)
         if whole.taken or parts == [unit]:
             placements.append(whole)
         else:
-            placements += [_place(part, unsupported, encodings) for part in parts]
+            placements += [_place(part, unsupported, encodings, limits) for part in parts]
     return placements
 
 
-def _place(unit: Unit, unsupported: Callable[[Node], str | None], encodings: dict[str, Encoding | None]) -> Placement:
+def _place(
+    unit: Unit,
+    unsupported: Callable[[Node], str | None],
+    encodings: dict[str, Encoding | None],
+    limits: EpLimits | None,
+) -> Placement:
     graph = Graph(unit.target.name or "unit")
     builder = Builder(graph)
     border = {
@@ -88,9 +107,12 @@ def _place(unit: Unit, unsupported: Callable[[Node], str | None], encodings: dic
         return Placement(unit, str(error), ())
     names = tuple(node.op.name for node in graph)
     reasons = [f"{node.op.name}: {reason}" for node in graph if (reason := unsupported(node)) is not None]
+    said = (limits.refuses(unit) if limits is not None and not reasons else None) or ""
+    if said and limits is not None and limits.obeyed:
+        reasons.append(said)
     if not reasons:
         encodings.update(border)
-    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, names)
+    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, names, said)
 
 
 def build(units: Iterable[Unit], name: str, outputs: Iterable[str]) -> Graph:
