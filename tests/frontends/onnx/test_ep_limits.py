@@ -412,6 +412,26 @@ def test_a_quantized_convolution_op_needs_constant_weights() -> None:
     assert ep_refuses(*Node("QLinearConv", stored, outputs=(("uint8", None),)).unit()) is None
 
 
+def test_dynamic_quantization_is_refused_but_for_the_pattern_the_ep_fuses() -> None:
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"]),
+        helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "s"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "dynamic",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 6))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (4, 5))],
+        [numpy_helper.from_array(np.ones((6, 5), np.uint8), "w")],
+    )
+    model = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    assert not any(ep_refuses(unit) for unit in units(model.ir))
+    alone = Node("DynamicQuantizeLinear", (real(2),), {}, (("uint8", None), ("float32", None), ("uint8", None)))
+    assert "dynamic quantization" in (ep_refuses(*alone.unit()) or "")
+
+
 def test_reasons_say_what_would_work() -> None:
     for row in LIMITS:
         assert ";" in row.reason, row.reason

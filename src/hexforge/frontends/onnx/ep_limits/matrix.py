@@ -63,6 +63,16 @@ def _five_by_few(subject: Subject) -> bool:
     return first == 5 and (second == 1 or (second == 2 and not subject.computed(1)))
 
 
+def _lone_dynamic(subject: Subject) -> bool:
+    """Without its partner: the EP fuses DynamicQuantizeLinear with the integer product or DequantizeLinear it feeds."""
+    node = subject.unit.target
+    if subject.op == "DynamicQuantizeLinear":
+        readers = {user.op_type for user in node.outputs[0].consumers()}
+        return not readers or not readers <= {"MatMulInteger", "ConvInteger", "DequantizeLinear"}
+    source = None if node.inputs[0] is None else node.inputs[0].producer()
+    return source is None or source.op_type != "DynamicQuantizeLinear"
+
+
 LIMITS: tuple[Limit, ...] = (
     limit(
         "Gemm",
@@ -108,7 +118,7 @@ LIMITS: tuple[Limit, ...] = (
     ),
     limit(
         "ConvInteger MatMulInteger DynamicQuantizeLinear",
-        lambda s: True,
+        _lone_dynamic,
         "dynamic quantization but for DynamicQuantizeLinear with MatMulInteger or ConvInteger; quantize statically",
         Refuser.BUILDER, Source.PUBLIC,
     ),
