@@ -67,6 +67,7 @@ ROWS: tuple[tuple[Node, Node], ...] = (
         Node("Add", (real(3, "int16"),) * 2, outputs=(("int16", None),)),
         Node("Add", (fixed(3, "uint16"),) * 2, quantized="uint16"),
     ),
+    (Node("Neg", (fixed(3, "int8"),), quantized="int8"), Node("Neg", (fixed(3),), quantized="uint8")),
     (Node("Tanh", (real(5),)), Node("Tanh", (real(4),))),
     (Node("CumSum", (real(5), scalar(1, "int64"))), Node("CumSum", (fixed(5), scalar(1, "int64")), quantized="uint8")),
     (Node("Max", (real(5),) * 2), Node("Max", (fixed(5),) * 2, quantized="uint8")),

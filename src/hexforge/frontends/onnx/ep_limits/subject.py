@@ -101,6 +101,11 @@ class Subject:
         held = self.operand(index)
         return 0 if held is None or held.encoding is None else _bits(held.value)
 
+    def fixed(self, index: int = 0) -> str:
+        """Integer type of a fixed-point input by ONNX's name, "" where it has no encoding."""
+        held = self.operand(index)
+        return "" if held is None or held.encoding is None or held.value.dtype is None else held.value.dtype.name
+
     def dequantized_bits(self, index: int) -> int:
         """Bits of the integers behind an input that a DequantizeLinear outside the unit writes, else 0."""
         held = self.operand(index)

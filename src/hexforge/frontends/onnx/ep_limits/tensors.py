@@ -36,6 +36,15 @@ _FOUR += " ArgMax ArgMin LpNormalization LayerNormalization RMSNormalization Top
 _FOUR += " ReduceLogSumExp"
 
 
+_UNSIGNED_ONLY = "BatchNormalization GatherElements HardSigmoid InstanceNormalization LRN LeakyRelu LogSoftmax Neg"
+_UNSIGNED_ONLY += " RMSNormalization ScatterElements"
+
+
+def _signed(subject: Subject) -> bool:
+    """Signed data, but for a bias that is computed: such a unit the EP leaves in float."""
+    return subject.fixed() == "INT8" and not (subject.op == "InstanceNormalization" and subject.computed(2))
+
+
 def _data(subject: Subject) -> int:
     """Position of the tensor whose data type decides."""
     return 1 if subject.op == "Where" else 0
@@ -83,6 +92,12 @@ LIMITS: tuple[Limit, ...] = (
         _FOUR,
         lambda s: _rank(s) > 4,
         "more than 4 dimensions; reshape to 4",
+        Refuser.VALIDATION, Source.OBSERVED,
+    ),
+    limit(
+        _UNSIGNED_ONLY,
+        _signed,
+        "signed 8-bit data; quantize it to uint8",
         Refuser.VALIDATION, Source.OBSERVED,
     ),
     limit(
