@@ -68,6 +68,7 @@ ROWS: tuple[tuple[Node, Node], ...] = (
         Node("Add", (fixed(3, "uint16"),) * 2, quantized="uint16"),
     ),
     (Node("Neg", (fixed(3, "int8"),), quantized="int8"), Node("Neg", (fixed(3),), quantized="uint8")),
+    (Node("Exp", (fixed(3, "int16"),), quantized="int16"), Node("Exp", (fixed(3, "uint16"),), quantized="uint16")),
     (Node("Tanh", (real(5),)), Node("Tanh", (real(4),))),
     (Node("CumSum", (real(5), scalar(1, "int64"))), Node("CumSum", (fixed(5), scalar(1, "int64")), quantized="uint8")),
     (Node("Max", (real(5),) * 2), Node("Max", (fixed(5),) * 2, quantized="uint8")),
@@ -318,10 +319,6 @@ ROWS: tuple[tuple[Node, Node], ...] = (
         Node(
             "ScatterElements", (fixed(2), Tensor(RANK[2], "int64"), fixed(2)), {"reduction": "max"}, quantized="uint8"
         ),
-    ),
-    (
-        Node("ScatterND", (real(5), Tensor((3, 5), "int64"), Tensor((3,)))),
-        Node("ScatterND", (real(5), Tensor((3, 4), "int64"), Tensor((3, 6)))),
     ),
     (
         Node("OneHot", (Tensor((2, 3, 4), "int64"), scalar(5, "int64"), known(0, 1, type="float32"))),

@@ -130,12 +130,6 @@ LIMITS: tuple[Limit, ...] = (
         Refuser.VALIDATION, Source.OBSERVED,
     ),
     limit(
-        "ScatterND",
-        lambda s: s.rank() == 5 and s.shape(1)[-1:] == (5,),
-        "indices of single elements in 5 dimensions; reshape to 4",
-        Refuser.PREPARATION, Source.OBSERVED,
-    ),
-    limit(
         "OneHot",
         lambda s: len(s.out_shape()) > 3,
         "indices of more than 2 dimensions; flatten them",

@@ -24,7 +24,7 @@ PLAIN_REFUSED: Mapping[str, frozenset[str]] = MappingProxyType(
         "ScatterElements": frozenset({"BOOL", "INT8", "INT16", "UINT32", "UINT64"}),
         "GatherND": _ODD | {"BOOL"},
         **dict.fromkeys(
-            "ArgMin Neg Relu Sign PRelu Pow ReduceMean ReduceL2 ReduceLogSumExp MatMul Gemm".split(),
+            "ArgMin Neg Relu Sign Pow ReduceMean ReduceL2 ReduceLogSumExp MatMul Gemm".split(),
             _ODD | {"INT32", "INT64"},
         ),
         "ReduceSum": _UNSIGNED,
@@ -40,9 +40,15 @@ _UNSIGNED_ONLY = "BatchNormalization GatherElements HardSigmoid InstanceNormaliz
 _UNSIGNED_ONLY += " RMSNormalization ScatterElements"
 
 
-def _signed(subject: Subject) -> bool:
-    """Signed data, but for a bias that is computed: such a unit the EP leaves in float."""
-    return subject.fixed() == "INT8" and not (subject.op == "InstanceNormalization" and subject.computed(2))
+_NOT_SIGNED_16 = "Abs ArgMax ArgMin Asin Atan BatchNormalization Ceil Cos Exp Floor HardSigmoid HardSwish LeakyRelu Log"
+_NOT_SIGNED_16 += " InstanceNormalization LayerNormalization LogSoftmax Min Neg Pow RMSNormalization ReduceMin Round"
+_NOT_SIGNED_16 += " Sign Sin"
+
+
+def _signed(subject: Subject, type: str) -> bool:
+    """Signed data, but for a norm's bias that is computed: such a unit the EP leaves in float."""
+    in_float = subject.op in ("InstanceNormalization", "LayerNormalization") and subject.computed(2)
+    return subject.fixed() == type and not in_float
 
 
 def _data(subject: Subject) -> int:
@@ -96,8 +102,14 @@ LIMITS: tuple[Limit, ...] = (
     ),
     limit(
         _UNSIGNED_ONLY,
-        _signed,
+        lambda s: _signed(s, "INT8"),
         "signed 8-bit data; quantize it to uint8",
+        Refuser.VALIDATION, Source.OBSERVED,
+    ),
+    limit(
+        _NOT_SIGNED_16,
+        lambda s: _signed(s, "INT16"),
+        "signed 16-bit data; quantize it to uint16",
         Refuser.VALIDATION, Source.OBSERVED,
     ),
     limit(
