@@ -108,7 +108,7 @@ LIMITS: tuple[Limit, ...] = (
     ),
     limit(
         _NOT_SIGNED_16,
-        lambda s: _signed(s, "INT16"),
+        lambda s: _signed(s, "INT16") and not (s.op == "Min" and len(s.inputs) > 2),
         "signed 16-bit data; quantize it to uint16",
         Refuser.VALIDATION, Source.OBSERVED,
     ),
