@@ -34,7 +34,7 @@ FLOORS = (
 INNER = {
     "frontends.onnx": (
         ("pipeline", "support"),
-        ("fusions", "rewrites", "context"),
+        ("fusions", "rewrites", "context", "ep_limits"),
         ("translate",),
         ("units",),
     ),

@@ -82,6 +82,13 @@ class Saves(Protocol):
 # -- backends ---------------------------------------------------------------------------------------------------------
 
 
+@runtime_checkable
+class EpLimited(Protocol):
+    """A backend that the QNN EP drives with limits of its own (`frontends.onnx.ep_limits`); asked with `isinstance`."""
+
+    ep_limited: bool
+
+
 class Backend(Protocol):
     """Something that runs QNN graphs."""
 

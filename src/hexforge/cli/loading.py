@@ -31,15 +31,16 @@ def loaded(
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
     prepare: bool = False,
+    obey_ep: bool = False,
 ) -> LoadedModel:
     """The model placed and compiled, able to run where `prepare` is set.
 
-    With `strict` nodes are placed as in a session without CPU fallback, and refusals are rows of the plan all the same.
+    With `obey_ep` the limits of the QNN EP hold. With `strict` nodes are placed as in a session without CPU fallback,
+    and refusals are rows of the plan all the same.
     """
     from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
-    from hexforge.ort.prepare import backend_of
-    from hexforge.ort.provider_options import ProviderOptions
+    from hexforge.ort.provider_options import ProviderOptions, backend_of
     from hexforge.runtime.cpu_part import CpuPart
     from hexforge.runtime.plan import Plan, partitioned
 
@@ -50,7 +51,7 @@ def loaded(
         model.require_static()
     with waiting(f"placing {model.node_count} nodes"):
         offload = options.offload_graph_io_quantization and not strict
-        placed = place_model(model, backend, offload_io_quantization=offload)
+        placed = place_model(model, backend, offload_io_quantization=offload, obey_ep=obey_ep)
         parts = partitioned(placed, keep_converts=strict)
         if strict and parts.refused:
             parts = partitioned(placed)

@@ -39,6 +39,8 @@ class Model:
     outputs: tuple[Declared, ...]
     metadata: Metadata
     opset: int
+    declared_opset: int
+    """The opset that the file declares; `opset` is newer where that is older than the oldest that is read."""
     folded: tuple[FoldedNode, ...]
     node_count: int
 
@@ -112,7 +114,7 @@ def read(
     declared_outputs = tuple(declare(v) for v in graph.output)
     said, node_count = metadata(proto), len(graph.node)
     model = _deserialize(opened)
-    path = opened.path
+    path, declared_opset = opened.path, opened.opset
     where = opened.where
     del proto, graph, opened  # the protobuf goes before anything else is made: it holds a copy of the weights
     _inline(model, where)
@@ -124,7 +126,7 @@ def read(
     after = {node.name for node in model.graph}
     folded = tuple(FoldedNode(name, op_type) for name, op_type in before if name not in after)
     opset = model.opset_imports.get("", 0)
-    return Model(model, path, declared_inputs, declared_outputs, said, opset, folded, node_count)
+    return Model(model, path, declared_inputs, declared_outputs, said, opset, declared_opset, folded, node_count)
 
 
 def _deserialize(source: Source) -> onnx_ir.Model:

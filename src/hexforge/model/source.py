@@ -29,6 +29,8 @@ class Source:
     where: str
     path: Path | None
     folder: Path | None
+    opset: int
+    """The opset of ai.onnx that the file declares; models of very old ones are read as of `OLDEST_OPSET`."""
 
 
 def open_source(
@@ -58,12 +60,13 @@ def open_source(
         raise FormatError(f"{where}: has no graph, so it is not an ONNX model; export it again")
     _check_text(proto, where)
     _one_name_per_domain(proto)
+    declared = next((entry.version for entry in proto.opset_import if entry.domain == ""), 0)
     _check_opsets(proto, where)
     _check_functions(proto, where)
     _check_graph(proto.graph, frozenset(), where)
     if schemas:
         _check_nodes(proto, where)
-    return Source(proto, where, path, folder)
+    return Source(proto, where, path, folder, declared)
 
 
 def nodes_of(graph: Any) -> Iterator[onnx.NodeProto]:

@@ -1,25 +1,29 @@
 """A stand-in for onnxruntime: `import hexforge.ort as onnxruntime`.
 
 What has to do with QNNExecutionProvider is hexforge's; every other name, submodules too, is the real onnxruntime's.
-`python -m hexforge.ort SCRIPT` runs an unchanged script with it.
+`python -m hexforge.ort SCRIPT` runs an unchanged script with it. Names are imported on use: a command that looks at a
+model needs none of them.
 """
 
 from __future__ import annotations
 
-import onnxruntime as _real
+import importlib
+from typing import TYPE_CHECKING
 
-from hexforge.ort.binding import IOBinding
-from hexforge.ort.devices import (
-    get_ep_devices,
-    register_execution_provider_library,
-    unregister_execution_provider_library,
-)
-from hexforge.ort.model_compiler import ModelCompiler
-from hexforge.ort.options import RunOptions, SessionOptions
 from hexforge.ort.preprocess import mend as _mend
-from hexforge.ort.providers import PROVIDERS as _PROVIDERS
-from hexforge.ort.session import InferenceSession
 from hexforge.ort.stand_in import alias_submodules as _alias_submodules
+
+if TYPE_CHECKING:
+    from hexforge.ort.binding import IOBinding
+    from hexforge.ort.devices import (
+        get_ep_devices,
+        register_execution_provider_library,
+        unregister_execution_provider_library,
+    )
+    from hexforge.ort.model_compiler import ModelCompiler
+    from hexforge.ort.options import RunOptions, SessionOptions
+    from hexforge.ort.providers import get_available_providers
+    from hexforge.ort.session import InferenceSession
 
 __all__ = [
     "IOBinding",
@@ -33,23 +37,27 @@ __all__ = [
     "unregister_execution_provider_library",
 ]
 
-
-def get_available_providers() -> list[str]:
-    """The execution providers a session can be made with, QNNExecutionProvider first."""
-    return list(_PROVIDERS)
+_REAL = "onnxruntime"
+_HOMES = ("binding", "devices", "model_compiler", "options", "providers", "session")
 
 
 def __getattr__(name: str) -> object:
-    """Everything else is onnxruntime's."""
+    """What is hexforge's own is imported from its module; everything else is onnxruntime's."""
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"{__name__}.{home}")
+            if name in vars(module):
+                globals()[name] = vars(module)[name]
+                return globals()[name]
     try:
-        return getattr(_real, name)
+        return getattr(importlib.import_module(_REAL), name)
     except AttributeError:
         raise AttributeError(f"module 'hexforge.ort' has no attribute {name!r}, and neither has onnxruntime") from None
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *dir(_real)})
+    return sorted({*__all__, *dir(importlib.import_module(_REAL))})
 
 
-_alias_submodules(__name__, _real.__name__)
+_alias_submodules(__name__, _REAL)
 _mend()

@@ -106,6 +106,9 @@ class SessionConfig(OptionTable):
     disable_cpu_ep_fallback: bool = flag(
         False, "error with every refused node instead of running it on the CPU", key="session.disable_cpu_ep_fallback"
     )
+    obey_ep_limits: bool = flag(
+        False, "leave to the CPU what the QNN EP refuses, though the chip could run it", key="hexforge.obey_ep_limits"
+    )
     record_ep_graph_assignment_info: bool = flag(
         False, "keep what get_provider_graph_assignment_info returns", key="session.record_ep_graph_assignment_info"
     )

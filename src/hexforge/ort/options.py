@@ -20,6 +20,7 @@ from hexforge.runtime.cpu_part import CPU, QNN, OptionsOf, with_constants
 
 _OF_THE_WHOLE = (
     "session.disable_cpu_ep_fallback",
+    "hexforge.obey_ep_limits",
     "session.disable_model_compile",
     "session.compile_only",
     "ep.context_enable",

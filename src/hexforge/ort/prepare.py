@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, Prepares
+from hexforge.backend import Backend
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.context.model import ContextModel, read_context_model
 from hexforge.model.standalone import Extract
 from hexforge.ort.config import SessionConfig
 from hexforge.ort.options import context_reader, named_dims, options_of_parts, overridden_shapes
-from hexforge.ort.provider_options import ProviderOptions
+from hexforge.ort.provider_options import ProviderOptions, backend_of
 from hexforge.ort.signature import NodeArg, arguments
-from hexforge.runtime import registry
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_model import Output, Report, in_memory, save
@@ -81,12 +80,6 @@ def default_path(model: Path) -> Path:
     return model.with_name(f"{model.name.removesuffix('.onnx')}_ctx.onnx")
 
 
-def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False) -> Backend:
-    """The backend that provider options name; of several chips the first runs, a context is made for every one."""
-    made = registry.backend(options.backend, options.settings(), threads)
-    return made if every_chip or not isinstance(made, Prepares) else made.only(0)
-
-
 def prepare(
     source: ModelSource,
     sess_options: Any,
@@ -148,7 +141,8 @@ def _compiled(model: Model, backend: Backend, sess_options: Any, config: Session
 
     strict = config.disable_cpu_ep_fallback
     offload = options.offload_graph_io_quantization and not strict
-    parts = partitioned(place_model(model, backend, offload_io_quantization=offload), keep_converts=strict)
+    placed = place_model(model, backend, offload_io_quantization=offload, obey_ep=config.obey_ep_limits)
+    parts = partitioned(placed, keep_converts=strict)
     if strict:
         require_whole(parts, backend.name)
     plan = Plan(parts, backend, cpu_part)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
 from hexforge.runtime import registry
@@ -219,3 +220,9 @@ def backend_of_library(path: str) -> str:
             f"or Qnn<X>.dll with X one of Cpu, Htp, Gpu, Saver, Ir{did_you_mean(file, known)}"
         )
     return found[1].lower()
+
+
+def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False) -> Backend:
+    """The backend that provider options name; of several chips the first runs, a context is made for every one."""
+    made = registry.backend(options.backend, options.settings(), threads)
+    return made if every_chip or not isinstance(made, Prepares) else made.only(0)

@@ -17,6 +17,12 @@ PROVIDERS = (QNN, *onnxruntime.get_available_providers())
 KNOWN_PROVIDERS = (QNN, *onnxruntime.get_all_providers())
 """Those, and the ones onnxruntime knows by name; it warns of those that this build lacks."""
 
+
+def get_available_providers() -> list[str]:
+    """The execution providers a session can be made with, QNNExecutionProvider first."""
+    return list(PROVIDERS)
+
+
 Requested = dict[str, dict[str, str]]
 """Provider -> options, in order of preference."""
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
@@ -25,11 +24,15 @@ OptionsOf = Callable[[Mapping[str, Array]], AbstractContextManager[Any]]
 @contextmanager
 def plain_options(constants: Mapping[str, Array]) -> Iterator[Any]:
     """onnxruntime's default options, with the constants added."""
+    import onnxruntime
+
     yield with_constants(onnxruntime.SessionOptions(), constants)
 
 
 def with_constants(options: Any, constants: Mapping[str, Array]) -> Any:
     """The options, which supply constants that a model's protobuf leaves out."""
+    import onnxruntime
+
     if constants:
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in constants.values()]
         options.add_external_initializers(list(constants), values)
@@ -40,6 +43,8 @@ class CpuPart:
     """Nodes of a model, run in an onnxruntime session with the CPU provider."""
 
     def __init__(self, cut: Extract, nodes: Sequence[str], options: OptionsOf = plain_options) -> None:
+        import onnxruntime  # only where nodes stay with the CPU: loading it takes a while
+
         self.nodes = tuple(nodes)
         self._narrow = _widen(cut.proto)
         try:
@@ -74,6 +79,8 @@ class WholeModel:
     """A whole model in onnxruntime's CPU provider, as its file is."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes, name: str, threads: int = 0) -> None:
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
@@ -131,6 +138,8 @@ def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
 
 
 def _explain(message: str) -> str:
+    import onnxruntime
+
     version = onnxruntime.__version__
     if "is not a registered function/op" in message:
         remedy = "neither QNN nor onnxruntime knows the op; SessionOptions.register_custom_ops_library adds ops"

@@ -59,12 +59,16 @@ def partitioned(placed: PlacedModel, *, keep_converts: bool = False) -> Partitio
     """The parts of a placed model; with `keep_converts` a Quantize or Dequantize alone is worth a graph."""
     placements = list(placed.placements)
     steps = [_step(placement) for placement in placements]
-    parts = partition(steps, placed.outputs, keep_converts=keep_converts)
+    parts = partition(steps, placed.outputs, keep_converts=keep_converts and not placed.ep_obeyed)
     for part in parts:
         for i in part.steps:
+            if placed.ep_limited and part.taken and len(part.steps) == 1 and steps[i].convert:
+                placements[i] = replace(placements[i], ep_refuses=_ALONE.format(placements[i].unit.target.op_type))
             if placements[i].taken and not part.taken:
                 reason = _ALONE.format(placements[i].unit.target.op_type)
                 placements[i] = replace(placements[i], reason=reason)
+    if placed.ep_limited:  # what the backend refuses, the EP refuses as well
+        placements = [replace(p, ep_refuses=p.ep_refuses or p.reason or "") for p in placements]
     rows = tuple(_rows(i, placement) for i, placement in enumerate(placements))
     return PartitionedModel(placed, tuple(placements), tuple(parts), rows)
 
@@ -128,9 +132,11 @@ def _stem(model: Model) -> str:
 
 
 def _rows(index: int, placement: Placement) -> tuple[PlacedNode, ...]:
-    where = QNN if placement.taken else CPU
+    where, ops = QNN if placement.taken else CPU, placement.ops
     return tuple(
-        PlacedNode(node_label(n), n.op_type, n.domain, where, placement.reason, placement.ops, index)
+        PlacedNode(
+            node_label(n), n.op_type, n.domain, where, placement.reason, ops, index, ep_refuses=placement.ep_refuses
+        )
         for n in placement.unit.nodes
     )
 

@@ -29,6 +29,8 @@ class PlacedNode:
     """Number of the unit; nodes of one unit become QNN ops together."""
     slow: tuple[str, ...] = ()
     """QNN ops of its unit, after the passes, that have no kernel of their own on the backend."""
+    ep_refuses: str = ""
+    """Why onnxruntime's QNN EP leaves the node to the CPU, or nothing; said for the htp backend."""
 
     def __str__(self) -> str:
         domain = "" if self.domain in ("", "ai.onnx") else f"{self.domain}:"

@@ -36,6 +36,7 @@ class HtpBackend:
 
     name = "htp"
     Config: ClassVar[type[OptionTable]] = HtpConfig
+    ep_limited = True
 
     def __init__(
         self,

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from hexforge.backend import Backend
+from hexforge.backend import Backend, EpLimited
 from hexforge.errors import CallError, HexforgeError, ModelError
+from hexforge.frontends.onnx.ep_limits import ep_refuses
 from hexforge.frontends.onnx.fusions.table import FUSED, fused
 from hexforge.frontends.onnx.translate import ops as _ops  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
@@ -42,6 +43,8 @@ class Placement:
     reason: str | None
     graph: Graph | None = None
     """The unit alone as QNN nodes; None where it was refused before any was written."""
+    ep_refuses: str = ""
+    """Why the QNN EP does not take the unit though the backend could, or nothing."""
 
     @property
     def taken(self) -> bool:
@@ -62,6 +65,10 @@ class PlacedModel:
     """A copy of the model, whose nodes the units are made of."""
     placements: tuple[Placement, ...]
     """Every unit, in topological order."""
+    ep_limited: bool = False
+    """True where placements say what the QNN EP refuses."""
+    ep_obeyed: bool = False
+    """True where what the EP refuses is not taken."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -80,16 +87,21 @@ class PlacedModel:
         return joined(name, written, outputs)
 
 
-def place_model(model: Model, backend: Backend, *, offload_io_quantization: bool = False) -> PlacedModel:
+def place_model(
+    model: Model, backend: Backend, *, offload_io_quantization: bool = False, obey_ep: bool = False
+) -> PlacedModel:
     """A model's units, each taken by the backend or refused with a reason.
 
-    With `offload_io_quantization` the quantization of the graph's inputs and outputs is left to the CPU.
+    With `offload_io_quantization` the quantization of the graph's inputs and outputs is left to the CPU, with
+    `obey_ep` also what onnxruntime's QNN EP refuses though the backend could take it.
     """
     copy = model.copied()
     _check_model(copy)
     units = fused(node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization))
-    placements = place(units, backend.unsupported)
-    return PlacedModel(copy, tuple(_without_inner_reads(placements, (value.name for value in copy.outputs))))
+    limited = isinstance(backend, EpLimited) and backend.ep_limited
+    limits = EpLimits(lambda unit: ep_refuses(unit, model.declared_opset), obey_ep) if limited else None
+    placements = _without_inner_reads(place(units, backend.unsupported, limits), (value.name for value in copy.outputs))
+    return PlacedModel(copy, tuple(placements), limited, limited and obey_ep)
 
 
 # -- one unit after the other ------------------------------------------------------------------------------------------
@@ -105,23 +117,40 @@ def translator(unit: Unit) -> Translator:
     return write
 
 
-def place(units: Sequence[Unit], unsupported: Callable[[Node], str | None]) -> list[Placement]:
+@dataclass(frozen=True, slots=True)
+class EpLimits:
+    """How placing heeds the limits of the QNN EP."""
+
+    refuses: Callable[[Unit], str | None]
+    obeyed: bool = False
+    """True where a unit that the EP refuses is not taken."""
+
+
+def place(
+    units: Sequence[Unit], unsupported: Callable[[Node], str | None], limits: EpLimits | None = None
+) -> list[Placement]:
     """Try each unit by itself, a fusion that is refused as the units it was made of.
 
-    A unit that uses a tensor with another encoding than the taken units before it is refused.
+    A unit that uses a tensor with another encoding than the taken units before it is refused. Without `limits`
+    nothing is said of the EP.
     """
     encodings: dict[str, Encoding | None] = {}
     placements: list[Placement] = []
     for unit in units:
-        whole = _place(unit, unsupported, encodings)
+        whole = _place(unit, unsupported, encodings, limits)
         if whole.taken or not unit.parts:
             placements.append(whole)
         else:
-            placements += [_place(part, unsupported, encodings) for part in unit.parts]
+            placements += [_place(part, unsupported, encodings, limits) for part in unit.parts]
     return placements
 
 
-def _place(unit: Unit, unsupported: Callable[[Node], str | None], encodings: dict[str, Encoding | None]) -> Placement:
+def _place(
+    unit: Unit,
+    unsupported: Callable[[Node], str | None],
+    encodings: dict[str, Encoding | None],
+    limits: EpLimits | None,
+) -> Placement:
     graph = Graph(unit.target.name or "unit")
     builder = Builder(graph)
     border = {
@@ -140,9 +169,12 @@ def _place(unit: Unit, unsupported: Callable[[Node], str | None], encodings: dic
     except (Refusal, HexforgeError) as error:
         return Placement(unit, str(error))
     reasons = [f"{node.op.name}: {reason}" for node in graph if (reason := unsupported(node)) is not None]
+    said = (limits.refuses(unit) if limits is not None and not reasons else None) or ""
+    if said and limits is not None and limits.obeyed:
+        reasons.append(said)
     if not reasons:
         encodings.update(border)
-    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, graph)
+    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, graph, said)
 
 
 # -- units together ----------------------------------------------------------------------------------------------------

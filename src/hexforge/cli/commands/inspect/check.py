@@ -28,16 +28,22 @@ def check(
     strict: Annotated[
         bool, typer.Option("--strict", help="As without CPU fallback: exit code 1 where a node is refused.")
     ] = False,
+    strict_ep: Annotated[
+        bool,
+        typer.Option(
+            "--strict-ep", help="As --strict, and with the limits of onnxruntime's QNN EP, not the chip's alone."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     options = provider_options(backend, soc, option)
-    found = checked(model, options, dims=dims(dim), shapes=shapes(shape), strict=strict)
+    found = checked(model, options, dims=dims(dim), shapes=shapes(shape), strict=strict or strict_ep, obey_ep=strict_ep)
     if as_json:
         print_json(found)
     else:
         print_checked(console(), found)
-    if strict and found["totals"]["refused"]:
+    if (strict or strict_ep) and found["totals"]["refused"]:
         raise typer.Exit(1)
 
 
@@ -48,11 +54,13 @@ def checked(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     strict: bool = False,
+    obey_ep: bool = False,
 ) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
     from hexforge.backend import TellsReferences
+    from hexforge.frontends.onnx.ep_limits import EP_VERSION
 
-    read = loaded(path, options, dims=dims, shapes=shapes, strict=strict)
+    read = loaded(path, options, dims=dims, shapes=shapes, strict=strict, obey_ep=obey_ep)
     model, plan = read.model, read.plan
     nodes = [
         {
@@ -62,6 +70,7 @@ def checked(
             "qnn_ops": list(row.qnn_ops) if row.where == QNN else [],
             "slow_ops": list(row.slow),
             "reason": row.reason,
+            "ep_refuses": row.ep_refuses,
             "unit": row.unit,
         }
         for row in plan.rows
@@ -78,6 +87,7 @@ def checked(
         "folded": len(model.folded),
         "placed": len(placed),
         "refused": len(nodes) - len(placed),
+        "refused_by_ep": sum(bool(row["ep_refuses"]) for row in nodes),
         "units": len({row["unit"] for row in nodes}),
         "qnn_graphs": len(graphs),
         "qnn_ops_before_passes": sum(map(len, qnn_ops.values())),
@@ -88,6 +98,8 @@ def checked(
         "model": model.name,
         "opset": model.opset,
         "backend": dict(options),
+        "ep_version": EP_VERSION if read.parts.placed.ep_limited else None,
+        "ep_obeyed": obey_ep,
         "nodes": nodes,
         "folded": [{"node": node.name, "op": node.op_type} for node in model.folded],
         "totals": totals,
@@ -100,7 +112,7 @@ def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
     for row in found["nodes"]:
         units.setdefault(row["unit"], []).append(row)
     rows: list[tuple[str | Text, ...]] = []
-    for group in sorted(units.values(), key=lambda group: group[0]["runs_on"] == QNN):
+    for group in sorted(units.values(), key=lambda group: (group[0]["runs_on"] == QNN, not group[0]["ep_refuses"])):
         taken = group[0]["runs_on"] == QNN
         # a QDQ group or a fusion is one row: the node that is not a conversion names it
         names = [r for r in group if not r["op"].endswith(("QuantizeLinear", "DequantizeLinear"))] or group
@@ -108,13 +120,13 @@ def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
             (
                 names[0]["node"] + (f" (+{len(group) - 1})" if len(group) > 1 else ""),
                 " ".join(dict.fromkeys(r["op"] for r in names)),
-                _where(taken, group[0]["slow_ops"]),
+                _where(taken, group[0]["slow_ops"], group[0]["ep_refuses"]),
                 ", ".join(_counted(group[0]["qnn_ops"])),
-                group[0]["reason"] or "",
+                group[0]["reason"] or group[0]["ep_refuses"],
             )
         )
     columns: tuple[str, ...] = ("node (+ others of its group)", "op", "runs on", "QNN ops", "why not; what would work")
-    if not found["totals"]["refused"]:
+    if not found["totals"]["refused"] and not found["totals"]["refused_by_ep"]:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     if rows:
         screen.print(table("", columns, rows))
@@ -135,11 +147,31 @@ def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
             (f"; without a native kernel (right, but slow): {slow}" if slow else "", "yellow"),
         )
     )
+    if found["ep_version"] is not None:
+        _print_verdicts(screen, found)
 
 
-def _where(taken: bool, slow: Sequence[str]) -> Text:
+def _print_verdicts(screen: Console, found: Mapping[str, Any]) -> None:
+    """Both verdicts: what the chip takes, and what onnxruntime's QNN EP gives it."""
+    nodes, refused, by_ep = len(found["nodes"]), found["totals"]["refused"], found["totals"]["refused_by_ep"]
+    said: list[str | tuple[str, str]] = []
+    if not found["ep_obeyed"]:  # else both are one
+        said += ["on this NPU: ", _verdict(nodes, refused), "; "]
+    said += [f"by the QNN EP {found['ep_version']}: ", _verdict(nodes, by_ep)]
+    if by_ep > refused:
+        said.append(" (--strict-ep places as it does)")
+    screen.print(Text.assemble(*said))
+
+
+def _verdict(nodes: int, refused: int) -> tuple[str, str]:
+    return ("all nodes", "green") if not refused else (f"{nodes - refused} of {nodes} nodes", "bold red")
+
+
+def _where(taken: bool, slow: Sequence[str], ep_refuses: str) -> Text:
     if not taken:
         return Text("CPU", "bold red")
+    if ep_refuses:
+        return Text("QNN, not by the EP", "yellow")
     return Text("QNN, slow path", "yellow") if slow else Text("QNN", "green")
 
 

@@ -32,8 +32,7 @@ def run(
 ) -> None:
     """Run a model once and print what came out; inputs not given are random, from a fixed seed."""
     from hexforge.frontends.onnx.context.model import read_context_model
-    from hexforge.ort.prepare import backend_of
-    from hexforge.ort.provider_options import ProviderOptions
+    from hexforge.ort.provider_options import ProviderOptions, backend_of
     from hexforge.ort.signature import arguments, check_feed
     from hexforge.runtime.contexts.context_plan import ContextPlan
 

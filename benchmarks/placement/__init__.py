@@ -1,0 +1,1 @@
+"""Placement: hexforge's word on what the QNN EP takes against the installed onnxruntime-qnn's."""

@@ -1,0 +1,125 @@
+"""Limits of matrix products."""
+
+from __future__ import annotations
+
+from hexforge.frontends.onnx.ep_limits.limit import Limit, Refuser, Source, limit
+from hexforge.frontends.onnx.ep_limits.subject import Subject
+
+
+def _einsum_kind(equation: str) -> str:
+    """Which of the EP's five patterns an equation is, "" for none."""
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if not arrow or len(terms) != 2 or not all(map(str.isalpha, (*terms, result))):
+        return ""
+    first, second = terms
+    rank = len(first)
+    if rank == len(second) == len(result) and rank >= 2:
+        inner = (first[:-1], first[-1])
+        if first[:-2] == second[:-2] and result[:-1] == inner[0]:
+            if (second[-2], second[-1]) == (inner[1], result[-1]):
+                return "product"
+            if (second[-1], second[-2]) == (inner[1], result[-1]):
+                return "product with the second transposed"
+        if rank == 4 and _both_transposed(first, second, result):
+            return "product with both transposed"
+    if (rank, len(second), len(result)) == (4, 3, 4) and result[:3] == first[:3]:
+        ends = second[2] == first[3] and second[1] == result[3]
+        if ends and second[0] == first[1]:
+            return "broadcast product"
+        if ends and second[0] == first[2]:
+            return "broadcast sum of products"
+    return ""
+
+
+def _both_transposed(first: str, second: str, result: str) -> bool:
+    """As in bchq,bkhc->bkhq."""
+    batch, inner, heads, columns = tuple(first)
+    return second == batch + second[1] + heads + inner and result == batch + second[1] + heads + columns
+
+
+def _einsum(subject: Subject) -> bool:
+    return not _einsum_kind(str(subject.attr("equation", "")))
+
+
+def _einsum_bits(subject: Subject) -> bool:
+    kind = _einsum_kind(str(subject.attr("equation", "")))
+    return subject.unit.quantized and (
+        kind == "broadcast sum of products" or (subject.bits(0) == 16 and subject.bits(1) == 16)
+    )
+
+
+def _flat_bias(subject: Subject) -> bool:
+    """A stored bias is one row: any other becomes an addition of 32-bit integers, which the HTP does not have."""
+    columns = subject.out_shape()[-1:]
+    return subject.bits(2) == 32 and subject.shape(2) not in (columns, (1, *columns))
+
+
+def _five_by_few(subject: Subject) -> bool:
+    """Rank 5 by a vector, or by a constant matrix: FullyConnected has no such input."""
+    first, second = subject.rank(0), subject.rank(1)
+    if subject.bits(1) == 16 and subject.computed(0) and subject.computed(1):
+        return False
+    return first == 5 and (second == 1 or (second == 2 and not subject.computed(1)))
+
+
+def _lone_dynamic(subject: Subject) -> bool:
+    """Without its partner: the EP fuses DynamicQuantizeLinear with the integer product or DequantizeLinear it feeds."""
+    node = subject.unit.target
+    if subject.op == "DynamicQuantizeLinear":
+        readers = {user.op_type for user in node.outputs[0].consumers()}
+        return not readers or not readers <= {"MatMulInteger", "ConvInteger", "DequantizeLinear"}
+    source = None if node.inputs[0] is None else node.inputs[0].producer()
+    return source is None or source.op_type != "DynamicQuantizeLinear"
+
+
+LIMITS: tuple[Limit, ...] = (
+    limit(
+        "Gemm",
+        lambda s: s.attr("alpha", 1.0) != 1,
+        "alpha other than 1; multiply the weights by it",
+        Refuser.BUILDER, Source.PUBLIC,
+    ),
+    limit(
+        "Gemm",
+        lambda s: s.attr("beta", 1.0) not in (0, 1),
+        "beta other than 1 or 0; multiply the bias by it",
+        Refuser.BUILDER, Source.PUBLIC,
+    ),
+    limit(
+        "Gemm",
+        _flat_bias,
+        "a quantized bias that is not one row of the output; give one number for each column",
+        Refuser.VALIDATION, Source.OBSERVED,
+    ),
+    limit(
+        "Gemm",
+        lambda s: s.bits(1) == 16 and s.computed(1) and not s.computed(2) and not s.plain_out(),
+        "16-bit weights computed at run time, with no bias or a constant one; make them constants, or use MatMul",
+        Refuser.VALIDATION, Source.OBSERVED,
+    ),
+    limit(
+        "MatMul",
+        _five_by_few,
+        "5 dimensions by a vector or a constant matrix; reshape the first to 4 or fewer",
+        Refuser.VALIDATION, Source.OBSERVED,
+    ),
+    limit(
+        "Einsum",
+        _einsum,
+        "this equation; write it with MatMul, Transpose, Mul and ReduceSum",
+        Refuser.BUILDER, Source.PUBLIC,
+    ),
+    limit(
+        "Einsum",
+        _einsum_bits,
+        "this equation where it is quantized to these bits; write it with MatMul",
+        Refuser.VALIDATION, Source.OBSERVED,
+    ),
+    limit(
+        "ConvInteger MatMulInteger DynamicQuantizeLinear",
+        _lone_dynamic,
+        "dynamic quantization but for DynamicQuantizeLinear with MatMulInteger or ConvInteger; quantize statically",
+        Refuser.BUILDER, Source.PUBLIC,
+    ),
+)  # fmt: skip

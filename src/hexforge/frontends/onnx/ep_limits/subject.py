@@ -1,0 +1,138 @@
+"""What a limit looks at: the attributes, tensors and numbers of a unit, as the EP sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir
+
+from hexforge.frontends.onnx.units.scales import first_input, is_dequantize
+from hexforge.frontends.onnx.units.unit import Operand, Unit, constant
+from hexforge.ir import Array
+
+FLOATS = frozenset({"FLOAT", "FLOAT16", "BFLOAT16"})
+NARROW = frozenset({"INT8", "UINT8", "INT16", "UINT16"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A unit under judgement."""
+
+    unit: Unit
+    declared_opset: int = 0
+    """The opset of ai.onnx that the model's file declares, 0 where that is not known."""
+
+    @property
+    def op(self) -> str:
+        """Op type of the target, without its domain."""
+        return self.unit.target.op_type
+
+    @property
+    def opset(self) -> int:
+        """Version of the op's domain that the model imports."""
+        return self.unit.target.version or 0
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or the default."""
+        held = self.unit.target.attributes.get(name)
+        return default if held is None or held.value is None else held.value
+
+    # -- tensors ----------------------------------------------------------------------------------------------------
+
+    def operand(self, index: int) -> Operand | None:
+        """An input of the unit."""
+        return self.unit.inputs[index] if index < len(self.unit.inputs) else None
+
+    def given(self, index: int) -> bool:
+        """True where the input is there."""
+        return self.operand(index) is not None
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """The inputs that are there."""
+        return tuple(o for o in self.unit.inputs if o is not None)
+
+    @property
+    def outputs(self) -> tuple[Operand, ...]:
+        """The outputs that are there."""
+        return tuple(o for o in self.unit.outputs if o is not None)
+
+    def rank(self, index: int = 0) -> int:
+        """Dimensions of an input; 0 where it is absent."""
+        return len(self.shape(index))
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        """Shape of an input; () where it is absent."""
+        held = self.operand(index)
+        return () if held is None else shape_of(held.value)
+
+    def out_shape(self, index: int = 0) -> tuple[int, ...]:
+        """Shape of an output."""
+        held = self.unit.outputs[index] if index < len(self.unit.outputs) else None
+        return () if held is None else shape_of(held.value)
+
+    def numbers(self, index: int) -> Array | None:
+        """The numbers of a constant input, None where it is absent or computed."""
+        held = self.operand(index)
+        return None if held is None else constant(held.value)
+
+    def computed(self, index: int) -> bool:
+        """True where the input is there and not a constant."""
+        return self.given(index) and self.numbers(index) is None
+
+    # -- data types -------------------------------------------------------------------------------------------------
+
+    def plain(self, index: int = 0) -> str:
+        """Data type of an input that carries no encoding, by ONNX's name; "" for fixed point or an absent one."""
+        return plain_type(self.operand(index))
+
+    def plain_out(self, index: int = 0) -> str:
+        """Data type of an output that carries no encoding."""
+        return plain_type(self.unit.outputs[index] if index < len(self.unit.outputs) else None)
+
+    @property
+    def real(self) -> bool:
+        """True where input 0 is a float tensor."""
+        return self.plain() in FLOATS
+
+    def bits(self, index: int = 0) -> int:
+        """Bits of a fixed-point input, 0 where it has no encoding."""
+        held = self.operand(index)
+        return 0 if held is None or held.encoding is None else _bits(held.value)
+
+    def fixed(self, index: int = 0) -> str:
+        """Integer type of a fixed-point input by ONNX's name, "" where it has no encoding."""
+        held = self.operand(index)
+        return "" if held is None or held.encoding is None or held.value.dtype is None else held.value.dtype.name
+
+    def dequantized_bits(self, index: int) -> int:
+        """Bits of the integers behind an input that a DequantizeLinear outside the unit writes, else 0."""
+        held = self.operand(index)
+        node = None if held is None else held.value.producer()
+        return _bits(first_input(node)) if node is not None and is_dequantize(node) else 0
+
+    def from_graph(self, index: int = 0) -> bool:
+        """True where the input is an input of the model."""
+        held = self.operand(index)
+        return held is not None and held.value.is_graph_input()
+
+    def to_graph(self) -> bool:
+        """True where output 0 is an output of the model."""
+        return bool(self.unit.outputs) and (o := self.unit.outputs[0]) is not None and o.value.is_graph_output()
+
+
+def shape_of(value: onnx_ir.Value) -> tuple[int, ...]:
+    """A value's shape as numbers; () where it is not known."""
+    if value.shape is None:
+        return ()
+    return tuple(d if isinstance(d, int) else -1 for d in value.shape)
+
+
+def plain_type(held: Operand | None) -> str:
+    """The ONNX name of a data type, "" for fixed point, an absent tensor or an unknown type."""
+    return "" if held is None or held.encoding is not None or held.value.dtype is None else held.value.dtype.name
+
+
+def _bits(value: onnx_ir.Value) -> int:
+    return 0 if value.dtype is None else int(value.dtype.bitwidth)

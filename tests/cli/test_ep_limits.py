@@ -1,0 +1,89 @@
+"""The EP's limits where users meet them: rows of a session, the session option, `hexforge check`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+import hexforge.ort as ort
+from hexforge.cli import app
+from hexforge.errors import UnsupportedError
+from hexforge.frontends.onnx.ep_limits import EP_VERSION
+
+HTP = ("QNNExecutionProvider", {"backend_type": "htp", "soc_model": "60"})
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Three nodes, of which the EP refuses the second."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("LpNormalization", ["a"], ["b"], name="second", p=1),
+        helper.make_node("Abs", ["b"], ["y"], name="third"),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 4, 6)) for name in "xy"]
+    graph = helper.make_graph(nodes, "test", values[:1], values[1:])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+def session(model: Path, *, provider: tuple[str, dict[str, str]] = HTP, **entries: str) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    for key, value in entries.items():
+        options.add_session_config_entry(key.replace("__", "."), value)
+    return ort.InferenceSession(str(model), options, providers=[provider])
+
+
+def test_rows_say_what_the_ep_refuses(model: Path) -> None:
+    rows = session(model).placements
+    assert [bool(row.ep_refuses) for row in rows] == [False, True, False]
+    assert [row.reason for row in rows] == [None] * 3
+    assert rows[1].ep_refuses.startswith(f"QNN EP {EP_VERSION} refuses it: p other than 2; ")
+
+
+def test_the_option_leaves_to_the_cpu_what_the_ep_refuses(model: Path) -> None:
+    feeds = {"x": np.linspace(0.1, 1, 48, dtype=np.float32).reshape(2, 4, 6)}
+    obeying, free = session(model, hexforge__obey_ep_limits="1"), session(model)
+    assert [row.where[:3] for row in obeying.placements] == ["QNN", "CPU", "QNN"]
+    assert obeying.placements[1].reason == obeying.placements[1].ep_refuses
+    np.testing.assert_allclose(obeying.run(None, feeds)[0], free.run(None, feeds)[0], atol=1e-3)
+
+
+def test_without_fallback_the_option_is_an_error_that_names_the_node(model: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"second.*p other than 2"):
+        session(model, hexforge__obey_ep_limits="1", session__disable_cpu_ep_fallback="1")
+
+
+def test_the_cpu_backend_has_no_limits_of_the_ep(model: Path) -> None:
+    rows = session(model, provider=("QNNExecutionProvider", {"backend_type": "cpu"})).placements
+    assert not any(row.ep_refuses for row in rows)
+
+
+def test_check_ends_with_both_verdicts(model: Path) -> None:
+    said = CliRunner().invoke(app, ["check", str(model), "--backend", "htp", "--strict"])
+    assert said.exit_code == 0, said.output
+    assert f"on this NPU: all nodes; by the QNN EP {EP_VERSION}: 2 of 3 nodes" in said.output
+    assert "QNN, not by the EP" in said.output
+
+
+def test_strict_ep_places_as_the_ep_does(model: Path) -> None:
+    said = CliRunner().invoke(app, ["check", str(model), "--backend", "htp", "--strict-ep", "--json"])
+    assert said.exit_code == 1
+    found = json.loads(said.output)
+    assert found["ep_version"] == EP_VERSION
+    assert found["totals"]["refused"] == found["totals"]["refused_by_ep"] == 1
+    assert [bool(row["ep_refuses"]) for row in found["nodes"]] == [False, True, False]
+    assert found["nodes"][1]["runs_on"] == "CPUExecutionProvider"
+
+
+def test_check_of_the_cpu_backend_says_nothing_of_the_ep(model: Path) -> None:
+    said = CliRunner().invoke(app, ["check", str(model), "--backend", "cpu"])
+    assert said.exit_code == 0, said.output
+    assert "QNN EP" not in said.output
