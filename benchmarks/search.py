@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.accuracy_data import PAIRS, Array, Pair
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.quality.search import Searched, search_precision
+from hexforge.analysis.quality.search import Scoring, Searched, SearchSpace, Workers, search_precision
 from hexforge.quant.measure.search import Point
 
 DEFAULT = ("digits", "ppocr_cls")
@@ -51,10 +51,15 @@ def searched(pair: Pair, low: str, high: str, budget: int, groups: int, jobs: in
     if pair.name in _JUDGED:
         labels = [int(next(iter(pair.float_run(feeds).values())).argmax()) for feeds in calibration[first:]]
     return search_precision(
-        pair.model(), calibration[:first], evaluation=calibration[first:], samples=judged, soc=SOC,
-        metric="sqnr" if labels is None else sureness, labels=labels, low=low, high=high,
-        budget=budget, groups=groups, jobs=jobs,
-    )  # fmt: skip
+        pair.model(),
+        calibration[:first],
+        SOC,
+        space=SearchSpace(low=low, high=high, groups=groups, budget=budget),
+        scoring=Scoring(
+            metric="sqnr" if labels is None else sureness, labels=labels, data=calibration[first:], samples=judged
+        ),
+        workers=Workers(jobs=jobs),
+    )
 
 
 def score(pair: Pair, found: Searched, point: Point) -> float:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from hexforge.backend import Backend
 from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx.ep_limits import ep_refuses
-from hexforge.frontends.onnx.pipeline import place, units
+from hexforge.frontends.onnx.pipeline import place
 from hexforge.model.reader import read
 from hexforge.options import ProviderOptions
 from hexforge.runtime.registry import backend
+from tests.frontends.onnx.parts import units
 
 SOC_MODEL = "60"
 _ALONE = "a graph of a single QuantizeLinear or DequantizeLinear is not worth making"

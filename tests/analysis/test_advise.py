@@ -163,11 +163,11 @@ def test_attention_of_an_8_bit_model_is_advised_at_16_bit() -> None:
 def test_mixed_precision_lies_between_and_pays_for_conversions() -> None:
     graph = graph_of(attention())
     everything = [n.name for n in graph]
-    whole = mixed_us(graph, "SM8650", "w8a8", "qnn_dlc", everything)
+    whole = mixed_us(graph, Deployment("SM8650", "w8a8"), everything)
     wide = estimate(graph, Deployment("SM8650", "w8a16")).latency_ms * 1e3
     assert whole == pytest.approx(wide)
-    assert mixed_us(graph, "SM8650", "w8a16", "qnn_dlc", everything) is None
-    assert mixed_us(graph, "SM8650", "w8a8", "qnn_dlc", []) is None
+    assert mixed_us(graph, Deployment("SM8650", "w8a16"), everything) is None
+    assert mixed_us(graph, Deployment("SM8650", "w8a8"), []) is None
 
 
 def test_channel_last_inputs_are_advised_for_onnx_only() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from hexforge.frontends.onnx.pipeline import units
 from hexforge.frontends.onnx.units.unit import Unit
 from hexforge.model.reader import read
+from tests.frontends.onnx.parts import units
 
 RANK = {1: (6,), 2: (4, 6), 3: (2, 4, 6), 4: (1, 4, 6, 6), 5: (1, 2, 4, 6, 6)}
 

@@ -9,12 +9,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from hexforge.frontends.onnx.ep_limits import EP_VERSION, LIMITS, Refuser, Source, ep_refuses
+from hexforge.frontends.onnx.ep_limits import EP_VERSION, LIMITS, Evidence, Refuser, ep_refuses
 from hexforge.frontends.onnx.ep_limits.judge import limits_of
 from hexforge.frontends.onnx.ep_limits.subject import Subject
-from hexforge.frontends.onnx.pipeline import units
 from hexforge.model.reader import read
 from tests.frontends.onnx.limited_node import RANK, Node, Tensor
+from tests.frontends.onnx.parts import units
 
 
 def real(rank: int, type: str = "float32") -> Tensor:
@@ -434,7 +434,7 @@ def test_reasons_say_what_would_work() -> None:
     for row in LIMITS:
         assert ";" in row.reason, row.reason
         assert isinstance(row.refuser, Refuser)
-        assert isinstance(row.source, Source)
+        assert isinstance(row.source, Evidence)
 
 
 def test_a_session_that_fails_is_told_from_a_refusal() -> None:

@@ -18,11 +18,12 @@ import hexforge.ops  # noqa: F401 - fills the table
 from benchmarks.conformance.cases import collect
 from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx import support
-from hexforge.frontends.onnx.pipeline import place, units
+from hexforge.frontends.onnx.pipeline import place
 from hexforge.frontends.onnx.translate.builder import AROUND
 from hexforge.ir import table
 from hexforge.model.reader import read
 from tests.frontends.onnx.emissions import Emissions, recorded
+from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.single_node import f32, i64, model
 
 HERE = Path(__file__).parent

@@ -103,7 +103,7 @@ def test_a_sub_optimal_context_runs_until_the_better_one_is_there(
         gate.open.set()
         assert session.wait(60)
         np.testing.assert_array_equal(session.run(None, X)[0], want)
-    assert [t.soc for t in Context(path).info.targets] == ["SM8650"]
+    assert [t.name for t in Context(path).info.targets] == ["SM8650"]
 
 
 @pytest.mark.parametrize("kind", ["newer chip", "damaged", "another model", "other sizes", "lower level"])

@@ -1,6 +1,6 @@
 """What onnxruntime's QNN execution provider refuses though the NPU could do it: rules, each with its reason."""
 
 from hexforge.frontends.onnx.ep_limits.judge import EP_VERSION, LIMITS, ep_refuses
-from hexforge.frontends.onnx.ep_limits.limit import Limit, Refuser, Source
+from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser
 
-__all__ = ["EP_VERSION", "LIMITS", "Limit", "Refuser", "Source", "ep_refuses"]
+__all__ = ["EP_VERSION", "LIMITS", "EpLimit", "Evidence", "Refuser", "ep_refuses"]

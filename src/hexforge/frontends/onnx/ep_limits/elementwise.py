@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.frontends.onnx.ep_limits.limit import Limit, Refuser, Source, limit
+from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 
 _WIDE = frozenset({"FLOAT", "FLOAT16", "INT32", "INT64", "BOOL", "UINT8", "UINT32"})
@@ -56,71 +56,71 @@ def _full_slope(subject: Subject) -> bool:
     return subject.bits() == 16 and len(slope) > 1 and slope == subject.shape(0)
 
 
-LIMITS: tuple[Limit, ...] = (
+LIMITS: tuple[EpLimit, ...] = (
     limit(
         "Asin",
         lambda s: not s.bits(),
         "Asin that is not quantized; quantize it, or compute Atan(x / Sqrt(1 - x * x))",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "Cast CastLike",
         _cast,
         "a cast between these data types; cast over int32 or float32",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "Cast CastLike",
         _int64_result,
         "a cast of this data type to int64 for a model output; declare the output int32",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "Clip",
         lambda s: s.computed(1) or s.computed(2),
         "bounds computed at run time; make min and max constants",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "Clip",
         _clip_reversed,
         "a min above the max; give them in order",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "Max Min Sum Mean",
         lambda s: len(s.inputs) < 2,
         "a single input; leave the node out",
-        Refuser.BUILDER, Source.OBSERVED,
+        Refuser.BUILDER, Evidence.OBSERVED,
     ),
     limit(
         "Mean",
         lambda s: s.plain() == "FLOAT16",
         "float16 tensors; cast to float32, or use Add and Mul",
-        Refuser.PREPARATION, Source.OBSERVED,
+        Refuser.PREPARATION, Evidence.OBSERVED,
     ),
     limit(
         "Mod",
         lambda s: s.attr("fmod", 0) == 1,
         "fmod=1; use fmod=0 where the signs allow",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "Pow",
         _mixed_power,
         "a base and an exponent that are not both float of one type; cast both to float32",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "Pow",
         _wide_power,
         "a base that is broadcast to 5 dimensions; expand it first, or reshape to 4",
-        Refuser.PREPARATION, Source.OBSERVED,
+        Refuser.PREPARATION, Evidence.OBSERVED,
     ),
     limit(
         "PRelu",
         _full_slope,
         "16-bit data with a slope for every element; give one for each channel, or quantize to 8 bits",
-        Refuser.PREPARATION, Source.OBSERVED,
+        Refuser.PREPARATION, Evidence.OBSERVED,
     ),
 )  # fmt: skip

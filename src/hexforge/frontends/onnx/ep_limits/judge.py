@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hexforge.frontends.onnx.ep_limits import elementwise, matrix, movement, reductions, sequences, tensors, windows
-from hexforge.frontends.onnx.ep_limits.limit import Limit, Refuser
+from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Refuser
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 from hexforge.frontends.onnx.units.unit import Unit
 
 EP_VERSION = "2.7.0"
 """The release of onnxruntime-qnn that the limits hold for, with the HTP backend and onnxruntime 1.31."""
 
-LIMITS: tuple[Limit, ...] = (
+LIMITS: tuple[EpLimit, ...] = (
     *tensors.LIMITS,
     *elementwise.LIMITS,
     *reductions.LIMITS,
@@ -23,12 +23,12 @@ LIMITS: tuple[Limit, ...] = (
 )
 
 _FOR_ALL = tuple(row for row in LIMITS if not row.ops)
-_BY_OP: Mapping[str, tuple[Limit, ...]] = {
+_BY_OP: Mapping[str, tuple[EpLimit, ...]] = {
     op: tuple(row for row in LIMITS if op in row.ops) for row in LIMITS for op in row.ops
 }
 
 
-def limits_of(op: str) -> tuple[Limit, ...]:
+def limits_of(op: str) -> tuple[EpLimit, ...]:
     """The limits that an op type can meet, in the order they are tried."""
     return (*_FOR_ALL, *_BY_OP.get(op, ()))
 

@@ -20,7 +20,7 @@ class Refuser(Enum):
     """Nothing refuses the node, and then there is no session."""
 
 
-class Source(Enum):
+class Evidence(Enum):
     """How a limit is known."""
 
     DOCUMENTED = "documentation of the EP"
@@ -29,7 +29,7 @@ class Source(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class EpLimit:
     """One limit."""
 
     ops: frozenset[str]
@@ -38,9 +38,9 @@ class Limit:
     reason: str
     """What is refused; what would work."""
     refuser: Refuser
-    source: Source
+    source: Evidence
 
 
-def limit(ops: str, bites: Callable[[Subject], bool], reason: str, refuser: Refuser, source: Source) -> Limit:
+def limit(ops: str, bites: Callable[[Subject], bool], reason: str, refuser: Refuser, source: Evidence) -> EpLimit:
     """A row of a table of limits; `ops` are separated by blanks."""
-    return Limit(frozenset(ops.split()), bites, reason, refuser, source)
+    return EpLimit(frozenset(ops.split()), bites, reason, refuser, source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.limit import Limit, Refuser, Source, limit
+from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 
 
@@ -73,53 +73,53 @@ def _lone_dynamic(subject: Subject) -> bool:
     return source is None or source.op_type != "DynamicQuantizeLinear"
 
 
-LIMITS: tuple[Limit, ...] = (
+LIMITS: tuple[EpLimit, ...] = (
     limit(
         "Gemm",
         lambda s: s.attr("alpha", 1.0) != 1,
         "alpha other than 1; multiply the weights by it",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "Gemm",
         lambda s: s.attr("beta", 1.0) not in (0, 1),
         "beta other than 1 or 0; multiply the bias by it",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "Gemm",
         _flat_bias,
         "a quantized bias that is not one row of the output; give one number for each column",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "Gemm",
         lambda s: s.bits(1) == 16 and s.computed(1) and not s.computed(2) and not s.plain_out(),
         "16-bit weights computed at run time, with no bias or a constant one; make them constants, or use MatMul",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "MatMul",
         _five_by_few,
         "5 dimensions by a vector or a constant matrix; reshape the first to 4 or fewer",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "Einsum",
         _einsum,
         "this equation; write it with MatMul, Transpose, Mul and ReduceSum",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "Einsum",
         _einsum_bits,
         "this equation where it is quantized to these bits; write it with MatMul",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "ConvInteger MatMulInteger DynamicQuantizeLinear",
         _lone_dynamic,
         "dynamic quantization but for DynamicQuantizeLinear with MatMulInteger or ConvInteger; quantize statically",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
 )  # fmt: skip

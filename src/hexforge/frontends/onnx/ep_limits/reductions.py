@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.limit import Limit, Refuser, Source, limit
+from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 
 _REDUCE = "ReduceMax ReduceMin ReduceMean ReduceSum ReduceProd ReduceL2 ReduceLogSumExp"
@@ -48,119 +48,119 @@ def _partial_scale(subject: Subject) -> bool:
     return subject.shape(1) != subject.shape(0)[-1:]
 
 
-LIMITS: tuple[Limit, ...] = (
+LIMITS: tuple[EpLimit, ...] = (
     limit(
         "ArgMax ArgMin",
         lambda s: s.attr("select_last_index", 0) == 1,
         "select_last_index=1; use 0, or flip the axis first",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         _REDUCE,
         _no_op,
         "noop_with_empty_axes without axes; leave the node out",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "ReduceLogSumExp",
         lambda s: s.bits() > 0 or s.dequantized_bits(0) > 0,
         "a quantized input; leave this node in float",
-        Refuser.BUILDER, Source.OBSERVED,
+        Refuser.BUILDER, Evidence.OBSERVED,
     ),
     limit(
         "ReduceMax ReduceMin",
         _several_of_five,
         "several axes of a tensor of 5 dimensions; reduce one axis at a time, or reshape to 4",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "ReduceL2",
         lambda s: s.rank() > 4 and s.attr("keepdims", 1) == 1,
         "more than 4 dimensions with keepdims=1; reshape to 4",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "LogSoftmax",
         _flattened,
         "more than 4 dimensions; reshape to 4",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "LayerNormalization",
         lambda s: len(s.outputs) > 1,
         "the outputs Mean and InvStdDev; declare Y alone",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "LayerNormalization RMSNormalization",
         _not_last_axis,
         "an axis before the last; reshape so that only the last one is normalized",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "LayerNormalization",
         _partial_scale,
         "a scale that is not of the last dimension's length; expand it",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "LayerNormalization",
         lambda s: s.bits(0) == 16 and s.bits(1) == 16 and s.computed(1) and not s.given(2),
         "16-bit data with a 16-bit scale computed at run time and no bias; make the scale a constant, or 8-bit",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "BatchNormalization",
         lambda s: len(s.outputs) > 1 or s.attr("training_mode", 0) == 1,
         "training mode; export the model for inference",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "BatchNormalization",
         lambda s: s.rank() > 4,
         "more than 4 dimensions; reshape to 4",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "BatchNormalization",
         lambda s: any(s.computed(i) for i in range(1, 5)),
         "scale, bias, mean or variance computed at run time; make them constants",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "InstanceNormalization",
         lambda s: s.attr("epsilon", 1e-5) <= 0,
         "an epsilon of 0; give one above 0",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "LpNormalization",
         lambda s: s.attr("p", 2) != 2,
         "p other than 2; divide by ReduceSum of Abs for p=1",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "LRN",
         lambda s: s.rank() not in (3, 4),
         "a rank other than 3 or 4; reshape to 4",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "LRN",
         lambda s: s.attr("size", 1) % 2 == 0,
         "an even size; use an odd one",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "LRN",
         lambda s: s.attr("alpha", 1e-4) <= 0 or s.attr("beta", 0.75) <= 0,
         "an alpha or beta of 0; give numbers above 0",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "LRN",
         lambda s: s.bits() == 16,
         "16-bit data; quantize it to 8 bits, or leave it in float",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.limit import Limit, Refuser, Source, limit
+from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 
 _RESIZE = "Resize Upsample"
@@ -54,54 +54,54 @@ def _uneven_cubic(subject: Subject) -> bool:
     return any(abs(there / here - scale) > 1e-4 for here, there, scale in pairs)
 
 
-LIMITS: tuple[Limit, ...] = (
+LIMITS: tuple[EpLimit, ...] = (
     limit(
         "Resize",
         lambda s: s.attr("antialias", 0) == 1,
         "antialias=1; use 0",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "Resize",
         lambda s: _transform(s) not in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
         "this coordinate_transformation_mode; use half_pixel, pytorch_half_pixel, align_corners or asymmetric",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         _RESIZE,
         lambda s: not 3 <= s.rank() <= 5,
         "a rank other than 3, 4 or 5; reshape to 4",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         _RESIZE,
         _channels,
         "a change of batch or channels; resize the spatial dimensions alone",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         _RESIZE,
         _nearest_pictures,
         "nearest_mode ceil or round_prefer_floor with asymmetric coordinates; use floor",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         _RESIZE,
         _nearest_others,
         "this nearest_mode with these coordinates for 3 or 5 dimensions; use floor with half_pixel or asymmetric, "
         "or round_prefer_ceil with align_corners",
-        Refuser.BUILDER, Source.PUBLIC,
+        Refuser.BUILDER, Evidence.PUBLIC,
     ),
     limit(
         "Upsample",
         lambda s: _is(s, "nearest") and s.rank() != 4,
         "mode nearest of 3 or 5 dimensions; use Resize, or reshape to 4",
-        Refuser.VALIDATION, Source.OBSERVED,
+        Refuser.VALIDATION, Evidence.OBSERVED,
     ),
     limit(
         "Resize",
         _uneven_cubic,
         "cubic with scales that are not output size by input size of every dimension; give sizes, or such scales",
-        Refuser.BUILDER, Source.OBSERVED,
+        Refuser.BUILDER, Evidence.OBSERVED,
     ),
 )  # fmt: skip
