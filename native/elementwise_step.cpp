@@ -48,8 +48,8 @@ Factory quantize_step(void (*Loops::*loop)(const float*, float, std::int32_t, st
   return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
     const std::int64_t n = count(at, ins, outs, 4, sizeof(Q));
     const float scale = static_cast<float>(at.real("scale"));
-    const auto zero = static_cast<std::int32_t>(at.integer("zero_point"));
-    const auto low = static_cast<std::int32_t>(at.integer("low")), high = static_cast<std::int32_t>(at.integer("high"));
+    const auto zero = at.small("zero_point");
+    const auto low = at.small("low"), high = at.small("high");
     return [=](const Operands& o) {
       parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
         (loops(current_level()).*loop)(o.in<float>() + begin, scale, zero, low, high, o.out<Q>() + begin, end - begin);
@@ -63,7 +63,7 @@ Factory dequantize_step(void (*Loops::*loop)(const Q*, float, std::int32_t, floa
   return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
     const std::int64_t n = count(at, ins, outs, sizeof(Q), 4);
     const float scale = static_cast<float>(at.real("scale"));
-    const auto zero = static_cast<std::int32_t>(at.integer("zero_point"));
+    const auto zero = at.small("zero_point");
     return [=](const Operands& o) {
       parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
         (loops(current_level()).*loop)(o.in<Q>() + begin, scale, zero, o.out<float>() + begin, end - begin);
@@ -163,11 +163,11 @@ Factory binary_step(void (*Loops::*loop)(Binary, const Affine&, const Q*, int, c
     Affine k;
     k.a = at.real("scale_a");
     k.b = at.real("scale_b");
-    k.zero_a = static_cast<std::int32_t>(at.integer("zero_a"));
-    k.zero_b = static_cast<std::int32_t>(at.integer("zero_b"));
-    k.zero = static_cast<std::int32_t>(at.integer("zero_point"));
-    k.low = static_cast<std::int32_t>(at.integer("low"));
-    k.high = static_cast<std::int32_t>(at.integer("high"));
+    k.zero_a = at.small("zero_a");
+    k.zero_b = at.small("zero_b");
+    k.zero = at.small("zero_point");
+    k.low = at.small("low");
+    k.high = at.small("high");
     return binary_run<Q>(nest(at, ins, outs, sizeof(Q)),
                          [=](const Q* a, int step_a, const Q* b, int step_b, Q* y, std::int64_t n) {
                            (loops(current_level()).*loop)(op, k, a, step_a, b, step_b, y, n);

@@ -15,7 +15,7 @@ inline double nearest(double x) { return (x + 6755399441055744.0) - 675539944105
 
 template <class Real, class Q>
 inline Q settle(Real steps, Real low, Real high, std::int32_t zero) {
-  steps = steps < low ? low : steps;
+  steps = steps > low ? steps : low;  // in this order no NaN gets through: an integer of it is undefined
   steps = steps > high ? high : steps;
   return static_cast<Q>(static_cast<std::int32_t>(nearest(steps)) + zero);
 }

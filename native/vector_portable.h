@@ -10,6 +10,11 @@
 namespace hexforge {
 namespace {
 
+// Wraps as the vector instructions do: with a file's weights that no lowering wrote a sum may leave 32 bits.
+inline void add_to(std::int32_t& sum, std::int32_t term) {
+  sum = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(term));
+}
+
 struct Portable {
   struct Acc {
     std::int32_t lane[kLane];
@@ -40,7 +45,7 @@ struct Portable {
     if constexpr (Bits == 8) {
       for (int lane = 0; lane < kLane; ++lane)
         for (int k = 0; k < 4; ++k)
-          acc.lane[lane] += static_cast<std::uint8_t>(x[k]) * static_cast<std::int8_t>(w[lane * 4 + k]);
+          add_to(acc.lane[lane], static_cast<std::uint8_t>(x[k]) * static_cast<std::int8_t>(w[lane * 4 + k]));
     } else if constexpr (Bits == 32) {
       float xs, ws[kLane], sums[kLane];
       std::memcpy(&xs, x, 4);
@@ -52,7 +57,10 @@ struct Portable {
       std::int16_t xs[2], ws[2 * kLane];
       std::memcpy(xs, x, sizeof xs);
       std::memcpy(ws, w, sizeof ws);
-      for (int lane = 0; lane < kLane; ++lane) acc.lane[lane] += xs[0] * ws[2 * lane] + xs[1] * ws[2 * lane + 1];
+      for (int lane = 0; lane < kLane; ++lane) {
+        add_to(acc.lane[lane], xs[0] * ws[2 * lane]);
+        add_to(acc.lane[lane], xs[1] * ws[2 * lane + 1]);
+      }
     }
   }
   template <int Bits>
@@ -74,7 +82,7 @@ struct Portable {
         } else {
           std::memcpy(&value, x + 2 * lane, 2);
         }
-        acc.lane[lane] += value * static_cast<std::int16_t>(weight);
+        add_to(acc.lane[lane], value * static_cast<std::int16_t>(weight));
       }
     }
   }
