@@ -45,6 +45,11 @@ struct ConvArgs {
   std::int64_t run = 0;           // values of a run
   std::int64_t steps = 0;         // k-steps of a run: four (8-bit) or two (16-bit) values each, the last zero-weighted
   std::int64_t weight_stride = 0; // depthwise: channels padded to a vector
+  // 8-bit depthwise: the weights in groups of four taps too (quads.h), or null.
+  const std::int8_t *quads = nullptr, *quads_rest = nullptr;
+  const std::int32_t *quad_taps = nullptr, *quad_bias = nullptr;
+  const float* quad_multiplier = nullptr;
+  std::int64_t quad_groups = 0;
   bool pointwise = false;         // output pixel i reads input pixel i alone
   bool row_taps = false;          // a run is a kernel row, else one kernel position
   std::int64_t flush = 0;         // 16-bit: k-steps after which int32 accumulators are emptied into float64; 0: never
@@ -79,6 +84,8 @@ struct ConvKernels {
   DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;
   bool all_blocks = false;  // u8 and s16 gain from many blocks in one call
 };
+
+void depthwise_u8_avx512(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
 extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx512, kConvAmx;
 const ConvKernels& conv_kernels(Level level);

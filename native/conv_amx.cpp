@@ -297,6 +297,7 @@ const ConvKernels kConvAmx = [] {
   ConvKernels kernels = kernels_of<Avx512>();
   kernels.u8 = conv_u8_amx;
   kernels.s16 = conv_s16_amx;
+  kernels.depthwise_u8 = depthwise_u8_avx512;
   kernels.all_blocks = true;
   return kernels;
 }();

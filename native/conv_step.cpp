@@ -5,6 +5,7 @@
 #include "conv.h"
 #include "parallel.h"
 #include "program.h"
+#include "quads.h"
 #include "steps.h"
 
 namespace hexforge {
@@ -186,10 +187,15 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   const std::int32_t* weight_sums = narrow ? at.constant<std::int32_t>("weight_sums", groups * padded) : nullptr;
   if (Bits == 8 && at.has("table")) a.table = at.constant<std::uint8_t>("table", 256);
   a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : a.steps * 4));
+  std::shared_ptr<const Quads> quads;
+  if (Bits == 8 && Depthwise && groups == 1 && best_level() >= Level::avx512) {
+    quads = std::make_shared<const Quads>(quads_of(a, at.constant<std::int32_t>("weights", a.taps * padded), bias32, multiplier32));
+    use_quads(a, *quads);
+  }
   const double macs = static_cast<double>(pixels) * static_cast<double>(a.taps * a.run) * static_cast<double>(Depthwise ? 1 : a.out_channels) *
                       static_cast<double>(groups);
   const std::int64_t in_bytes = in_pixels * a.x_stride * kElement;
-  return [=](const Operands& operands) {
+  return [=, kept = quads](const Operands& operands) {
     const ConvKernels& kernels = conv_kernels(current_level());
     const int members = worthwhile(operands.threads(), macs, kLeastMacs<Bits, Depthwise>);
     const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks;

@@ -127,18 +127,25 @@ inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
 
 // MR pixels times NR vectors of output channels. The accumulators live in registers between two spills to `sums`:
 // loops over them have constant bounds and no branches, or GCC keeps them in memory.
-// Whole: every pixel and channel is stored, without correction, straight from the registers.
-template <class V, int Bits, int MR, int NR, bool Whole>
+// 8-bit sums go to bytes straight from the registers where the vectors can.
+template <class V, int Bits, int MR, int NR>
 [[gnu::noinline]] void run_tile(const ConvArgs& a, const char* const* rows, std::int64_t taps, const char* weights,
                      std::int64_t block, std::int64_t pixel, const std::int32_t* corrections, int count) {
   alignas(64) std::int32_t sums[MR][NR * kLane];
   alignas(64) double wide[Bits == 16 ? MR : 1][Bits == 16 ? NR * kLane : 1];
   bool flushed = false;
+  constexpr bool kDirect = Bits == 8 && V::kStoresRegisters;
   typename V::Acc acc[MR][NR];
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < NR; ++j) acc[i][j] = V::zero();
+    for (int j = 0; j < NR; ++j) {
+      if constexpr (kDirect) {
+        acc[i][j] = V::start(a, block * kBlock + j * kLane);
+      } else {
+        acc[i][j] = V::zero();
+      }
+    }
   std::int64_t left = a.flush;
   for (std::int64_t t = 0; t < taps; ++t) {
     const char* x[MR];
@@ -176,15 +183,8 @@ template <class V, int Bits, int MR, int NR, bool Whole>
   }
   const std::int64_t channel = block * kBlock;
   const std::int64_t lanes = std::min<std::int64_t>(NR * kLane, a.out_channels - channel);
-  if constexpr (Whole) {
-    std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
-#pragma GCC unroll 4
-    for (int j = 0; j < NR; ++j) {
-      const typename V::Requantize requantize(a, channel + j * kLane);
-#pragma GCC unroll 16
-      for (int i = 0; i < MR; ++i) requantize(acc[i][j], row + i * a.y_stride + j * kLane);
-    }
-    finish_rows<V>(a, row, pixel, MR, channel, NR * kLane);
+  if constexpr (kDirect) {
+    V::store_tile(acc, a, channel, pixel, corrections, count, lanes);
     return;
   }
 #pragma GCC unroll 16
@@ -194,7 +194,7 @@ template <class V, int Bits, int MR, int NR, bool Whole>
   for (int i = 0; i < count; ++i) {
     if constexpr (Bits == 8) {
       std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + (pixel + i) * a.y_stride + channel;
-      V::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0, row, lanes);
+      V::store_u8(sums[i], a, channel, corrections ? corrections[i] : 0, row, lanes);
       finish_rows<V>(a, row, pixel + i, 1, channel, lanes);
     } else if constexpr (Bits == 32) {
       V::store_f32(reinterpret_cast<const float*>(sums[i]), a, channel,
@@ -218,7 +218,6 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
   Locator<Bits> locator(a, begin, scratch.copies);
   constexpr int kTail = MR < 3 ? MR : 3;  // a short last tile is cheaper than a whole one
   std::int32_t corrections[MR] = {};
-  const bool whole = !a.weight_offset && a.out_channels - block * kBlock >= NR * kLane;
   for (std::int64_t pixel = begin; pixel < end; pixel += MR) {
     const int count = static_cast<int>(std::min<std::int64_t>(MR, end - pixel));
     if (a.pointwise) {
@@ -232,17 +231,14 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
       for (int i = 0; i < count; ++i) {
         std::int32_t sum = 0;
         for (std::int64_t t = 0; t < a.taps; ++t) sum += V::sum_u8(rows[i * a.taps + t], a.run);
-        corrections[i] = sum;
+        corrections[i] = a.weight_offset * sum;
       }
     }
-    if (Bits == 8 && V::kStoresRegisters && whole && count == MR) {
-      run_tile<V, Bits, MR, NR, Bits == 8 && V::kStoresRegisters>(a, rows, a.taps, weights, block, pixel, nullptr, MR);
-    } else if (count > kTail) {
-      run_tile<V, Bits, MR, NR, false>(a, rows, a.taps, weights, block, pixel, a.weight_offset ? corrections : nullptr,
-                                       count);
+    const std::int32_t* corrected = a.weight_offset ? corrections : nullptr;
+    if (count > kTail) {
+      run_tile<V, Bits, MR, NR>(a, rows, a.taps, weights, block, pixel, corrected, count);
     } else {
-      run_tile<V, Bits, kTail, NR, false>(a, rows, a.taps, weights, block, pixel,
-                                          a.weight_offset ? corrections : nullptr, count);
+      run_tile<V, Bits, kTail, NR>(a, rows, a.taps, weights, block, pixel, corrected, count);
     }
   }
 }

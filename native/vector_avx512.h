@@ -83,6 +83,83 @@ struct Avx512 {
     }
   };
 
+  static Acc start(const ConvArgs& a, std::int64_t channel) { return _mm512_loadu_si512(a.bias32 + channel); }
+
+  // 64 bytes through a table of 256: two permutes of 128 entries and a blend on the top bit.
+  static __m512i look_up(__m512i q, const std::uint8_t* table) {
+    const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64),
+                  t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(q), _mm512_permutex2var_epi8(t0, q, t1),
+                                  _mm512_permutex2var_epi8(t2, q, t3));
+  }
+
+  // Four vectors of sums that were rounded, less the zero point, to 64 bytes in order. The lower bound is taken when they
+  // are bytes: whatever was too small to be an integer has become the smallest one, and saturates.
+  static __m512i pack(__m512i v0, __m512i v1, __m512i v2, __m512i v3, __m512i zero, __m512i low) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(v0, v1), zero);
+    const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(v2, v3), zero);
+    return _mm512_max_epu8(_mm512_permutexvar_epi32(order, _mm512_packus_epi16(a, b)), low);
+  }
+
+  // A tile's sums, bias included, to bytes: requantized, a residual added, looked up, stored straight from the registers,
+  // 64 bytes at a time whatever the number of channels is. `count` pixels of `lanes` channels are there.
+  template <int MR, int NR>
+  [[gnu::always_inline]] static inline void store_tile(const Acc (&acc)[MR][NR], const ConvArgs& a, std::int64_t channel,
+                                                       std::int64_t pixel, const std::int32_t* sums, int count, std::int64_t lanes) {
+    constexpr int kVectors = MR * NR;
+    const bool residual = a.residual != nullptr;
+    const __m512 high = _mm512_set1_ps(static_cast<float>(a.high - a.zero_point));
+    const __m512 own_low = _mm512_set1_ps(static_cast<float>(a.low - a.zero_point));
+    const __m512 own_scale = _mm512_set1_ps(a.own_scale), other_scale = _mm512_set1_ps(a.residual_scale);
+    const __m512 sum_high = _mm512_set1_ps(static_cast<float>(a.sum_high - a.sum_zero));
+    const __m512i other_zero = _mm512_set1_epi32(a.residual_zero);
+    const __m512i zero = _mm512_set1_epi16(static_cast<short>(residual ? a.sum_zero : a.zero_point));
+    const __m512i low = _mm512_set1_epi8(static_cast<char>(residual ? a.sum_low : a.low));
+    const __mmask16 last = static_cast<__mmask16>((1u << (lanes - (NR - 1) * kLane)) - 1);
+    const bool dense = a.y_stride == NR * kLane && count == MR && last == 0xffff;
+    std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
+    const std::uint8_t* other = residual ? a.residual + pixel * a.residual_stride + channel : nullptr;
+    const auto settled = [&](int v) __attribute__((always_inline)) {
+      const int i = v / NR, j = v % NR;
+      __m512i sum = acc[i][j];
+      if (sums) sum = _mm512_add_epi32(sum, _mm512_set1_epi32(sums[i]));
+      __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(a.multiplier32 + channel + j * kLane));
+      f = _mm512_min_ps(f, high);
+      if (residual) {
+        f = _mm512_roundscale_ps(_mm512_max_ps(f, own_low), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const std::uint8_t* at = other + (i < count ? i : 0) * a.residual_stride + j * kLane;
+        const __m512i r = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(j == NR - 1 ? last : static_cast<__mmask16>(0xffff), at));
+        f = _mm512_add_ps(_mm512_mul_ps(f, own_scale),
+                          _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(r, other_zero)), other_scale));
+        f = _mm512_min_ps(f, sum_high);
+      }
+      return _mm512_cvtps_epi32(f);
+    };
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; v += 4) {
+      constexpr int kLast = kVectors - 1;
+      __m512i q = pack(settled(v), settled(v + 1 < kLast ? v + 1 : kLast), settled(v + 2 < kLast ? v + 2 : kLast),
+                       settled(v + 3 < kLast ? v + 3 : kLast), zero, low);
+      if (a.table) q = look_up(q, a.table);
+      if (NR == 4 && count == MR && last == 0xffff) {
+        _mm512_storeu_si512(row + v / NR * a.y_stride, q);
+      } else if (dense && v + 3 < kVectors) {
+        _mm512_storeu_si512(row + v * kLane, q);
+      } else {
+        const auto store = [&](int w, __m128i bytes) __attribute__((always_inline)) {
+          const int i = w / NR, j = w % NR;
+          if (w >= kVectors || i >= count) return;
+          _mm_mask_storeu_epi8(row + i * a.y_stride + j * kLane, j == NR - 1 ? last : static_cast<__mmask16>(0xffff), bytes);
+        };
+        store(v, _mm512_castsi512_si128(q));
+        store(v + 1, _mm512_extracti32x4_epi32(q, 1));
+        store(v + 2, _mm512_extracti32x4_epi32(q, 2));
+        store(v + 3, _mm512_extracti32x4_epi32(q, 3));
+      }
+    }
+  }
+
   static void spill(std::int32_t* p, Acc acc) { _mm512_store_si512(p, acc); }
 
   static void store_u8(const std::int32_t* sums, const ConvArgs& a, std::int64_t channel, std::int32_t correction,

@@ -32,6 +32,8 @@ struct Portable {
       for (std::int64_t j = 0; j < lanes; ++j) row[j] = table[row[j]];
   }
 
+  template <class... Any>
+  static void store_tile(Any&&...) {}  // never called: kStoresRegisters is false
   static Acc zero() { return {}; }
   static Weights load(const char* p) { return p; }
   static const char* broadcast(const char* p) { return p; }
