@@ -57,6 +57,7 @@ struct ConvArgs {
   std::int32_t zero_point = 0, low = 0, high = 255;
   // Float: 32-bit values, products fused, rounded to float16 at the end where `half`.
   const float* bias_f32 = nullptr;
+  const float* residual_f32 = nullptr;  // added to the rounded result; the bounds are then the sum's
   float low_f32 = 0, high_f32 = 0;
   bool half = false;
 };

@@ -149,13 +149,15 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       times({groups, a.out_channels}) > a.y_stride - y_offset || (Depthwise && a.channels != a.out_channels)) {
     throw std::invalid_argument("conv: groups do not fit the tensors' channels");
   }
-  const bool residual = Bits == 8 && !Depthwise && ins.size() == 2 && at.reals.contains("own_scale");
+  const bool residual = !Depthwise && ins.size() == 2 && (Bits == 8 ? at.reals.contains("own_scale") : Bits == 32 && at.integer("residual", 0) != 0);
   if (ins.size() != (residual ? 2 : 1) || outs.size() != 1 || (residual && groups != 1)) {
     throw std::invalid_argument("conv: bad operands, it takes one input (and, without groups, a residual) and one output");
   }
   if (residual) {
-    require_bytes(ins[1], times({pixels, a.out_channels}), "conv residual");
+    require_bytes(ins[1], times({pixels, a.out_channels, kElement}), "conv residual");
     a.residual_stride = a.out_channels;
+  }
+  if (residual && Bits == 8) {
     a.own_scale = static_cast<float>(at.real("own_scale"));
     a.residual_scale = static_cast<float>(at.real("residual_scale"));
     a.residual_zero = at.small("residual_zero");
@@ -214,7 +216,8 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       own.bias_f32 = Bits == 32 ? bias_f32 + group * padded : nullptr;
       own.multiplier32 = Bits == 8 ? multiplier32 + group * padded : nullptr;
       own.bias32 = Bits == 8 ? bias32 + group * padded : nullptr;
-      own.residual = residual ? operands.in<std::uint8_t>(1) : nullptr;
+      own.residual = residual && Bits == 8 ? operands.in<std::uint8_t>(1) : nullptr;
+      own.residual_f32 = residual && Bits == 32 ? operands.in<float>(1) : nullptr;
       if constexpr (Depthwise) {
         (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);
       } else {

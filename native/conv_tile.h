@@ -187,6 +187,16 @@ template <class V, int Bits, int MR, int NR>
     V::store_tile(acc, a, channel, pixel, corrections, count, lanes);
     return;
   }
+  if constexpr (Bits == 32 && V::kStoresRegisters) {
+    V::store_tile_f32(acc, a, channel, pixel, count, lanes);
+    return;
+  }
+  if constexpr (Bits == 16 && V::kStoresRegisters) {
+    if (!flushed) {
+      V::store_tile_s16(acc, a, channel, pixel, count, lanes);
+      return;
+    }
+  }
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 4
@@ -198,7 +208,8 @@ template <class V, int Bits, int MR, int NR>
       finish_rows<V>(a, row, pixel + i, 1, channel, lanes);
     } else if constexpr (Bits == 32) {
       V::store_f32(reinterpret_cast<const float*>(sums[i]), a, channel,
-                   static_cast<float*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+                   static_cast<float*>(a.y) + (pixel + i) * a.y_stride + channel, lanes,
+                   a.residual_f32 ? a.residual_f32 + (pixel + i) * a.residual_stride + channel : nullptr);
     } else {
       widen(sums[i], wide[i], NR * kLane, flushed);
       V::store_s16(wide[i], a, channel, static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
@@ -271,7 +282,7 @@ inline void store_depthwise(const ConvArgs& a, typename V::Acc acc, std::int64_t
     finish_rows<V>(a, row, pixel, 1, channel, lanes);
   } else if constexpr (Bits == 32) {
     V::store_f32(reinterpret_cast<const float*>(sums), a, channel,
-                 static_cast<float*>(a.y) + pixel * a.y_stride + channel, lanes);
+                 static_cast<float*>(a.y) + pixel * a.y_stride + channel, lanes, nullptr);
   } else {
     alignas(64) double wide[kLane];
     widen(sums, wide, kLane, false);
@@ -300,24 +311,28 @@ void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, cons
       std::uint8_t* bytes = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
       std::int64_t i = 0;
       for (; i + kPixels <= run; i += kPixels) {
-        typename V::Acc acc[kPixels];
+        typename V::Acc acc[kPixels][1];
 #pragma GCC unroll 4
-        for (int p = 0; p < kPixels; ++p) acc[p] = V::zero();
+        for (int p = 0; p < kPixels; ++p) acc[p][0] = V::zero();
         for (std::int64_t t = 0; t < a.taps; ++t) {
           const char* w = weights + (t * a.weight_stride + channel) * 4;
           const bool padding = rows[t] == a.pad_row;
           const char* x = rows[t] + channel * kElement + (padding ? 0 : i * advance);
           const std::int64_t step = padding ? 0 : advance;
 #pragma GCC unroll 4
-          for (int p = 0; p < kPixels; ++p) V::template multiply_add<Bits>(acc[p], x + p * step, w, lanes);
+          for (int p = 0; p < kPixels; ++p) V::template multiply_add<Bits>(acc[p][0], x + p * step, w, lanes);
         }
         if (direct) {
 #pragma GCC unroll 4
-          for (int p = 0; p < kPixels; ++p) requantize(acc[p], bytes + (i + p) * a.y_stride);
+          for (int p = 0; p < kPixels; ++p) requantize(acc[p][0], bytes + (i + p) * a.y_stride);
           finish_rows<V>(a, bytes + i * a.y_stride, pixel + i, kPixels, channel, kLane);
+        } else if constexpr (Bits == 16 && V::kStoresRegisters) {
+          V::store_tile_s16(acc, a, channel, pixel + i, kPixels, lanes);
+        } else if constexpr (Bits == 32 && V::kStoresRegisters) {
+          V::store_tile_f32(acc, a, channel, pixel + i, kPixels, lanes);
         } else {
 #pragma GCC unroll 4
-          for (int p = 0; p < kPixels; ++p) store_depthwise<V, Bits>(a, acc[p], pixel + i + p, channel, lanes);
+          for (int p = 0; p < kPixels; ++p) store_depthwise<V, Bits>(a, acc[p][0], pixel + i + p, channel, lanes);
         }
       }
       for (; i < run; ++i) {

@@ -1,5 +1,6 @@
 // Steps "binary_*", "table_*", "quantize_*", "dequantize_*", "round_half".
 #include <algorithm>
+#include <cmath>
 
 #include "loops.h"
 #include "parallel.h"
@@ -177,10 +178,11 @@ Factory binary_step(void (*Loops::*loop)(Binary, const Affine&, const Q*, int, c
 
 Run binary_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const Binary op = operation(at);
-  const bool half = at.integer("half", 0) != 0;
+  const Bounds bounds{static_cast<float>(at.real("low", -INFINITY)), static_cast<float>(at.real("high", INFINITY)),
+                      at.integer("half", 0) != 0};
   return binary_run<float>(nest(at, ins, outs, 4),
                            [=](const float* a, int step_a, const float* b, int step_b, float* y, std::int64_t n) {
-                             loops(current_level()).binary_f32(op, half, a, step_a, b, step_b, y, n);
+                             loops(current_level()).binary_f32(op, bounds, a, step_a, b, step_b, y, n);
                            });
 }
 

@@ -225,15 +225,76 @@ struct Avx512 {
     }
   }
 
-  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes) {
-    const __m512 low = _mm512_set1_ps(a.low_f32), high = _mm512_set1_ps(a.high_f32);
+  // A sum to what is stored: bias, rounding to float16, a residual, bounds. Operand order keeps NaN: min and max return
+  // their second operand when either is NaN.
+  struct Finish {
+    __m512 low, high;
+    bool half;
+    explicit Finish(const ConvArgs& a) : low(_mm512_set1_ps(a.low_f32)), high(_mm512_set1_ps(a.high_f32)), half(a.half) {}
+    __m512 rounded(__m512 f) const {
+      return half ? _mm512_cvtph_ps(_mm512_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT)) : f;
+    }
+    __m512 operator()(__m512 sum, __m512 bias, const float* other, __mmask16 mask) const {
+      __m512 f = _mm512_add_ps(sum, bias);
+      if (other) f = _mm512_add_ps(rounded(f), _mm512_maskz_loadu_ps(mask, other));
+      return rounded(_mm512_min_ps(high, _mm512_max_ps(low, f)));
+    }
+  };
+
+  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes, const float* other) {
+    const Finish finish(a);
     for (std::int64_t j = 0; j < lanes; j += kLane) {
-      // Operand order keeps NaN: min and max return their second operand when either is NaN.
-      __m512 f = _mm512_add_ps(_mm512_load_ps(sums + j), _mm512_loadu_ps(a.bias_f32 + channel + j));
-      f = _mm512_min_ps(high, _mm512_max_ps(low, f));
-      if (a.half) f = _mm512_cvtph_ps(_mm512_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT));
       const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
-      _mm512_mask_storeu_ps(row + j, mask, f);
+      _mm512_mask_storeu_ps(row + j, mask, finish(_mm512_load_ps(sums + j), _mm512_loadu_ps(a.bias_f32 + channel + j), other ? other + j : nullptr, mask));
+    }
+  }
+
+  template <int MR, int NR>
+  [[gnu::always_inline]] static inline void store_tile_f32(const Acc (&acc)[MR][NR], const ConvArgs& a, std::int64_t channel,
+                                                           std::int64_t pixel, int count, std::int64_t lanes) {
+    const Finish finish(a);
+    const __mmask16 last = static_cast<__mmask16>((1u << (lanes - (NR - 1) * kLane)) - 1);
+    float* row = static_cast<float*>(a.y) + pixel * a.y_stride + channel;
+    const float* other = a.residual_f32 ? a.residual_f32 + pixel * a.residual_stride + channel : nullptr;
+#pragma GCC unroll 4
+    for (int j = 0; j < NR; ++j) {
+      const __m512 bias = _mm512_loadu_ps(a.bias_f32 + channel + j * kLane);
+      const __mmask16 mask = j == NR - 1 ? last : static_cast<__mmask16>(0xffff);
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i) {
+        if (i >= count) break;
+        const float* from = other ? other + i * a.residual_stride + j * kLane : nullptr;
+        _mm512_mask_storeu_ps(row + i * a.y_stride + j * kLane, mask, finish(_mm512_castsi512_ps(acc[i][j]), bias, from, mask));
+      }
+    }
+  }
+
+  // Sums that were never emptied, to 16 bits.
+  template <int MR, int NR>
+  [[gnu::always_inline]] static inline void store_tile_s16(const Acc (&acc)[MR][NR], const ConvArgs& a, std::int64_t channel,
+                                                           std::int64_t pixel, int count, std::int64_t lanes) {
+    const __m512d low = _mm512_set1_pd(a.low - a.zero_point), high = _mm512_set1_pd(a.high - a.zero_point);
+    const __m512i zero = _mm512_set1_epi32(a.zero_point);
+    const __mmask16 last = static_cast<__mmask16>((1u << (lanes - (NR - 1) * kLane)) - 1);
+    std::int16_t* row = static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel;
+#pragma GCC unroll 4
+    for (int j = 0; j < NR; ++j) {
+      const std::int64_t at = channel + j * kLane;
+      const __m512d bias0 = _mm512_cvtepi64_pd(_mm512_loadu_si512(a.bias + at)), bias1 = _mm512_cvtepi64_pd(_mm512_loadu_si512(a.bias + at + 8));
+      const __m512d multiplier0 = _mm512_loadu_pd(a.multiplier + at), multiplier1 = _mm512_loadu_pd(a.multiplier + at + 8);
+      const auto steps = [&](__m256i sum, __m512d bias, __m512d multiplier) __attribute__((always_inline)) {
+        const __m512d f = _mm512_mul_pd(_mm512_add_pd(_mm512_cvtepi32_pd(sum), bias), multiplier);
+        return _mm512_cvtpd_epi32(_mm512_min_pd(_mm512_max_pd(f, low), high));
+      };
+      const __mmask16 mask = j == NR - 1 ? last : static_cast<__mmask16>(0xffff);
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i) {
+        if (i >= count) break;
+        const __m256i q0 = steps(_mm512_castsi512_si256(acc[i][j]), bias0, multiplier0);
+        const __m256i q1 = steps(_mm512_extracti64x4_epi64(acc[i][j], 1), bias1, multiplier1);
+        const __m512i q = _mm512_add_epi32(_mm512_inserti64x4(_mm512_castsi256_si512(q0), q1, 1), zero);
+        _mm256_mask_storeu_epi16(row + i * a.y_stride + j * kLane, mask, _mm512_cvtepi32_epi16(q));
+      }
     }
   }
 };

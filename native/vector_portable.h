@@ -34,6 +34,10 @@ struct Portable {
 
   template <class... Any>
   static void store_tile(Any&&...) {}  // never called: kStoresRegisters is false
+  template <class... Any>
+  static void store_tile_s16(Any&&...) {}
+  template <class... Any>
+  static void store_tile_f32(Any&&...) {}
   static Acc zero() { return {}; }
   static Weights load(const char* p) { return p; }
   static const char* broadcast(const char* p) { return p; }
@@ -119,9 +123,11 @@ struct Portable {
       row[j] = static_cast<std::int16_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.zero_point);
     }
   }
-  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes) {
+  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes,
+                        const float* other) {
     for (std::int64_t j = 0; j < lanes; ++j) {
       float f = sums[j] + a.bias_f32[channel + j];
+      if (other) f = (a.half ? to_half(f) : f) + other[j];
       f = f < a.low_f32 ? a.low_f32 : f;
       f = f > a.high_f32 ? a.high_f32 : f;
       row[j] = f;

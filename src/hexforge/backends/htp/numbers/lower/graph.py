@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from hexforge.backends.htp.numbers.tables import Chain, chains, table
 from hexforge.ir import DType, Graph, Node, Role
 
 _TAKE_TABLES = {"conv_u8", "depthwise_u8"}
-_TAKE_BOUNDS = {"conv_f32", "depthwise_f32"}
+_TAKE_BOUNDS = {"conv_f32", "depthwise_f32", "binary_f32"}
 
 
 def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowering:
@@ -73,12 +74,20 @@ def _bounds(chain: Chain) -> tuple[float, float] | None:
             return None
 
 
+def _unbounded(step: Step) -> bool:
+    """True for a float step that clamps nothing yet."""
+    low, high = step.attributes.get("low", -math.inf), step.attributes.get("high", math.inf)
+    return step.kind in _TAKE_BOUNDS and (low, high) == (-math.inf, math.inf)
+
+
 def _residual(lowering: Lowering, node: Node) -> None:
     """Let the convolution just before an addition add the other operand as it stores, to the same bits."""
     if len(lowering.steps) < 2:
         return
     conv, add = lowering.steps[-2:]
-    if not (isinstance(conv, Step) and isinstance(add, Step)) or (conv.kind, add.kind) != ("conv_u8", "binary_u8"):
+    if not (isinstance(conv, Step) and isinstance(add, Step)):
+        return
+    if (conv.kind, add.kind) not in (("conv_u8", "binary_u8"), ("conv_f32", "binary_f32")):
         return
     made = next((v for v in node.inputs if v is not None and (lowering.name(v),) == conv.outs), None)
     dense = add.attributes["strides_a"] == add.attributes["strides_b"] == (1,)
@@ -89,6 +98,11 @@ def _residual(lowering: Lowering, node: Node) -> None:
     first = add.ins[0] == conv.outs[0]
     other = add.ins[1] if first else add.ins[0]
     if not plain or not whole or other in lowering.constants or other == conv.outs[0]:
+        return
+    if conv.kind == "conv_f32":
+        if _unbounded(conv):
+            sum_of = {**conv.attributes, "residual": 1}
+            lowering.steps[-2:] = [replace(conv, ins=(*conv.ins, other), outs=add.outs, attributes=sum_of)]
         return
     own, side = ("a", "b") if first else ("b", "a")
     fused = {
@@ -105,7 +119,7 @@ def _residual(lowering: Lowering, node: Node) -> None:
 
 def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
     conv = _convolution_before(lowering, chain) if fold else None
-    if conv is not None and conv.kind in _TAKE_BOUNDS and (bounds := _bounds(chain)) is not None:
+    if conv is not None and _unbounded(conv) and (bounds := _bounds(chain)) is not None:
         _absorb(lowering, conv, chain, low=bounds[0], high=bounds[1])
         return
     entries = table(chain)
