@@ -121,7 +121,7 @@ Split rows_of(const ConvArgs& a, std::int64_t pixels, int members) {
 Split split_of(const ConvArgs& a, std::int64_t pixels, std::int64_t blocks, std::int64_t groups, int members, bool all_blocks, bool by_blocks) {
   if (members == 1) return {all_blocks ? kChunk : std::max<std::int64_t>(1, pixels), all_blocks ? divided_up(pixels, kChunk) : 1, blocks, 1};
   const std::int64_t vectors = std::min<std::int64_t>(4, divided_up(a.out_channels, kLane));
-  const std::int64_t tile = vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 8 : 6;
+  const std::int64_t tile = vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 8 : 7;
   const std::int64_t tasks = 4 * members;  // enough to even out a thread that is interrupted
   std::int64_t shares = 1;
   if (by_blocks && groups * blocks >= 2 * members) {

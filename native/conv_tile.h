@@ -156,16 +156,18 @@ template <class V, int Bits, int MR, int NR>
       const std::int64_t until = Bits == 16 && a.flush ? std::min(a.steps, c + left) : a.steps;
       if (Bits == 16) left -= until - c;
       for (; c < until; ++c) {
-        typename V::Weights w[NR];
+        constexpr int kHeld = V::kReadsMemory && MR * NR > 24 && NR == 4 ? NR - 1 : NR;  // vectors of weights in registers
+        typename V::Weights w[kHeld];
 #pragma GCC unroll 4
-        for (int j = 0; j < NR; ++j) w[j] = V::load(weights + j * kLane * 4);
-        weights += NR * kLane * 4;
+        for (int j = 0; j < kHeld; ++j) w[j] = V::load(weights + j * kLane * 4);
 #pragma GCC unroll 16
         for (int i = 0; i < MR; ++i) {
           const auto xv = V::broadcast(x[i] + 4 * c);
 #pragma GCC unroll 4
-          for (int j = 0; j < NR; ++j) V::template dot<Bits>(acc[i][j], xv, w[j]);
+          for (int j = 0; j < kHeld; ++j) V::template dot<Bits>(acc[i][j], xv, w[j]);
+          if constexpr (kHeld < NR) V::template dot_memory<Bits>(acc[i][NR - 1], xv, weights + kHeld * kLane * 4);
         }
+        weights += NR * kLane * 4;
       }
       if (Bits == 16 && a.flush && left == 0) {
 #pragma GCC unroll 16

@@ -12,7 +12,7 @@ namespace {
 struct Avx512 {
   using Acc = __m512i;
   using Weights = __m512i;
-  static constexpr int kRows1 = 14, kRows2 = 12, kRows3 = 8, kRows4 = 6;  // pixels of a tile, by vectors of channels
+  static constexpr int kRows1 = 14, kRows2 = 12, kRows3 = 8, kRows4 = 7;  // pixels of a tile, by vectors of channels
 
   static std::int32_t sum_u8(const char* p, std::int64_t n) {
     __m512i sum = zero();
@@ -41,6 +41,19 @@ struct Avx512 {
       __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
     } else {
       __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
+    }
+  }
+  // As `dot`, the weights read where they lie: a tile of 7 x 4 vectors leaves registers for three of weights and one of x.
+  static constexpr bool kReadsMemory = true;
+  template <int Bits>
+  static void dot_memory(Acc& acc, __m512i x, const char* weights) {
+    const __m512i_u& w = *reinterpret_cast<const __m512i_u*>(weights);
+    if constexpr (Bits == 8) {
+      __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "m"(w));
+    } else if constexpr (Bits == 16) {
+      __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(x), "m"(w));
+    } else {
+      __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "m"(w));
     }
   }
   // acc += x * w, lane by lane, for one tap of a depthwise convolution; w holds 16-bit weights in 32-bit lanes.

@@ -21,7 +21,7 @@ struct Portable {
   };
   using Weights = const char*;
   static constexpr int kRows1 = 4, kRows2 = 2, kRows3 = 1, kRows4 = 1;
-  static constexpr bool kStoresRegisters = false;
+  static constexpr bool kStoresRegisters = false, kReadsMemory = false;
   struct Requantize {
     Requantize(const ConvArgs&, std::int64_t) {}
     template <class Sums>
