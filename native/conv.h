@@ -30,6 +30,10 @@ struct ConvArgs {
   float own_scale = 0, residual_scale = 0;  // over the sum's scale
   std::int32_t residual_zero = 0, sum_zero = 0, sum_low = 0, sum_high = 255;
   const std::uint8_t* table = nullptr;  // 256 entries applied to an 8-bit output, or null
+  const std::int16_t* table16 = nullptr;  // 65536 entries and one more, of a 16-bit output
+  const float* table_f32 = nullptr;       // of the 65536 float16 patterns
+  const std::int16_t* residual_s16 = nullptr;
+  double own_scale_f64 = 0, residual_scale_f64 = 0;
   std::int64_t batch = 1;
   std::int64_t in[3] = {1, 1, 1};
   std::int64_t out[3] = {1, 1, 1};

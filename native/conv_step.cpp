@@ -149,7 +149,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       times({groups, a.out_channels}) > a.y_stride - y_offset || (Depthwise && a.channels != a.out_channels)) {
     throw std::invalid_argument("conv: groups do not fit the tensors' channels");
   }
-  const bool residual = !Depthwise && ins.size() == 2 && (Bits == 8 ? at.reals.contains("own_scale") : Bits == 32 && at.integer("residual", 0) != 0);
+  const bool residual = !Depthwise && ins.size() == 2 && (Bits == 32 ? at.integer("residual", 0) != 0 : at.reals.contains("own_scale"));
   if (ins.size() != (residual ? 2 : 1) || outs.size() != 1 || (residual && groups != 1)) {
     throw std::invalid_argument("conv: bad operands, it takes one input (and, without groups, a residual) and one output");
   }
@@ -157,14 +157,16 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     require_bytes(ins[1], times({pixels, a.out_channels, kElement}), "conv residual");
     a.residual_stride = a.out_channels;
   }
-  if (residual && Bits == 8) {
-    a.own_scale = static_cast<float>(at.real("own_scale"));
-    a.residual_scale = static_cast<float>(at.real("residual_scale"));
+  if (residual && Bits != 32) {
+    a.own_scale_f64 = at.real("own_scale");
+    a.residual_scale_f64 = at.real("residual_scale");
+    a.own_scale = static_cast<float>(a.own_scale_f64);
+    a.residual_scale = static_cast<float>(a.residual_scale_f64);
     a.residual_zero = at.small("residual_zero");
     a.sum_zero = at.small("sum_zero");
     a.sum_low = at.small("sum_low");
     a.sum_high = at.small("sum_high");
-    if (std::abs(a.residual_zero) > 65536 || std::abs(a.sum_zero) > 65536 || a.sum_low < 0 || a.sum_high > 255 || a.sum_low > a.sum_high) throw std::invalid_argument("conv: bad output range");
+    if (std::abs(a.residual_zero) > 65536 || std::abs(a.sum_zero) > 65536 || a.sum_low < (Bits == 8 ? 0 : -32768) || a.sum_high > (Bits == 8 ? 255 : 32767) || a.sum_low > a.sum_high) throw std::invalid_argument("conv: bad output range");
   }
   require_bytes(ins[0], times({in_pixels, a.x_stride, kElement}), "conv input");
   require_bytes(outs[0], times({pixels, a.y_stride, kElement}), "conv output");
@@ -188,6 +190,8 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   const char* weights8 = narrow ? at.constant<char>("weights8", groups * bytes8 + kWeightSlack) : nullptr;
   const std::int32_t* weight_sums = narrow ? at.constant<std::int32_t>("weight_sums", groups * padded) : nullptr;
   if (Bits == 8 && at.has("table")) a.table = at.constant<std::uint8_t>("table", 256);
+  if (Bits == 16 && at.has("table")) a.table16 = at.constant<std::int16_t>("table", 65537);
+  if (Bits == 32 && a.half && at.has("table")) a.table_f32 = at.constant<float>("table", 65536);
   a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : a.steps * 4));
   std::shared_ptr<const Quads> quads;
   if (Bits == 8 && Depthwise && groups == 1 && best_level() >= Level::avx512) {
@@ -217,6 +221,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       own.multiplier32 = Bits == 8 ? multiplier32 + group * padded : nullptr;
       own.bias32 = Bits == 8 ? bias32 + group * padded : nullptr;
       own.residual = residual && Bits == 8 ? operands.in<std::uint8_t>(1) : nullptr;
+      own.residual_s16 = residual && Bits == 16 ? operands.in<std::int16_t>(1) : nullptr;
       own.residual_f32 = residual && Bits == 32 ? operands.in<float>(1) : nullptr;
       if constexpr (Depthwise) {
         (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);

@@ -120,6 +120,13 @@ inline void finish_rows(const ConvArgs& a, std::uint8_t* row, std::int64_t pixel
   if (a.table) V::look_up(row, rows, a.y_stride, lanes, a.table);
 }
 
+// The same of a row of 16 bits that was just stored.
+template <class V>
+inline void finish_row16(const ConvArgs& a, std::int16_t* row, std::int64_t pixel, std::int64_t channel, std::int64_t lanes) {
+  if (!a.residual_s16 && !a.table16) return;
+  V::finish_row16(a, row, a.residual_s16 ? a.residual_s16 + pixel * a.residual_stride + channel : nullptr, lanes);
+}
+
 // Add int32 sums to float64 ones, or start those: exact, both are integers below 2^53.
 inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
   for (int i = 0; i < n; ++i) wide[i] = sums[i] + (add ? wide[i] : 0.0);
@@ -214,7 +221,9 @@ template <class V, int Bits, int MR, int NR>
                    a.residual_f32 ? a.residual_f32 + (pixel + i) * a.residual_stride + channel : nullptr);
     } else {
       widen(sums[i], wide[i], NR * kLane, flushed);
-      V::store_s16(wide[i], a, channel, static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+      std::int16_t* row = static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel;
+      V::store_s16(wide[i], a, channel, row, lanes);
+      finish_row16<V>(a, row, pixel + i, channel, lanes);
     }
   }
 }
@@ -288,7 +297,9 @@ inline void store_depthwise(const ConvArgs& a, typename V::Acc acc, std::int64_t
   } else {
     alignas(64) double wide[kLane];
     widen(sums, wide, kLane, false);
-    V::store_s16(wide, a, channel, static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel, lanes);
+    std::int16_t* row = static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel;
+    V::store_s16(wide, a, channel, row, lanes);
+    finish_row16<V>(a, row, pixel, channel, lanes);
   }
 }
 

@@ -123,6 +123,16 @@ struct Portable {
       row[j] = static_cast<std::int16_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.zero_point);
     }
   }
+  [[gnu::noinline]] static void finish_row16(const ConvArgs& a, std::int16_t* row, const std::int16_t* other, std::int64_t lanes) {
+    const double low = a.sum_low - a.sum_zero, high = a.sum_high - a.sum_zero;
+    for (std::int64_t j = 0; j < lanes; ++j) {
+      if (other) {
+        const double f = (row[j] - a.zero_point) * a.own_scale_f64 + (other[j] - a.residual_zero) * a.residual_scale_f64;
+        row[j] = static_cast<std::int16_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.sum_zero);
+      }
+      if (a.table16) row[j] = a.table16[32768 + row[j]];
+    }
+  }
   static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes,
                         const float* other) {
     for (std::int64_t j = 0; j < lanes; ++j) {
@@ -132,7 +142,11 @@ struct Portable {
       f = f > a.high_f32 ? a.high_f32 : f;
       row[j] = f;
     }
-    if (a.half) round_to_half(row, row, lanes);
+    if (a.table_f32) {
+      for (std::int64_t j = 0; j < lanes; ++j) row[j] = a.table_f32[half_bits(row[j])];
+    } else if (a.half) {
+      round_to_half(row, row, lanes);
+    }
   }
 };
 }  // namespace

@@ -13,7 +13,10 @@ from hexforge.backends.htp.numbers.lower.lowering import LOWERINGS, Lowering, Re
 from hexforge.backends.htp.numbers.tables import Chain, chains, table
 from hexforge.ir import DType, Graph, Node, Role
 
-_TAKE_TABLES = {"conv_u8", "depthwise_u8"}
+_TAKE_TABLES = {f"{step}_{kind}": kind for step in ("conv", "depthwise") for kind in ("u8", "s16", "f32")}
+"""Steps that look up what they store, and the kind of table it is."""
+_SUMS = {("conv_u8", "binary_u8"), ("conv_s16", "binary_s16"), ("conv_f32", "binary_f32")}
+"""Convolutions that can add what an addition adds."""
 _TAKE_BOUNDS = {"conv_f32", "depthwise_f32", "binary_f32"}
 
 
@@ -77,7 +80,7 @@ def _bounds(chain: Chain) -> tuple[float, float] | None:
 def _unbounded(step: Step) -> bool:
     """True for a float step that clamps nothing yet."""
     low, high = step.attributes.get("low", -math.inf), step.attributes.get("high", math.inf)
-    return step.kind in _TAKE_BOUNDS and (low, high) == (-math.inf, math.inf)
+    return step.kind in _TAKE_BOUNDS and (low, high) == (-math.inf, math.inf) and "table" not in step.attributes
 
 
 def _residual(lowering: Lowering, node: Node) -> None:
@@ -87,7 +90,7 @@ def _residual(lowering: Lowering, node: Node) -> None:
     conv, add = lowering.steps[-2:]
     if not (isinstance(conv, Step) and isinstance(add, Step)):
         return
-    if (conv.kind, add.kind) not in (("conv_u8", "binary_u8"), ("conv_f32", "binary_f32")):
+    if (conv.kind, add.kind) not in _SUMS:
         return
     made = next((v for v in node.inputs if v is not None and (lowering.name(v),) == conv.outs), None)
     dense = add.attributes["strides_a"] == add.attributes["strides_b"] == (1,)
@@ -122,9 +125,12 @@ def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
     if conv is not None and _unbounded(conv) and (bounds := _bounds(chain)) is not None:
         _absorb(lowering, conv, chain, low=bounds[0], high=bounds[1])
         return
-    entries = table(chain)
+    entries = lowering.shared(table(chain))
     free = conv is not None and conv.kind in _TAKE_TABLES and "table" not in conv.attributes
-    if conv is not None and free and entries.dtype == np.uint8:
+    same = lowering.storage(chain.output).kind == lowering.storage(chain.source).kind
+    if conv is not None and free and same:
+        if entries.dtype == np.int16:  # a kernel reads two entries at once
+            entries = lowering.shared(np.append(entries, entries[-1:]))
         _absorb(lowering, conv, chain, table=entries)
         return
     elementwise.table(lowering, chain.source, chain.output, entries)
@@ -133,7 +139,7 @@ def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
 def _convolution_before(lowering: Lowering, chain: Chain) -> Step | None:
     """The step just written, if it is a convolution whose result only this chain reads."""
     last = lowering.steps[-1] if lowering.steps else None
-    if not isinstance(last, Step) or last.kind not in _TAKE_TABLES | _TAKE_BOUNDS:
+    if not isinstance(last, Step) or last.kind not in _TAKE_TABLES.keys() | _TAKE_BOUNDS:
         return None
     source = chain.source
     private = source.role is Role.NATIVE and all(user in chain.nodes for user in source.users)
