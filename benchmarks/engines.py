@@ -24,8 +24,6 @@ Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 _BLOCK_S = 0.04
 """An engine runs for about this long before the next one has its turn."""
-_SETTLE_S = 0.02
-"""Pause between engines with several threads: onnxruntime's spin for a while after a run."""
 
 
 def hexforge_session(path: Path, threads: int) -> hexforge.InferenceSession:
@@ -144,11 +142,6 @@ def cpu_times(
 ) -> dict[str, Times]:
     """CPU time of the whole process per inference."""
     return interleaved(runners, feeds, rounds, time.process_time, between)
-
-
-def wall_times(runners: Mapping[str, Runner], feeds: Mapping[str, Array], rounds: int) -> dict[str, Times]:
-    """Wall time per inference."""
-    return interleaved(runners, feeds, rounds, time.perf_counter, lambda: time.sleep(_SETTLE_S))
 
 
 def programs(session: hexforge.InferenceSession) -> list[HtpProgram]:

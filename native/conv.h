@@ -30,6 +30,10 @@ struct ConvArgs {
   float own_scale = 0, residual_scale = 0;  // over the sum's scale
   std::int32_t residual_zero = 0, sum_zero = 0, sum_low = 0, sum_high = 255;
   const std::uint8_t* table = nullptr;  // 256 entries applied to an 8-bit output, or null
+  const std::int16_t* table16 = nullptr;  // 65536 entries and one more, of a 16-bit output
+  const float* table_f32 = nullptr;       // of the 65536 float16 patterns
+  const std::int16_t* residual_s16 = nullptr;
+  double own_scale_f64 = 0, residual_scale_f64 = 0;
   std::int64_t batch = 1;
   std::int64_t in[3] = {1, 1, 1};
   std::int64_t out[3] = {1, 1, 1};
@@ -45,6 +49,11 @@ struct ConvArgs {
   std::int64_t run = 0;           // values of a run
   std::int64_t steps = 0;         // k-steps of a run: four (8-bit) or two (16-bit) values each, the last zero-weighted
   std::int64_t weight_stride = 0; // depthwise: channels padded to a vector
+  // 8-bit depthwise: the weights in groups of four taps too (quads.h), or null.
+  const std::int8_t *quads = nullptr, *quads_rest = nullptr;
+  const std::int32_t *quad_taps = nullptr, *quad_bias = nullptr;
+  const float* quad_multiplier = nullptr;
+  std::int64_t quad_groups = 0;
   bool pointwise = false;         // output pixel i reads input pixel i alone
   bool row_taps = false;          // a run is a kernel row, else one kernel position
   std::int64_t flush = 0;         // 16-bit: k-steps after which int32 accumulators are emptied into float64; 0: never
@@ -52,6 +61,7 @@ struct ConvArgs {
   std::int32_t zero_point = 0, low = 0, high = 255;
   // Float: 32-bit values, products fused, rounded to float16 at the end where `half`.
   const float* bias_f32 = nullptr;
+  const float* residual_f32 = nullptr;  // added to the rounded result; the bounds are then the sum's
   float low_f32 = 0, high_f32 = 0;
   bool half = false;
 };
@@ -79,6 +89,8 @@ struct ConvKernels {
   DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;
   bool all_blocks = false;  // u8 and s16 gain from many blocks in one call
 };
+
+void depthwise_u8_avx512(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
 extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx512, kConvAmx;
 const ConvKernels& conv_kernels(Level level);

@@ -283,8 +283,9 @@ void conv_s16_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::
                  j + 1 < vectors, sums[0][0] + j * kLane, sums[1][0] + j * kLane);
       }
       for (std::int64_t i = 0; i < count; ++i) {
-        store_planes(a, sums[0][i], sums[1][i], bias, channel,
-                     static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+        std::int16_t* row = static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel;
+        store_planes(a, sums[0][i], sums[1][i], bias, channel, row, lanes);
+        finish_row16<Avx512>(a, row, pixel + i, channel, lanes);
       }
     }
   }
@@ -297,6 +298,7 @@ const ConvKernels kConvAmx = [] {
   ConvKernels kernels = kernels_of<Avx512>();
   kernels.u8 = conv_u8_amx;
   kernels.s16 = conv_s16_amx;
+  kernels.depthwise_u8 = depthwise_u8_avx512;
   kernels.all_blocks = true;
   return kernels;
 }();

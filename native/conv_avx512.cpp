@@ -2,5 +2,12 @@
 #include "vector_avx512.h"
 
 namespace hexforge {
-const ConvKernels kConvAvx512 = kernels_of<Avx512>();
+namespace {
+constexpr ConvKernels with_quads(ConvKernels all) {
+  all.depthwise_u8 = depthwise_u8_avx512;
+  return all;
+}
+}  // namespace
+
+const ConvKernels kConvAvx512 = with_quads(kernels_of<Avx512>());
 }  // namespace hexforge

@@ -5,6 +5,7 @@
 #include "conv.h"
 #include "parallel.h"
 #include "program.h"
+#include "quads.h"
 #include "steps.h"
 
 namespace hexforge {
@@ -55,21 +56,25 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   const std::int64_t values = 32 / bits;
   a.steps = (a.run + values - 1) / values;
   a.flush = at.integer("flush", 0);
-  a.weight_offset = static_cast<std::int32_t>(at.integer("weight_offset", 0));
+  a.weight_offset = at.small("weight_offset", 0);
   if (bits == 32) {
     a.low_f32 = static_cast<float>(at.real("low"));
     a.high_f32 = static_cast<float>(at.real("high"));
     a.half = at.integer("half", 0) != 0;
   } else {
-    a.zero_point = static_cast<std::int32_t>(at.integer("zero_point"));
-    a.low = static_cast<std::int32_t>(at.integer("low"));
-    a.high = static_cast<std::int32_t>(at.integer("high"));
+    a.zero_point = at.small("zero_point");
+    a.low = at.small("low");
+    a.high = at.small("high");
     const std::int64_t least = bits == 8 ? 0 : -32768, most = bits == 8 ? 255 : 32767;
     if (a.low < least || a.high > most || a.low > a.high || a.zero_point < least || a.zero_point > most) {
       throw std::invalid_argument("conv: bad output range");
     }
   }
   if (a.batch < 0 || a.channels < 1 || a.out_channels < 1 || a.flush < 0 || a.flush > INT32_MAX) throw std::invalid_argument("conv: bad sizes");
+  // A correction by the sum of the inputs must fit 32 bits, as the lowering sees to.
+  if (a.weight_offset && 255.0 * std::abs(a.weight_offset) * static_cast<double>(a.taps) * static_cast<double>(a.run) > INT32_MAX) {
+    throw std::invalid_argument("conv: sums could leave 32 bits");
+  }
   if (a.row_taps && (a.dilation[2] != 1 || a.x_stride != a.channels)) {
     throw std::invalid_argument("conv: a kernel row is not contiguous");
   }
@@ -90,6 +95,48 @@ Scratch working_memory(const ConvArgs& a, bool panel) {
   return {rows.data(), start, start + copies};
 }
 
+constexpr std::int64_t kChunk = 168;  // pixels of one kernel call: a multiple of every tile height
+
+// Products that are worth a thread: some microseconds of them.
+template <int Bits, bool Depthwise>
+constexpr double kLeastMacs = Depthwise ? 1e5 : Bits == 8 ? 8e5 : Bits == 16 ? 4e5 : 2e5;
+
+// A convolution in tasks: `units` of `unit` pixels, times `shares` of `share` blocks of output channels.
+struct Split {
+  std::int64_t unit, units, share, shares;
+};
+
+std::int64_t divided_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+
+// By pixels, whole rows where they are long: a thread then reads what it wrote in the step before.
+Split rows_of(const ConvArgs& a, std::int64_t pixels, int members) {
+  const std::int64_t row = std::max<std::int64_t>(1, a.out[2]);
+  const std::int64_t wanted = members == 1 ? pixels : divided_up(pixels, 4 * members);
+  const std::int64_t unit = std::max<std::int64_t>(1, divided_up(wanted, row) * row);
+  return {unit, divided_up(pixels, unit), 1, 1};
+}
+
+// By pixels where that leaves every thread several tiles, else by blocks of channels too; by blocks first where the
+// weights are what fills the caches.
+Split split_of(const ConvArgs& a, std::int64_t pixels, std::int64_t blocks, std::int64_t groups, int members, bool all_blocks, bool by_blocks) {
+  if (members == 1) return {all_blocks ? kChunk : std::max<std::int64_t>(1, pixels), all_blocks ? divided_up(pixels, kChunk) : 1, blocks, 1};
+  const std::int64_t vectors = std::min<std::int64_t>(4, divided_up(a.out_channels, kLane));
+  const std::int64_t tile = vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 8 : 7;
+  const std::int64_t tasks = 4 * members;  // enough to even out a thread that is interrupted
+  std::int64_t shares = 1;
+  if (by_blocks && groups * blocks >= 2 * members) {
+    shares = std::min(blocks, divided_up(tasks, groups));
+  } else if (pixels < 2 * tile * members) {
+    shares = std::min(blocks, divided_up(tasks, groups * std::max<std::int64_t>(1, pixels / (2 * tile))));
+  }
+  const std::int64_t share = divided_up(blocks, shares);
+  shares = divided_up(blocks, share);
+  const std::int64_t wanted = divided_up(pixels, std::max<std::int64_t>(1, divided_up(tasks, shares * groups)));
+  const std::int64_t most = all_blocks ? kChunk : std::max<std::int64_t>(tile, pixels);
+  const std::int64_t unit = std::clamp(divided_up(wanted, tile) * tile, tile, std::max(tile, most));
+  return {unit, divided_up(pixels, unit), share, shares};
+}
+
 template <int Bits, bool Depthwise>
 Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   constexpr std::int64_t kElement = Bits / 8;
@@ -102,20 +149,24 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       times({groups, a.out_channels}) > a.y_stride - y_offset || (Depthwise && a.channels != a.out_channels)) {
     throw std::invalid_argument("conv: groups do not fit the tensors' channels");
   }
-  const bool residual = Bits == 8 && !Depthwise && ins.size() == 2 && at.reals.contains("own_scale");
+  const bool residual = !Depthwise && ins.size() == 2 && (Bits == 32 ? at.integer("residual", 0) != 0 : at.reals.contains("own_scale"));
   if (ins.size() != (residual ? 2 : 1) || outs.size() != 1 || (residual && groups != 1)) {
     throw std::invalid_argument("conv: bad operands, it takes one input (and, without groups, a residual) and one output");
   }
   if (residual) {
-    require_bytes(ins[1], times({pixels, a.out_channels}), "conv residual");
+    require_bytes(ins[1], times({pixels, a.out_channels, kElement}), "conv residual");
     a.residual_stride = a.out_channels;
-    a.own_scale = static_cast<float>(at.real("own_scale"));
-    a.residual_scale = static_cast<float>(at.real("residual_scale"));
-    a.residual_zero = static_cast<std::int32_t>(at.integer("residual_zero"));
-    a.sum_zero = static_cast<std::int32_t>(at.integer("sum_zero"));
-    a.sum_low = static_cast<std::int32_t>(at.integer("sum_low"));
-    a.sum_high = static_cast<std::int32_t>(at.integer("sum_high"));
-    if (a.sum_low < 0 || a.sum_high > 255 || a.sum_low > a.sum_high) throw std::invalid_argument("conv: bad output range");
+  }
+  if (residual && Bits != 32) {
+    a.own_scale_f64 = at.real("own_scale");
+    a.residual_scale_f64 = at.real("residual_scale");
+    a.own_scale = static_cast<float>(a.own_scale_f64);
+    a.residual_scale = static_cast<float>(a.residual_scale_f64);
+    a.residual_zero = at.small("residual_zero");
+    a.sum_zero = at.small("sum_zero");
+    a.sum_low = at.small("sum_low");
+    a.sum_high = at.small("sum_high");
+    if (std::abs(a.residual_zero) > 65536 || std::abs(a.sum_zero) > 65536 || a.sum_low < (Bits == 8 ? 0 : -32768) || a.sum_high > (Bits == 8 ? 255 : 32767) || a.sum_low > a.sum_high) throw std::invalid_argument("conv: bad output range");
   }
   require_bytes(ins[0], times({in_pixels, a.x_stride, kElement}), "conv input");
   require_bytes(outs[0], times({pixels, a.y_stride, kElement}), "conv output");
@@ -139,43 +190,59 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   const char* weights8 = narrow ? at.constant<char>("weights8", groups * bytes8 + kWeightSlack) : nullptr;
   const std::int32_t* weight_sums = narrow ? at.constant<std::int32_t>("weight_sums", groups * padded) : nullptr;
   if (Bits == 8 && at.has("table")) a.table = at.constant<std::uint8_t>("table", 256);
+  if (Bits == 16 && at.has("table")) a.table16 = at.constant<std::int16_t>("table", 65537);
+  if (Bits == 32 && a.half && at.has("table")) a.table_f32 = at.constant<float>("table", 65536);
   a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : a.steps * 4));
-  return [=](const Operands& operands) {
+  std::shared_ptr<const Quads> quads;
+  if (Bits == 8 && Depthwise && groups == 1 && best_level() >= Level::avx512) {
+    quads = std::make_shared<const Quads>(quads_of(a, at.constant<std::int32_t>("weights", a.taps * padded), bias32, multiplier32));
+    use_quads(a, *quads);
+  }
+  const double macs = static_cast<double>(pixels) * static_cast<double>(a.taps * a.run) * static_cast<double>(Depthwise ? 1 : a.out_channels) *
+                      static_cast<double>(groups);
+  const std::int64_t in_bytes = in_pixels * a.x_stride * kElement;
+  return [=, kept = quads](const Operands& operands) {
     const ConvKernels& kernels = conv_kernels(current_level());
-    constexpr std::int64_t kChunk = 168;  // pixels: a multiple of every tile height
-    const std::int64_t chunks = (pixels + kChunk - 1) / kChunk;
-    // One task is a chunk of pixels and one block of channels, or a share of the blocks that gives every thread work.
+    const int members = worthwhile(operands.threads(), macs, kLeastMacs<Bits, Depthwise>);
     const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks;
-    const std::int64_t shares = Depthwise ? 1
-                                : all_blocks ? std::clamp<std::int64_t>((2 * operands.threads() + chunks - 1) / std::max<std::int64_t>(1, chunks), 1,
-                                                                        operands.threads() > 1 ? blocks : 1)
-                                             : blocks;
-    const std::int64_t share = (blocks + shares - 1) / shares;
-    const std::int64_t per_group = chunks * shares;
-    parallel_for(operands.threads(), groups * per_group, 1, [&](std::int64_t begin, std::int64_t end) {
-      const Scratch scratch = working_memory(a, all_blocks);
-      for (std::int64_t task = begin; task < end; ++task) {
-        const std::int64_t group = task / per_group, rest = task % per_group;
-        ConvArgs own = a;
-        own.x = operands.in<char>() + (x_offset + group * a.channels) * kElement;
-        own.y = operands.out<char>() + (y_offset + group * a.out_channels) * kElement;
-        own.weights = weights + group * weight_bytes;
-        own.weights8 = narrow ? weights8 + group * bytes8 : nullptr;
-        own.weight_sums = narrow ? weight_sums + group * padded : nullptr;
-        own.multiplier = Bits == 16 ? multiplier + group * padded : nullptr;
-        own.bias = Bits == 16 ? bias + group * padded : nullptr;
-        own.bias_f32 = Bits == 32 ? bias_f32 + group * padded : nullptr;
-        own.multiplier32 = Bits == 8 ? multiplier32 + group * padded : nullptr;
-        own.bias32 = Bits == 8 ? bias32 + group * padded : nullptr;
-        own.residual = residual ? operands.in<std::uint8_t>(1) : nullptr;
-        const std::int64_t chunk = rest % chunks, block = rest / chunks * share;
-        const std::int64_t first = chunk * kChunk, last = std::min(pixels, first + kChunk);
-        if constexpr (Depthwise) {
-          (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);
-        } else {
-          (Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32)(
-              own, first, last, block, std::min(blocks, block + share), scratch);
+    const Split split = Depthwise ? rows_of(a, pixels, members)
+                                  : split_of(a, pixels, blocks, groups, members, all_blocks, groups * weight_bytes > in_bytes);
+    // Pixels [first, last) of blocks [block, block_end) of a group.
+    const auto compute = [&](std::int64_t group, std::int64_t block, std::int64_t block_end, std::int64_t first, std::int64_t last, const Scratch& scratch) {
+      ConvArgs own = a;
+      own.x = operands.in<char>() + (x_offset + group * a.channels) * kElement;
+      own.y = operands.out<char>() + (y_offset + group * a.out_channels) * kElement;
+      own.weights = weights + group * weight_bytes;
+      own.weights8 = narrow ? weights8 + group * bytes8 : nullptr;
+      own.weight_sums = narrow ? weight_sums + group * padded : nullptr;
+      own.multiplier = Bits == 16 ? multiplier + group * padded : nullptr;
+      own.bias = Bits == 16 ? bias + group * padded : nullptr;
+      own.bias_f32 = Bits == 32 ? bias_f32 + group * padded : nullptr;
+      own.multiplier32 = Bits == 8 ? multiplier32 + group * padded : nullptr;
+      own.bias32 = Bits == 8 ? bias32 + group * padded : nullptr;
+      own.residual = residual && Bits == 8 ? operands.in<std::uint8_t>(1) : nullptr;
+      own.residual_s16 = residual && Bits == 16 ? operands.in<std::int16_t>(1) : nullptr;
+      own.residual_f32 = residual && Bits == 32 ? operands.in<float>(1) : nullptr;
+      if constexpr (Depthwise) {
+        (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);
+      } else {
+        const std::int64_t step = all_blocks ? block_end - block : 1;
+        for (; block < block_end; block += step) {
+          for (std::int64_t at = first; at < last; at += kChunk) {
+            (Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32)(own, at, std::min(last, at + kChunk), block, block + step, scratch);
+          }
         }
+      }
+    };
+    // Tasks of one share of the blocks follow each other, pixel by pixel.
+    parallel_for(members, groups * split.shares * split.units, 1, [&](std::int64_t begin, std::int64_t end) {
+      const Scratch scratch = working_memory(a, all_blocks);
+      while (begin < end) {
+        const std::int64_t part = begin / split.units, unit = begin % split.units;
+        const std::int64_t some = std::min(end - begin, split.units - unit);
+        const std::int64_t group = part / split.shares, block = part % split.shares * split.share;
+        compute(group, block, std::min(blocks, block + split.share), unit * split.unit, std::min(pixels, (unit + some) * split.unit), scratch);
+        begin += some;
       }
     });
   };

@@ -120,6 +120,13 @@ inline void finish_rows(const ConvArgs& a, std::uint8_t* row, std::int64_t pixel
   if (a.table) V::look_up(row, rows, a.y_stride, lanes, a.table);
 }
 
+// The same of a row of 16 bits that was just stored.
+template <class V>
+inline void finish_row16(const ConvArgs& a, std::int16_t* row, std::int64_t pixel, std::int64_t channel, std::int64_t lanes) {
+  if (!a.residual_s16 && !a.table16) return;
+  V::finish_row16(a, row, a.residual_s16 ? a.residual_s16 + pixel * a.residual_stride + channel : nullptr, lanes);
+}
+
 // Add int32 sums to float64 ones, or start those: exact, both are integers below 2^53.
 inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
   for (int i = 0; i < n; ++i) wide[i] = sums[i] + (add ? wide[i] : 0.0);
@@ -127,18 +134,25 @@ inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
 
 // MR pixels times NR vectors of output channels. The accumulators live in registers between two spills to `sums`:
 // loops over them have constant bounds and no branches, or GCC keeps them in memory.
-// Whole: every pixel and channel is stored, without correction, straight from the registers.
-template <class V, int Bits, int MR, int NR, bool Whole>
+// 8-bit sums go to bytes straight from the registers where the vectors can.
+template <class V, int Bits, int MR, int NR>
 [[gnu::noinline]] void run_tile(const ConvArgs& a, const char* const* rows, std::int64_t taps, const char* weights,
                      std::int64_t block, std::int64_t pixel, const std::int32_t* corrections, int count) {
   alignas(64) std::int32_t sums[MR][NR * kLane];
   alignas(64) double wide[Bits == 16 ? MR : 1][Bits == 16 ? NR * kLane : 1];
   bool flushed = false;
+  constexpr bool kDirect = Bits == 8 && V::kStoresRegisters;
   typename V::Acc acc[MR][NR];
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < NR; ++j) acc[i][j] = V::zero();
+    for (int j = 0; j < NR; ++j) {
+      if constexpr (kDirect) {
+        acc[i][j] = V::start(a, block * kBlock + j * kLane);
+      } else {
+        acc[i][j] = V::zero();
+      }
+    }
   std::int64_t left = a.flush;
   for (std::int64_t t = 0; t < taps; ++t) {
     const char* x[MR];
@@ -149,16 +163,18 @@ template <class V, int Bits, int MR, int NR, bool Whole>
       const std::int64_t until = Bits == 16 && a.flush ? std::min(a.steps, c + left) : a.steps;
       if (Bits == 16) left -= until - c;
       for (; c < until; ++c) {
-        typename V::Weights w[NR];
+        constexpr int kHeld = V::kReadsMemory && MR * NR > 24 && NR == 4 ? NR - 1 : NR;  // vectors of weights in registers
+        typename V::Weights w[kHeld];
 #pragma GCC unroll 4
-        for (int j = 0; j < NR; ++j) w[j] = V::load(weights + j * kLane * 4);
-        weights += NR * kLane * 4;
+        for (int j = 0; j < kHeld; ++j) w[j] = V::load(weights + j * kLane * 4);
 #pragma GCC unroll 16
         for (int i = 0; i < MR; ++i) {
           const auto xv = V::broadcast(x[i] + 4 * c);
 #pragma GCC unroll 4
-          for (int j = 0; j < NR; ++j) V::template dot<Bits>(acc[i][j], xv, w[j]);
+          for (int j = 0; j < kHeld; ++j) V::template dot<Bits>(acc[i][j], xv, w[j]);
+          if constexpr (kHeld < NR) V::template dot_memory<Bits>(acc[i][NR - 1], xv, weights + kHeld * kLane * 4);
         }
+        weights += NR * kLane * 4;
       }
       if (Bits == 16 && a.flush && left == 0) {
 #pragma GCC unroll 16
@@ -176,16 +192,19 @@ template <class V, int Bits, int MR, int NR, bool Whole>
   }
   const std::int64_t channel = block * kBlock;
   const std::int64_t lanes = std::min<std::int64_t>(NR * kLane, a.out_channels - channel);
-  if constexpr (Whole) {
-    std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
-#pragma GCC unroll 4
-    for (int j = 0; j < NR; ++j) {
-      const typename V::Requantize requantize(a, channel + j * kLane);
-#pragma GCC unroll 16
-      for (int i = 0; i < MR; ++i) requantize(acc[i][j], row + i * a.y_stride + j * kLane);
-    }
-    finish_rows<V>(a, row, pixel, MR, channel, NR * kLane);
+  if constexpr (kDirect) {
+    V::store_tile(acc, a, channel, pixel, corrections, count, lanes);
     return;
+  }
+  if constexpr (Bits == 32 && V::kStoresRegisters) {
+    V::store_tile_f32(acc, a, channel, pixel, count, lanes);
+    return;
+  }
+  if constexpr (Bits == 16 && V::kStoresRegisters) {
+    if (!flushed) {
+      V::store_tile_s16(acc, a, channel, pixel, count, lanes);
+      return;
+    }
   }
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
@@ -194,14 +213,17 @@ template <class V, int Bits, int MR, int NR, bool Whole>
   for (int i = 0; i < count; ++i) {
     if constexpr (Bits == 8) {
       std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + (pixel + i) * a.y_stride + channel;
-      V::store_u8(sums[i], a, channel, corrections ? a.weight_offset * corrections[i] : 0, row, lanes);
+      V::store_u8(sums[i], a, channel, corrections ? corrections[i] : 0, row, lanes);
       finish_rows<V>(a, row, pixel + i, 1, channel, lanes);
     } else if constexpr (Bits == 32) {
       V::store_f32(reinterpret_cast<const float*>(sums[i]), a, channel,
-                   static_cast<float*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+                   static_cast<float*>(a.y) + (pixel + i) * a.y_stride + channel, lanes,
+                   a.residual_f32 ? a.residual_f32 + (pixel + i) * a.residual_stride + channel : nullptr);
     } else {
       widen(sums[i], wide[i], NR * kLane, flushed);
-      V::store_s16(wide[i], a, channel, static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel, lanes);
+      std::int16_t* row = static_cast<std::int16_t*>(a.y) + (pixel + i) * a.y_stride + channel;
+      V::store_s16(wide[i], a, channel, row, lanes);
+      finish_row16<V>(a, row, pixel + i, channel, lanes);
     }
   }
 }
@@ -218,7 +240,6 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
   Locator<Bits> locator(a, begin, scratch.copies);
   constexpr int kTail = MR < 3 ? MR : 3;  // a short last tile is cheaper than a whole one
   std::int32_t corrections[MR] = {};
-  const bool whole = !a.weight_offset && a.out_channels - block * kBlock >= NR * kLane;
   for (std::int64_t pixel = begin; pixel < end; pixel += MR) {
     const int count = static_cast<int>(std::min<std::int64_t>(MR, end - pixel));
     if (a.pointwise) {
@@ -232,17 +253,14 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
       for (int i = 0; i < count; ++i) {
         std::int32_t sum = 0;
         for (std::int64_t t = 0; t < a.taps; ++t) sum += V::sum_u8(rows[i * a.taps + t], a.run);
-        corrections[i] = sum;
+        corrections[i] = a.weight_offset * sum;
       }
     }
-    if (Bits == 8 && V::kStoresRegisters && whole && count == MR) {
-      run_tile<V, Bits, MR, NR, Bits == 8 && V::kStoresRegisters>(a, rows, a.taps, weights, block, pixel, nullptr, MR);
-    } else if (count > kTail) {
-      run_tile<V, Bits, MR, NR, false>(a, rows, a.taps, weights, block, pixel, a.weight_offset ? corrections : nullptr,
-                                       count);
+    const std::int32_t* corrected = a.weight_offset ? corrections : nullptr;
+    if (count > kTail) {
+      run_tile<V, Bits, MR, NR>(a, rows, a.taps, weights, block, pixel, corrected, count);
     } else {
-      run_tile<V, Bits, kTail, NR, false>(a, rows, a.taps, weights, block, pixel,
-                                          a.weight_offset ? corrections : nullptr, count);
+      run_tile<V, Bits, kTail, NR>(a, rows, a.taps, weights, block, pixel, corrected, count);
     }
   }
 }
@@ -275,11 +293,13 @@ inline void store_depthwise(const ConvArgs& a, typename V::Acc acc, std::int64_t
     finish_rows<V>(a, row, pixel, 1, channel, lanes);
   } else if constexpr (Bits == 32) {
     V::store_f32(reinterpret_cast<const float*>(sums), a, channel,
-                 static_cast<float*>(a.y) + pixel * a.y_stride + channel, lanes);
+                 static_cast<float*>(a.y) + pixel * a.y_stride + channel, lanes, nullptr);
   } else {
     alignas(64) double wide[kLane];
     widen(sums, wide, kLane, false);
-    V::store_s16(wide, a, channel, static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel, lanes);
+    std::int16_t* row = static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel;
+    V::store_s16(wide, a, channel, row, lanes);
+    finish_row16<V>(a, row, pixel, channel, lanes);
   }
 }
 
@@ -304,24 +324,28 @@ void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, cons
       std::uint8_t* bytes = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
       std::int64_t i = 0;
       for (; i + kPixels <= run; i += kPixels) {
-        typename V::Acc acc[kPixels];
+        typename V::Acc acc[kPixels][1];
 #pragma GCC unroll 4
-        for (int p = 0; p < kPixels; ++p) acc[p] = V::zero();
+        for (int p = 0; p < kPixels; ++p) acc[p][0] = V::zero();
         for (std::int64_t t = 0; t < a.taps; ++t) {
           const char* w = weights + (t * a.weight_stride + channel) * 4;
           const bool padding = rows[t] == a.pad_row;
           const char* x = rows[t] + channel * kElement + (padding ? 0 : i * advance);
           const std::int64_t step = padding ? 0 : advance;
 #pragma GCC unroll 4
-          for (int p = 0; p < kPixels; ++p) V::template multiply_add<Bits>(acc[p], x + p * step, w, lanes);
+          for (int p = 0; p < kPixels; ++p) V::template multiply_add<Bits>(acc[p][0], x + p * step, w, lanes);
         }
         if (direct) {
 #pragma GCC unroll 4
-          for (int p = 0; p < kPixels; ++p) requantize(acc[p], bytes + (i + p) * a.y_stride);
+          for (int p = 0; p < kPixels; ++p) requantize(acc[p][0], bytes + (i + p) * a.y_stride);
           finish_rows<V>(a, bytes + i * a.y_stride, pixel + i, kPixels, channel, kLane);
+        } else if constexpr (Bits == 16 && V::kStoresRegisters) {
+          V::store_tile_s16(acc, a, channel, pixel + i, kPixels, lanes);
+        } else if constexpr (Bits == 32 && V::kStoresRegisters) {
+          V::store_tile_f32(acc, a, channel, pixel + i, kPixels, lanes);
         } else {
 #pragma GCC unroll 4
-          for (int p = 0; p < kPixels; ++p) store_depthwise<V, Bits>(a, acc[p], pixel + i + p, channel, lanes);
+          for (int p = 0; p < kPixels; ++p) store_depthwise<V, Bits>(a, acc[p][0], pixel + i + p, channel, lanes);
         }
       }
       for (; i < run; ++i) {

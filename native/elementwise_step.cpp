@@ -1,5 +1,6 @@
 // Steps "binary_*", "table_*", "quantize_*", "dequantize_*", "round_half".
 #include <algorithm>
+#include <cmath>
 
 #include "loops.h"
 #include "parallel.h"
@@ -48,8 +49,8 @@ Factory quantize_step(void (*Loops::*loop)(const float*, float, std::int32_t, st
   return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
     const std::int64_t n = count(at, ins, outs, 4, sizeof(Q));
     const float scale = static_cast<float>(at.real("scale"));
-    const auto zero = static_cast<std::int32_t>(at.integer("zero_point"));
-    const auto low = static_cast<std::int32_t>(at.integer("low")), high = static_cast<std::int32_t>(at.integer("high"));
+    const auto zero = at.small("zero_point");
+    const auto low = at.small("low"), high = at.small("high");
     return [=](const Operands& o) {
       parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
         (loops(current_level()).*loop)(o.in<float>() + begin, scale, zero, low, high, o.out<Q>() + begin, end - begin);
@@ -63,7 +64,7 @@ Factory dequantize_step(void (*Loops::*loop)(const Q*, float, std::int32_t, floa
   return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
     const std::int64_t n = count(at, ins, outs, sizeof(Q), 4);
     const float scale = static_cast<float>(at.real("scale"));
-    const auto zero = static_cast<std::int32_t>(at.integer("zero_point"));
+    const auto zero = at.small("zero_point");
     return [=](const Operands& o) {
       parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
         (loops(current_level()).*loop)(o.in<Q>() + begin, scale, zero, o.out<float>() + begin, end - begin);
@@ -163,11 +164,11 @@ Factory binary_step(void (*Loops::*loop)(Binary, const Affine&, const Q*, int, c
     Affine k;
     k.a = at.real("scale_a");
     k.b = at.real("scale_b");
-    k.zero_a = static_cast<std::int32_t>(at.integer("zero_a"));
-    k.zero_b = static_cast<std::int32_t>(at.integer("zero_b"));
-    k.zero = static_cast<std::int32_t>(at.integer("zero_point"));
-    k.low = static_cast<std::int32_t>(at.integer("low"));
-    k.high = static_cast<std::int32_t>(at.integer("high"));
+    k.zero_a = at.small("zero_a");
+    k.zero_b = at.small("zero_b");
+    k.zero = at.small("zero_point");
+    k.low = at.small("low");
+    k.high = at.small("high");
     return binary_run<Q>(nest(at, ins, outs, sizeof(Q)),
                          [=](const Q* a, int step_a, const Q* b, int step_b, Q* y, std::int64_t n) {
                            (loops(current_level()).*loop)(op, k, a, step_a, b, step_b, y, n);
@@ -177,10 +178,11 @@ Factory binary_step(void (*Loops::*loop)(Binary, const Affine&, const Q*, int, c
 
 Run binary_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const Binary op = operation(at);
-  const bool half = at.integer("half", 0) != 0;
+  const Bounds bounds{static_cast<float>(at.real("low", -INFINITY)), static_cast<float>(at.real("high", INFINITY)),
+                      at.integer("half", 0) != 0};
   return binary_run<float>(nest(at, ins, outs, 4),
                            [=](const float* a, int step_a, const float* b, int step_b, float* y, std::int64_t n) {
-                             loops(current_level()).binary_f32(op, half, a, step_a, b, step_b, y, n);
+                             loops(current_level()).binary_f32(op, bounds, a, step_a, b, step_b, y, n);
                            });
 }
 

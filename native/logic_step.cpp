@@ -92,8 +92,8 @@ Run compare_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
   std::int64_t zero_a = 0, zero_b = 0;
   double scale_a = 1, scale_b = 1;
   if constexpr (Fixed) {
-    zero_a = at.integer("zero_a");
-    zero_b = at.integer("zero_b");
+    zero_a = at.small("zero_a");
+    zero_b = at.small("zero_b");
     scale_a = at.real("scale_a");
     scale_b = at.real("scale_b");
   }
@@ -258,7 +258,7 @@ Run prelu_step(const Attributes& at, std::span<const Tensor> ins, std::span<cons
   const Nest n = nest(at, ins, outs, {sizeof(Q), 8, sizeof(Q)}, "prelu");
   const Target target(at);
   const double scale = at.real("scale");
-  const auto zero = static_cast<std::int32_t>(at.integer("zero_a"));
+  const auto zero = at.small("zero_a");
   return binary_run<Q, double, Q>(n, [=](Q q, double coefficient) {
     const double steps = static_cast<double>(q - zero) * scale;
     return target.settle<Q>(steps >= 0 ? steps : coefficient * steps);
@@ -276,7 +276,7 @@ Run squared_difference_step(const Attributes& at, std::span<const Tensor> ins, s
   const Nest n = nest(at, ins, outs, {sizeof(Q), sizeof(Q), sizeof(Q)}, "squared difference");
   const Target target(at);
   const double scale_a = at.real("scale_a"), scale_b = at.real("scale_b"), scale = at.real("scale");
-  const auto zero_a = static_cast<std::int32_t>(at.integer("zero_a")), zero_b = static_cast<std::int32_t>(at.integer("zero_b"));
+  const auto zero_a = at.small("zero_a"), zero_b = at.small("zero_b");
   return binary_run<Q, Q, Q>(n, [=](Q a, Q b) {
     const double d = static_cast<double>(a - zero_a) * scale_a - static_cast<double>(b - zero_b) * scale_b;
     return target.settle<Q>(d * d * scale);

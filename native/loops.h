@@ -13,13 +13,19 @@ struct Affine {
   std::int32_t zero_a = 0, zero_b = 0, zero = 0, low = 0, high = 0;
 };
 
+// How a float result is stored: clamped, NaN kept, and rounded to float16 where `half`.
+struct Bounds {
+  float low, high;
+  bool half;
+};
+
 enum class Binary { add, subtract, multiply, divide, maximum, minimum };
 
 struct Loops {
   // y[i] = op(a[i * step_a], b[i * step_b]), steps 0 or 1
   void (*binary_u8)(Binary, const Affine&, const std::uint8_t*, int, const std::uint8_t*, int, std::uint8_t*, std::int64_t);
   void (*binary_s16)(Binary, const Affine&, const std::int16_t*, int, const std::int16_t*, int, std::int16_t*, std::int64_t);
-  void (*binary_f32)(Binary, bool half, const float*, int, const float*, int, float*, std::int64_t);
+  void (*binary_f32)(Binary, const Bounds&, const float*, int, const float*, int, float*, std::int64_t);
   void (*table_u8)(const std::uint8_t*, const std::uint8_t* table, std::uint8_t*, std::int64_t);
   void (*table_u8_s16)(const std::uint8_t*, const std::int16_t* table, std::int16_t*, std::int64_t);
   void (*table_s16)(const std::int16_t*, const std::int16_t* table, std::int16_t*, std::int64_t);

@@ -15,7 +15,7 @@ inline double nearest(double x) { return (x + 6755399441055744.0) - 675539944105
 
 template <class Real, class Q>
 inline Q settle(Real steps, Real low, Real high, std::int32_t zero) {
-  steps = steps < low ? low : steps;
+  steps = steps > low ? steps : low;  // in this order no NaN gets through: an integer of it is undefined
   steps = steps > high ? high : steps;
   return static_cast<Q>(static_cast<std::int32_t>(nearest(steps)) + zero);
 }
@@ -57,15 +57,33 @@ void binary(Binary op, const Affine& k, const Q* a, int step_a, const Q* b, int 
 }
 
 template <class Operation>
-void binary_rows_f32(bool half, const float* a, int step_a, const float* b, int step_b, float* y, std::int64_t n,
+void binary_rows_f32(const Bounds& bounds, const float* a, int step_a, const float* b, int step_b, float* y, std::int64_t n,
                      Operation operation) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = operation(a[step_a ? i : 0], b[step_b ? i : 0]);
-  if (half) round_to_half(y, y, n);
+  const bool clamps = bounds.low != -INFINITY || bounds.high != INFINITY;
+  const float low = bounds.low, high = bounds.high;
+  constexpr std::int64_t kChunk = 1024;  // stays in the cache between the passes over it
+  for (std::int64_t i0 = 0; i0 < n; i0 += kChunk) {
+    const std::int64_t count = n - i0 < kChunk ? n - i0 : kChunk;
+    const float *pa = step_a ? a + i0 : a, *pb = step_b ? b + i0 : b;
+    float* out = y + i0;
+    if (step_a && step_b) {
+      for (std::int64_t i = 0; i < count; ++i) out[i] = operation(pa[i], pb[i]);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) out[i] = operation(pa[step_a ? i : 0], pb[step_b ? i : 0]);
+    }
+    if (clamps) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const float v = out[i] < low ? low : out[i];
+        out[i] = v > high ? high : v;
+      }
+    }
+    if (bounds.half) round_to_half(out, out, count);
+  }
 }
 
-void binary_f32(Binary op, bool half, const float* a, int step_a, const float* b, int step_b, float* y,
+void binary_f32(Binary op, const Bounds& bounds, const float* a, int step_a, const float* b, int step_b, float* y,
                 std::int64_t n) {
-  const auto run = [&](auto operation) { binary_rows_f32(half, a, step_a, b, step_b, y, n, operation); };
+  const auto run = [&](auto operation) { binary_rows_f32(bounds, a, step_a, b, step_b, y, n, operation); };
   switch (op) {
     case Binary::add: run([](float a, float b) { return a + b; }); break;
     case Binary::subtract: run([](float a, float b) { return a - b; }); break;

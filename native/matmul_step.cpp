@@ -80,12 +80,12 @@ void run_conv(ConvArgs a, const Product& p, int threads, bool amx, Kernel kernel
 Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const Product p = product(at, ins, outs, 1);
   ConvArgs base = as_conv(p, 8);
-  const std::int64_t zero_a = at.integer("zero_a"), zero_b = at.integer("zero_b") - 128;
+  const std::int64_t zero_a = at.small("zero_a"), zero_b = at.small("zero_b") - 128;
   const float scale = static_cast<float>(at.real("scale"));
   base.weight_offset = static_cast<std::int32_t>(-zero_b);
-  base.zero_point = static_cast<std::int32_t>(at.integer("zero_point"));
-  base.low = static_cast<std::int32_t>(at.integer("low"));
-  base.high = static_cast<std::int32_t>(at.integer("high"));
+  base.zero_point = at.small("zero_point");
+  base.low = at.small("low");
+  base.high = at.small("high");
   if (p.k > 33025) throw std::invalid_argument("matmul_u8: k is above 33025, sums could leave 32 bits");  // 255 * 255 * k < 2^31
   return [=](const Operands& o) {
     const std::int64_t padded = (p.n + kBlock - 1) / kBlock * kBlock;
@@ -154,9 +154,9 @@ Run matmul_f32(const Attributes& at, std::span<const Tensor> ins, std::span<cons
 // 16 x 16 bits: products of 30 bits and more, summed exactly in float64 (below 2^53 for any k that fits memory).
 Run matmul_s16(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const Product p = product(at, ins, outs, 2);
-  const double zero_a = static_cast<double>(at.integer("zero_a")), zero_b = static_cast<double>(at.integer("zero_b"));
-  const double scale = at.real("scale"), zero = static_cast<double>(at.integer("zero_point"));
-  const double low = static_cast<double>(at.integer("low")), high = static_cast<double>(at.integer("high"));
+  const double zero_a = static_cast<double>(at.small("zero_a")), zero_b = static_cast<double>(at.small("zero_b"));
+  const double scale = at.real("scale"), zero = static_cast<double>(at.small("zero_point"));
+  const double low = static_cast<double>(at.small("low")), high = static_cast<double>(at.small("high"));
   if (p.k > 1 << 21) throw std::invalid_argument("matmul_s16: k is above 2^21");
   return [=](const Operands& o) {
     std::vector<double> wide(static_cast<std::size_t>(p.k * p.n));

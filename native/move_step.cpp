@@ -113,23 +113,35 @@ struct Box {
   std::int64_t offset_x = 0, offset_y = 0, planes = 1;
 };
 
+constexpr std::int64_t kWorth = 32768;  // elements worth a thread
+
 template <class T>
 Run copy_run(const Box& box) {
   return [=](const Operands& o) {
     const std::size_t rank = box.dims.size();
     const std::int64_t rows = box.dims[rank - 2], columns = box.dims[rank - 1];
-    const std::int64_t grain = std::max<std::int64_t>(1, 32768 / std::max<std::int64_t>(1, rows * columns));
-    parallel_for(o.threads(), box.planes, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t plane = begin; plane < end; ++plane) {
-        std::int64_t rest = plane, at_x = box.offset_x, at_y = box.offset_y;
+    // A few large planes are cut along their longer side.
+    const bool by_rows = rows >= columns;
+    const std::int64_t side = by_rows ? rows : columns, other = std::max<std::int64_t>(1, by_rows ? columns : rows);
+    const std::int64_t most = std::max<std::int64_t>(1, side * other / kWorth);
+    const std::int64_t pieces = o.threads() == 1 || box.planes >= 64 ? 1 : std::min<std::int64_t>(64, most);
+    const std::int64_t length = (side + pieces - 1) / pieces;
+    const std::int64_t grain = std::max<std::int64_t>(1, kWorth / std::max<std::int64_t>(1, length * other));
+    parallel_for(o.threads(), box.planes * pieces, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t task = begin; task < end; ++task) {
+        std::int64_t rest = task / pieces, at_x = box.offset_x, at_y = box.offset_y;
         for (std::size_t i = rank - 2; i-- > 0;) {
           const std::int64_t index = rest % box.dims[i];
           rest /= box.dims[i];
           at_x += index * box.x[i];
           at_y += index * box.y[i];
         }
-        copy_plane(o.in<T>() + at_x, box.x[rank - 2], box.x[rank - 1], o.out<T>() + at_y, box.y[rank - 2],
-                   box.y[rank - 1], rows, columns);
+        const std::int64_t first = task % pieces * length, count = std::min(length, side - first);
+        if (count <= 0) continue;
+        const std::size_t axis = by_rows ? rank - 2 : rank - 1;
+        copy_plane(o.in<T>() + at_x + first * box.x[axis], box.x[rank - 2], box.x[rank - 1],
+                   o.out<T>() + at_y + first * box.y[axis], box.y[rank - 2], box.y[rank - 1], by_rows ? count : rows,
+                   by_rows ? columns : count);
       }
     });
   };

@@ -95,10 +95,10 @@ Factory max_step(void (*Loops::*loop)(const T* const*, std::int64_t, std::int64_
 
 Affine output_of(const Attributes& at) {
   Affine k;
-  k.zero = static_cast<std::int32_t>(at.integer("zero_point"));
-  k.low = static_cast<std::int32_t>(at.integer("low"));
-  k.high = static_cast<std::int32_t>(at.integer("high"));
-  k.zero_a = static_cast<std::int32_t>(at.integer("zero_a", 0));
+  k.zero = at.small("zero_point");
+  k.low = at.small("low");
+  k.high = at.small("high");
+  k.zero_a = at.small("zero_a", 0);
   return k;
 }
 
@@ -108,6 +108,8 @@ Factory mean_step(void (*Loops::*loop)(const Q* const*, std::int64_t, std::int64
     const Window w = window(at, ins, outs, sizeof(Q));
     const Affine base = output_of(at);
     const double scale = at.real("scale");  // input scale / output scale
+    const std::int64_t most = (sizeof(Q) == 1 ? 255 : 32768) + std::abs(std::int64_t{base.zero_a});
+    if (times({w.kernel[0], w.kernel[1], w.kernel[2], most}) > INT32_MAX) throw std::invalid_argument("pool: sums could leave 32 bits");
     return [=](const Operands& o) {
       each_pixel<Q>(w, o, [&](const Q* const* rows, std::int64_t count, std::int64_t covered, Q* y) {
         Affine k = base;

@@ -7,6 +7,8 @@ namespace hexforge {
 namespace {
 constexpr std::int64_t kSlack = 256;  // kernels may read, never write, a vector past a tensor's end
 
+constexpr std::int64_t kAlignment = 64;
+
 std::map<std::string, Factory>& factories() {
   static std::map<std::string, Factory> table;
   return table;
@@ -43,6 +45,19 @@ double Attributes::real(const std::string& name) const {
   return found->second[0];
 }
 
+std::int32_t Attributes::small(const std::string& name) const {
+  const std::int64_t value = integer(name);
+  constexpr std::int64_t kMost = (std::int64_t{1} << 30) - 1;
+  if (value < -kMost || value > kMost) throw std::invalid_argument(name + " is not a number that a tensor can hold");
+  return static_cast<std::int32_t>(value);
+}
+
+void Attributes::require_aligned(const void* data, std::size_t alignment, const std::string& name) {
+  if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
+    throw std::invalid_argument("constant " + name + " does not lie where its data type may");
+  }
+}
+
 void Attributes::require_all_asked(const std::string& kind) const {
   for (const auto& [name, constant] : constants) {
     if (!asked_.contains(name)) throw std::invalid_argument(kind + " takes no constant " + name);
@@ -72,6 +87,10 @@ int Program::tensor(Tensor tensor) {
       (tensor.offset < 0 || tensor.offset > arena_bytes_ || tensor.bytes > arena_bytes_ - tensor.offset)) {
     throw std::invalid_argument("tensor lies outside the arena");
   }
+  // The arena begins at a multiple of 64 bytes, and so does every tensor in it: of whatever type, its elements are aligned.
+  if (tensor.place == Tensor::Place::arena && tensor.offset % kAlignment != 0) {
+    throw std::invalid_argument("tensor does not begin at a multiple of 64 bytes of the arena");
+  }
   tensors_.push_back(tensor);
   return static_cast<int>(tensors_.size()) - 1;
 }
@@ -93,7 +112,9 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
   steps_.push_back({std::move(ins), std::move(outs), std::move(run)});
 }
 
-void Program::run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads) const {
+void Program::run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads,
+                  Spinning spinning) const {
+  const Crew crew(spinning);
   Arenas::Arena arena = arenas_->take(arena_bytes_ + kSlack + 64);
   char* start = arena.memory.get();
   const Context context{start + (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64, inputs, outputs, threads};
@@ -102,9 +123,8 @@ void Program::run(std::span<const void* const> inputs, std::span<void* const> ou
 }
 
 std::shared_ptr<Arenas> Arenas::shared() {
-  static std::mutex mutex;
   static std::weak_ptr<Arenas> kept;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(fork_mutex());
   std::shared_ptr<Arenas> found = kept.lock();
   if (!found) kept = found = std::make_shared<Arenas>();
   return found;
@@ -112,7 +132,7 @@ std::shared_ptr<Arenas> Arenas::shared() {
 
 Arenas::Arena Arenas::take(std::int64_t bytes) {
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(fork_mutex());
     if (!free_.empty()) {
       // the smallest that is large enough; where none is, the largest goes and a larger one takes its place
       auto found = free_.end();
@@ -132,7 +152,7 @@ Arenas::Arena Arenas::take(std::int64_t bytes) {
 }
 
 void Arenas::give(Arena arena) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(fork_mutex());
   free_.push_back(std::move(arena));
 }
 

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "parallel.h"
+
 namespace hexforge {
 
 // The product of sizes, strides and element bytes; throws where no memory could be that large, so that sums of a few
@@ -49,6 +51,11 @@ class Attributes {
   std::int64_t integer(const std::string& name, std::int64_t otherwise) const {
     return integers.contains(name) ? integer(name) : otherwise;
   }
+  // An integer such that sums of two stay within 32 bits: zero points, bounds of a data type.
+  std::int32_t small(const std::string& name) const;
+  std::int32_t small(const std::string& name, std::int32_t otherwise) const {
+    return integers.contains(name) ? small(name) : otherwise;
+  }
   const std::vector<std::int64_t>& list(const std::string& name, std::size_t size) const;
   const std::vector<std::int64_t>& list(const std::string& name) const;
   double real(const std::string& name) const;
@@ -68,10 +75,12 @@ class Attributes {
     if (found->second.bytes < times({count, static_cast<std::int64_t>(sizeof(T))})) {
       throw std::invalid_argument("constant " + name + " is too short");
     }
+    require_aligned(found->second.data, alignof(T), name);
     return static_cast<const T*>(found->second.data);
   }
 
  private:
+  static void require_aligned(const void* data, std::size_t alignment, const std::string& name);
   mutable std::set<std::string> asked_;
 };
 
@@ -114,8 +123,7 @@ class Arenas {
   void give(Arena arena);
 
  private:
-  std::mutex mutex_;
-  std::vector<Arena> free_;
+  std::vector<Arena> free_;  // guarded by fork_mutex()
 };
 
 class Program {
@@ -123,7 +131,7 @@ class Program {
   explicit Program(std::int64_t arena_bytes);
   int tensor(Tensor tensor);
   void step(const std::string& kind, std::vector<int> ins, std::vector<int> outs, const Attributes& attributes);
-  void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads) const;
+  void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads, Spinning spinning) const;
   const Tensor& at(int index) const { return tensors_.at(static_cast<std::size_t>(index)); }
   std::size_t steps() const { return steps_.size(); }
 

@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "level.h"
 #include "program.h"
 #include "steps.h"
@@ -62,7 +64,8 @@ class PyProgram {
     program_.step(kind, std::move(ins), std::move(outs), at);
   }
 
-  void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads) const {
+  void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads, std::int32_t spin_us,
+           std::int32_t spin_after_us) const {
     if (inputs.size() != input_bytes_.size() || outputs.size() != output_bytes_.size()) {
       throw std::invalid_argument("run: wrong number of inputs or outputs");
     }
@@ -77,7 +80,7 @@ class PyProgram {
       out[i] = outputs[i].data();
     }
     nb::gil_scoped_release release;
-    program_.run(in, out, threads);
+    program_.run(in, out, threads, {std::max(0, spin_us), std::max(0, spin_after_us)});
   }
 
  private:
@@ -118,7 +121,9 @@ void bind_program(nb::module_& module) {
       .def("input_tensor", &PyProgram::input_tensor, nb::arg("bytes"))
       .def("output_tensor", &PyProgram::output_tensor, nb::arg("bytes"))
       .def("step", &PyProgram::step, nb::arg("kind"), nb::arg("ins"), nb::arg("outs"), nb::arg("attributes"))
-      .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"));
+      .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
+           nb::arg("spin_us") = Spinning{}.during_us, nb::arg("spin_after_us") = Spinning{}.after_us,
+           "Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it.");
   module.def(
       "release_free_memory",
       [] {
@@ -127,6 +132,8 @@ void bind_program(nb::module_& module) {
 #endif
       },
       "Give memory that was freed back to the system, which the C library would keep for later.");
+  module.def("split_everything", &split_everything, nb::arg("wanted"),
+             "Split every loop over the threads, however small it is: for tests.");
   module.def("level", [] { return name(current_level()); }, "The instruction set in use.");
   module.def(
       "levels",

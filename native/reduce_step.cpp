@@ -152,7 +152,7 @@ Run reduce_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
   if constexpr (kFixed<T>) {
     finish.target = Target(at);
     finish.scale = at.real("scale");
-    const std::int64_t zero_a = at.integer("zero_a");
+    const std::int64_t zero_a = at.small("zero_a");
     finish.shift = F == Fold::sum_square ? 0 : F == Fold::max || F == Fold::min ? zero_a : zero_a * v.n;
     zero = static_cast<A>(zero_a);
   }
@@ -191,7 +191,7 @@ Run cumulative_step(const Attributes& at, std::span<const Tensor> ins, std::span
   if constexpr (kFixed<T>) {
     finish.target = Target(at);
     finish.scale = at.real("scale");
-    zero = static_cast<A>(at.integer("zero_a"));
+    zero = static_cast<A>(at.small("zero_a"));
   }
   return [=](const Operands& o) {
     constexpr std::int64_t kColumns = 64;  // running totals side by side

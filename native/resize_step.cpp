@@ -101,7 +101,7 @@ Run linear_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
   if constexpr (fixed) {
     target = Target(at);
     scale = static_cast<Real>(at.real("scale"));
-    zero = static_cast<Real>(at.integer("zero_a"));
+    zero = static_cast<Real>(at.small("zero_a"));
   }
   const std::int64_t c = s.channels, row = s.in[2] * c, out_row = s.out[2] * c;
   // Few channels: taps element by element instead of pixel by pixel.

@@ -91,11 +91,11 @@ Factory affine_step(void (*Loops::*loop)(const Q*, std::int64_t, const double*, 
     const std::int64_t times = std::max<std::int64_t>(1, 512 / v.n);
     const auto gamma = repeated(at.constant<double>("gamma", v.n), v.n, times);
     const auto beta = repeated(at.constant<double>("beta", v.n), v.n, times);
-    const double zero = static_cast<double>(at.integer("zero_a")), one = 1.0;
+    const double zero = static_cast<double>(at.small("zero_a")), one = 1.0;
     Affine k;
-    k.zero = static_cast<std::int32_t>(at.integer("zero_point"));
-    k.low = static_cast<std::int32_t>(at.integer("low"));
-    k.high = static_cast<std::int32_t>(at.integer("high"));
+    k.zero = at.small("zero_point");
+    k.low = at.small("low");
+    k.high = at.small("high");
     return [=](const Operands& o) {
       const std::int64_t groups = (v.rows + times - 1) / times;
       parallel_for(o.threads(), groups, std::max<std::int64_t>(1, 16384 / (times * v.n)),
@@ -200,7 +200,7 @@ Run lrn_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   require(radius >= 0 && radius <= INT32_MAX, "lrn: bad radius");
   const double alpha = at.real("alpha"), beta = at.real("beta"), bias = at.real("bias");
   const double scale_x = fixed ? at.real("scale_x") : 1.0, scale = fixed ? at.real("scale") : 1.0;
-  const std::int64_t zero = fixed ? at.integer("zero_a") : 0;
+  const std::int64_t zero = fixed ? at.small("zero_a") : 0;
   Target target;
   if constexpr (fixed) target = Target(at);
   return [=](const Operands& o) {

@@ -75,7 +75,7 @@ Run sample_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
   if constexpr (fixed) {
     target = Target(at);
     scale = at.real("scale");
-    zero = static_cast<double>(at.integer("zero_a"));
+    zero = static_cast<double>(at.small("zero_a"));
   }
   return [=](const Operands& o) {
     parallel_for(o.threads(), pixels, std::max<std::int64_t>(1, 4096 / channels), [&](std::int64_t begin, std::int64_t end) {

@@ -14,9 +14,9 @@ struct Target {
   double low = 0, high = 0;  // less the zero point
 
   explicit Target(const Attributes& at)
-      : zero(static_cast<std::int32_t>(at.integer("zero_point"))),
-        low(static_cast<double>(at.integer("low") - at.integer("zero_point"))),
-        high(static_cast<double>(at.integer("high") - at.integer("zero_point"))) {}
+      : zero(at.small("zero_point")),
+        low(static_cast<double>(at.small("low") - at.small("zero_point"))),
+        high(static_cast<double>(at.small("high") - at.small("zero_point"))) {}
   Target() = default;
 
   // Saturated, then rounded to the nearest integer, ties to even; NaN is zero.

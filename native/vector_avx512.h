@@ -12,7 +12,7 @@ namespace {
 struct Avx512 {
   using Acc = __m512i;
   using Weights = __m512i;
-  static constexpr int kRows1 = 14, kRows2 = 12, kRows3 = 8, kRows4 = 6;  // pixels of a tile, by vectors of channels
+  static constexpr int kRows1 = 14, kRows2 = 12, kRows3 = 8, kRows4 = 7;  // pixels of a tile, by vectors of channels
 
   static std::int32_t sum_u8(const char* p, std::int64_t n) {
     __m512i sum = zero();
@@ -41,6 +41,19 @@ struct Avx512 {
       __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
     } else {
       __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
+    }
+  }
+  // As `dot`, the weights read where they lie: a tile of 7 x 4 vectors leaves registers for three of weights and one of x.
+  static constexpr bool kReadsMemory = true;
+  template <int Bits>
+  static void dot_memory(Acc& acc, __m512i x, const char* weights) {
+    const __m512i_u& w = *reinterpret_cast<const __m512i_u*>(weights);
+    if constexpr (Bits == 8) {
+      __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "m"(w));
+    } else if constexpr (Bits == 16) {
+      __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(x), "m"(w));
+    } else {
+      __asm__("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(x), "m"(w));
     }
   }
   // acc += x * w, lane by lane, for one tap of a depthwise convolution; w holds 16-bit weights in 32-bit lanes.
@@ -82,6 +95,83 @@ struct Avx512 {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bytes(acc));
     }
   };
+
+  static Acc start(const ConvArgs& a, std::int64_t channel) { return _mm512_loadu_si512(a.bias32 + channel); }
+
+  // 64 bytes through a table of 256: two permutes of 128 entries and a blend on the top bit.
+  [[gnu::always_inline]] static __m512i look_up(__m512i q, const std::uint8_t* table) {
+    const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64),
+                  t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(q), _mm512_permutex2var_epi8(t0, q, t1),
+                                  _mm512_permutex2var_epi8(t2, q, t3));
+  }
+
+  // Four vectors of sums that were rounded, less the zero point, to 64 bytes in order. The lower bound is taken when they
+  // are bytes: whatever was too small to be an integer has become the smallest one, and saturates.
+  [[gnu::always_inline]] static __m512i pack(__m512i v0, __m512i v1, __m512i v2, __m512i v3, __m512i zero, __m512i low) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(v0, v1), zero);
+    const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(v2, v3), zero);
+    return _mm512_max_epu8(_mm512_permutexvar_epi32(order, _mm512_packus_epi16(a, b)), low);
+  }
+
+  // A tile's sums, bias included, to bytes: requantized, a residual added, looked up, stored straight from the registers,
+  // 64 bytes at a time whatever the number of channels is. `count` pixels of `lanes` channels are there.
+  template <int MR, int NR>
+  [[gnu::always_inline]] static inline void store_tile(const Acc (&acc)[MR][NR], const ConvArgs& a, std::int64_t channel,
+                                                       std::int64_t pixel, const std::int32_t* sums, int count, std::int64_t lanes) {
+    constexpr int kVectors = MR * NR;
+    const bool residual = a.residual != nullptr;
+    const __m512 high = _mm512_set1_ps(static_cast<float>(a.high - a.zero_point));
+    const __m512 own_low = _mm512_set1_ps(static_cast<float>(a.low - a.zero_point));
+    const __m512 own_scale = _mm512_set1_ps(a.own_scale), other_scale = _mm512_set1_ps(a.residual_scale);
+    const __m512 sum_high = _mm512_set1_ps(static_cast<float>(a.sum_high - a.sum_zero));
+    const __m512i other_zero = _mm512_set1_epi32(a.residual_zero);
+    const __m512i zero = _mm512_set1_epi16(static_cast<short>(residual ? a.sum_zero : a.zero_point));
+    const __m512i low = _mm512_set1_epi8(static_cast<char>(residual ? a.sum_low : a.low));
+    const __mmask16 last = static_cast<__mmask16>((1u << (lanes - (NR - 1) * kLane)) - 1);
+    const bool dense = a.y_stride == NR * kLane && count == MR && last == 0xffff;
+    std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + pixel * a.y_stride + channel;
+    const std::uint8_t* other = residual ? a.residual + pixel * a.residual_stride + channel : nullptr;
+    const auto settled = [&](int v) __attribute__((always_inline)) {
+      const int i = v / NR, j = v % NR;
+      __m512i sum = acc[i][j];
+      if (sums) sum = _mm512_add_epi32(sum, _mm512_set1_epi32(sums[i]));
+      __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(a.multiplier32 + channel + j * kLane));
+      f = _mm512_min_ps(f, high);
+      if (residual) {
+        f = _mm512_roundscale_ps(_mm512_max_ps(f, own_low), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        const std::uint8_t* at = other + (i < count ? i : 0) * a.residual_stride + j * kLane;
+        const __m512i r = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(j == NR - 1 ? last : static_cast<__mmask16>(0xffff), at));
+        f = _mm512_add_ps(_mm512_mul_ps(f, own_scale),
+                          _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(r, other_zero)), other_scale));
+        f = _mm512_min_ps(f, sum_high);
+      }
+      return _mm512_cvtps_epi32(f);
+    };
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; v += 4) {
+      constexpr int kLast = kVectors - 1;
+      __m512i q = pack(settled(v), settled(v + 1 < kLast ? v + 1 : kLast), settled(v + 2 < kLast ? v + 2 : kLast),
+                       settled(v + 3 < kLast ? v + 3 : kLast), zero, low);
+      if (a.table) q = look_up(q, a.table);
+      if (NR == 4 && count == MR && last == 0xffff) {
+        _mm512_storeu_si512(row + v / NR * a.y_stride, q);
+      } else if (dense && v + 3 < kVectors) {
+        _mm512_storeu_si512(row + v * kLane, q);
+      } else {
+        const auto store = [&](int w, __m128i bytes) __attribute__((always_inline)) {
+          const int i = w / NR, j = w % NR;
+          if (w >= kVectors || i >= count) return;
+          _mm_mask_storeu_epi8(row + i * a.y_stride + j * kLane, j == NR - 1 ? last : static_cast<__mmask16>(0xffff), bytes);
+        };
+        store(v, _mm512_castsi512_si128(q));
+        store(v + 1, _mm512_extracti32x4_epi32(q, 1));
+        store(v + 2, _mm512_extracti32x4_epi32(q, 2));
+        store(v + 3, _mm512_extracti32x4_epi32(q, 3));
+      }
+    }
+  }
 
   static void spill(std::int32_t* p, Acc acc) { _mm512_store_si512(p, acc); }
 
@@ -148,15 +238,129 @@ struct Avx512 {
     }
   }
 
-  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes) {
-    const __m512 low = _mm512_set1_ps(a.low_f32), high = _mm512_set1_ps(a.high_f32);
-    for (std::int64_t j = 0; j < lanes; j += kLane) {
-      // Operand order keeps NaN: min and max return their second operand when either is NaN.
-      __m512 f = _mm512_add_ps(_mm512_load_ps(sums + j), _mm512_loadu_ps(a.bias_f32 + channel + j));
+  // A sum to what is stored: bias, rounding to float16, a residual, bounds. Operand order keeps NaN: min and max return
+  // their second operand when either is NaN.
+  struct Finish {
+    __m512 low, high;
+    const float* table;
+    bool half;
+    explicit Finish(const ConvArgs& a)
+        : low(_mm512_set1_ps(a.low_f32)), high(_mm512_set1_ps(a.high_f32)), table(a.table_f32), half(a.half) {}
+    [[gnu::always_inline]] __m512 rounded(__m512 f) const {
+      return half ? _mm512_cvtph_ps(_mm512_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT)) : f;
+    }
+    [[gnu::always_inline]] __m512 operator()(__m512 sum, __m512 bias, const float* other, __mmask16 mask) const {
+      __m512 f = _mm512_add_ps(sum, bias);
+      if (other) f = _mm512_add_ps(rounded(f), _mm512_maskz_loadu_ps(mask, other));
       f = _mm512_min_ps(high, _mm512_max_ps(low, f));
-      if (a.half) f = _mm512_cvtph_ps(_mm512_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT));
+      if (table) {
+        const __m512i pattern = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT));
+        return _mm512_i32gather_ps(pattern, table, 4);
+      }
+      return rounded(f);
+    }
+  };
+
+  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes, const float* other) {
+    const Finish finish(a);
+    for (std::int64_t j = 0; j < lanes; j += kLane) {
       const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
-      _mm512_mask_storeu_ps(row + j, mask, f);
+      _mm512_mask_storeu_ps(row + j, mask, finish(_mm512_load_ps(sums + j), _mm512_loadu_ps(a.bias_f32 + channel + j), other ? other + j : nullptr, mask));
+    }
+  }
+
+  template <int MR, int NR>
+  [[gnu::always_inline]] static inline void store_tile_f32(const Acc (&acc)[MR][NR], const ConvArgs& a, std::int64_t channel,
+                                                           std::int64_t pixel, int count, std::int64_t lanes) {
+    const Finish finish(a);
+    const __mmask16 last = static_cast<__mmask16>((1u << (lanes - (NR - 1) * kLane)) - 1);
+    float* row = static_cast<float*>(a.y) + pixel * a.y_stride + channel;
+    const float* other = a.residual_f32 ? a.residual_f32 + pixel * a.residual_stride + channel : nullptr;
+#pragma GCC unroll 4
+    for (int j = 0; j < NR; ++j) {
+      const __m512 bias = _mm512_loadu_ps(a.bias_f32 + channel + j * kLane);
+      const __mmask16 mask = j == NR - 1 ? last : static_cast<__mmask16>(0xffff);
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i) {
+        if (i >= count) break;
+        const float* from = other ? other + i * a.residual_stride + j * kLane : nullptr;
+        _mm512_mask_storeu_ps(row + i * a.y_stride + j * kLane, mask, finish(_mm512_castsi512_ps(acc[i][j]), bias, from, mask));
+      }
+    }
+  }
+
+  // What follows the requantization of 16 stored integers, still as int32: a residual, then a table.
+  struct Finish16 {
+    const ConvArgs& a;
+    [[gnu::always_inline]] static __m256i settled(__m512d f, double low, double high) {
+      return _mm512_cvtpd_epi32(_mm512_min_pd(_mm512_max_pd(f, _mm512_set1_pd(low)), _mm512_set1_pd(high)));
+    }
+    [[gnu::always_inline]] static __m512i both(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
+    // `q` is less the zero point; the result is what is stored.
+    [[gnu::always_inline]] __m256i operator()(__m512i q, const std::int16_t* other, __mmask16 mask) const {
+      if (other) {
+        const __m512i r = _mm512_sub_epi32(_mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, other)), _mm512_set1_epi32(a.residual_zero));
+        const __m512d own = _mm512_set1_pd(a.own_scale_f64), side = _mm512_set1_pd(a.residual_scale_f64);
+        const double low = a.sum_low - a.sum_zero, high = a.sum_high - a.sum_zero;
+        const auto sum = [&](__m256i x, __m256i y) __attribute__((always_inline)) {
+          return settled(_mm512_add_pd(_mm512_mul_pd(_mm512_cvtepi32_pd(x), own), _mm512_mul_pd(_mm512_cvtepi32_pd(y), side)), low, high);
+        };
+        q = both(sum(_mm512_castsi512_si256(q), _mm512_castsi512_si256(r)),
+                 sum(_mm512_extracti64x4_epi64(q, 1), _mm512_extracti64x4_epi64(r, 1)));
+        q = _mm512_add_epi32(q, _mm512_set1_epi32(a.sum_zero));
+      } else {
+        q = _mm512_add_epi32(q, _mm512_set1_epi32(a.zero_point));
+      }
+      // 32 bits are read at every entry, of which the upper 16 are the next one's.
+      if (a.table16) q = _mm512_i32gather_epi32(q, a.table16 + 32768, 2);
+      return _mm512_cvtepi32_epi16(q);
+    }
+  };
+
+  [[gnu::noinline]] static void finish_row16(const ConvArgs& a, std::int16_t* row, const std::int16_t* other, std::int64_t lanes) {
+    const Finish16 finish{a};
+    for (std::int64_t j = 0; j < lanes; j += kLane) {
+      const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
+      const __m512i q = _mm512_sub_epi32(_mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, row + j)), _mm512_set1_epi32(a.zero_point));
+      _mm256_mask_storeu_epi16(row + j, mask, finish(q, other ? other + j : nullptr, mask));
+    }
+  }
+
+  // Sums that were never emptied, to 16 bits. They come by way of memory: a body this large is not unrolled, and
+  // accumulators that are found by an index would be kept in memory all along.
+  template <int MR, int NR>
+  [[gnu::always_inline]] static inline void store_tile_s16(const Acc (&acc)[MR][NR], const ConvArgs& a, std::int64_t channel,
+                                                           std::int64_t pixel, int count, std::int64_t lanes) {
+    alignas(64) std::int32_t sums[MR][NR * kLane];
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < NR; ++j) spill(&sums[i][j * kLane], acc[i][j]);
+    store_rows_s16(&sums[0][0], NR, a, channel, pixel, count, lanes);
+  }
+
+  [[gnu::noinline]] static void store_rows_s16(const std::int32_t* sums, int vectors, const ConvArgs& a, std::int64_t channel,
+                                               std::int64_t pixel, int count, std::int64_t lanes) {
+    const Finish16 finish{a};
+    const double low = a.low - a.zero_point, high = a.high - a.zero_point;
+    std::int16_t* row = static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel;
+    const std::int16_t* other = a.residual_s16 ? a.residual_s16 + pixel * a.residual_stride + channel : nullptr;
+    for (int j = 0; j < vectors; ++j) {
+      const std::int64_t at = channel + j * kLane;
+      const __m512d bias0 = _mm512_cvtepi64_pd(_mm512_loadu_si512(a.bias + at)), bias1 = _mm512_cvtepi64_pd(_mm512_loadu_si512(a.bias + at + 8));
+      const __m512d multiplier0 = _mm512_loadu_pd(a.multiplier + at), multiplier1 = _mm512_loadu_pd(a.multiplier + at + 8);
+      const auto steps = [&](const std::int32_t* sum, __m512d bias, __m512d multiplier) __attribute__((always_inline)) {
+        const __m512d wide = _mm512_cvtepi32_pd(_mm256_load_si256(reinterpret_cast<const __m256i*>(sum)));
+        return Finish16::settled(_mm512_mul_pd(_mm512_add_pd(wide, bias), multiplier), low, high);
+      };
+      const std::int64_t left = lanes - j * kLane;
+      const __mmask16 mask = static_cast<__mmask16>(left >= kLane ? 0xffff : (1u << left) - 1);
+      for (int i = 0; i < count; ++i) {
+        const std::int32_t* sum = sums + (i * vectors + j) * kLane;
+        const __m512i q = Finish16::both(steps(sum, bias0, multiplier0), steps(sum + 8, bias1, multiplier1));
+        const std::int16_t* from = other ? other + i * a.residual_stride + j * kLane : nullptr;
+        _mm256_mask_storeu_epi16(row + i * a.y_stride + j * kLane, mask, finish(q, from, mask));
+      }
     }
   }
 };

@@ -10,13 +10,18 @@
 namespace hexforge {
 namespace {
 
+// Wraps as the vector instructions do: with a file's weights that no lowering wrote a sum may leave 32 bits.
+inline void add_to(std::int32_t& sum, std::int32_t term) {
+  sum = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(term));
+}
+
 struct Portable {
   struct Acc {
     std::int32_t lane[kLane];
   };
   using Weights = const char*;
   static constexpr int kRows1 = 4, kRows2 = 2, kRows3 = 1, kRows4 = 1;
-  static constexpr bool kStoresRegisters = false;
+  static constexpr bool kStoresRegisters = false, kReadsMemory = false;
   struct Requantize {
     Requantize(const ConvArgs&, std::int64_t) {}
     template <class Sums>
@@ -27,6 +32,12 @@ struct Portable {
       for (std::int64_t j = 0; j < lanes; ++j) row[j] = table[row[j]];
   }
 
+  template <class... Any>
+  static void store_tile(Any&&...) {}  // never called: kStoresRegisters is false
+  template <class... Any>
+  static void store_tile_s16(Any&&...) {}
+  template <class... Any>
+  static void store_tile_f32(Any&&...) {}
   static Acc zero() { return {}; }
   static Weights load(const char* p) { return p; }
   static const char* broadcast(const char* p) { return p; }
@@ -40,7 +51,7 @@ struct Portable {
     if constexpr (Bits == 8) {
       for (int lane = 0; lane < kLane; ++lane)
         for (int k = 0; k < 4; ++k)
-          acc.lane[lane] += static_cast<std::uint8_t>(x[k]) * static_cast<std::int8_t>(w[lane * 4 + k]);
+          add_to(acc.lane[lane], static_cast<std::uint8_t>(x[k]) * static_cast<std::int8_t>(w[lane * 4 + k]));
     } else if constexpr (Bits == 32) {
       float xs, ws[kLane], sums[kLane];
       std::memcpy(&xs, x, 4);
@@ -52,7 +63,10 @@ struct Portable {
       std::int16_t xs[2], ws[2 * kLane];
       std::memcpy(xs, x, sizeof xs);
       std::memcpy(ws, w, sizeof ws);
-      for (int lane = 0; lane < kLane; ++lane) acc.lane[lane] += xs[0] * ws[2 * lane] + xs[1] * ws[2 * lane + 1];
+      for (int lane = 0; lane < kLane; ++lane) {
+        add_to(acc.lane[lane], xs[0] * ws[2 * lane]);
+        add_to(acc.lane[lane], xs[1] * ws[2 * lane + 1]);
+      }
     }
   }
   template <int Bits>
@@ -74,7 +88,7 @@ struct Portable {
         } else {
           std::memcpy(&value, x + 2 * lane, 2);
         }
-        acc.lane[lane] += value * static_cast<std::int16_t>(weight);
+        add_to(acc.lane[lane], value * static_cast<std::int16_t>(weight));
       }
     }
   }
@@ -109,14 +123,30 @@ struct Portable {
       row[j] = static_cast<std::int16_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.zero_point);
     }
   }
-  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes) {
+  [[gnu::noinline]] static void finish_row16(const ConvArgs& a, std::int16_t* row, const std::int16_t* other, std::int64_t lanes) {
+    const double low = a.sum_low - a.sum_zero, high = a.sum_high - a.sum_zero;
+    for (std::int64_t j = 0; j < lanes; ++j) {
+      if (other) {
+        const double f = (row[j] - a.zero_point) * a.own_scale_f64 + (other[j] - a.residual_zero) * a.residual_scale_f64;
+        row[j] = static_cast<std::int16_t>(static_cast<int>(std::nearbyint(std::min(std::max(f, low), high))) + a.sum_zero);
+      }
+      if (a.table16) row[j] = a.table16[32768 + row[j]];
+    }
+  }
+  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes,
+                        const float* other) {
     for (std::int64_t j = 0; j < lanes; ++j) {
       float f = sums[j] + a.bias_f32[channel + j];
+      if (other) f = (a.half ? to_half(f) : f) + other[j];
       f = f < a.low_f32 ? a.low_f32 : f;
       f = f > a.high_f32 ? a.high_f32 : f;
       row[j] = f;
     }
-    if (a.half) round_to_half(row, row, lanes);
+    if (a.table_f32) {
+      for (std::int64_t j = 0; j < lanes; ++j) row[j] = a.table_f32[half_bits(row[j])];
+    } else if (a.half) {
+      round_to_half(row, row, lanes);
+    }
   }
 };
 }  // namespace

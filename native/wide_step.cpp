@@ -149,7 +149,7 @@ Run wide_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   s.units = at.constant<std::int64_t>("units", width);
   s.scales = at.constant<double>("scales", times({width, s.blocks}));
   s.bias = at.constant<double>("bias", width);
-  s.zero = static_cast<std::int16_t>(at.integer("zero_a"));
+  s.zero = static_cast<std::int16_t>(at.small("zero_a"));
   const Target target(at);
   return [=](const Operands& o) {
     const Dot product = dot();

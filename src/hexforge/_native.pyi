@@ -70,12 +70,20 @@ class Program:
         inputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu", writable=False)]],
         outputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu")]],
         threads: int,
-    ) -> None: ...
+        spin_us: int = 1000,
+        spin_after_us: int = 100,
+    ) -> None:
+        """
+        Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it.
+        """
 
 def release_free_memory() -> None:
     """
     Give memory that was freed back to the system, which the C library would keep for later.
     """
+
+def split_everything(wanted: bool) -> None:
+    """Split every loop over the threads, however small it is: for tests."""
 
 def level() -> str:
     """The instruction set in use."""

@@ -1,4 +1,4 @@
-"""Running one native step: at every instruction set, at 1 and 2 threads, twice; all must give the same bits."""
+"""Running one native step: at every instruction set, with 1 to 3 threads, split or not; all must give the same bits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def run(kind: str, ins: Sequence[np.ndarray], out: np.ndarray, attributes: dict[
     try:
         for level in LEVELS:
             _native.set_level(level)
-            for threads in (1, 2, 2):
+            for threads, split in ((1, False), (2, False), (2, True), (3, True)):
+                _native.split_everything(split)
                 memory = np.full(out.nbytes + 2 * GUARD, 0xA5, np.uint8)
                 memory[GUARD : GUARD + out.nbytes] = np.ascontiguousarray(out).reshape(-1).view(np.uint8)
                 got = memory[GUARD : GUARD + out.nbytes].view(out.dtype)
@@ -48,6 +49,7 @@ def run(kind: str, ins: Sequence[np.ndarray], out: np.ndarray, attributes: dict[
                     assert_bits(got, first, f"{kind} at {level} with {threads} threads")
     finally:
         _native.set_level(LEVELS[-1])
+        _native.split_everything(False)
     assert first is not None
     return first
 

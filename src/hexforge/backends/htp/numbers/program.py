@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Get, Put, Read, checked_feeds
+from hexforge.backend import Get, Put, Read
 from hexforge.backends.htp.numbers import arena
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
-from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, with_room
+from hexforge.backends.htp.numbers.ports import Ports
+from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, Spinning, with_room
 from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
-from hexforge.ir import Array, Graph, Node, Role, TensorType, Value, text
+from hexforge.ir import Array, Graph, Node, Role, Value, text
 from hexforge.ops.evaluate import PreparedCall
+
+EXACT_READERS = frozenset({"quantize_u8", "quantize_s16", "round_half", "copy"})
+"""Steps that read an input element by element, and nothing behind its end."""
 
 
 class HtpProgram:
@@ -33,6 +37,9 @@ class HtpProgram:
     ) -> None:
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
         self.threads = threads
+        self.spinning = Spinning()
+        """How long the threads of a run that wait for work stay awake."""
+        self._ports = Ports(name, inputs, outputs)
         self._runners, self._graph, self._stages = tuple(runners), graph, stages
         self.on_first_run: Callable[[], None] | None = None
         """Called once, before the program first runs."""
@@ -56,14 +63,13 @@ class HtpProgram:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
-        given = checked_feeds(self.name, self.inputs, feeds)
+        tensors = self._ports.enter(feeds)
         if self.on_first_run is not None:
             self.on_first_run()
             self.on_first_run = None
-        tensors = {v.name: _entering(given[v.name], v.type) for v in self.inputs}
         for runner in self._runners:
-            runner.run(tensors, self.threads)
-        return {v.name: _leaving(tensors, v) for v in self.outputs}
+            runner.run(tensors, self.threads, self.spinning)
+        return self._ports.leave(tensors)
 
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""
@@ -121,28 +127,6 @@ def _runners(stages: Sequence[Segment | Evaluated]) -> list[SegmentRunner | Eval
     return [stage.runner() if isinstance(stage, Segment) else stage for stage in stages]
 
 
-def _entering(array: Array, type: TensorType) -> Array:
-    """A graph input as it is stored; floats stay float32, the steps that compute with them round first."""
-    own = storage(type)
-    if own.kind == "f32":
-        return np.ascontiguousarray(array, np.float32)
-    if own.shift == 128:
-        return np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(0x80)
-    if own.shift == -32768:
-        return (np.ascontiguousarray(array) ^ np.uint16(0x8000)).view(np.int16)
-    return np.ascontiguousarray(array)
-
-
-def _leaving(tensors: dict[str, Array], value: Value) -> Array:
-    array = tensors[value.name].reshape(value.shape)
-    own = storage(value.type)
-    if own.shift == 128:
-        return (array ^ np.uint8(0x80)).view(np.int8)
-    if own.shift == -32768:
-        return array.view(np.uint16) ^ np.uint16(0x8000)
-    return natural(array, value.type)
-
-
 class Evaluated:
     """A node run by its reference on the model's types; float results are rounded to float16."""
 
@@ -160,7 +144,7 @@ class Evaluated:
                 raise FormatError(f"node {self.node.name!r} reads a tensor that is not there, or not of that size")
         known.update((n, _stored(v)) for n, v in zip(self.outs, self.node.outputs, strict=True))
 
-    def run(self, tensors: dict[str, Array], threads: int) -> None:
+    def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning) -> None:
         arrays = [
             constant if name is None else natural(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
             for constant, name, value in zip(self._constants, self.ins, self.node.inputs, strict=True)
@@ -204,9 +188,8 @@ def _segment(
     """Steps with their tensors numbered and placed in an arena."""
     sizes = {name: lowering.tensors[name].nbytes for name in lives}
     offsets, arena_bytes = arena.plan(sizes, lives)
-    # Inputs are copied into the arena first: kernels may read a little past a tensor's end.
     tensors: list[tuple[str, int, int] | Array] = [("input", 0, lowering.tensors[name].nbytes) for name in reads]
-    ids: dict[str, int] = {}
+    ids: dict[str, int] = {name: i for i, name in enumerate(reads) if name not in lives}
 
     def number(name: str, tensor: tuple[str, int, int] | Array) -> None:
         ids[name] = len(tensors)
@@ -221,6 +204,7 @@ def _segment(
             "copy", (i,), (ids[n],), {"element_bytes": 1, "dims": (sizes[n],), "strides_x": (1,), "strides_y": (1,)}
         )
         for i, n in enumerate(reads)
+        if n in lives
     ]
     for step in steps:
         for name in (*step.ins, *step.outs):
@@ -263,10 +247,13 @@ def stages_of(lowering: Lowering) -> list[Segment | Evaluated]:
             reads.update(dict.fromkeys(n for n in step.ins if n not in written and n not in lowering.constants))
             written.update(dict.fromkeys(step.outs))
         writes = [n for n in written if n in graph_outputs or n in elsewhere]
-        lives: dict[str, tuple[int, int]] = dict.fromkeys(reads, (-1, -1))
+        # Inputs are copied into the arena first where a kernel may read a little past a tensor's end.
+        beyond = {n for step in group if step.kind not in EXACT_READERS for n in step.ins}
+        lives: dict[str, tuple[int, int]] = dict.fromkeys((n for n in reads if n in beyond), (-1, -1))
+        in_place = reads.keys() - beyond
         for at, step in enumerate(group):
             for name in (*step.ins, *step.outs):
-                if name not in lowering.constants and name not in writes:
+                if name not in lowering.constants and name not in writes and name not in in_place:
                     lives[name] = (lives.get(name, (at, at))[0], at)
         stages.append(_segment(lowering, group, list(reads), writes, lives))
     return stages

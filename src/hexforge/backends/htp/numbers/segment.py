@@ -22,6 +22,16 @@ Known = dict[str, tuple[int, np.dtype[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
+class Spinning:
+    """How long threads that wait for work stay awake before they sleep; 0: they sleep at once."""
+
+    during_us: int = 1000
+    """While a run is in flight."""
+    after_us: int = 100
+    """When a run has ended and the next may follow."""
+
+
+@dataclass(frozen=True, slots=True)
 class NativeCall:
     """One native step: its kind, tensors by number, attributes (integers, reals, lists of integers, arrays)."""
 
@@ -99,7 +109,7 @@ class SegmentRunner:
     """A segment's native program, and no more of the segment than a run needs."""
 
     def __init__(self, segment: Segment) -> None:
-        self._reads, self._writes, self.arena_bytes = segment.reads, segment.writes, segment.arena_bytes
+        self._reads, self.arena_bytes = segment.reads, segment.arena_bytes
         program = _native.Program(segment.arena_bytes)
         for tensor in segment.tensors:
             if isinstance(tensor, np.ndarray):
@@ -113,19 +123,27 @@ class SegmentRunner:
         for call in segment.calls:
             program.step(call.kind, call.ins, call.outs, call.attributes)
         self._program = program
+        # only an output that a step reads again needs bytes behind its end
+        read = {number for call in segment.calls for number in call.ins}
+        places = [i for i, t in enumerate(segment.tensors) if not isinstance(t, np.ndarray) and t[0] == "output"]
+        self._writes = [
+            (name, dtype, shape, place in read)
+            for (name, (dtype, shape)), place in zip(segment.writes.items(), places, strict=True)
+        ]
 
-    def run(self, tensors: dict[str, Array], threads: int) -> None:
+    def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning) -> None:
         """Read the tensors it needs, add those it writes."""
-        outs = [with_room(shape, dtype) for dtype, shape in self._writes.values()]
+        outs = [with_room(shape, dtype) if room else np.empty(shape, dtype) for _, dtype, shape, room in self._writes]
         try:
-            self._program.run([np.ascontiguousarray(tensors[n]) for n in self._reads], outs, threads)
+            self._program.run([tensors[n] for n in self._reads], outs, threads, spinning.during_us, spinning.after_us)
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
         except MemoryError:
             raise CapacityError(
                 f"a run needs {self.arena_bytes:,} bytes of working memory, which cannot be had"
             ) from None
-        tensors.update(zip(self._writes, outs, strict=True))
+        for (name, *_), array in zip(self._writes, outs, strict=True):
+            tensors[name] = array
 
 
 def with_room(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,11 @@ from hexforge.backends.htp.numbers.lower.lowering import LOWERINGS, Lowering, Na
 from hexforge.backends.htp.numbers.tables import Chain, chains, table
 from hexforge.ir import DType, Graph, Node, Role
 
-_TAKE_TABLES = {"conv_u8", "depthwise_u8"}
-_TAKE_BOUNDS = {"conv_f32", "depthwise_f32"}
+_TAKE_TABLES = {f"{step}_{kind}": kind for step in ("conv", "depthwise") for kind in ("u8", "s16", "f32")}
+"""Steps that look up what they store, and the kind of table it is."""
+_SUMS = {("conv_u8", "binary_u8"), ("conv_s16", "binary_s16"), ("conv_f32", "binary_f32")}
+"""Convolutions that can add what an addition adds."""
+_TAKE_BOUNDS = {"conv_f32", "depthwise_f32", "binary_f32"}
 
 
 def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowering:
@@ -73,15 +77,20 @@ def _bounds(chain: Chain) -> tuple[float, float] | None:
             return None
 
 
+def _unbounded(step: NativeStep) -> bool:
+    """True for a float step that clamps nothing yet."""
+    low, high = step.attributes.get("low", -math.inf), step.attributes.get("high", math.inf)
+    return step.kind in _TAKE_BOUNDS and (low, high) == (-math.inf, math.inf) and "table" not in step.attributes
+
+
 def _residual(lowering: Lowering, node: Node) -> None:
     """Let the convolution just before an addition add the other operand as it stores, to the same bits."""
     if len(lowering.steps) < 2:
         return
     conv, add = lowering.steps[-2:]
-    if not (isinstance(conv, NativeStep) and isinstance(add, NativeStep)) or (conv.kind, add.kind) != (
-        "conv_u8",
-        "binary_u8",
-    ):
+    if not (isinstance(conv, NativeStep) and isinstance(add, NativeStep)):
+        return
+    if (conv.kind, add.kind) not in _SUMS:
         return
     made = next((v for v in node.inputs if v is not None and (lowering.name(v),) == conv.outs), None)
     dense = add.attributes["strides_a"] == add.attributes["strides_b"] == (1,)
@@ -92,6 +101,11 @@ def _residual(lowering: Lowering, node: Node) -> None:
     first = add.ins[0] == conv.outs[0]
     other = add.ins[1] if first else add.ins[0]
     if not plain or not whole or other in lowering.constants or other == conv.outs[0]:
+        return
+    if conv.kind == "conv_f32":
+        if _unbounded(conv):
+            sum_of = {**conv.attributes, "residual": 1}
+            lowering.steps[-2:] = [replace(conv, ins=(*conv.ins, other), outs=add.outs, attributes=sum_of)]
         return
     own, side = ("a", "b") if first else ("b", "a")
     fused = {
@@ -108,12 +122,15 @@ def _residual(lowering: Lowering, node: Node) -> None:
 
 def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
     conv = _convolution_before(lowering, chain) if fold else None
-    if conv is not None and conv.kind in _TAKE_BOUNDS and (bounds := _bounds(chain)) is not None:
+    if conv is not None and _unbounded(conv) and (bounds := _bounds(chain)) is not None:
         _absorb(lowering, conv, chain, low=bounds[0], high=bounds[1])
         return
-    entries = table(chain)
+    entries = lowering.shared(table(chain))
     free = conv is not None and conv.kind in _TAKE_TABLES and "table" not in conv.attributes
-    if conv is not None and free and entries.dtype == np.uint8:
+    same = lowering.storage(chain.output).kind == lowering.storage(chain.source).kind
+    if conv is not None and free and same:
+        if entries.dtype == np.int16:  # a kernel reads two entries at once
+            entries = lowering.shared(np.append(entries, entries[-1:]))
         _absorb(lowering, conv, chain, table=entries)
         return
     elementwise.table(lowering, chain.source, chain.output, entries)
@@ -122,7 +139,7 @@ def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
 def _convolution_before(lowering: Lowering, chain: Chain) -> NativeStep | None:
     """The step just written, if it is a convolution whose result only this chain reads."""
     last = lowering.steps[-1] if lowering.steps else None
-    if not isinstance(last, NativeStep) or last.kind not in _TAKE_TABLES | _TAKE_BOUNDS:
+    if not isinstance(last, NativeStep) or last.kind not in _TAKE_TABLES.keys() | _TAKE_BOUNDS:
         return None
     source = chain.source
     private = source.role is Role.NATIVE and all(user in chain.nodes for user in source.users)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,12 @@ class Lowering:
     constants: dict[str, Array] = field(default_factory=dict)
     alias: dict[str, str] = field(default_factory=dict)
     node: Node | None = None
+    _shared: dict[tuple[str, bytes], Array] = field(default_factory=dict)
+
+    def shared(self, array: Array) -> Array:
+        """The first array with these bytes: tables of one function lie in memory, and in the caches, once."""
+        array = np.ascontiguousarray(array)
+        return self._shared.setdefault((array.dtype.str, hashlib.blake2b(array.data, digest_size=16).digest()), array)
 
     def storage(self, value: Value) -> Storage:
         """How a value is stored."""

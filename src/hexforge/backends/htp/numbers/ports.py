@@ -1,0 +1,114 @@
+"""Where a program's tensors enter and leave: the model's arrays as stored ones, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hexforge.backend import checked_feeds
+from hexforge.backends.htp.numbers.storage import storage
+from hexforge.ir import Array, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A graph input or output, with all that a run asks of it worked out before."""
+
+    name: str
+    dtype: np.dtype[Any]
+    """The model's data type."""
+    shape: tuple[int, ...]
+    convert: Callable[[Array], Array] | None
+    """What makes the stored array of the model's, or the other way round; None where they are the same bytes."""
+
+    @classmethod
+    def entering(cls, value: Value) -> Port:
+        """Of a graph input; floats stay float32, the steps that compute with them round first."""
+        own = storage(value.type)
+        convert: Callable[[Array], Array] | None = None
+        if own.kind == "f32" and value.dtype.numpy != np.float32:
+            convert = _to_float32
+        elif own.shift == 128:
+            convert = _int8_to_uint8
+        elif own.shift == -32768:
+            convert = _uint16_to_int16
+        return cls(value.name, value.dtype.numpy, value.shape, convert)
+
+    @classmethod
+    def leaving(cls, value: Value) -> Port:
+        """Of a graph output."""
+        own, dtype = storage(value.type), value.dtype.numpy
+        convert: Callable[[Array], Array] | None = None
+        if own.shift == 128:
+            convert = _uint8_to_int8
+        elif own.shift == -32768:
+            convert = _int16_to_uint16
+        elif own.dtype != dtype:
+
+            def convert(array: Array) -> Array:
+                return array.astype(dtype)
+
+        return cls(value.name, dtype, value.shape, convert)
+
+
+class Ports:
+    """The inputs and outputs of a program."""
+
+    def __init__(self, graph: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        self._graph, self._inputs = graph, tuple(inputs)
+        self._entering = tuple(map(Port.entering, inputs))
+        self._leaving = tuple(map(Port.leaving, outputs))
+
+    def enter(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs as they are stored, contiguous and aligned; CallError naming every one that does not fit."""
+        tensors: dict[str, Array] = {}
+        for port in self._entering:
+            array = feeds.get(port.name)
+            if type(array) is not np.ndarray or array.dtype != port.dtype or array.shape != port.shape:
+                return self._checked(feeds)
+            if port.convert is not None:
+                array = port.convert(np.ascontiguousarray(array))
+            tensors[port.name] = array if (flags := array.flags).c_contiguous and flags.aligned else _dense(array)
+        return tensors if len(feeds) == len(tensors) else self._checked(feeds)
+
+    def _checked(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """As `enter`, for what is not a plain array of the right type, or is not right at all."""
+        given = checked_feeds(self._graph, self._inputs, feeds)
+        return self.enter({name: _dense(array) for name, array in given.items()})
+
+    def leave(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs as the model has them."""
+        found = {}
+        for port in self._leaving:
+            array = tensors[port.name]
+            if array.shape != port.shape:
+                array = array.reshape(port.shape)
+            found[port.name] = array if port.convert is None else port.convert(array)
+        return found
+
+
+def _dense(array: Array) -> Array:
+    return np.require(np.asarray(array), requirements=["C", "A"])
+
+
+def _to_float32(array: Array) -> Array:
+    return array.astype(np.float32)
+
+
+def _int8_to_uint8(array: Array) -> Array:
+    return array.view(np.uint8) ^ np.uint8(0x80)
+
+
+def _uint8_to_int8(array: Array) -> Array:
+    return (array ^ np.uint8(0x80)).view(np.int8)
+
+
+def _uint16_to_int16(array: Array) -> Array:
+    return (array ^ np.uint16(0x8000)).view(np.int16)
+
+
+def _int16_to_uint16(array: Array) -> Array:
+    return array.view(np.uint16) ^ np.uint16(0x8000)
