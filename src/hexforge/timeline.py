@@ -91,6 +91,8 @@ class Timeline:
     batch: int = 1
     spill_fill_bytes: int = 0
     """The buffer in DRAM for activations that VTCM has no room for."""
+    work_us: tuple[tuple[str, str, float], ...] = ()
+    """What the end waited for by matrix rate and kind of work, the call included, waits beyond burst left out."""
 
     @property
     def host_us(self) -> float:

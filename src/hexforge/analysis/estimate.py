@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hexforge.backends.htp.chip import soc as chips
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.config import GraphConfig
-from hexforge.backends.htp.time import capacity, cost, schedule, simulate, tile
+from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp.time.concurrent import Job, Priority, Shared, share
 from hexforge.backends.htp.time.settings import Settings
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
@@ -39,13 +39,15 @@ class Estimate:
     precision: str
     runtime: str
     band: float
-    """Nine of ten held-out models of this precision were off by at most this part."""
+    """Nine of ten rows of model families nobody fitted were off by at most this part, for a graph known as well."""
     provenance: str
     """Whether the chip's costs were fitted on its own measurements."""
     config: GraphConfig
     power: Power
     threads: int
     timeline: Timeline
+    little_known: tuple[str, ...] = ()
+    """Kinds of work it leans on that few measured model families have at its precision: the band is wider for them."""
 
     @property
     def latency_ms(self) -> float:
@@ -90,6 +92,7 @@ class Estimate:
             "threads": self.threads,
             "throughput_per_s": round(self.throughput, 3),
             "costs": self.provenance,
+            "little_known": list(self.little_known),
             "accelerator_ms": round(line.accelerator_us / 1e3, 4),
             "host_ms": round(line.host_us / 1e3, 4),
             "rpc_ms": round(line.rpc_us / 1e3, 4),
@@ -163,10 +166,11 @@ def estimate(
     costs = cost.costs(chip)
     capacity.check(graph, wanted, Settings.of(costs, config, power).vtcm_bytes, batch)
     timeline = simulate.simulate(graph, costs, wanted, runtime, config, power, batch)
-    error = cost.fitted()["error"]
-    band = max((error[tile.PRECISIONS[kind].rate]["p90"] for kind in kinds), default=0.0)
+    known = band.certainty(timeline.work_us, costs, cost.fitted()["support"])
+    width = band.width(known, {tile.PRECISIONS[kind].rate for kind in kinds}, costs.provenance == "fitted")
     return Estimate(
-        graph.name, chip.name, precision, runtime, band, costs.provenance, config, power, threads, timeline
+        graph.name, chip.name, precision, runtime, math.expm1(width), costs.provenance, config, power, threads,
+        timeline, known.little_known,
     )  # fmt: skip
 
 
