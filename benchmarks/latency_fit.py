@@ -181,7 +181,7 @@ class Problem:
                 if serial < 1:
                     slope[:, SERIAL] += serial * path.overlapped_us[self.at[here]] / us
                 if k:
-                    slope[:, size + (k - 1) * COUNT : size + k * COUNT] = _by_factor(each)
+                    slope[:, size + (k - 1) * COUNT : size + k * COUNT] = each @ FACTOR
                 error = np.log(us) + RUNTIME[self.runtime[here]] @ parameters - self.log[here]
                 pulled, by_error = robust(error)
                 parts.append(pulled * weight)
@@ -189,9 +189,10 @@ class Problem:
             parts.append((parameters - PRIOR) / SPREAD * BELIEF)
             slopes.append(np.eye(size, len(x)) * (BELIEF / SPREAD)[:, None])
             for k in range(1, chips):
-                parts.append((chip_factors[k] - chip_factors[k].mean()) / TOGETHER)
+                pulled, by_factor = apart(chip_factors[k])
                 slope = np.zeros((COUNT, len(x)))
-                slope[:, size + (k - 1) * COUNT : size + k * COUNT] = (np.eye(COUNT) - 1 / COUNT) / TOGETHER
+                slope[:, size + (k - 1) * COUNT : size + k * COUNT] = by_factor
+                parts.append(pulled)
                 slopes.append(slope)
             return np.concatenate(parts), np.concatenate(slopes)
 
@@ -218,17 +219,18 @@ class Problem:
     def _factors(
         self, path: Path, here: np.ndarray, logs: np.ndarray, start: np.ndarray, kin: float | None
     ) -> np.ndarray:
-        us = _by_factor(path.amounts[self.at[here]] * coefficients(logs, np.zeros(COUNT)))
+        us = path.amounts[self.at[here]] * coefficients(logs, np.zeros(COUNT))
         added = path.sync_us[self.at[here]] + (serial_of(logs) - path.serial) * path.overlapped_us[self.at[here]]
         target = self.log[here] - RUNTIME[self.runtime[here]] @ logs
         weight = self.weight(here)
 
         def residuals(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            each = us * np.exp(x)
+            each = us * np.exp(FACTOR @ x)
             whole = each.sum(1) + added
             pulled, by_error = robust(np.log(whole) - target)
-            parts = [pulled * weight, (x - x.mean()) / TOGETHER]
-            slopes = [each / whole[:, None] * (by_error * weight)[:, None], (np.eye(COUNT) - 1 / COUNT) / TOGETHER]
+            near, by_factor = apart(x)
+            parts = [pulled * weight, near]
+            slopes = [(each @ FACTOR) / whole[:, None] * (by_error * weight)[:, None], by_factor]
             if kin is not None:
                 parts.append(np.array([x.mean() - kin]) / KIN)
                 slopes.append(np.full((1, COUNT), 1 / COUNT / KIN))
@@ -238,8 +240,12 @@ class Problem:
         return minimise(start, residuals, 10, (-free, free))
 
 
-def _by_factor(terms: np.ndarray) -> np.ndarray:
-    return np.stack([terms[:, k == FACTOR].sum(1) for k in range(COUNT)], 1)
+def apart(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far a chip's factors are from each other, and how that changes with each."""
+    return CENTRED @ factors / TOGETHER, CENTRED / TOGETHER
+
+
+CENTRED = np.eye(COUNT) - 1 / COUNT
 
 
 def like(chip: str, count: Mapping[str, int]) -> str | None:

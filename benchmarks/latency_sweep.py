@@ -39,8 +39,12 @@ INCIDENCE = np.zeros((len(TERMS), len(NAMES)))
 for _row, _term in enumerate(TERMS):
     for _name in _term:
         INCIDENCE[_row, INDEX[_name]] = 1
-FACTOR = np.array([cost.FACTORS.index(cost.PARAMETERS[INDEX[term[0]]].factor) for term in TERMS])
-"""The chip's factor of each term."""
+FACTOR = np.zeros((len(TERMS), len(cost.FACTORS)))
+"""The chip's factors of each term."""
+for _row, _term in enumerate(TERMS):
+    for _name in _term:
+        if cost.PARAMETERS[INDEX[_name]].factor:
+            FACTOR[_row, cost.FACTORS.index(cost.PARAMETERS[INDEX[_name]].factor)] = 1
 RUNTIME = np.zeros((len(RUNTIMES), len(NAMES)))
 for _row, _runtime in enumerate(RUNTIMES):
     if f"runtime.{_runtime}" in INDEX:
@@ -67,7 +71,7 @@ class Path:
 
 def coefficients(logs: np.ndarray, factors: np.ndarray) -> np.ndarray:
     """What a unit of each term takes, from logarithms of parameters and of a chip's factors."""
-    return np.asarray(np.exp(INCIDENCE @ logs + factors[FACTOR]))
+    return np.asarray(np.exp(INCIDENCE @ logs + FACTOR @ factors))
 
 
 def serial_of(logs: np.ndarray) -> float:

@@ -55,9 +55,11 @@ def _parameters() -> tuple[Parameter, ...]:
     for kind, prior in COUNTED.items():
         parameters.append(Parameter(f"hvx.{kind}", "us each", prior, 0.5, "hvx"))
     for rate in ("w8a8", "w8a16"):
-        for group in ("arithmetic", "move", "function"):
+        for group in ("arithmetic", "lookup", "move", "function"):
             name = f"deviation.{rate}.{group}"
             parameters.append(Parameter(name, "of the time for as many bytes of float16", 1.0, 0.15, ""))
+    unit = "of the time for as many MACs of a dense convolution at w8a8, on top of share.product"
+    parameters.append(Parameter("deviation.w8a8.product", unit, 1.0, 0.5, ""))
     parameters += [
         Parameter("dram", "us per 1e6 bytes", 20.0, 0.3, "dram"),
         Parameter("task", "us each", 1.0, 0.7, "hvx"),
@@ -94,6 +96,8 @@ PRICED_AS: Mapping[str, str] = {"pack": "stride"}
 """Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one."""
 MOVES = frozenset("shuffle copy stride operand border_transpose".split())
 FUNCTIONS = frozenset(("softmax", "norm"))
+EIGHT_BIT = {("w8a8", "product"): "deviation.w8a8.product"}
+"""Measured in 8-bit transformers: their products take longer than as many bytes and MACs do elsewhere."""
 PARAMETERS = _parameters()
 FACTORS = ("hmx_float", "hmx_fixed", "hvx", "dram", "host")
 """What a chip is: its time for each kind of work, relative to the reference chip."""
@@ -105,6 +109,8 @@ def group(kind: str) -> str | None:
     """The group of a kind of vector work whose time may deviate with the precision, beyond the bytes."""
     if kind in COUNTED:
         return None
+    if kind == "lookup":
+        return "lookup"
     return "move" if kind in MOVES else "function" if kind in FUNCTIONS else "arithmetic"
 
 
@@ -113,7 +119,8 @@ def factors_of(kind: str, rate: str) -> tuple[str, ...]:
     if kind == "conv":
         return (f"hmx.{rate}",)
     if kind in MATRIX:
-        return f"hmx.{rate}", f"share.{kind}"
+        extra = EIGHT_BIT.get((rate, kind))
+        return (f"hmx.{rate}", f"share.{kind}", *(() if extra is None else (extra,)))
     if kind in OTHERS:
         return (kind,)
     kind = PRICED_AS.get(kind, kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -184,7 +184,8 @@ class _Order:
         """The time that the end waited for, by matrix rate and kind of work."""
         costs, serial = self.settings.costs, min(1.0, self.settings.costs.values["serial"])
         rate = self.tasks[0].precision.rate if self.tasks else "float"
-        times: Counter[tuple[str, str]] = Counter({(rate, "host.call"): rpc_us, (rate, "host.io"): call_us - rpc_us})
+        times = defaultdict[tuple[str, str], float](float)
+        times[rate, "host.call"], times[rate, "host.io"] = rpc_us, call_us - rpc_us
         for i, part in enumerate(on_path):
             if not part:
                 continue
