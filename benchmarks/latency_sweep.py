@@ -20,7 +20,7 @@ from hexforge.backends.htp.time.simulate import SYNC_US
 from hexforge.backends.htp.time.tile import PRECISIONS
 
 RATES = tuple(cost.RATES)
-HMX_KINDS = ("conv", *cost.MATRIX)
+HMX_KINDS = ("conv", "classifier", *cost.MATRIX)
 HVX_KINDS = (*cost.VECTOR, *cost.PRICED_AS, *cost.COUNTED)
 NAMES = [p.name for p in cost.PARAMETERS]
 INDEX = {name: i for i, name in enumerate(NAMES)}

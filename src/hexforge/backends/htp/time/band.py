@@ -17,7 +17,8 @@ LEANS = 0.05
 """Part of the time from which on a graph leans on a kind of work."""
 NAMES: Mapping[str, str] = {
     "conv": "dense convolutions", "pointwise": "pointwise convolutions", "depthwise": "convolutions in groups",
-    "product": "matrix products", "conv3d": "3-D convolutions", "dilation": "dilated convolutions",
+    "product": "matrix products", "classifier": "a product of one row", "conv3d": "3-D convolutions",
+    "dilation": "dilated convolutions",
     "add": "element-wise arithmetic", "divide": "divisions", "lookup": "look-ups", "softmax": "softmax",
     "norm": "norms over rows", "reduce": "reductions and large windows", "pool": "pooling", "resize": "resizing",
     "shuffle": "transposes and reshapes", "copy": "slices, joins and gathers", "stride": "strided windows",

@@ -97,7 +97,8 @@ PRICED_AS: Mapping[str, str] = {"pack": "stride"}
 MOVES = frozenset("shuffle copy stride operand border_transpose".split())
 FUNCTIONS = frozenset(("softmax", "norm"))
 EIGHT_BIT = {("w8a8", "product"): "deviation.w8a8.product"}
-"""Measured in 8-bit transformers: their products take longer than as many bytes and MACs do elsewhere."""
+"""Measured in 8-bit transformers: their products take longer than as many MACs do elsewhere. Those of one row, at the
+end of classifiers, do not."""
 PARAMETERS = _parameters()
 FACTORS = ("hmx_float", "hmx_fixed", "hvx", "dram", "host")
 """What a chip is: its time for each kind of work, relative to the reference chip."""
@@ -118,6 +119,8 @@ def factors_of(kind: str, rate: str) -> tuple[str, ...]:
     """The parameters whose product one unit of a kind of work takes at a matrix rate."""
     if kind == "conv":
         return (f"hmx.{rate}",)
+    if kind == "classifier":
+        return f"hmx.{rate}", "share.product"
     if kind in MATRIX:
         extra = EIGHT_BIT.get((rate, kind))
         return (f"hmx.{rate}", f"share.{kind}", *(() if extra is None else (extra,)))
@@ -138,6 +141,7 @@ class Costs:
     """fitted: the chip was measured; assumed: it stands on another chip's factors."""
     members: Mapping[str, np.ndarray] = field(default_factory=dict)
     """What each fit of the bag has for a parameter, relative to the value here, which is their geometric mean."""
+    _units: dict[tuple[str, str], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def vtcm_bytes(self) -> int:
@@ -150,7 +154,10 @@ class Costs:
 
     def unit_us(self, kind: str, rate: str) -> float:
         """Time of one unit of a kind of work."""
-        return math.prod(self.values[name] for name in factors_of(kind, rate))
+        known = self._units.get((kind, rate))
+        if known is None:
+            known = self._units[kind, rate] = math.prod(self.values[name] for name in factors_of(kind, rate))
+        return known
 
     def hmx_us(self, task: Task) -> float:
         """Time of the matrix unit."""

@@ -94,7 +94,8 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
             moved = batch * up(deep, CHANNELS) * up(wide, CHANNELS)
             task.add("operand", moved * p.activation_bytes / 1e6)
     lines = batch * up(rows, p.rows * p.columns)
-    task.hmx["product"] = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
+    kind = "product" if rows > 1 else "classifier"  # one row, which waits for its weights
+    task.hmx[kind] = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
     task.add("handover", whole(math.prod(out) * p.activation_bytes))
 
 
