@@ -92,8 +92,9 @@ VECTOR: Mapping[str, float] = {
 """Kinds of vector work counted in bytes, and what they are believed to cost."""
 COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0}
 """Kinds counted in ops; a handover brings a tensor into another layout, or to the matrix unit as an operand."""
-PRICED_AS: Mapping[str, str] = {"pack": "stride"}
-"""Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one."""
+PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add"}
+"""Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
+of precision as much as a sum."""
 MOVES = frozenset("shuffle copy stride operand border_transpose".split())
 FUNCTIONS = frozenset(("softmax", "norm"))
 EIGHT_BIT = {("w8a8", "product"): "deviation.w8a8.product"}
