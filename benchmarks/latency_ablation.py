@@ -39,7 +39,7 @@ WITHOUT: Mapping[str, Callable[[], list[Patch]]] = {
     "norms of pixels are tiled with their neighbours": lambda: [(schedule, "ROW_NORMS", set())],
     "cuts of channels are tiled with their neighbours": lambda: [(schedule, "CUTS", set())],
     "3-D convolutions are padded": lambda: [(schedule, "convolution_3d", unpadded_3d)],
-    "a learned slope is a look-up (else arithmetic)": lambda: [
+    "a learned slope is a look-up (else as a division)": lambda: [
         (schedule, "ARITHMETIC", {**schedule.ARITHMETIC, "Prelu": "divide"})
     ],
     "dilation costs more": lambda: held("share.dilation"),
