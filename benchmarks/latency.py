@@ -1,67 +1,37 @@
-"""Predicted against measured latency, with whole model families held out: `python -m benchmarks.latency`.
+"""Predicted against measured latency, on outer folds of model families: `python -m benchmarks.latency`.
 
-A family is predicted with parameters and chip factors fitted without it, and without models that contain it (a detector
-with a ResNet in it is not trained on when ResNets are tested). Prints, for every device, precision and runtime, the
-median and mean absolute percentage error and the rank correlation, then the worst ten.
+A family is predicted by fits that saw neither it nor a family with its backbone. Prints the median, mean and 90th
+percentile of the absolute percentage error and the rank correlation for every device, precision and runtime; the
+devices the figures are published for together, with intervals from families drawn again; the worst ten with the task
+that takes longest; how often the bands held; and simpler predictors on the same folds. `--ablate` fits without each
+mechanism.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.fit_latency import DATA, Instances, Measured, fit, measured
+from benchmarks.latency_baselines import Baselines
+from benchmarks.latency_fit import Problem
+from benchmarks.latency_outer import Outer, covered, outer
+from benchmarks.latency_rows import DATA, TARGET_DEVICES, Instances, families, key, measured
+from hexforge.backends.htp.chip import soc
+from hexforge.backends.htp.time import cost
 
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "resnet": ("resnet18", "resnet50", "resnet101", "wideresnet50", "resnext50", "resnext101", "fcn_resnet50"),
-    "detr": ("detr_resnet50",),
-    "dla": ("dla102x",),
-    "mobilenet": ("mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small", "mnasnet05"),
-    "deeplab": ("deeplabv3_plus_mobilenet",),
-    "posenet": ("posenet_mobilenet",),
-    "yamnet": ("yamnet",),
-    "inception": ("googlenet", "inception_v3", "inception_v4"),
-    "bert": ("albert_base_v2_hf", "bert_base_uncased_hf", "distil_bert_base_uncased_hf", "minilm_v2"),
-    "mobilebert": ("mobile_bert_uncased_google",),
-    "vit": ("vit", "beit"),
-    "mobilevit": ("mobile_vit",),
-    "repvit": ("repvit",),
-    "super-resolution": ("quicksrnetlarge", "quicksrnetmedium", "quicksrnetsmall", "sesr_m5", "xlsr"),
-    "srgan": ("srgan",),
-    "dncnn": ("dncnn",),
-    "unet": ("unet_segmentation",),
-}
-CONTAINED: dict[str, tuple[str, ...]] = {
-    "resnet": ("detr_resnet50",),
-    "detr": FAMILIES["resnet"],
-    "mobilenet": ("deeplabv3_plus_mobilenet", "posenet_mobilenet", "yamnet"),
-    "deeplab": FAMILIES["mobilenet"],
-    "posenet": FAMILIES["mobilenet"],
-    "yamnet": FAMILIES["mobilenet"],
-}
-"""Models that are not trained on, besides its own, when a family is tested: one contains the other."""
-TARGET_DEVICES = ("Samsung Galaxy S24", "Samsung Galaxy S25", "QCS8550 (Proxy)", "Snapdragon X Elite CRD")
 PRECISIONS = ("float", "w8a8", "w8a16")
+DRAWS = 1000
+EXPLAINED = 2.2
+"""Times too fast or too slow from which on a model is named."""
 
 
-def held_out(instances: Instances, rows: Sequence[Measured]) -> np.ndarray:
-    """Each row predicted by a fit without its family, begun from the priors: a fit of all rows knows too much."""
-    found = np.zeros(len(rows))
-    for family, models in FAMILIES.items():
-        left_out = {*models, *CONTAINED.get(family, ())}
-        fold = fit(instances, [r for r in rows if r.model not in left_out])
-        test = [i for i, r in enumerate(rows) if r.model in models]
-        found[test] = fold.us(instances, [rows[i] for i in test])
-    return found
-
-
-def errors(rows: Sequence[Measured], predicted: np.ndarray) -> np.ndarray:
+def errors(problem: Problem, predicted_log: np.ndarray) -> np.ndarray:
     """Absolute relative errors."""
-    return np.asarray(np.abs(predicted / np.array([r.us for r in rows]) - 1))
+    return np.asarray(np.abs(np.exp(predicted_log - problem.log) - 1))
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
@@ -71,66 +41,146 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1])
 
 
-def summary(rows: Sequence[Measured], predicted: np.ndarray) -> dict[str, Any]:
-    """Error for each precision on the target devices: median, mean, 90th percentile, rank correlation."""
-    found: dict[str, Any] = {}
-    for precision in PRECISIONS:
-        here = [i for i, r in enumerate(rows) if r.precision == precision and r.device in TARGET_DEVICES]
-        each, us = errors([rows[i] for i in here], predicted[here]), np.array([rows[i].us for i in here])
-        found[precision] = {
-            "median": round(float(np.median(each)), 4),
-            "mean": round(float(each.mean()), 4),
-            "p90": round(float(np.quantile(each, 0.9)), 4),
-            "rank": round(rank_correlation(predicted[here], us), 4),
-            "rows": len(here),
-        }
-    return found
+def select(problem: Problem, precision: str, devices: tuple[str, ...], runtime: str = "all") -> np.ndarray:
+    """Rows of a precision on devices, of a runtime or of all."""
+    return np.array(
+        [
+            i
+            for i, r in enumerate(problem.rows)
+            if r.precision == precision and r.device in devices and runtime in (r.runtime, "all")
+        ],
+        int,
+    )
 
 
-def lines(rows: Sequence[Measured], predicted: np.ndarray) -> Iterator[str]:
+def figures(problem: Problem, predicted_log: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
+    """Median, mean, 90th percentile, rank, and the interval of the median when families are drawn again."""
+    each = errors(problem, predicted_log)[rows]
+    names = problem.family[rows]
+    by_family = [each[names == name] for name in sorted(set(names))]
+    random = np.random.default_rng(0)
+    drawn = [
+        np.median(np.concatenate([by_family[k] for k in random.integers(0, len(by_family), len(by_family))]))
+        for _ in range(DRAWS)
+    ]
+    low, high = np.quantile(drawn, (0.05, 0.95))
+    return {
+        "median": round(float(np.median(each)), 4),
+        "interval": [round(float(low), 4), round(float(high), 4)],
+        "mean": round(float(each.mean()), 4),
+        "p90": round(float(np.quantile(each, 0.9)), 4),
+        "rank": round(rank_correlation(predicted_log[rows], problem.log[rows]), 4),
+        "rows": len(rows),
+    }
+
+
+def summary(problem: Problem, predicted_log: np.ndarray) -> dict[str, Any]:
+    """The figures of each precision on the target devices, qnn_dlc, and with onnx under its own name."""
+    found = {p: figures(problem, predicted_log, select(problem, p, TARGET_DEVICES, "qnn_dlc")) for p in PRECISIONS}
+    return found | {
+        f"{p} onnx": figures(problem, predicted_log, select(problem, p, TARGET_DEVICES, "onnx")) for p in PRECISIONS
+    }
+
+
+def lines(problem: Problem, predicted_log: np.ndarray) -> Iterator[str]:
     """A line for each device, precision and runtime, and one for the runtimes together."""
-    for device in (*TARGET_DEVICES, *sorted({r.device for r in rows} - {*TARGET_DEVICES})):
+    each = errors(problem, predicted_log)
+    for device in (*TARGET_DEVICES, *sorted({r.device for r in problem.rows} - {*TARGET_DEVICES})):
         for precision in PRECISIONS:
             for runtime in ("qnn_dlc", "onnx", "tflite", "all"):
-                here = [
-                    i
-                    for i, r in enumerate(rows)
-                    if (r.device, r.precision) == (device, precision) and runtime in (r.runtime, "all")
-                ]
-                if not here:
-                    continue
-                each, us = errors([rows[i] for i in here], predicted[here]), np.array([rows[i].us for i in here])
-                yield (
-                    f"{device:38} {precision:6} {runtime:8} {len(here):4} {100 * np.median(each):7.1f} "
-                    f"{100 * each.mean():7.1f} {rank_correlation(predicted[here], us):7.3f}"
+                here = select(problem, precision, (device,), runtime)
+                if len(here):
+                    rank = rank_correlation(predicted_log[here], problem.log[here])
+                    yield (
+                        f"{device:38} {precision:6} {runtime:8} {len(here):4} {100 * np.median(each[here]):7.1f} "
+                        f"{100 * each[here].mean():7.1f} {100 * np.quantile(each[here], 0.9):7.1f} {rank:7.3f}"
+                    )
+
+
+def show(problem: Problem, found: Outer, instances: Instances | None = None) -> None:
+    """Print everything but the baselines."""
+    print(f"{'device':38} {'prec.':6} {'runtime':8} {'rows':>4} {'median%':>7} {'mean%':>7} {'p90%':>7} {'rank':>7}")
+    for line in lines(problem, found.log):
+        print(line)
+    each = errors(problem, found.log)
+    _worst(problem, found.log, instances)
+    print("\ndevice, every precision and runtime: median error")
+    for device in sorted({r.device for r in problem.rows}):
+        here = [i for i, r in enumerate(problem.rows) if r.device == device]
+        print(f"{device:38} {100 * np.median(each[here]):6.1f} % of {len(here)}")
+    inside = covered(problem, found)
+    print("\nbands, with the widths of the other folds: part of rows inside, median half width")
+    for precision in PRECISIONS:
+        here = [i for i, r in enumerate(problem.rows) if r.precision == precision]
+        print(f"{precision:6} {100 * inside[here].mean():5.1f} % of {len(here)}")
+    print("\ntarget devices together; intervals: 90 %, families drawn again")
+    _table("outer folds", problem, found.log)
+    aside = np.array([problem.families[r.model].aside for r in problem.rows])
+    _table("of these, families aside", problem, found.log, aside)
+
+
+def _table(name: str, problem: Problem, predicted_log: np.ndarray, among: np.ndarray | None = None) -> None:
+    for runtime in ("qnn_dlc", "onnx"):
+        for precision in PRECISIONS:
+            here = select(problem, precision, TARGET_DEVICES, runtime)
+            here = here if among is None else here[among[here]]
+            if len(here):
+                f = figures(problem, predicted_log, here)
+                low, high = f["interval"]
+                print(
+                    f"{name:26} {runtime:8} {precision:6} median {100 * f['median']:5.1f} % ({100 * low:.1f} to "
+                    f"{100 * high:.1f}) mean {100 * f['mean']:5.1f} % p90 {100 * f['p90']:5.1f} % rank {f['rank']:.3f}"
                 )
 
 
-def show(rows: Sequence[Measured], predicted: np.ndarray) -> None:
-    """Print the table, the worst ten, the target devices together, each device's median."""
-    print(f"{'device':38} {'prec.':6} {'runtime':8} {'rows':>4} {'median%':>7} {'mean%':>7} {'rank':>7}")
-    for line in lines(rows, predicted):
-        print(line)
-    each = errors(rows, predicted)
-    print("\nworst ten")
-    for i in np.argsort(-each)[:10]:
-        r = rows[i]
-        print(f"{r.model:28} {r.precision:6} {r.runtime:8} {r.device:36} {r.us:10.0f} us {predicted[i]:10.0f} us")
-    print("\ndevice, every precision and runtime: median error")
-    for device in sorted({r.device for r in rows}):
-        print(f"{device:38} {100 * np.median(each[[i for i, r in enumerate(rows) if r.device == device]]):6.1f} %")
-    print("\ntarget devices together")
-    for precision, found in summary(rows, predicted).items():
-        print(precision, found)
+def _worst(problem: Problem, predicted_log: np.ndarray, instances: Instances | None) -> None:
+    """The worst ten rows, one of each model and precision, with the task that takes longest."""
+    off = np.abs(predicted_log - problem.log)
+    seen: dict[tuple[str, str], int] = {}
+    for i in np.argsort(-off):
+        seen.setdefault((problem.rows[i].model, problem.rows[i].precision), i)
+    print("\nworst ten, the worst row of each model and precision")
+    for i in list(seen.values())[:10]:
+        r = problem.rows[i]
+        task = _longest(instances, problem, i) if instances is not None else ""
+        print(
+            f"{r.model:28.28} {r.precision:6} {r.runtime:8} {r.device:30.30} measured {r.us / 1e3:9.3f} ms "
+            f"predicted {np.exp(predicted_log[i]) / 1e3:9.3f} ms {task}"
+        )
+    beyond = sorted(
+        {r.model + " " + r.precision for r, e in zip(problem.rows, off, strict=True) if e > np.log(EXPLAINED)}
+    )
+    print(f"off by more than {EXPLAINED} times on some device: {', '.join(beyond) or 'none'}")
+
+
+def _longest(instances: Instances, problem: Problem, row: int) -> str:
+    """The task that takes longest by the fitted costs, and its part of all tasks."""
+    r = problem.rows[row]
+    costs = cost.costs(soc.named(r.chip))
+    tasks = instances[key(r)].tasks
+    us = [max(costs.hmx_us(t), costs.hvx_us(t), costs.dram_us(t.weight_bytes + t.spill_bytes)) for t in tasks]
+    longest = int(np.argmax(us))
+    return f"{tasks[longest].op} {tasks[longest].name[-24:]} ({100 * us[longest] / sum(us):.0f} %)"
 
 
 def main() -> None:
-    """Fit with each family left out in turn, and print."""
+    """Fit with each fold of families left out in turn, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--ablate", action="store_true", help="fit without each mechanism, and print what that costs")
     given = parser.parse_args()
-    rows, instances = measured(given.data), Instances(given.data)
-    show(rows, held_out(instances, rows))
+    instances, rows, named = Instances(given.data), measured(given.data), families(given.data)
+    if given.ablate:
+        from benchmarks.latency_ablation import ablate
+
+        ablate(given.data, rows, named)
+        return
+    problem = Problem(instances, rows, named)
+    show(problem, outer(problem), instances)
+    baselines = Baselines(problem, instances)
+    for name in ("macs_only", "roofline", "boosted"):
+        print()
+        _table(name, problem, baselines.held_out(getattr(baselines, name)))
 
 
 if __name__ == "__main__":

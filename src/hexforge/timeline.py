@@ -96,6 +96,8 @@ class Timeline:
     batch: int = 1
     spill_fill_bytes: int = 0
     """The buffer in DRAM for activations that VTCM has no room for."""
+    work_us: tuple[tuple[str, str, float], ...] = ()
+    """What the end waited for by matrix rate and kind of work, the call included, waits beyond burst left out."""
 
     @property
     def host_us(self) -> float:
@@ -202,6 +204,7 @@ def _then(one: Timeline, two: Timeline) -> Timeline:
         spill_bytes=one.spill_bytes + two.spill_bytes,
         context_bytes=one.context_bytes + two.context_bytes,
         spill_fill_bytes=max(one.spill_fill_bytes, two.spill_fill_bytes),
+        work_us=(*one.work_us, *two.work_us),
     )
 
 
@@ -240,9 +243,11 @@ class Timing:
 
     timeline: Timeline
     band: float
-    """Nine of ten held-out models of this precision were off by at most this part."""
+    """Nine of ten rows of model families nobody fitted were off by at most this part, for a graph known as well."""
     provenance: str
     """Whether the chip's costs were fitted on its own measurements."""
+    little_known: tuple[str, ...] = ()
+    """Kinds of work that few measured model families have, for which the band is wider."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hexforge.analysis.agreement import MOST_NOISE, TOLERANCE, Reference, differ
 from hexforge.analysis.estimate import estimate, graph_of
 from hexforge.analysis.mixed_precision import attention_nodes, mixed_us
 from hexforge.backends.htp.deployment import Deployment
+from hexforge.backends.htp.time import cost
 from hexforge.cli import app
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
@@ -51,7 +52,8 @@ def test_showcase_bottleneck_first_and_optimised_faster(pair: str, soc: str, pre
     assert after.latency_ms < before.latency_ms
     first = estimate(original, Deployment(soc, precision)).timeline.bottlenecks()[0]
     assert first.op == op
-    longest = max(before.rows, key=lambda row: row.us)
+    # the guide's profile lists inputs and outputs apart from the ops, as `parts_us` does
+    longest = max(before.rows, key=lambda row: sum(row.parts_us))
     assert any(op in (n.op.name for n in original if n.name == name) for name in longest.ops)
     assert op not in {share.op for share in estimate(optimised, Deployment(soc, precision)).timeline.bottlenecks()}
 
@@ -146,18 +148,25 @@ def attention(tokens: int = 197, width: int = 192, heads: int = 3) -> bytes:
     return small(nodes, (1, tokens, width), **constants)
 
 
-def test_attention_of_an_8_bit_model_is_advised_at_16_bit() -> None:
+def test_attention_of_an_8_bit_model_is_advised_at_16_bit_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(attention())
     names = {n.op.name for n in attention_nodes(graph)}
     assert {"MatMul", "Softmax"} <= names
     assert "FullyConnected" not in names
-    eight = {a.rule: a for a in hexforge.advise(attention(), Deployment(precision="w8a8"), verify=False)}
-    found = eight["attention-at-16-bit"]
+
+    def advised_at(precision: str) -> dict[str, module.Advice]:
+        advice = hexforge.advise(attention(), Deployment(precision=precision), verify=False)
+        return {a.rule: a for a in advice}
+
+    # by the fitted costs the conversions cost more than 16 bit saves: what is slow in 8-bit transformers is products
+    assert "attention-at-16-bit" not in advised_at("w8a8")
+    fitted = cost.fitted()
+    slow = {**fitted["parameters"], "deviation.w8a8.function": 5.0}
+    monkeypatch.setattr(cost, "fitted", lambda: {**fitted, "parameters": slow})
+    found = advised_at("w8a8")["attention-at-16-bit"]
     assert not found.keeps_function
     assert any("softmax" in name for name in found.nodes)
-    assert "attention-at-16-bit" not in {
-        a.rule for a in hexforge.advise(attention(), Deployment(precision="w8a16"), verify=False)
-    }
+    assert "attention-at-16-bit" not in advised_at("w8a16")
 
 
 def test_mixed_precision_lies_between_and_pays_for_conversions() -> None:

@@ -31,13 +31,15 @@ class Estimate:
     model: str
     deployment: Deployment
     band: float
-    """Nine of ten held-out models of this precision were off by at most this part."""
+    """Nine of ten rows of model families nobody fitted were off by at most this part, for a graph known as well."""
     provenance: str
     """Whether the chip's costs were fitted on its own measurements."""
     threads: int
     timeline: Timeline
     left: tuple[PlacedNode, ...] = ()
     """Nodes that the NPU does not take, whose time is not in it."""
+    little_known: tuple[str, ...] = ()
+    """Kinds of work it leans on that few measured model families have at its precision: the band is wider for them."""
 
     @property
     def soc(self) -> str:
@@ -101,6 +103,7 @@ class Estimate:
             "threads": self.threads,
             "throughput_per_s": round(self.throughput, 3),
             "costs": self.provenance,
+            "little_known": list(self.little_known),
             "accelerator_ms": round(line.accelerator_us / 1e3, 4),
             "host_ms": round(line.host_us / 1e3, 4),
             "rpc_ms": round(line.rpc_us / 1e3, 4),
@@ -183,6 +186,7 @@ def estimate(
         threads,
         joined([timing.timeline for timing in timings]),
         timed.left,
+        tuple(dict.fromkeys(kind for timing in timings for kind in timing.little_known)),
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.chip.soc import ChipTarget, Soc
 from hexforge.backends.htp.config import GraphConfig
-from hexforge.backends.htp.time import capacity, cost, schedule, simulate, tile
+from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp.time.settings import Settings
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Graph
@@ -37,9 +38,9 @@ class Clock:
         settings = Settings.of(costs, self.config, self.power)
         capacity.check(graph, wanted, settings.vtcm_bytes, batch)
         line = simulate.simulate(graph, costs, wanted, runtime, self.config, self.power, batch)
-        error = cost.fitted()["error"]
-        band = max((error[tile.PRECISIONS[kind].rate]["p90"] for kind in kinds), default=0.0)
-        return Timing(line, band, costs.provenance)
+        known = band.certainty(line.work_us, costs, cost.fitted()["support"])
+        width = band.width(known, {tile.PRECISIONS[kind].rate for kind in kinds}, costs.provenance == "fitted")
+        return Timing(line, math.expm1(width), costs.provenance, known.little_known)
 
     def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""

@@ -45,7 +45,8 @@ GATES = {
 @pytest.mark.parametrize("name", GATES)
 def test_a_value_times_its_own_function_costs_no_product(name: str) -> None:
     body = f"(float[1, 64, 256] x) => (float[1, 64, 256] y) {{ {GATES[name]} }}"
-    assert "add" not in only(body).hvx
+    scaled = 64 * 256 / 1e6 if name == "quick_gelu" else 0.0  # its 1.702 is a product by a constant
+    assert only(body).hvx.get("add", 0.0) == pytest.approx(scaled)
     assert only(body).hvx["lookup"] == pytest.approx(64 * 256 / 1e6 * (2 if name == "mish" else 1))
 
 
@@ -66,7 +67,7 @@ def test_gelu_by_erf_and_by_tanh_is_one_lookup() -> None:
         y = Mul(g, p)"""
     for body in (erf, power + tanh, products + tanh):
         task = only(f"(float[1, 64, 256] i) => (float[1, 64, 256] y) {{ x = Relu(i) {body} }}")
-        assert task.hvx == {"lookup": pytest.approx(64 * 256 / 1e6), "vector_op": 1.0}
+        assert task.hvx == {"lookup": pytest.approx(64 * 256 / 1e6), "vector_op": 0.5}  # half of 32 KiB
 
 
 def test_a_layer_norm_written_out_is_one_norm() -> None:
@@ -91,20 +92,58 @@ def test_a_group_norm_written_out_stays_an_image() -> None:
 def test_an_embedding_reads_its_rows_and_not_the_table() -> None:
     found = tasks(f"(int64[1, 128] i) => (float[1, 128, 768] y) {{ {constant('t', 30000, 768)} y = Gather(t, i) }}")
     assert sum(t.weight_bytes for t in found) == 0
-    assert found[0].hvx["gather"] == pytest.approx(128 * 768 / 1e6)
+    assert found[0].hvx["copy"] == pytest.approx(128 * 768 / 1e6)
     assert sum(t.spill_bytes for t in found) < 128 * 768
 
 
-def test_a_cut_at_whole_tiles_of_channels_moves_nothing_within_a_tile() -> None:
-    def split(at: int) -> Task:
-        sizes = f"[{at}, {96 - at}]"
-        return tasks(f"""(float[1, 96, 16, 16] x) => (float[1, {at}, 16, 16] y, float[1, {96 - at}, 16, 16] z) {{
-            r = Relu(x) s = Constant<value_ints: ints = {sizes}>() a, b = Split<axis = 1>(r, s)
-            y = MaxPool<kernel_shape = [1, 1]>(a) z = MaxPool<kernel_shape = [1, 1]>(b) }}""")[1]
+def test_a_cut_of_channels_copies_what_it_reads_once_and_is_tiled_with_its_neighbours() -> None:
+    cut = tasks("""(float[1, 96, 16, 16] x) => (float[1, 40, 16, 16] y, float[1, 56, 16, 16] z) {
+        r = Relu(x) s = Constant<value_ints: ints = [40, 56]>() a, b = Split<axis = 1>(r, s)
+        y = MaxPool<kernel_shape = [1, 1]>(a) z = MaxPool<kernel_shape = [1, 1]>(b) }""")[1]
+    assert cut.kinds == ["Split"]
+    assert cut.hvx["copy"] == pytest.approx(16 * 16 * 96 / 1e6)  # both parts, not the first alone
+    assert cut.local
 
-    assert split(32).kinds == split(40).kinds == ["Split"]
-    assert "slice" not in split(32).hvx
-    assert split(40).hvx["slice"] == pytest.approx(16 * 16 * 96 / 1e6)  # both parts, not the first alone
+
+def test_a_norm_of_pixels_is_tiled_with_its_neighbours() -> None:
+    body = """(float[1, 512, 512, 64] x) => (float[1, 512, 512, 64] y) {
+        SCALE a = Relu(x) n = LayerNormalization<axis = -1>(a, g, b) y = Sigmoid(n) }"""
+    scale = f"{constant('g', 64)} {constant('b', 64)}"
+    found = tasks(body.replace("SCALE", scale), FLOAT)
+    assert all(t.local for t in found if t.kinds[0] == "LayerNorm")
+    image = 512 * 512 * 64 * 2
+    assert sum(t.spill_bytes for t in found) == image  # it comes from DRAM once, nothing between spills
+
+
+def test_zeros_around_a_window_are_part_of_it() -> None:
+    def net(between: str) -> list[str]:
+        found = tasks(f"""(float[1, 32, 16, 16] x) => (float[1, 32, 16, 16] y) {{
+            {constant("w", 32, 32, 3, 3)} p = Constant<value_ints: ints = [0, 0, 1, 1, 0, 0, 1, 1]>()
+            r = Sigmoid(x) q = Pad(r, p) {between} y = Conv<kernel_shape = [3, 3]>(s, w) }}""")
+        return [kind for t in found for kind in t.kinds]
+
+    assert "Pad" not in net("s = Identity(q)")
+    assert "Pad" in net("s = Sigmoid(q)")
+
+
+def test_a_shallow_tensor_lies_flat_when_it_moves() -> None:
+    assert tile.flat((2304, 2, 16, 2)) == tile.FLAT * 2304 * 2 * 16 * 2 < tile.padded((2304, 2, 16, 2))
+    assert tile.flat((1, 32, 32, 128)) == tile.padded((1, 32, 32, 128))
+
+
+def test_a_small_op_has_a_part_of_the_fixed_cost() -> None:
+    def fixed(width: int) -> float:
+        found = tasks(f"(float[1, {width}, 64] x) => (float[1, {width}, 64] y) {{ a = Sigmoid(x) y = Softmax(a) }}")
+        return sum(t.hvx.get("vector_op", 0.0) for t in found)
+
+    assert 0 < fixed(8) < fixed(64) < fixed(1024) == fixed(4096)
+
+
+def test_a_convolution_over_frames_is_padded_like_one_over_an_image() -> None:
+    found = tasks(f"""(float[1, 32, 4, 14, 14] x) => (float[1, 40, 4, 14, 14] y) {{
+        {constant("w", 40, 32, 3, 3, 3)} y = Conv<kernel_shape = [3, 3, 3], pads = [1, 1, 1, 1, 1, 1]>(x, w) }}""")
+    macs = sum(t.hmx.get("conv3d", 0.0) for t in found)
+    assert macs == pytest.approx(4 * 16 * 16 * 27 * 32 * 64 / 1e9)
 
 
 def test_a_resize_to_the_same_size_is_nothing() -> None:
@@ -132,8 +171,6 @@ def test_a_linear_layer_counts_its_rows_together() -> None:
         return tasks(body)[-1]
 
     assert layer(16, 49).hmx == layer(1, 784).hmx
-    assert "odd_rows" not in layer(16, 49).hmx
-    assert "odd_rows" in layer(4, 49).hmx
 
 
 def test_attention_above_vtcm_is_tiled_by_rows() -> None:
@@ -148,7 +185,7 @@ def test_a_recurrence_waits_for_every_step() -> None:
     def steps(count: int) -> float:
         found = tasks(f"""(float[{count}, 1, 32] x) => (float[{count}, 1, 1, 64] y) {{
             {constant("w", 1, 256, 32)} {constant("r", 1, 256, 64)} y = LSTM<hidden_size = 64>(x, w, r) }}""")
-        return sum(t.hvx.get("matrix_op", 0.0) for t in found)
+        return sum(t.hvx.get("handover", 0.0) for t in found)
 
     assert steps(40) - steps(20) == 20
 
@@ -158,6 +195,6 @@ def test_a_grouped_transposed_convolution_is_not_a_dense_one() -> None:
         found = tasks(f"""(float[1, 128, 16, 16] x) => (float[1, 128, 32, 32] y) {{
             {constant("w", 128, 128 // group, 2, 2)} r = Relu(x)
             y = ConvTranspose<group = {group}, strides = [2, 2], kernel_shape = [2, 2]>(r, w) }}""")
-        return sum(t.hmx.get("conv", 0.0) + t.hmx.get("grouped", 0.0) for t in found)
+        return sum(t.hmx.get("conv", 0.0) + t.hmx.get("depthwise", 0.0) for t in found)
 
     assert macs(4) == pytest.approx(macs(1) / 4)

@@ -1,17 +1,21 @@
 """Cost: what work takes on a chip. Parameters are physical, with units and bounds; their values are fitted (cost.json).
 
-They hold for the reference chip, Snapdragon 8 Gen 3; a chip is seven factors on top. `benchmarks/fit_latency.py`
-writes cost.json from the measured latencies, with the error left on model families that were held out.
+They hold for the reference chip, Snapdragon 8 Gen 3; a chip is five factors on top. `benchmarks/fit_latency.py` fits
+them several times, each time on a part of the model families; the geometric mean is used, and how far the fits differ
+says how sure an estimate is (`band`).
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
+
+import numpy as np
 
 from hexforge.backends.htp.chip.soc import SOCS, Soc
 from hexforge.backends.htp.time.tile import Task
@@ -40,36 +44,23 @@ class Parameter:
 
 
 def _parameters() -> tuple[Parameter, ...]:
-    rates = {"float": 125.0, "w8a8": 32.0, "w8a16": 65.0}
-    found = [
-        Parameter(f"hmx.{name}", "us per 1e9 MACs", v, 0.2, "hmx_float" if name == "float" else "hmx_fixed")
-        for name, v in rates.items()
+    parameters = [
+        Parameter(f"hmx.{rate}", "us per 1e9 MACs", prior, 0.2, "hmx_float" if rate == "float" else "hmx_fixed")
+        for rate, prior in RATES.items()
     ]
-    shares = {  # time relative to a dense convolution of as many padded MACs; the last three come on top
-        "conv": (1.0, 0.01),
-        "pointwise": (1.0, 0.2),
-        "grouped": (1.0, 0.3),
-        "depthwise": (1.0, 0.4),
-        "fully_connected": (1.0, 0.2),
-        "matmul": (1.5, 0.4),
-        "dilation": (0.5, 0.7),
-        "odd_rows": (0.3, 0.7),
-        "readout": (0.05, 0.7),
-    }
-    for kind, (prior, spread) in shares.items():
-        unit = "1e3 MACs per output element" if kind == "readout" else "of a dense convolution"
-        found.append(Parameter(f"share.{kind}", unit, prior, spread, ""))
+    for kind, (prior, spread) in MATRIX.items():
+        parameters.append(Parameter(f"share.{kind}", "of a dense convolution of as many MACs", prior, spread, ""))
     for kind, prior in VECTOR.items():
-        found.append(Parameter(f"hvx.{kind}", "us per 1e6 padded bytes", prior, 0.5, "hvx"))
+        parameters.append(Parameter(f"hvx.{kind}", "us per 1e6 bytes", prior, 0.5, "hvx"))
     for kind, prior in COUNTED.items():
-        unit = "us per 1e6 elements" if kind == "border_transpose" else "us each"
-        found.append(Parameter(f"hvx.{kind}", unit, prior, 0.5, "hvx"))
-    for name in rates:
-        for group in ("arithmetic", "move", "function"):
-            # sums and exponentials of 8-bit elements are computed as wide as those of 16-bit ones
-            believed = 2.0 if (name, group) == ("w8a8", "function") else 1.0
-            found.append(Parameter(f"hvx_{name}.{group}", "of the time for as many bytes", believed, 0.25, ""))
-    found += [
+        parameters.append(Parameter(f"hvx.{kind}", "us each", prior, 0.5, "hvx"))
+    for rate in ("w8a8", "w8a16"):
+        for group in ("arithmetic", "lookup", "move", "function"):
+            name = f"deviation.{rate}.{group}"
+            parameters.append(Parameter(name, "of the time for as many bytes of float16", 1.0, 0.15, ""))
+    unit = "of the time for as many MACs of a dense convolution at w8a8, on top of share.product"
+    parameters.append(Parameter("deviation.w8a8.product", unit, 1.0, 0.5, ""))
+    parameters += [
         Parameter("dram", "us per 1e6 bytes", 20.0, 0.3, "dram"),
         Parameter("task", "us each", 1.0, 0.7, "hvx"),
         Parameter("serial", "of HVX and HMX time in a task that does not overlap, at most 1", 0.8, 0.2, ""),
@@ -77,33 +68,68 @@ def _parameters() -> tuple[Parameter, ...]:
         Parameter("host.io", "us per 1e6 elements of input and output", 20.0, 0.7, "host"),
         Parameter("runtime.onnx", "of the time with qnn_dlc", 1.0, 0.1, ""),
         Parameter("runtime.tflite", "of the time with qnn_dlc", 1.0, 0.1, ""),
-        Parameter("call.onnx", "of host.call with qnn_dlc", 1.0, 0.3, "call_onnx"),
-        Parameter("call.tflite", "of host.call with qnn_dlc", 1.0, 0.3, "call_tflite"),
+        Parameter("call.onnx", "of host.call with qnn_dlc", 1.0, 0.3, ""),
+        Parameter("call.tflite", "of host.call with qnn_dlc", 1.0, 0.3, ""),
     ]
-    return tuple(found)
+    return tuple(parameters)
 
 
+RATES: Mapping[str, float] = {"float": 125.0, "w8a8": 32.0, "w8a16": 65.0}
+"""What 1e9 multiply-accumulates of a dense convolution are believed to take."""
+MATRIX: Mapping[str, tuple[float, float]] = {
+    "pointwise": (1.0, 0.2),
+    "depthwise": (1.0, 0.4),
+    "product": (1.0, 0.2),
+    "conv3d": (1.5, 0.3),
+    "dilation": (0.5, 0.7),
+}
+"""Kinds of matrix work beside the dense convolution, what is believed of them, and how firmly. Depthwise is every
+convolution in groups; dilation comes on top of a dense one."""
 VECTOR: Mapping[str, float] = {
-    "add": 15, "affine": 12, "chain": 4, "divide": 80, "lookup": 15, "softmax": 60, "norm": 40, "reduce": 12,
-    "pool": 4, "resize": 20, "transpose": 20, "reshape": 12, "concat": 4, "gather": 12, "slice": 10,
-    "depth_to_space": 12, "argmax": 20, "cast": 15, "prelu": 20, "border": 8, "stride": 10, "pack": 8, "operand": 12,
-    "blocks": 4,
+    "add": 12, "divide": 80, "lookup": 15, "softmax": 60, "norm": 40, "reduce": 12, "pool": 4, "resize": 20,
+    "shuffle": 30, "copy": 5, "stride": 10, "operand": 12, "border_transpose": 100,
 }  # fmt: skip
 """Kinds of vector work counted in bytes, and what they are believed to cost."""
-COUNTED: Mapping[str, float] = {"border_transpose": 100, "vector_op": 1, "matrix_op": 2, "move_op": 1}
-MOVES = frozenset("transpose reshape concat gather slice depth_to_space stride pack operand border blocks".split())
+COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0}
+"""Kinds counted in ops; a handover brings a tensor into another layout, or to the matrix unit as an operand."""
+PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add"}
+"""Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
+of precision as much as a sum."""
+MOVES = frozenset("shuffle copy stride operand border_transpose".split())
 FUNCTIONS = frozenset(("softmax", "norm"))
+EIGHT_BIT = {("w8a8", "product"): "deviation.w8a8.product"}
+"""Measured in 8-bit transformers: their products take longer than as many MACs do elsewhere. Those of one row, at the
+end of classifiers, do not."""
 PARAMETERS = _parameters()
-TIMES = ("hmx_float", "hmx_fixed", "hvx", "dram", "host")
-FACTORS = (*TIMES, "call_onnx", "call_tflite")
-"""What a chip is: its time for each kind of work, relative to the reference chip, and for a call by its runtimes."""
+FACTORS = ("hmx_float", "hmx_fixed", "hvx", "dram", "host")
+"""What a chip is: its time for each kind of work, relative to the reference chip."""
+OTHERS = ("dram", "task", "host.call", "host.io")
+"""Parameters that are a kind of work by themselves."""
 
 
 def group(kind: str) -> str | None:
-    """The group of a kind of vector work whose time depends on the precision beyond the bytes."""
+    """The group of a kind of vector work whose time may deviate with the precision, beyond the bytes."""
     if kind in COUNTED:
         return None
+    if kind == "lookup":
+        return "lookup"
     return "move" if kind in MOVES else "function" if kind in FUNCTIONS else "arithmetic"
+
+
+def factors_of(kind: str, rate: str) -> tuple[str, ...]:
+    """The parameters whose product one unit of a kind of work takes at a matrix rate."""
+    if kind == "conv":
+        return (f"hmx.{rate}",)
+    if kind == "classifier":
+        return f"hmx.{rate}", "share.product"
+    if kind in MATRIX:
+        extra = EIGHT_BIT.get((rate, kind))
+        return (f"hmx.{rate}", f"share.{kind}", *(() if extra is None else (extra,)))
+    if kind in OTHERS:
+        return (kind,)
+    kind = PRICED_AS.get(kind, kind)
+    among = group(kind)
+    return (f"hvx.{kind}",) if among is None or rate == "float" else (f"hvx.{kind}", f"deviation.{rate}.{among}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +140,9 @@ class Costs:
     values: Mapping[str, float]
     provenance: str
     """fitted: the chip was measured; assumed: it stands on another chip's factors."""
+    members: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What each fit of the bag has for a parameter, relative to the value here, which is their geometric mean."""
+    _units: dict[tuple[str, str], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def vtcm_bytes(self) -> int:
@@ -124,19 +153,20 @@ class Costs:
         """The same chip with factors of time (FACTORS), 1 where none is given."""
         return replace(self, values=scaled(self.values, {**dict.fromkeys(FACTORS, 1.0), **factors}))
 
+    def unit_us(self, kind: str, rate: str) -> float:
+        """Time of one unit of a kind of work."""
+        known = self._units.get((kind, rate))
+        if known is None:
+            known = self._units[kind, rate] = math.prod(self.values[name] for name in factors_of(kind, rate))
+        return known
+
     def hmx_us(self, task: Task) -> float:
         """Time of the matrix unit."""
-        v = self.values
-        return v[f"hmx.{task.precision.rate}"] * sum(v[f"share.{k}"] * n for k, n in task.hmx.items())
+        return sum(self.unit_us(kind, task.precision.rate) * n for kind, n in task.hmx.items())
 
     def hvx_us(self, task: Task) -> float:
         """Time of the vector units."""
-        return sum(self.vector_us(kind, task.precision.rate) * n for kind, n in task.hvx.items())
-
-    def vector_us(self, kind: str, rate: str) -> float:
-        """Time of one unit of a kind of vector work."""
-        found = group(kind)
-        return self.values[f"hvx.{kind}"] * (1.0 if found is None else self.values[f"hvx_{rate}.{found}"])
+        return sum(self.unit_us(kind, task.precision.rate) * n for kind, n in task.hvx.items())
 
     def dram_us(self, size: float) -> float:
         """Time to move bytes to or from DRAM."""
@@ -151,29 +181,47 @@ class Costs:
         """Time with a runtime relative to qnn_dlc."""
         return self.values.get(f"runtime.{name}", 1.0)
 
+    def member_ratio(self, kind: str, rate: str) -> np.ndarray:
+        """What each fit of the bag says of a kind of work, relative to the value that is used."""
+        ratio = np.ones(1)
+        for name in factors_of(kind, rate):
+            ratio = ratio * self.members.get(name, np.ones(1))
+        return ratio
+
 
 @functools.cache
 def fitted() -> dict[str, Any]:
-    """What cost.json holds: parameters, chips, the error on held-out families."""
-    found: dict[str, Any] = json.loads((files("hexforge.backends.htp.time") / "cost.json").read_text())
-    return found
+    """What cost.json holds: the fits of the bag, their mean, and how far off they were on families held out."""
+    contents: dict[str, Any] = json.loads((files("hexforge.backends.htp.time") / "cost.json").read_text())
+    return contents
 
 
-def costs(soc: Soc, data: Mapping[str, Any] | None = None) -> Costs:
+def costs(soc: Soc, fit: Mapping[str, Any] | None = None) -> Costs:
     """The costs of a chip; one that was not measured stands on the nearest that was: architecture, then memory.
 
     Its transfers take as much longer as the peak of its memory is lower.
     """
-    data = fitted() if data is None else data
-    chips: Mapping[str, Mapping[str, float]] = data["chips"]
-    if soc.name in chips:
-        return Costs(soc, scaled(data["parameters"], chips[soc.name]), "fitted")
-    measured = [s for s in SOCS if s.name in chips]
+    fit = fitted() if fit is None else fit
+    chips: Mapping[str, Mapping[str, float]] = fit["chips"]
+    factors, provenance = dict(chips.get(soc.name, {})), "fitted"
+    if soc.name not in chips:
+        like = nearest(soc, [s for s in SOCS if s.name in chips])
+        factors = {**chips[like.name], "dram": chips[like.name]["dram"] * like.dram_gbps / soc.dram_gbps}
+        provenance = f"assumed as {like.name}"
+    return Costs(soc, scaled(fit["parameters"], factors), provenance, _members(fit))
+
+
+def nearest(soc: Soc, measured: Sequence[Soc]) -> Soc:
+    """Of the chips that were measured, the one most like a chip."""
     if not measured:
         raise CallError(f"{soc.name}: no chip was measured to stand on; fit the costs (benchmarks/fit_latency.py)")
-    like = min(measured, key=lambda s: (abs(s.htp_arch - soc.htp_arch), abs(s.dram_gbps - soc.dram_gbps), s.name))
-    factors = {**chips[like.name], "dram": chips[like.name]["dram"] * like.dram_gbps / soc.dram_gbps}
-    return Costs(soc, scaled(data["parameters"], factors), f"assumed as {like.name}")
+    return min(measured, key=lambda s: (abs(s.htp_arch - soc.htp_arch), abs(s.dram_gbps - soc.dram_gbps), s.name))
+
+
+def _members(fit: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """For each parameter what the fits of the bag have, relative to their mean."""
+    each = {name: np.asarray(values) for name, values in fit.get("members", {}).items()}
+    return {name: values / np.exp(np.log(values).mean()) for name, values in each.items()}
 
 
 def scaled(values: Mapping[str, float], factors: Mapping[str, float]) -> dict[str, float]:

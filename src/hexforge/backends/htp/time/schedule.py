@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence, Set
 
-from hexforge.backends.htp.time.tile import CHANNELS, PRECISIONS, Precision, Task, padded, place
-from hexforge.backends.htp.time.work import convolution, data, dynamic, other, product, static
+from hexforge.backends.htp.time.tile import PRECISIONS, Precision, Task, flat, padded, place
+from hexforge.backends.htp.time.work import convolution, convolution_3d, data, dynamic, other, product, static, whole
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Role, Value
 
@@ -18,27 +18,20 @@ CLAMPS = {"Relu", "ReluMinMax", "Relu1", "Relu6"}
 LOOKUPS = {"Sigmoid", "Tanh", "Gelu", "HardSwish", "Elu"} | {
     f"ElementWise{name}" for name in "Neuron Exp Power Log Rsqrt SquareRoot Softplus Sin Cos Asin Atan".split()
 }
+"""A function of one value. A learned slope (Prelu) costs as much, as measured, but is not fused as one."""
 ARITHMETIC = {
     f"ElementWise{name}": "divide" if name == "Divide" else "add"
     for name in "Add Subtract Multiply Divide Maximum Minimum SquaredDifference Abs Neg Ceil Floor Round Sign".split()
-} | {"Prelu": "prelu", "Batchnorm": "affine"}
-MOVES = {
-    "Concat": "concat",
-    "Gather": "gather",
-    "GatherElements": "gather",
-    "GatherNd": "gather",
-    "StridedSlice": "slice",
-    "Split": "slice",
-    "Pad": "slice",
-    "Tile": "slice",
-    "DepthToSpace": "depth_to_space",
-    "SpaceToDepth": "depth_to_space",
-    "BatchToSpace": "depth_to_space",
-    "SpaceToBatch": "depth_to_space",
-}
+} | {"Prelu": "lookup", "Batchnorm": "add"}
+COPIES = {"Concat", "Gather", "GatherElements", "GatherNd", "StridedSlice", "Split", "Pad", "Tile"}
+"""Runs of elements go elsewhere as they are."""
+SHUFFLES = {"Transpose", "Reshape", "DepthToSpace", "SpaceToDepth", "BatchToSpace", "SpaceToBatch"}
+"""Elements change places within tiles."""
 NORMS = {"LayerNorm", "L2Norm", "RmsNorm", "Lrn"}
 IMAGE_NORMS = {"InstanceNorm", "GroupNorm"}
 """Over the pixels of a channel or a group of them, lane by lane: two sums, and one pass that scales."""
+ROW_NORMS = {"LayerNorm", "L2Norm", "RmsNorm"}
+CUTS = {"Split", "StridedSlice"}
 CONVERTS = {"Cast", "Convert", "Quantize", "Dequantize"}
 BORDER = ARITHMETIC.keys() | CLAMPS | CONVERTS
 """What a transpose at the graph's border moves past."""
@@ -90,7 +83,7 @@ class _Scheduler:
                 self._skipped.add(node)
             elif node.op.name == "Transpose":
                 self._border_transpose(node)
-            elif (node.op.name == "Reshape" and _renames(node)) or _stays(node):
+            elif (node.op.name == "Reshape" and _renames(node)) or _stays(node) or _pads_a_window(node):
                 self._skipped.add(node)
         for node in nodes:
             if node not in self._skipped:
@@ -143,10 +136,9 @@ class _Scheduler:
         task.members.append(dict(task.hvx))
         if joins:
             into = self.tasks[last]
-            asked = {"chain" if kind == "affine" else kind: amount for kind, amount in task.hvx.items()}
-            for kind, amount in () if _gates_itself(node) else asked.items():
+            for kind, amount in () if _gates_itself(node) else task.hvx.items():
                 into.add(kind, amount)
-            into.members.append(asked)
+            into.members.append(dict(task.hvx))
             into.ops.append(node.name)
             into.kinds.append(op)
             into.weight_bytes += task.weight_bytes
@@ -174,54 +166,47 @@ class _Scheduler:
         if op in ("Conv2d", "DepthWiseConv2d", "TransposeConv2d"):
             convolution(task, node, source, out)
             return
+        if op == "Conv3d":
+            convolution_3d(task, node, out)
+            return
         if op in ("FullyConnected", "MatMul"):
             product(task, node, source, out)
             return
         if op in CLAMPS:
             return
-        if op in ("Transpose", "Reshape", *MOVES):
-            task.add("move_op", 1)
-        else:
-            task.add("vector_op", 1)
+        task.add("handover" if op in COPIES | SHUFFLES else "vector_op", whole(max(written, read) * 1e6))
         if op in LOOKUPS:
             task.add("lookup", written)
         elif op in ARITHMETIC:
             difference = op == "ElementWiseSubtract" and len(dynamic(node)) == 2
             task.add(self._arithmetic(node), written * (DIFFERENCE if difference else 1.0))
-        elif op == "Split":
-            task.add("blocks" if _whole_channels(node) else "slice", read)
-        elif op in MOVES:
-            whole = op == "StridedSlice" and _whole_channels(node)
-            task.add("blocks" if whole else MOVES[op], read if op in ("DepthToSpace", "SpaceToDepth") else written)
+        elif op in COPIES:
+            task.add("copy", read if op == "Split" else written)
         elif op == "Transpose" and node in self._border:
-            task.add("border_transpose", math.prod(out) / 1e6)
-        elif op == "Transpose":
-            whole = node.params["perm"][-1] == len(out) - 1 and out[-1] % CHANNELS == 0
-            task.add("blocks" if whole else "transpose", (written + read) / 2)
-        elif op == "Reshape":
-            whole = out[-1:] != () and source[-1:] != () and out[-1] % CHANNELS == 0 == source[-1] % CHANNELS
-            task.add("blocks" if whole else "reshape", (written + read) / 2)
+            task.add("border_transpose", math.prod(out) * size)
+        elif op in ("Transpose", "Reshape"):
+            task.add("shuffle", (flat(out) + flat(source)) * size / 2)
+        elif op in SHUFFLES:
+            task.add("shuffle", read if op in ("DepthToSpace", "SpaceToDepth") else written)
         elif op in ("Softmax", "LogSoftmax"):
             task.add("softmax", written)
         elif op in NORMS:
             task.add("norm", written)
         elif op in IMAGE_NORMS:
             task.add("reduce", 2 * read)
-            task.add("affine", written)
+            task.add("add", written)
         elif op.startswith("Pool"):
             window = node.params.get("filter_size", (1, 1))
             if math.prod(window) > 16:
                 task.add("reduce", read)
             else:
                 task.add("pool", written * max(window))
-        elif op.startswith("Reduce"):
+        elif op.startswith("Reduce") or op in ("Argmax", "Argmin", "TopK"):
             task.add("reduce", read)
         elif op.startswith("Resize"):
             task.add("resize", written)
-        elif op in ("Argmax", "Argmin", "TopK"):
-            task.add("argmax", read)
         elif op in CONVERTS:
-            task.add("cast", written)
+            task.add("add", written)
         else:
             other(task, node, written)
 
@@ -232,8 +217,8 @@ class _Scheduler:
         if node in self._channel_last or first:
             # tflite folds an 8-bit normalisation into the input's quantization
             folded = self._runtime == "tflite" and self._precision(node).activation_bytes == 1
-            return "divide" if kind == "divide" and not folded else "border"
-        return "affine" if alone and kind == "add" else kind
+            return "divide" if kind == "divide" and not folded else "add"
+        return kind
 
 
 def _is_local(node: Node, out: Sequence[int]) -> bool:
@@ -241,6 +226,10 @@ def _is_local(node: Node, out: Sequence[int]) -> bool:
     if op in ATTENTION:
         along = node.params.get("axis", len(out) - 1) == len(out) - 1
         return along and static(node) is None and not node.params.get("transpose_in0")
+    if op in ROW_NORMS:  # a pixel's norm needs that pixel alone
+        return len(out) == 4 and tuple(node.params.get("axes", (3,))) == (3,)
+    if op in CUTS:  # a cut of channels keeps every pixel where it is
+        return len(out) == 4 and tuple(out[:-1]) == data(node).shape[:-1]
     return op in LOCAL and len(out) == 4
 
 
@@ -291,19 +280,16 @@ def _renames(node: Node) -> bool:
     return [d for d in before if d != 1] == [d for d in after if d != 1] or math.prod(after) <= SMALL
 
 
-def _whole_channels(node: Node) -> bool:
-    """True where a cut takes whole tiles of channels, or whole images: nothing moves within a tile."""
-    source = data(node).shape
-    if node.op.name == "Split":
-        axis = node.params["axis"]
-        return axis < len(source) - 3 or (
-            axis == len(source) - 1 and not any(i % CHANNELS for i in node.params["split_index"])
-        )
-    if len(node.outputs[0].shape) != len(source):
-        return False
-    cut = [a for a, (n, m) in enumerate(zip(source, node.outputs[0].shape, strict=True)) if n != m]
-    begin, _, step = node.params["ranges"][cut[0]] if len(cut) == 1 else (1, 0, 0)
-    return step == 1 and (cut[0] < len(source) - 3 or (cut[0] == len(source) - 1 and begin % CHANNELS == 0))
+def _pads_a_window(node: Node) -> bool:
+    """True for zeros around an image that only windows read: they pad as they read."""
+    result = node.outputs[0]
+    return (
+        node.op.name == "Pad"
+        and len(result.shape) == 4
+        and result.shape[-1] == data(node).shape[-1]
+        and result.role is not Role.APP_READ
+        and all(user.op.name in WINDOWED for user in result.users)
+    )
 
 
 def _whole_gelu(task: Task) -> None:
@@ -312,9 +298,8 @@ def _whole_gelu(task: Task) -> None:
     if "Tanh" not in task.kinds or not ("ElementWisePower" in task.kinds or _products(task) >= 5):
         return
     amount = task.hvx["lookup"] / lookups
-    for kind in ("chain", "affine", "add"):
-        task.hvx.pop(kind, None)
-    task.hvx["lookup"], task.hvx["vector_op"] = amount, 1.0
+    task.hvx.pop("add", None)
+    task.hvx["lookup"], task.hvx["vector_op"] = amount, whole(amount * 1e6)
 
 
 def _products(task: Task) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.config import GraphConfig
-from hexforge.backends.htp.time.cost import Costs
+from hexforge.backends.htp.time.cost import COUNTED, Costs
 from hexforge.backends.htp.time.schedule import schedule
 from hexforge.backends.htp.time.settings import Settings
 from hexforge.backends.htp.time.tile import Precision, Task, place, spill_fill_bytes
@@ -146,7 +147,7 @@ class _Order:
             waited[i] += end - ready
         overlap = overlaps(events, [(starts[i], starts[i] + total[i]) for i in range(count)])
         vtcm = self._vtcm()
-        critical = self._critical()
+        critical, on_path = self._critical()
         rows = tuple(
             Row(
                 t.name, t.op, tuple(t.ops), starts[i], total[i], round(total[i] * self.settings.core_mhz), self.hmx[i],
@@ -174,7 +175,28 @@ class _Order:
             context_bytes=_context_bytes(once, self.vtcm_bytes),
             batch=batch,
             spill_fill_bytes=spill_fill_bytes(once, self.vtcm_bytes),
+            work_us=self._work_us(critical, on_path, costs.host_us(0, runtime), call),
         )
+
+    def _work_us(
+        self, critical: Sequence[Event], on_path: Sequence[float], rpc_us: float, call_us: float
+    ) -> tuple[tuple[str, str, float], ...]:
+        """The time that the end waited for, by matrix rate and kind of work."""
+        costs, serial = self.settings.costs, min(1.0, self.settings.costs.values["serial"])
+        rate = self.tasks[0].precision.rate if self.tasks else "float"
+        times = defaultdict[tuple[str, str], float](float)
+        times[rate, "host.call"], times[rate, "host.io"] = rpc_us, call_us - rpc_us
+        for i, part in enumerate(on_path):
+            if not part:
+                continue
+            task, rate = self.tasks[i], self.tasks[i].precision.rate
+            longer = self.hmx[i] >= self.hvx[i]
+            for work, weight in ((task.hmx, 1.0 if longer else serial), (task.hvx, serial if longer else 1.0)):
+                for kind, amount in work.items():
+                    times[rate, kind] += costs.unit_us(kind, rate) * amount * weight * part
+            times[rate, "task"] += self.fixed * part
+        times[rate, "dram"] += sum(e.end_us - e.start_us for e in critical if e.unit == "DMA")
+        return tuple((*key, us) for key, us in times.items())
 
     def _parts(self, i: int, executed_us: float) -> tuple[float, ...]:
         """The time of a task by its members: HMX works for the first, vector work is what each asks for."""
@@ -185,7 +207,7 @@ class _Order:
         for kind, amount in task.hvx.items():
             if kind == "pack":  # a graph's inputs and outputs into tiles and out of them: no node's own work
                 continue
-            us = costs.vector_us(kind, task.precision.rate) * amount
+            us = costs.unit_us(kind, task.precision.rate) * amount
             asked = [member.get(kind, 0.0) for member in task.members]
             for k, part in enumerate(asked) if sum(asked) else [(0, 1.0)]:
                 found[k] += us * part / (sum(asked) or 1.0)
@@ -220,9 +242,10 @@ class _Order:
             found.append(min(self.vtcm_bytes, held + min(weights, ahead)))
         return found
 
-    def _critical(self) -> tuple[Event, ...]:
-        """What the end waited for, back to the start: pieces of work and transfers, one after another."""
+    def _critical(self) -> tuple[tuple[Event, ...], list[float]]:
+        """What the end waited for, back to the start, and the part of each task's own work that is among it."""
         found: list[Event] = []
+        on_path = [0.0] * len(self.tasks)
         n = len(self.tiles)
         while n > 0:
             tile = self.tiles[n - 1]
@@ -230,6 +253,7 @@ class _Order:
             if self.ends[n] <= self.ready[n] + 1e-12:
                 unit = "HMX" if self.hmx[tile.task] >= self.hvx[tile.task] else "HVX"
                 found.append(Event(unit, name, self.ends[n - 1], self.ends[n]))
+                on_path[tile.task] += tile.share
                 n -= 1
                 continue
             start, end = self.fetches[n][0], self.ends[n]
@@ -241,12 +265,12 @@ class _Order:
                 name, start = self.tasks[tile.task].name, self.fetches[n][0]
             found.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
             n = tile.free_after if start > 0 else 0
-        return tuple(reversed(found))
+        return tuple(reversed(found)), on_path
 
 
 def _repeated(task: Task, batch: int) -> Task:
     """The task for several samples at once: its weights are fetched once."""
-    once = {"vector_op", "matrix_op", "move_op"}
+    once = COUNTED.keys()
     return replace(
         task,
         hmx={kind: n * batch for kind, n in task.hmx.items()},

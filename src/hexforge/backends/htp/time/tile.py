@@ -11,6 +11,8 @@ from hexforge.errors import CallError
 
 CHANNELS = 32
 """Channels of a tile: the matrix unit's depth and width, for every data type."""
+FLAT = 4
+"""Chosen of 1, 2, 4 and no limit by folds of families: how much padding a move of a shallow tensor passes over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,11 @@ def padded(shape: Sequence[int]) -> int:
     if len(shape) >= 4 and h * w > 1:  # what is one pixel high is a line, folded into whole tiles
         h, w = (1, up(w, 32)) if h == 1 else (up(h, 8), up(w, 4))
     return n * h * w * up(c, CHANNELS)
+
+
+def flat(shape: Sequence[int]) -> int:
+    """Elements of a tensor as a move sees it: a shallow one lies flat, with at most `FLAT` times what it holds."""
+    return min(padded(shape), FLAT * math.prod(shape))
 
 
 def pixels(shape: Sequence[int], p: Precision, folded: bool = False) -> int:

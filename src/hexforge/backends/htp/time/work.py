@@ -9,6 +9,13 @@ from hexforge.backends.htp.time.tile import CHANNELS, Task, padded, pixels, up, 
 from hexforge.ir import Node, Value
 
 RECURRENT = {"Lstm", "Gru"}
+WHOLE_BYTES = 32768
+"""Bytes from which on an op is spread over the vector threads and has the whole fixed cost of that."""
+
+
+def whole(size: float) -> float:
+    """How much of an op's fixed cost a tensor of so many bytes has."""
+    return min(1.0, size / WHOLE_BYTES)
 
 
 def dynamic(node: Node) -> list[Value]:
@@ -41,24 +48,32 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
     rows, wide = pixels(out, p, folded=pointwise), up(out[-1], CHANNELS)
     size = p.activation_bytes / 1e6
     if node.op.name == "TransposeConv2d":
-        kind, deep = "grouped" if group > 1 else "conv", up(source[-1] // group, CHANNELS)
+        kind, deep = "depthwise" if group > 1 else "conv", up(source[-1] // group, CHANNELS)
         macs = pixels(source, p) * deep * up(out[-1] * height * width, CHANNELS)
-        task.add("depth_to_space", padded(out) * size)
+        task.add("shuffle", padded(out) * size)
     elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
         kind, macs = "depthwise", rows * height * width * CHANNELS * wide  # a diagonal block for each 32 channels
     elif group > 1:
-        kind, macs = "grouped", rows * height * width * up(source[-1] // group, CHANNELS) * wide
+        kind, macs = "depthwise", rows * height * width * up(source[-1] // group, CHANNELS) * wide
     else:
         kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
         if source[-1] <= 4:
             task.add("pack", padded(source) * size)
     task.hmx[kind] = macs / 1e9
-    task.hmx["readout"] = rows * wide / 1e6
     if dilation > 1 and kind == "conv":
         task.hmx["dilation"] = macs / 1e9
     if stride > 1 and (height > 1 or kind == "depthwise") and node.op.name != "TransposeConv2d":
         task.add("stride", padded(source) * size)
     task.halo = (height - 1) * dilation / max(1, out[-3]) if node.op.name != "TransposeConv2d" else 0.0
+
+
+def convolution_3d(task: Task, node: Node, out: Sequence[int]) -> None:
+    """A convolution over frames: images of the frames, a window of as many planes as the kernel has frames."""
+    kernel = node.inputs[1].shape if node.inputs[1] is not None else (1, 1, 1, out[-1], out[-1])
+    rows = math.prod(out[:-3]) * up(out[-3], 8) * up(out[-2], 4)
+    depth = kernel[0] * window_depth(kernel[1], kernel[2], kernel[3])
+    task.hmx["conv3d"] = rows * depth * up(out[-1], CHANNELS) / 1e9
+    task.weight_bytes = task.precision.weight_bytes(math.prod(kernel))
 
 
 def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
@@ -71,22 +86,17 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
         weight = constant.shape if constant is not None else (out[-1], source[-1])
         wide, deep = weight[0], weight[1]
         rows, batch = math.prod(out) // wide, 1
-        kind = "fully_connected"
     else:
         deep = source[-2] if node.params.get("transpose_in0") else source[-1]
         rows, wide = (out[-2] if len(out) > 1 else 1), out[-1]
         batch = math.prod(out) // (rows * wide)
-        kind = "matmul"
         if constant is None:  # the second operand is brought into the weights' layout
             moved = batch * up(deep, CHANNELS) * up(wide, CHANNELS)
             task.add("operand", moved * p.activation_bytes / 1e6)
     lines = batch * up(rows, p.rows * p.columns)
-    macs = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
-    task.hmx[kind] = macs
-    task.hmx["readout"] = lines * up(wide, CHANNELS) / 1e6
-    if rows % 8 and rows > 1:
-        task.hmx["odd_rows"] = macs  # rows that do not fold into tiles of eight
-    task.add("matrix_op", 1)
+    kind = "product" if rows > 1 else "classifier"  # one row, which waits for its weights
+    task.hmx[kind] = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
+    task.add("handover", whole(math.prod(out) * p.activation_bytes))
 
 
 def other(task: Task, node: Node, written: float) -> None:
@@ -95,12 +105,12 @@ def other(task: Task, node: Node, written: float) -> None:
     if node.op.name in RECURRENT:  # a step waits for the one before
         shape = data(node).shape
         steps = 1 if len(shape) < 3 else shape[0] if node.params.get("time_major") else shape[1]
-        task.add("matrix_op", steps)
+        task.add("handover", steps)
         task.add("vector_op", 4 * steps)
     if work.macs:
-        task.hmx["fully_connected"] = work.macs / 1e9
+        task.hmx["product"] = work.macs / 1e9
         task.weight_bytes = p.weight_bytes(sum(v.type.size for v in node.inputs if v is not None and v.is_static))
     task.add("add", work.lanes * p.activation_bytes / 1e6)
     task.add("lookup", work.lookups * p.activation_bytes / 1e6)
     if not (work.macs or work.lanes or work.lookups):
-        task.add("gather", written)
+        task.add("copy", written)

@@ -201,6 +201,8 @@ def _print(screen: Console, found: Estimate, count: int) -> None:
         f"{found.throughput:.0f} per second: {found.model} on {found.soc}, {found.precision}, {found.runtime}, "
         f"{found.deployment.power.performance_mode}; costs {found.provenance}"
     )
+    if found.little_known:
+        screen.print(f"little known, so less certain: {', '.join(found.little_known)}")
     screen.print(
         f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
         f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"

@@ -1,0 +1,88 @@
+"""How far an estimate may be off: wider where the fits differ, where work is little known, on a chip without rows."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+
+import numpy as np
+import pytest
+
+import hexforge.ops  # noqa: F401 - fills the table
+from hexforge.analysis.estimate import estimate, graph_of
+from hexforge.backends.htp.chip import soc
+from hexforge.backends.htp.time import band, cost
+from tests import ROOT
+
+MEASURED = ROOT / "benchmarks" / "measured"
+COSTS = cost.costs(soc.named("SM8650"))
+KNOWN = {"w8a8": {"conv": 20, "lookup": 20, "conv3d": 1}}
+
+
+def test_the_fits_of_the_bag_are_kept_and_their_mean_is_used() -> None:
+    fit = cost.fitted()
+    for p in cost.PARAMETERS:
+        each = np.array(fit["members"][p.name])
+        assert len(each) >= 8
+        assert np.exp(np.log(each).mean()) == pytest.approx(fit["parameters"][p.name], rel=1e-3)
+
+
+def test_there_are_fewer_parameters_than_before() -> None:
+    assert len(cost.PARAMETERS) < 58
+    assert len(cost.FACTORS) < 7
+
+
+def test_a_graph_of_work_the_fits_differ_on_is_less_certain() -> None:
+    spreads = {kind: float(np.log(COSTS.member_ratio(kind, "w8a8")).std()) for kind in ("conv", *cost.MATRIX)}
+    least, most = min(spreads, key=lambda k: spreads[k]), max(spreads, key=lambda k: spreads[k])
+    support = {"w8a8": dict.fromkeys(spreads, 20)}
+    sure = band.certainty([("w8a8", least, 100.0)], COSTS, support)
+    unsure = band.certainty([("w8a8", most, 100.0)], COSTS, support)
+    assert sure.spread == pytest.approx(spreads[least])
+    assert sure.spread < unsure.spread
+    assert band.shape(sure) < band.shape(unsure)
+
+
+def test_little_known_work_widens_the_band_and_is_named() -> None:
+    common = band.certainty([("w8a8", "conv", 90.0), ("w8a8", "lookup", 10.0)], COSTS, KNOWN)
+    rare = band.certainty([("w8a8", "conv", 40.0), ("w8a8", "conv3d", 60.0)], COSTS, KNOWN)
+    some = band.certainty([("w8a8", "conv", 98.0), ("w8a8", "conv3d", 2.0)], COSTS, KNOWN)
+    assert common.little_known == some.little_known == ()
+    assert rare.little_known == ("3-D convolutions",)
+    assert rare.little_known_part == pytest.approx(0.6)
+    assert band.width(common, ["w8a8"], measured=True) < band.width(rare, ["w8a8"], measured=True)
+
+
+def test_a_chip_without_rows_has_a_wider_band() -> None:
+    net = graph_of(MEASURED / "topologies" / "resnet18.onnx")
+    measured, unmeasured = estimate(net, "SM8450", "w8a8"), estimate(net, "SM8475", "w8a8")
+    assert unmeasured.provenance == "assumed as SM8450"
+    assert unmeasured.band > measured.band
+
+
+def test_an_estimate_says_what_of_it_is_little_known() -> None:
+    images, frames = (
+        estimate(MEASURED / "topologies" / f"{m}.onnx", "SM8650", "w8a8") for m in ("resnet50", "resnet_3d")
+    )
+    assert images.little_known == ()
+    assert "3-D convolutions" in frames.little_known
+    assert frames.to_json()["little_known"] == list(frames.little_known)
+    assert frames.band > images.band
+    assert images.low_ms < images.latency_ms < images.high_ms
+
+
+def test_the_time_of_the_path_is_told_by_kind_of_work() -> None:
+    line = estimate(MEASURED / "topologies" / "resnet50.onnx", "SM8650", "w8a8").timeline
+    whole = sum(us for _, _, us in line.work_us)
+    assert whole == pytest.approx(line.accelerator_us + line.rpc_us + line.io_us, rel=1e-3)
+    assert {rate for rate, _, _ in line.work_us} == {"w8a8"}
+
+
+def test_costs_are_those_fitted_to_the_measurements_that_are_here() -> None:
+    fit = cost.fitted()["data"]
+    assert fit["sha256"] == hashlib.sha256((MEASURED / "measured.csv").read_bytes()).hexdigest()
+    with (MEASURED / "families.csv").open() as file:
+        folds = {row["model"]: (row["family"], row["fold"]) for row in csv.DictReader(file)}
+    assert {path.stem for path in (MEASURED / "topologies").glob("*.onnx")} == set(folds)
+    assert len(folds) == fit["models"]
+    assert len({family for family, _ in folds.values()}) == len(set(folds.values()))  # a family is in one fold
