@@ -11,6 +11,7 @@ import pytest
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.analysis.estimate import estimate, graph_of
 from hexforge.backends.htp.chip import soc
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.time import band, cost
 from tests import ROOT
 
@@ -55,14 +56,14 @@ def test_little_known_work_widens_the_band_and_is_named() -> None:
 
 def test_a_chip_without_rows_has_a_wider_band() -> None:
     net = graph_of(MEASURED / "topologies" / "resnet18.onnx")
-    measured, unmeasured = estimate(net, "SM8450", "w8a8"), estimate(net, "SM8475", "w8a8")
+    measured, unmeasured = estimate(net, Deployment("SM8450", "w8a8")), estimate(net, Deployment("SM8475", "w8a8"))
     assert unmeasured.provenance == "assumed as SM8450"
     assert unmeasured.band > measured.band
 
 
 def test_an_estimate_says_what_of_it_is_little_known() -> None:
     images, frames = (
-        estimate(MEASURED / "topologies" / f"{m}.onnx", "SM8650", "w8a8") for m in ("resnet50", "resnet_3d")
+        estimate(MEASURED / "topologies" / f"{m}.onnx", Deployment("SM8650", "w8a8")) for m in ("resnet50", "resnet_3d")
     )
     assert images.little_known == ()
     assert "3-D convolutions" in frames.little_known
@@ -72,7 +73,7 @@ def test_an_estimate_says_what_of_it_is_little_known() -> None:
 
 
 def test_the_time_of_the_path_is_told_by_kind_of_work() -> None:
-    line = estimate(MEASURED / "topologies" / "resnet50.onnx", "SM8650", "w8a8").timeline
+    line = estimate(MEASURED / "topologies" / "resnet50.onnx", Deployment("SM8650", "w8a8")).timeline
     whole = sum(us for _, _, us in line.work_us)
     assert whole == pytest.approx(line.accelerator_us + line.rpc_us + line.io_us, rel=1e-3)
     assert {rate for rate, _, _ in line.work_us} == {"w8a8"}
