@@ -112,6 +112,7 @@ class SegmentRunner:
                 program.output_tensor(tensor[2])
         for call in segment.calls:
             program.step(call.kind, call.ins, call.outs, call.attributes)
+        program.require_assigned()
         self._program = program
 
     def run(self, tensors: dict[str, Array], threads: int) -> None:
