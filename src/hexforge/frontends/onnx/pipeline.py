@@ -25,6 +25,7 @@ from hexforge.frontends.onnx.translate import ops as _ops  # noqa: F401 - fills 
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
 from hexforge.frontends.onnx.units.node_units import node_units
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
+from hexforge.frontends.onnx.units.zero_scales import write_zeros
 from hexforge.ir import Encoding, Graph, Node, Role, Value
 from hexforge.ir.verify import verify
 from hexforge.model.reader import Model
@@ -85,6 +86,7 @@ def place_model(model: Model, backend: Backend, *, offload_io_quantization: bool
     With `offload_io_quantization` the quantization of the graph's inputs and outputs is left to the CPU.
     """
     copy = model.copied()
+    write_zeros(copy.ir)
     _check_model(copy)
     units = fused(node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization))
     placements = place(units, backend.unsupported)

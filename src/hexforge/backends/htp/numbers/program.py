@@ -63,7 +63,7 @@ class HtpProgram:
         tensors = {v.name: _entering(given[v.name], v.type) for v in self.inputs}
         for runner in self._runners:
             runner.run(tensors, self.threads)
-        return {v.name: _leaving(tensors, v) for v in self.outputs}
+        return {v.name: np.asarray(_leaving(tensors, v)) for v in self.outputs}
 
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""
@@ -128,9 +128,9 @@ def _entering(array: Array, type: TensorType) -> Array:
     if own.kind == "f32":
         return np.ascontiguousarray(array, np.float32)
     if own.shift == 128:
-        return np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(0x80)
+        return np.asarray(np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(0x80))
     if own.shift == -32768:
-        return (np.ascontiguousarray(array) ^ np.uint16(0x8000)).view(np.int16)
+        return np.asarray((np.ascontiguousarray(array) ^ np.uint16(0x8000)).view(np.int16))
     return np.ascontiguousarray(array)
 
 
