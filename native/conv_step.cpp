@@ -137,6 +137,26 @@ Split split_of(const ConvArgs& a, std::int64_t pixels, std::int64_t blocks, std:
   return {unit, divided_up(pixels, unit), share, shares};
 }
 
+// Kernels read whole k-steps: what lies behind a run is multiplied too, so its weights must be 0, whatever a file says.
+void require_silent_tails(const char* weights, const ConvArgs& a, std::int64_t groups, std::int64_t bits) {
+  const std::int64_t rest = a.run % (32 / bits) * bits / 8;
+  if (rest == 0) return;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    for (std::int64_t channel = 0; channel < a.out_channels; channel += kBlock) {
+      const std::int64_t cells = std::min<std::int64_t>(kBlock, (a.out_channels - channel + kLane - 1) / kLane * kLane);
+      for (std::int64_t tap = 0; tap < a.taps; ++tap) {
+        const char* last = weights + ((tap + 1) * a.steps - 1) * cells * 4;
+        for (std::int64_t cell = 0; cell < cells; ++cell) {
+          if (std::any_of(last + cell * 4 + rest, last + cell * 4 + 4, [](char byte) { return byte != 0; })) {
+            throw std::invalid_argument("conv: weights behind the channels are not 0");
+          }
+        }
+      }
+      weights += a.taps * a.steps * kBlock * 4;
+    }
+  }
+}
+
 template <int Bits, bool Depthwise>
 Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   constexpr std::int64_t kElement = Bits / 8;
@@ -170,6 +190,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   }
   require_bytes(ins[0], times({in_pixels, a.x_stride, kElement}), "conv input");
   require_bytes(outs[0], times({pixels, a.y_stride, kElement}), "conv output");
+  writes_part(outs[0], {y_offset * kElement, groups * a.out_channels * kElement, {{pixels, a.y_stride * kElement}}});
   const std::int64_t blocks = (a.out_channels + kBlock - 1) / kBlock;
   const std::int64_t padded = blocks * kBlock;
   std::int64_t weight_bytes = 0;
@@ -180,6 +201,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     weight_bytes = times({a.taps, a.steps, padded, 4});
   }
   const char* weights = at.constant<char>("weights", times({groups, weight_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
+  if (Bits != 32 && !Depthwise) require_silent_tails(weights, a, groups, Bits);
   const double* multiplier = Bits == 16 ? at.constant<double>("multiplier", groups * padded) : nullptr;
   const std::int64_t* bias = Bits == 16 ? at.constant<std::int64_t>("bias", groups * padded) : nullptr;
   const float* bias_f32 = Bits == 32 ? at.constant<float>("bias_f32", groups * padded) : nullptr;

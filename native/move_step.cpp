@@ -1,5 +1,6 @@
 // Steps that move bytes: "copy" (any strided box), "fill".
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #if defined(__SSE2__)
@@ -108,6 +109,21 @@ std::pair<std::int64_t, std::int64_t> extent(const std::vector<std::int64_t>& di
   return {low, high};
 }
 
+// True unless every axis of the box steps over all that the axes below it write.
+bool writes_twice(const WrittenBox& box) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // stride, size
+  for (const WrittenBox::Axis& axis : box.axes) {
+    if (axis.size > 1) axes.emplace_back(std::abs(axis.stride), axis.size);
+  }
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = box.run;
+  for (const auto& [stride, size] : axes) {
+    if (stride < reach) return true;
+    reach += (size - 1) * stride;
+  }
+  return false;
+}
+
 struct Box {
   std::vector<std::int64_t> dims, x, y;  // at least two axes; strides in elements
   std::int64_t offset_x = 0, offset_y = 0, planes = 1;
@@ -181,6 +197,10 @@ Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   require_bytes(outs[0], times({high_y + 1, bytes}), "copy output");
   for (std::size_t i = 0; i + 2 < box.dims.size(); ++i) box.planes = times({box.planes, box.dims[i]});
   times({box.dims[box.dims.size() - 2], box.dims.back()});
+  WrittenBox written{box.offset_y * bytes, bytes, {}};
+  for (std::size_t i = 0; i < box.dims.size(); ++i) written.axes.push_back({box.dims[i], box.y[i] * bytes});
+  if (writes_twice(written)) throw std::invalid_argument("copy: places are written more than once");
+  writes_part(outs[0], std::move(written));
   switch (bytes) {
     case 1: return copy_run<std::uint8_t>(box);
     case 2: return copy_run<std::uint16_t>(box);

@@ -109,7 +109,9 @@ Factory mean_step(void (*Loops::*loop)(const Q* const*, std::int64_t, std::int64
     const Affine base = output_of(at);
     const double scale = at.real("scale");  // input scale / output scale
     const std::int64_t most = (sizeof(Q) == 1 ? 255 : 32768) + std::abs(std::int64_t{base.zero_a});
-    if (times({w.kernel[0], w.kernel[1], w.kernel[2], most}) > INT32_MAX) throw std::invalid_argument("pool: sums could leave 32 bits");
+    if (times({w.kernel[0], w.kernel[1], w.kernel[2], most}) > INT32_MAX) {
+      throw std::invalid_argument("pool: the window is too large, sums could leave 32 bits");
+    }
     return [=](const Operands& o) {
       each_pixel<Q>(w, o, [&](const Q* const* rows, std::int64_t count, std::int64_t covered, Q* y) {
         Affine k = base;

@@ -5,9 +5,8 @@
 
 namespace hexforge {
 namespace {
-constexpr std::int64_t kSlack = 256;  // kernels may read, never write, a vector past a tensor's end
-
 constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t kSlack = 256;  // kernels may read, never write, a vector past a tensor's end
 
 std::map<std::string, Factory>& factories() {
   static std::map<std::string, Factory> table;
@@ -58,6 +57,17 @@ void Attributes::require_aligned(const void* data, std::size_t alignment, const 
   }
 }
 
+void Attributes::require_small_levels() const {
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;
+  for (const char* name : {"zero_a", "zero_b", "zero_point", "low", "high", "lowest", "grid_zero", "residual_zero", "sum_zero", "sum_low", "sum_high"}) {
+    const auto found = integers.find(name);
+    if (found == integers.end()) continue;
+    for (std::int64_t value : found->second) {
+      if (value < -kMost || value > kMost) throw std::invalid_argument(std::string(name) + " is out of range");
+    }
+  }
+}
+
 void Attributes::require_all_asked(const std::string& kind) const {
   for (const auto& [name, constant] : constants) {
     if (!asked_.contains(name)) throw std::invalid_argument(kind + " takes no constant " + name);
@@ -83,6 +93,9 @@ Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes), arenas_(
 
 int Program::tensor(Tensor tensor) {
   if (tensor.bytes < 0) throw std::invalid_argument("a tensor cannot have fewer than 0 bytes");
+  if (tensor.place == Tensor::Place::constant && reinterpret_cast<std::uintptr_t>(tensor.constant) % 8) {
+    throw std::invalid_argument("a constant starts at a multiple of 8 bytes");
+  }
   if (tensor.place == Tensor::Place::arena &&
       (tensor.offset < 0 || tensor.offset > arena_bytes_ || tensor.bytes > arena_bytes_ - tensor.offset)) {
     throw std::invalid_argument("tensor lies outside the arena");
@@ -107,9 +120,52 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
       throw std::invalid_argument(kind + ": a step cannot write a constant or an input");
     }
   }
+  attributes.require_small_levels();
   Run run = found->second(attributes, in_tensors, out_tensors);
   attributes.require_all_asked(kind);
+  follow(kind, in_tensors, out_tensors);
   steps_.push_back({std::move(ins), std::move(outs), std::move(run)});
+}
+
+WrittenBytes* Program::memory_of(const Tensor& tensor) {
+  if (tensor.place == Tensor::Place::arena) return &written_arena_;
+  return tensor.place == Tensor::Place::output ? &written_outputs_[tensor.offset] : nullptr;
+}
+
+// Notes what a step reads and writes; throws where it writes what it reads, or twice at once.
+void Program::follow(const std::string& kind, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  const auto start = [](const Tensor& t) { return t.place == Tensor::Place::arena ? t.offset : 0; };
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    const auto apart = [&](const Tensor& other) {
+      if (other.place != outs[i].place || (other.place == Tensor::Place::output && other.offset != outs[i].offset)) return true;
+      return start(other) >= start(outs[i]) + outs[i].bytes || start(outs[i]) >= start(other) + other.bytes;
+    };
+    if (!std::all_of(ins.begin(), ins.end(), apart) || !std::all_of(outs.begin() + static_cast<std::ptrdiff_t>(i) + 1, outs.end(), apart)) {
+      throw std::invalid_argument(kind + ": a tensor that it writes overlaps another of its tensors");
+    }
+  }
+  for (const Tensor& in : ins) {
+    WrittenBytes* memory = memory_of(in);
+    if (memory && fault_.empty() && !memory->covers(start(in), start(in) + in.bytes)) {
+      fault_ = "step " + std::to_string(steps_.size()) + " (" + kind + ") reads bytes that no step before it wrote";
+    }
+  }
+  for (const Tensor& out : outs) {
+    WrittenBox box = out.part ? std::move(*out.part) : WrittenBox{0, out.touched, {}};
+    box.base += start(out);
+    memory_of(out)->write(std::move(box));
+  }
+}
+
+void Program::require_assigned() {
+  if (!fault_.empty()) throw std::invalid_argument(fault_);
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.place == Tensor::Place::output && !memory_of(tensor)->covers(0, tensor.bytes)) {
+      throw std::invalid_argument("output " + std::to_string(tensor.offset) + " is not written whole");
+    }
+  }
+  written_arena_ = {};
+  written_outputs_ = {};
 }
 
 void Program::run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads,
@@ -158,11 +214,14 @@ void Arenas::give(Arena arena) {
 
 void copy3(const Attributes& at, const char* name, std::int64_t* to) { std::copy_n(at.list(name, 3).begin(), 3, to); }
 
+void writes_part(const Tensor& tensor, WrittenBox part) { tensor.part = std::move(part); }
+
 void require_bytes(const Tensor& tensor, std::int64_t bytes, const char* what) {
   if (tensor.bytes < bytes) {
     throw std::invalid_argument(std::string(what) + ": the tensor has " + std::to_string(tensor.bytes) + " bytes, " +
                                 std::to_string(bytes) + " are needed");
   }
+  tensor.touched = std::max(tensor.touched, bytes);
 }
 
 }  // namespace hexforge

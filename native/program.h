@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "assignment.h"
 #include "parallel.h"
 
 namespace hexforge {
@@ -26,6 +28,9 @@ struct Tensor {
   std::int64_t offset = 0;   // in the arena, or the index of the input or output
   std::int64_t bytes = 0;
   const void* constant = nullptr;
+  // What the step that is being made said of it: its first so many bytes (require_bytes), or the part that it writes.
+  mutable std::int64_t touched = 0;
+  mutable std::optional<WrittenBox> part = std::nullopt;
 };
 
 // What one run of a program works with.
@@ -64,6 +69,8 @@ class Attributes {
     asked_.insert(name);
     return constants.contains(name);
   }
+  // Throws where a zero point or a bound is none that a tensor of 16 bits could have: differences of two fit 32 bits.
+  void require_small_levels() const;
   // Throws where the step was given an array that it did not ask for: a table left out would be a wrong result.
   void require_all_asked(const std::string& kind) const;
   // The array, checked to hold at least `count` elements of T.
@@ -131,6 +138,9 @@ class Program {
   explicit Program(std::int64_t arena_bytes);
   int tensor(Tensor tensor);
   void step(const std::string& kind, std::vector<int> ins, std::vector<int> outs, const Attributes& attributes);
+  // Throws where a step reads what no step before it wrote, or an output is not written whole: call it after the last
+  // step of a program from a file. Memory is not cleared between runs, so such a program would show others' data.
+  void require_assigned();
   void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads, Spinning spinning) const;
   const Tensor& at(int index) const { return tensors_.at(static_cast<std::size_t>(index)); }
   std::size_t steps() const { return steps_.size(); }
@@ -144,10 +154,19 @@ class Program {
   std::vector<Tensor> tensors_;
   std::vector<Step> steps_;
   std::shared_ptr<Arenas> arenas_;
+
+  WrittenBytes* memory_of(const Tensor& tensor);
+  void follow(const std::string& kind, std::span<const Tensor> ins, std::span<const Tensor> outs);
+  WrittenBytes written_arena_;
+  std::map<std::int64_t, WrittenBytes> written_outputs_;  // by the output's index
+  std::string fault_;                                     // the first read of what was not written
 };
 
 // Copies an attribute of three integers, one for each axis of a window.
 void copy3(const Attributes& at, const char* name, std::int64_t* to);
+
+// Says that a step writes only this part of an output, in bytes from the tensor's start.
+void writes_part(const Tensor& tensor, WrittenBox part);
 
 // Throws where a tensor holds fewer bytes than a step will touch.
 void require_bytes(const Tensor& tensor, std::int64_t bytes, const char* what);

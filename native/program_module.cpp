@@ -64,6 +64,8 @@ class PyProgram {
     program_.step(kind, std::move(ins), std::move(outs), at);
   }
 
+  void require_assigned() { program_.require_assigned(); }
+
   void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads, std::int32_t spin_us,
            std::int32_t spin_after_us) const {
     if (inputs.size() != input_bytes_.size() || outputs.size() != output_bytes_.size()) {
@@ -121,6 +123,8 @@ void bind_program(nb::module_& module) {
       .def("input_tensor", &PyProgram::input_tensor, nb::arg("bytes"))
       .def("output_tensor", &PyProgram::output_tensor, nb::arg("bytes"))
       .def("step", &PyProgram::step, nb::arg("kind"), nb::arg("ins"), nb::arg("outs"), nb::arg("attributes"))
+      .def("require_assigned", &PyProgram::require_assigned,
+           "ValueError where a step reads what no step before it wrote, or an output is not written whole.")
       .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
            nb::arg("spin_us") = Spinning{}.during_us, nb::arg("spin_after_us") = Spinning{}.after_us,
            "Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it.");

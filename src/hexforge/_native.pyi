@@ -65,6 +65,11 @@ class Program:
     def input_tensor(self, bytes: int) -> int: ...
     def output_tensor(self, bytes: int) -> int: ...
     def step(self, kind: str, ins: Sequence[int], outs: Sequence[int], attributes: dict) -> None: ...
+    def require_assigned(self) -> None:
+        """
+        ValueError where a step reads what no step before it wrote, or an output is not written whole.
+        """
+
     def run(
         self,
         inputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu", writable=False)]],

@@ -16,7 +16,7 @@ from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.declarations import Declared, Metadata, bind, declare, is_named, metadata
 from hexforge.model.simplify import name_nodes, simplify
 from hexforge.model.source import Source, open_source
-from hexforge.model.tensors import make_dense, own_tensors
+from hexforge.model.tensors import check_external, make_dense, own_tensors
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -131,6 +131,7 @@ def read(
 
 def _deserialize(source: Source) -> onnx_ir.Model:
     make_dense(source)
+    check_external(source)
     try:
         model = serde.deserialize_model(source.proto)
         own_tensors(model, source)

@@ -27,6 +27,8 @@ def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
     rule = _RULES.get((node.domain, node.op_type))
     try:
         types = rule(node) if rule is not None else _by_schema(node, opsets, ir_version)
+        if node.op_type in CEILED_POOLS and not node.domain:
+            types = [(dtype, None if shape is None else _without_window_beyond(node, shape)) for dtype, shape in types]
     except _FAILURES:
         return  # a node that does not fit its own op keeps unknown outputs, and is refused with that reason
     for value, (dtype, shape) in zip(node.outputs, types, strict=False):
@@ -34,6 +36,29 @@ def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
             value.dtype = dtype
         if shape is not None:
             value.shape = better_shape(shape, value.shape)
+
+
+CEILED_POOLS = ("MaxPool", "AveragePool", "LpPool")
+
+
+def _without_window_beyond(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
+    """The shape of a pool with ceil_mode, without a last window that starts beyond the input and its first pads.
+
+    Every kernel drops it, and so does opset 22; the shape inference of older opsets counts it.
+    """
+    source = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
+    if not _int(node, "ceil_mode", 0) or source is None:
+        return shape
+    spatial = len(shape) - 2
+    strides = _ints(node, "strides", [1] * spatial)
+    pads = _ints(node, "pads", [0] * (2 * spatial))
+    if "auto_pad" in node.attributes and node.attributes["auto_pad"].as_string() not in ("NOTSET", "VALID"):
+        return shape
+    sizes: list[Dim] = list(shape)
+    for axis, (out, size) in enumerate(zip(sizes[2:], source[2:], strict=True)):
+        if isinstance(out, int) and isinstance(size, int) and (out - 1) * strides[axis] >= size + pads[axis] > 0:
+            sizes[axis + 2] = out - 1
+    return onnx_ir.Shape(sizes)
 
 
 def better_shape(inferred: onnx_ir.Shape, declared: onnx_ir.Shape | None) -> onnx_ir.Shape:
@@ -102,6 +127,11 @@ def _dtype(node: onnx_ir.Node, index: int) -> onnx_ir.DataType | None:
 def _int(node: onnx_ir.Node, name: str, default: int) -> int:
     given = node.attributes.get(name)
     return default if given is None else given.as_int()
+
+
+def _ints(node: onnx_ir.Node, name: str, default: list[int]) -> list[int]:
+    given = node.attributes.get(name)
+    return default if given is None else list(given.as_ints())
 
 
 def _same(node: onnx_ir.Node) -> list[Type]:
@@ -211,6 +241,8 @@ def _by_standard(op_type: str, inputs: Sequence[int], dtype_from: int) -> Rule:
         attributes = [a for name, a in node.attributes.items() if name in schema.attributes]
         plain = onnx_ir.Node("", op_type, values, attributes, outputs=[onnx_ir.Value(name="o")])
         (_, shape), *_ = _by_schema(plain, {"": 13}, 8)
+        if op_type in CEILED_POOLS and shape is not None:
+            shape = _without_window_beyond(plain, shape)
         return [(_dtype(node, dtype_from), shape)]
 
     return rule

@@ -12,7 +12,7 @@ from onnx_ir.passes import common
 from hexforge.errors import ModelError
 from hexforge.model.folding import Fold
 from hexforge.model.known_values import read_constant
-from hexforge.model.shapes import better_shape, infer_node
+from hexforge.model.shapes import CEILED_POOLS, better_shape, infer_node
 from hexforge.model.source import schema_of
 
 MOST_ROUNDS = 8
@@ -46,6 +46,8 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
                 _give_shapes(declared)
                 declared = {}
         _give_shapes(declared)
+        if any(node.op_type in CEILED_POOLS for node in _all_nodes(model)):
+            _infer_only(model)  # onnx's own inference over the whole model has the last window too many
         _remove_identities(model)
         _remove_unused(model)
         _write_outputs(model, names)
@@ -165,7 +167,10 @@ def _remove_identities(model: onnx_ir.Model) -> bool:
 
 
 def _write_outputs(model: onnx_ir.Model, names: list[str]) -> None:
-    """Every output of the model is written by a node under its own name: constants go through an Identity."""
+    """Every output of the model is written by a node under its own name: constants go through an Identity.
+
+    An output that is an input of the same name stays what it is: it is not written by anybody.
+    """
     graph = model.graph
     for node in graph:
         if node.op_type == "Constant" and not node.domain:
@@ -181,6 +186,8 @@ def _write_outputs(model: onnx_ir.Model, names: list[str]) -> None:
             onnx_ir.convenience.replace_all_uses_with(value, lifted, replace_graph_outputs=True)
             graph.remove(producer, safe=True)
             value = lifted
+        if value.is_graph_input() and value.name == name:
+            continue
         if value.producer() is None or value in seen:
             result = onnx_ir.Value(name=name, type=value.type, shape=value.shape)
             graph.append(onnx_ir.Node("", "Identity", [value], outputs=[result]))

@@ -77,6 +77,13 @@ def nodes_of(graph: Any) -> Iterator[onnx.NodeProto]:
             yield from nodes_of(body)
 
 
+def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and its subgraphs."""
+    yield graph
+    for node in nodes_of(graph):
+        yield from bodies(node)
+
+
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The subgraphs of a node."""
     for attribute in node.attribute:

@@ -12,7 +12,7 @@ from onnx_ir import serde
 from hexforge.errors import CapacityError, FormatError, ModelError
 from hexforge.ir import Array
 from hexforge.model.external_files import locate
-from hexforge.model.source import Source, label, nodes_of
+from hexforge.model.source import Source, graphs_of, label, nodes_of
 
 MOST_SPARSE_BYTES = 1 << 30  # a sparse initializer is made dense; a few bytes could ask for any size
 MOST_ELEMENTS = 1 << 48
@@ -49,6 +49,24 @@ class Files:
             raise FormatError(f"{what}: {location!r} cannot be read: {error}") from None
         self._maps[location] = np.asarray(mapped)
         return self._maps[location]
+
+
+def check_external(source: Source) -> None:
+    """FormatError where what a model says of its external data is no place in a file."""
+    proto = source.proto
+    tensors = [t for graph in graphs_of(proto.graph) for t in graph.initializer]
+    for owner in (proto.graph, *proto.functions):
+        for node in nodes_of(owner):
+            tensors += [t for a in node.attribute for t in (a.t, *a.tensors)]
+    for tensor in tensors:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        for entry in tensor.external_data:
+            if entry.key in ("offset", "length") and not (entry.value.isascii() and entry.value.isdigit()):
+                raise FormatError(
+                    f"{source.where}: external data of {tensor.name!r} has the {entry.key} {entry.value!r}; it is a "
+                    "number of bytes, 0 or more: export the model again"
+                )
 
 
 def own_tensors(model: onnx_ir.Model, source: Source) -> None:

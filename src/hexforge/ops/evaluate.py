@@ -56,6 +56,9 @@ class PreparedCall:
 
     def __call__(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """The outputs; constants that were prepared are taken from there."""
+        return tuple(map(np.asarray, self._results(arrays)))  # numpy makes numbers of results without axes
+
+    def _results(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         call = self.call
         if self._table is not None and arrays[0] is not None:
             return (self._table[arrays[0].view(f"u{arrays[0].itemsize}")],)

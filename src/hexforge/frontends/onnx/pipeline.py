@@ -26,6 +26,7 @@ from hexforge.frontends.onnx.translate import ops as _ops  # noqa: F401 - fills 
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
 from hexforge.frontends.onnx.units.node_units import node_units
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
+from hexforge.frontends.onnx.units.zero_scales import write_zeros
 from hexforge.ir import Encoding, Graph, Node, Role, Value
 from hexforge.ir.verify import verify
 from hexforge.model.nodes import captured
@@ -96,6 +97,7 @@ def place_model(
     `obey_ep` also what onnxruntime's QNN EP refuses though the backend could take it.
     """
     copy = model.copied()
+    write_zeros(copy.ir)
     _check_model(copy)
     units = fused(node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization))
     limited = isinstance(backend, EpLimited) and backend.ep_limited

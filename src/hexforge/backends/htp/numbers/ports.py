@@ -99,16 +99,16 @@ def _to_float32(array: Array) -> Array:
 
 
 def _int8_to_uint8(array: Array) -> Array:
-    return array.view(np.uint8) ^ np.uint8(0x80)
+    return np.asarray(array.view(np.uint8) ^ np.uint8(0x80))  # an array also where it has no axes
 
 
 def _uint8_to_int8(array: Array) -> Array:
-    return (array ^ np.uint8(0x80)).view(np.int8)
+    return np.asarray(array ^ np.uint8(0x80)).view(np.int8)
 
 
 def _uint16_to_int16(array: Array) -> Array:
-    return (array ^ np.uint16(0x8000)).view(np.int16)
+    return np.asarray(array ^ np.uint16(0x8000)).view(np.int16)
 
 
 def _int16_to_uint16(array: Array) -> Array:
-    return array.view(np.uint16) ^ np.uint16(0x8000)
+    return np.asarray(array.view(np.uint16) ^ np.uint16(0x8000))

@@ -101,9 +101,10 @@ class HtpProgram:
             return text.loads(data["graph"], get)
 
         def stages(data: dict[str, Any]) -> Sequence[Segment | Evaluated]:
-            graph = functools.cache(lambda: parsed(data))  # only nodes that run by their reference need it
+            # only nodes that run by their reference need it
+            nodes = functools.cache(lambda: {n.name: n for n in parsed(data).nodes})
             return [
-                _evaluated(graph(), stage, name)
+                _evaluated(nodes(), stage, name)
                 if isinstance(stage, dict) and "node" in stage
                 else Segment.from_json(stage, get)
                 for stage in data["stages"]
@@ -159,8 +160,8 @@ def _stored(value: Value) -> tuple[int, np.dtype[Any]]:
     return found.nbytes, found.dtype
 
 
-def _evaluated(graph: Graph, stage: Mapping[str, Any], name: str) -> Evaluated:
-    node = next((n for n in graph.nodes if n.name == stage["node"]), None)
+def _evaluated(nodes: Mapping[str, Node], stage: Mapping[str, Any], name: str) -> Evaluated:
+    node = nodes.get(stage["node"]) if isinstance(stage["node"], str) else None
     ins, outs = stage.get("ins"), stage.get("outs")
     if node is None or not isinstance(ins, list) or not isinstance(outs, list):
         raise FormatError(f"program {name!r}: a node that runs by its reference is malformed")

@@ -122,6 +122,7 @@ class SegmentRunner:
                 program.output_tensor(tensor[2])
         for call in segment.calls:
             program.step(call.kind, call.ins, call.outs, call.attributes)
+        program.require_assigned()
         self._program = program
         # only an output that a step reads again needs bytes behind its end
         read = {number for call in segment.calls for number in call.ins}
