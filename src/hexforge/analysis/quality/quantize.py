@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hexforge.analysis.estimate import wide_products
 from hexforge.analysis.quality.runners import runner
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_writable
 from hexforge.frontends.onnx.pipeline import place_model
-from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, ModelSource, read
 from hexforge.model.save import save, to_bytes
@@ -178,17 +178,6 @@ def backend_of(soc: str | None) -> Backend:
 def chip_label(backend: Backend) -> str:
     """What messages call the chip."""
     return backend.targets[0].label if isinstance(backend, Prepares) else backend.name
-
-
-def wide_products(backend: Backend) -> bool:
-    """Whether the backend multiplies two run-time tensors of 16 bits: it is shown such a product."""
-    import hexforge.ops  # noqa: F401 - fills the table
-
-    graph = Graph("wide product")
-    type = TensorType(DType.UINT16, (2, 2), ScaleOffset(1.0, 0))
-    left, right = (graph.value(name, type, Role.APP_WRITE) for name in ("left", "right"))
-    node = graph.node("MatMul", [left, right], [graph.value("product", type, Role.APP_READ)])
-    return backend.unsupported(node) is None
 
 
 def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Fixed | None]:

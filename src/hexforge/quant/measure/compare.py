@@ -120,6 +120,11 @@ class ChannelFit:
         return best if best >= _EXPLAINED_DB else None
 
 
+def is_quantized(model: onnx_ir.Model) -> bool:
+    """True where a model has Q or DQ nodes."""
+    return any(n.op_type in (QUANTIZE, DEQUANTIZE) for n in model.graph)
+
+
 def require_float(model: onnx_ir.Model, name: str) -> None:
     """CallError where a model has Q or DQ nodes."""
     done = [n.name or n.op_type for n in model.graph if n.op_type in (QUANTIZE, DEQUANTIZE)]

@@ -66,7 +66,7 @@ def estimate(
 ) -> None:
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
     from hexforge.analysis.estimate import estimate as estimated
-    from hexforge.analysis.estimate import everywhere, graphs_of
+    from hexforge.analysis.estimate import everywhere, timed_graphs
     from hexforge.backends.htp.chip.power import Power
     from hexforge.backends.htp.config import GraphConfig
     from hexforge.backends.htp.deployment import DEFAULT_SOC, Deployment
@@ -90,9 +90,9 @@ def estimate(
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, config, power)
     with waiting(f"reading {model.name}"):
-        graphs = graphs_of(model, deployment.timed_backend(), dims=dims(dim), shapes=shapes(shape))
+        graphs = timed_graphs(model, deployment, dims=dims(dim), shapes=shapes(shape))
     constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
-    if weights_packing and not any(v.dtype.bits == 8 for v in constants):
+    if weights_packing and (graphs.promised or not any(v.dtype.bits == 8 for v in constants)):
         raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
     if every_chip:
         if trace is not None or report is not None or beside:
