@@ -20,8 +20,8 @@ from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 
 _KEEP_SIGN = frozenset(
-    "MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceMin ReduceSum Concat Add Mul Resize "
-    "Reshape Flatten Transpose Squeeze Unsqueeze Slice Split Pad Gather Tile Expand Max Min Dropout Identity".split()
+    "MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceMin ReduceSum Concat Add Mul "
+    "Resize Reshape Flatten Transpose Squeeze Unsqueeze Slice Split Pad Gather Tile Expand Max Min".split()
 )
 """Ops that give nothing below zero where they read nothing below zero."""
 _SPANS = frozenset(("Concat", "Relu", "MaxPool", "GlobalMaxPool"))

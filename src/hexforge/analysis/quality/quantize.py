@@ -12,11 +12,12 @@ from hexforge.analysis.quality.runners import runner
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
-from hexforge.formats.files import require_writable
+from hexforge.formats.files import require_another_file, require_writable
 from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, ModelSource, read
 from hexforge.model.save import save, to_bytes
+from hexforge.model.writing.loads import require_loads
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.observe import Statistics
@@ -155,6 +156,8 @@ def quantize(
     written = write(better.model, better.plan)
     files = () if output is None else save(written, Path(output))
     found = to_bytes(written) if output is None else None
+    if found is not None:
+        require_loads(found, loaded.name)
     refused = _refused(files[0] if found is None else found, backend)
     graph = better.model.graph
     return Quantization(
@@ -166,8 +169,8 @@ def quantize(
 def require_other(output: Path, model: ModelSource) -> None:
     """The file to write is not the model's own, and can be written."""
     require_writable(output)
-    if isinstance(model, str | Path) and output.resolve() == Path(model).resolve():
-        raise CallError(f"{output}: is the model itself; write to another file")
+    if isinstance(model, str | Path):
+        require_another_file(output, Path(model))
 
 
 def backend_of(soc: str | None) -> Backend:

@@ -1,4 +1,4 @@
-"""Opset: a model in another version of ONNX's operators. Weights do not travel: the converter sees their shapes only."""
+"""Opset: a model in another version of ONNX's operators. The converter sees the shapes of weights, not weights."""
 
 from __future__ import annotations
 
@@ -13,24 +13,17 @@ from hexforge.model.simplify import name_nodes, simplify
 OLDEST, NEWEST = 7, 25
 """From the first opset whose operators broadcast as today's do, to the last that onnx's converter was tried with."""
 
-INITIALIZERS_APART = 4
-"""The IR version from which on an initializer need not be an input, which the reader has taken them out of."""
-
 _SMALL = 64
 """Elements up to which a constant goes along: adapters read axes, sizes and scales, never weights."""
 
 
 def converted(model: onnx_ir.Model, opset: int, name: str = "model") -> onnx_ir.Model:
-    """A copy of the model at an opset; ModelError with the converter's words where it cannot be converted.
-
-    The model has its initializers out of its inputs, as the reader leaves it.
-    """
+    """A copy of a model that was read at an opset; ModelError with the converter's words where that cannot be."""
     if not OLDEST <= opset <= NEWEST:
         raise CallError(f"opset {opset}: a model is converted to an opset from {OLDEST} to {NEWEST}")
     made = model.clone()
     if made.opset_imports.get("", opset) == opset:
         return made
-    made.ir_version = max(made.ir_version, INITIALIZERS_APART)
     apart = _take_weights(made)
     try:
         proto = onnx.version_converter.convert_version(serde.serialize_model(made), opset)
