@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.analysis.estimate import wide_products
+from hexforge.analysis.quality.compare import compare_models
+from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
@@ -65,6 +67,8 @@ class Quantization:
     """What was written, the model first; empty where no file was named."""
     model: bytes | None
     """The model, where no file was named."""
+    quality: Quality | None = None
+    """How near it comes to the float model, where that was asked for."""
 
     @property
     def placed_whole(self) -> bool:
@@ -100,6 +104,7 @@ class Quantization:
             "floats": self.plan.floats,
             "unused_encodings": list(self.unused),
             "files": [str(path) for path in self.files],
+            "quality": None if self.quality is None else self.quality.to_json(),
         }
 
 
@@ -113,6 +118,7 @@ def quantize(
     encodings: str | Path | None = None,
     soc: str | None = None,
     state: str | Path | None = None,
+    quality: bool = False,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Progress | None = None,
@@ -120,7 +126,8 @@ def quantize(
     """Quantize a float model by samples of its inputs (a folder, an iterable, a CalibrationDataReader, or "random:8").
 
     `encodings` is an AIMET file whose encodings stand as they are. `state` keeps what calibration has seen, so that an
-    interrupted run goes on and the next recipe does without. Without `output` the model comes back as bytes.
+    interrupted run goes on and the next recipe does without. Without `output` the model comes back as bytes. `quality`
+    compares it with the float model: of five samples one is held out for that, as it is where the recipe improves.
     """
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
@@ -133,7 +140,11 @@ def quantize(
     loaded.require_static()
     require_float(loaded.ir, loaded.name)
     folded = fold(loaded.ir)
-    samples = _samples(data, loaded)
+    given_samples = _samples(data, loaded)
+    split = SplitSamples(given_samples, given_samples, held_out=False)
+    if quality or chosen.improve:
+        split = SplitSamples.of(given_samples)
+    samples = split.calibration
     said = progress or (lambda what, done, whole: None)
     statistics = calibrate(
         folded, samples, state=None if state is None else Path(state), progress=lambda d, n: said("calibrating", d, n)
@@ -148,7 +159,7 @@ def quantize(
     if chosen.improve:
         better = improve(
             folded, statistics, samples, chosen, lambda made: runner(to_bytes(made), backend),
-            given=given, wide_products=wide, progress=said,
+            held_out=split.judged if split.held_out else None, given=given, wide_products=wide, progress=said,
         )  # fmt: skip
     else:
         plan = assign(folded, statistics, chosen, given=given, wide_products=wide)
@@ -158,11 +169,19 @@ def quantize(
     found = to_bytes(written) if output is None else None
     if found is not None:
         require_loads(found, loaded.name)
-    refused = _refused(files[0] if found is None else found, backend)
+    quantized = read(files[0] if found is None else found)
+    measured = None
+    if quality:
+        compared = compare_models(
+            loaded, quantized, split.judged, soc=soc or "", progress=lambda d, n: said("measuring quality", d, n)
+        )
+        measured = Quality.of(compared, held_out=split.held_out)
+    refused = _refused(quantized, backend)
     graph = better.model.graph
     return Quantization(
         loaded.name, chosen, chip_label(backend), better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), refused, unused, sizes, frozenset(graph.initializers), files, found,
+        measured,
     )  # fmt: skip
 
 
@@ -188,9 +207,9 @@ def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, .
     return {name: None if pair is None else Fixed(*pair) for name, pair in found.items()}
 
 
-def _refused(model: Path | bytes, backend: Backend) -> tuple[tuple[str, str], ...]:
+def _refused(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:
     """Every node that the NPU refuses, as in a session without CPU fallback."""
-    placed = place_model(read(model), backend)
+    placed = place_model(model, backend)
     return tuple(
         (node.name or node.op_type, p.reason)
         for p in placed.placements

@@ -213,7 +213,7 @@ class Linear:
         scale, zero = (self._spread(v, real.shape).astype(np.float32) for v in (self.scale, self.zero_point))
         bits = self.dtype.bitwidth
         low = -(1 << (bits - 1)) if self.dtype.is_signed() else 0
-        steps = np.asarray(real, np.float32) / scale
+        steps = np.asarray(np.asarray(real, np.float32) / scale)  # of a scalar numpy makes no array by itself
         np.rint(steps, out=steps)
         np.clip(steps, low - zero, low + (1 << bits) - 1 - zero, out=steps)
         steps *= scale
