@@ -260,9 +260,20 @@ def timed_graphs(
         return source
     quantized = promised_model(source, deployment)
     if quantized is None:
-        return graphs_of(source, deployment.timed_backend())
+        return graphs_of(_as_converted(source), deployment.timed_backend())
     as_built = replace(deployment, precision=AS_IS)
     return replace(graphs_of(quantized, as_built.timed_backend()), promised=True)
+
+
+def _as_converted(model: Model) -> Model:
+    """The model as it comes to the backend: converters and onnxruntime put a normalization into the layer before it."""
+    from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, apply
+
+    if not any(node.op_type == "BatchNormalization" for node in model.ir.graph):
+        return model
+    made = model.copied()
+    apply(made.ir, NORMALIZATIONS)
+    return made
 
 
 def promised_model(model: Model, deployment: Deployment) -> Model | None:
