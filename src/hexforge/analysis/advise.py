@@ -14,6 +14,7 @@ from hexforge.backends.htp.timing import AS_IS
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, Rewrite, RewriteRule, apply, find
 from hexforge.model.reader import Model, read
+from hexforge.quant.measure.compare import is_quantized
 
 if TYPE_CHECKING:
     from hexforge.analysis.agreement import Reference
@@ -350,10 +351,7 @@ HOST_SHARE = 0.4
 
 def _quantize_advice(model: Model, deployment: Deployment, before: float) -> Advice | None:
     """What quantizing a float model would gain, as `quantize` builds it."""
-    if (
-        deployment.precision not in (AS_IS, FLOAT)
-        or promised_model(model, replace(deployment, precision=PROMISED[0])) is None
-    ):
+    if deployment.precision not in (AS_IS, FLOAT) or is_quantized(model.ir):
         return None
     times: dict[str, float] = {}
     for precision in PROMISED:

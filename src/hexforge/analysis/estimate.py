@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, Program
+from hexforge.backends.htp.chip.soc import named
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.timing import AS_IS
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
@@ -55,6 +56,11 @@ class Estimate:
     def runtime(self) -> str:
         """The path to the device."""
         return self.deployment.runtime
+
+    @property
+    def vtcm_size_bytes(self) -> int:
+        """The vector memory of the chip; the timeline's is what the graph has of it."""
+        return named(self.soc).vtcm_mb << 20
 
     @property
     def latency_ms(self) -> float:
@@ -114,6 +120,8 @@ class Estimate:
             "spill_bytes": line.spill_bytes,
             "dram_bytes": line.dram_bytes,
             "vtcm_bytes": line.vtcm_bytes,
+            "vtcm_budget_bytes": line.vtcm_bytes,
+            "vtcm_size_bytes": self.vtcm_size_bytes,
             "vtcm_peak_bytes": line.vtcm_peak_bytes,
             "context_bytes": line.context_bytes,
             "left_out": [{"node": row.node, "op": row.op_type, "reason": row.reason} for row in self.left],

@@ -34,6 +34,8 @@ from hexforge.quant.measure.compare import require_float
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 from hexforge.runtime import registry
+from hexforge.runtime.plan import partitioned
+from hexforge.runtime.stages import PlacedNode
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
@@ -209,13 +211,10 @@ def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, .
 
 def _refused(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:
     """Every node that the NPU refuses, as in a session without CPU fallback."""
-    placed = place_model(model, backend)
-    return tuple(
-        (node.name or node.op_type, p.reason)
-        for p in placed.placements
-        if p.reason is not None
-        for node in p.unit.nodes[:1]
-    )
+    refused: dict[int, PlacedNode] = {}
+    for row in partitioned(place_model(model, backend), keep_converts=True).refused:
+        refused.setdefault(row.unit, row)
+    return tuple((row.node, row.reason or "") for row in refused.values())
 
 
 def _samples(data: Any, model: Model) -> Samples:

@@ -130,7 +130,11 @@ def _print(found: Quantization, exported: Path | None) -> None:
     for name in found.unused[:_SHOWN]:
         screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor", markup=False)
     if found.placed_whole:
-        screen.print(f"placed whole on htp, {found.soc}", markup=False)
+        screen.print(
+            f"placed whole on htp, {found.soc}, as `hexforge check --strict` counts; a session with "
+            "offload_graph_io_quantization=1 quantizes inputs and outputs on the CPU",
+            markup=False,
+        )
     else:
         screen.print(table(f"refused on htp, {found.soc}", ("node", "why"), found.refused))
     for path in (*found.files, *((exported,) if exported is not None else ())):

@@ -210,6 +210,7 @@ def _print(screen: Console, found: Estimate, count: int) -> None:
         nodes = ", ".join(f"{row}" for row in found.left[:3]) + (" …" if len(found.left) > 3 else "")
         screen.print(f"[yellow]left out: {len(found.left)} nodes that the NPU does not take[/]: {nodes}")
     screen.print(
-        f"VTCM peak {size(line.vtcm_peak_bytes)} of {size(line.vtcm_bytes)}; DRAM {size(line.dram_bytes)}: weights "
+        f"VTCM peak {size(line.vtcm_peak_bytes)} of a budget of {size(line.vtcm_bytes)} (the chip has "
+        f"{size(found.vtcm_size_bytes)}); DRAM {size(line.dram_bytes)}: weights "
         f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
     )
