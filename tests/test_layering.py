@@ -47,7 +47,7 @@ INNER = {
         ("chip",),
     ),
     "quant": (
-        ("improve",),
+        ("improve", "promise"),
         ("write", "measure"),
         ("decide",),
         ("prepare", "data"),

@@ -7,12 +7,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hexforge.analysis.estimate import TimedGraphs, estimate, graphs_of
+from hexforge.analysis.estimate import FLOAT, Estimate, TimedGraphs, estimate, timed_graphs
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
 from hexforge.backends.htp.deployment import Deployment
+from hexforge.backends.htp.timing import AS_IS
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, Rewrite, RewriteRule, apply, find
 from hexforge.model.reader import Model, read
+from hexforge.quant.measure.compare import is_quantized
 
 if TYPE_CHECKING:
     from hexforge.analysis.agreement import Reference
@@ -153,7 +155,7 @@ def advised(
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     trial = _Trial(chosen)
-    graphs = graphs_of(loaded, trial.backend)
+    graphs = timed_graphs(loaded, chosen)
     timed = estimate(graphs, chosen)
     before = timed.latency_ms * 1e3
     rules = [rule for rule in RULES if _is_for(rule, trial)]
@@ -165,6 +167,7 @@ def advised(
             tried.append(one)
     saw(len(rules), len(rules) + 2, "precision")
     precisions = [_precision_advice(rule, graphs, chosen, before) for rule in PRECISION_RULES]
+    precisions += [_quantize_advice(loaded, chosen, before), _host_advice(graphs, chosen, timed)]
     saw(len(rules) + 1, len(rules) + 2, "all together")
     together = _Together(trial, loaded, before, [t for t in tried if t.rule.keeps_function], request.verify)
     found = [t.advice(before) for t in tried] + [a for a in precisions if a is not None]
@@ -229,7 +232,7 @@ class _Trial:
 
     def us(self, model: Model) -> float:
         """The latency of a model."""
-        return estimate(graphs_of(model, self.backend), self.deployment).latency_ms * 1e3
+        return estimate(model, self.deployment).latency_ms * 1e3
 
     def _with(self, model: Model, rule: RewriteRule, keys: set[Hashable]) -> tuple[Model, float, list[Rewrite]]:
         """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
@@ -329,10 +332,72 @@ def _is_for(rule: RewriteRule, trial: _Trial) -> bool:
 def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deployment, before: float) -> Advice | None:
     if len(timed.graphs) != 1:
         return None
-    tried = rule.tried(timed.graphs[0], deployment)
+    tried = rule.tried(timed.graphs[0], replace(deployment, precision=AS_IS) if timed.promised else deployment)
     if tried is None:
         return None
     nodes, after = tried
     return Advice(
         rule.name, rule.title, nodes, (f"{len(nodes)} nodes",), rule.why, rule.source, rule.how, False, before, after
+    )
+
+
+PROMISED = ("w8a8", "w8a16")
+"""Precisions that a float model is told to be quantized to."""
+CALLED_WITH = 8
+"""Samples of a call, where the host's share is spread over several."""
+HOST_SHARE = 0.4
+"""Of an inference, from which on the host's share is worth advice."""
+
+
+def _quantize_advice(model: Model, deployment: Deployment, before: float) -> Advice | None:
+    """What quantizing a float model would gain, as `quantize` builds it."""
+    if deployment.precision not in (AS_IS, FLOAT) or is_quantized(model.ir):
+        return None
+    times: dict[str, float] = {}
+    for precision in PROMISED:
+        try:
+            times[precision] = estimate(model, replace(deployment, precision=precision)).latency_ms * 1e3
+        except (UnsupportedError, CapacityError):
+            continue
+    if not times:
+        return None
+    best = min(times, key=lambda precision: times[precision])
+    said = tuple(f"{precision}: {us / 1e3:.3f} ms promised" for precision, us in times.items())
+    name = "MODEL" if model.path is None else model.path.name
+    return Advice(
+        "quantize",
+        f"Quantize the float model to {best}",
+        (),
+        said,
+        "The HTP multiplies integers several times faster than float16, and moves half or a quarter of the bytes.",
+        "the estimate of the model that `hexforge quantize` would write, input and output conversions included",
+        f"hexforge quantize {name} --data FOLDER --recipe {best}_channel, which says how much accuracy it costs.",
+        False,
+        before,
+        times[best],
+    )
+
+
+def _host_advice(graphs: TimedGraphs, deployment: Deployment, timed: Estimate) -> Advice | None:
+    """Several samples in a call, where calling takes as long as computing."""
+    line, before = timed.timeline, timed.latency_ms * 1e3
+    share = 1 - line.accelerator_us * line.factor / before if before else 0.0
+    if share < HOST_SHARE:
+        return None
+    try:
+        after = estimate(graphs, deployment, batch=CALLED_WITH).latency_ms * 1e3 / CALLED_WITH
+    except (UnsupportedError, CapacityError):
+        return None
+    return Advice(
+        "samples-per-call",
+        f"Give the NPU {CALLED_WITH} samples a call: the host takes {100 * share:.0f} % of each",
+        (),
+        (f"the NPU computes for {line.accelerator_us / 1e3:.3f} ms of {before / 1e3:.3f} ms",),
+        "A call crosses to the NPU and back whatever it computes; several samples share one crossing.",
+        "the call's measured overhead; times are for each sample",
+        "Export the model with a larger batch, or put it into one graph with what runs before and after it; shared "
+        "memory for inputs and outputs and rpc_control_latency make the crossing itself cheaper.",
+        False,
+        before,
+        after,
     )

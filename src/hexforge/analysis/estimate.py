@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, Program
+from hexforge.backends.htp.chip.soc import named
 from hexforge.backends.htp.deployment import Deployment
+from hexforge.backends.htp.timing import AS_IS
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
-from hexforge.ir import Graph
+from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.stages import PlacedNode
 from hexforge.timeline import Row, Shared, Tenant, Timeline, Times, joined
@@ -20,6 +22,7 @@ from hexforge.timeline import Row, Shared, Tenant, Timeline, Times, joined
 if TYPE_CHECKING:
     from hexforge.model.reader import Model, ModelSource
 
+FLOAT = "float"
 BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
 
@@ -55,6 +58,11 @@ class Estimate:
     def runtime(self) -> str:
         """The path to the device."""
         return self.deployment.runtime
+
+    @property
+    def vtcm_size_bytes(self) -> int:
+        """The vector memory of the chip; the timeline's is what the graph has of it."""
+        return named(self.soc).vtcm_mb << 20
 
     @property
     def latency_ms(self) -> float:
@@ -115,6 +123,8 @@ class Estimate:
             "spill_bytes": line.spill_bytes,
             "dram_bytes": line.dram_bytes,
             "vtcm_bytes": line.vtcm_bytes,
+            "vtcm_budget_bytes": line.vtcm_bytes,
+            "vtcm_size_bytes": self.vtcm_size_bytes,
             "vtcm_peak_bytes": line.vtcm_peak_bytes,
             "context_bytes": line.context_bytes,
             "left_out": [{"node": row.node, "op": row.op_type, "reason": row.reason} for row in self.left],
@@ -157,6 +167,8 @@ class TimedGraphs:
     name: str
     graphs: tuple[Graph, ...]
     left: tuple[PlacedNode, ...] = ()
+    promised: bool = False
+    """True for the graphs of the model that quantizing would give: they have the types of the precision already."""
 
 
 def estimate(
@@ -170,14 +182,16 @@ def estimate(
 ) -> Estimate:
     """How long an inference takes: of a model file, its bytes, a context, a QNN graph or a compiled program.
 
-    `deployment` is a hexforge.Deployment, or a chip by name. What the NPU does not take is left out, and said.
+    `deployment` is a hexforge.Deployment, or a chip by name. What the NPU does not take is left out, and said. A float
+    model at the precision of integers is timed as the model that `quantize` would make of it.
     """
     chosen = Deployment.of(deployment)
     if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
     backend = chosen.timed_backend()
-    timed = graphs_of(model, backend, dims=dims, shapes=shapes)
-    timings = [backend.timing(graph, chosen.precision, chosen.runtime, batch) for graph in timed.graphs]
+    timed = timed_graphs(model, chosen, dims=dims, shapes=shapes)
+    precision = AS_IS if timed.promised else chosen.precision
+    timings = [backend.timing(graph, precision, chosen.runtime, batch) for graph in timed.graphs]
     return Estimate(
         timed.name,
         chosen.on(backend.chip_name),
@@ -229,7 +243,7 @@ def everywhere(
     for chip in backend.chips:
         try:
             there = chosen.on(chip)
-            last = last if last and _fits(last, there.timed_backend()) else graphs_of(loaded, there.timed_backend())
+            last = last if last and _fits(last, there.timed_backend()) else timed_graphs(loaded, there)
             results.append(estimate(last, there, batch=batch, threads=threads))
         except (CallError, CapacityError, UnsupportedError) as error:
             results.append((chip, str(error)))
@@ -245,6 +259,60 @@ def _fits(timed: TimedGraphs, backend: Backend) -> bool:
     return not timed.left and all(backend.unsupported(node) is None for graph in timed.graphs for node in graph)
 
 
+def timed_graphs(
+    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    deployment: Deployment,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> TimedGraphs:
+    """The graphs that a deployment's estimate is of: of a float model at w8a8, those of the model quantized so."""
+    source = _read(model, dims=dims, shapes=shapes)
+    if isinstance(source, TimedGraphs):
+        return source
+    quantized = promised_model(source, deployment)
+    if quantized is None:
+        return graphs_of(_as_converted(source), deployment.timed_backend())
+    as_built = replace(deployment, precision=AS_IS)
+    return replace(graphs_of(quantized, as_built.timed_backend()), promised=True)
+
+
+def _as_converted(model: Model) -> Model:
+    """The model as it comes to the backend: converters and onnxruntime put a normalization into the layer before it."""
+    from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, apply
+
+    if not any(node.op_type == "BatchNormalization" for node in model.ir.graph):
+        return model
+    made = model.copied()
+    apply(made.ir, NORMALIZATIONS)
+    return made
+
+
+def promised_model(model: Model, deployment: Deployment) -> Model | None:
+    """The model that `quantize` would make at the deployment's precision; None where it is to be timed as it is."""
+    if deployment.precision in (AS_IS, FLOAT):
+        return None
+    from hexforge.backends.htp.time.tile import precision
+    from hexforge.quant.measure.compare import is_quantized
+    from hexforge.quant.promise import promised, recipe_of
+
+    if is_quantized(model.ir):
+        return None
+    chosen = recipe_of(precision(deployment.precision).name)
+    return replace(model, ir=promised(model.ir, chosen, wide_products=wide_products(deployment.timed_backend())))
+
+
+def wide_products(backend: Backend) -> bool:
+    """Whether the backend multiplies two run-time tensors of 16 bits: it is shown such a product."""
+    import hexforge.ops  # noqa: F401 - fills the table
+
+    graph = Graph("wide product")
+    type = TensorType(DType.UINT16, (2, 2), ScaleOffset(1.0, 0))
+    left, right = (graph.value(name, type, Role.APP_WRITE) for name in ("left", "right"))
+    node = graph.node("MatMul", [left, right], [graph.value("product", type, Role.APP_READ)])
+    return backend.unsupported(node) is None
+
+
 def graphs_of(
     model: ModelSource | Model | Graph | Program | TimedGraphs,
     backend: Backend,
@@ -252,7 +320,7 @@ def graphs_of(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> TimedGraphs:
-    """The graphs that the backend's programs would run; UnsupportedError where it takes nothing of the model."""
+    """The graphs that the backend's programs would run of a model as it is; UnsupportedError where it takes nothing."""
     source = _read(model, dims=dims, shapes=shapes)
     if isinstance(source, TimedGraphs):
         return source

@@ -35,6 +35,12 @@ def require_writable(*paths: Path | None) -> None:
             raise CallError(f"{path}: cannot be written: {'it is a folder' if path.is_dir() else 'not permitted'}")
 
 
+def require_another_file(output: Path, source: Path) -> None:
+    """CallError where a file to write is the one that is read, under whatever name."""
+    if output.resolve() == source.resolve() or (output.exists() and source.exists() and output.samefile(source)):
+        raise CallError(f"{output}: is the model itself; write to another file")
+
+
 def write_together(files: Sequence[tuple[Path, Data]], replace: bool = True) -> None:
     """Write several files: all of them to disk first, then each renamed in its turn.
 

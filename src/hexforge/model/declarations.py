@@ -13,8 +13,9 @@ import numpy as np
 import onnx
 
 from hexforge.errors import CallError, ModelError
-from hexforge.formats.files import write_atomically
+from hexforge.formats.files import require_another_file, write_atomically
 from hexforge.model.source import open_source
+from hexforge.model.writing.loads import load_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,10 @@ def fix_shapes(
     dims: Mapping[str, int] | None = None,
 ) -> None:
     """Write a copy of a model with its inputs' shapes fixed; external data stays where it is, so keep the folder."""
+    target = Path(dest)
+    require_another_file(target, Path(source))
     opened = open_source(source)
-    proto, target = opened.proto, Path(dest)
+    proto = opened.proto
     external = any(t.data_location == onnx.TensorProto.EXTERNAL for t in proto.graph.initializer)
     if external and target.resolve().parent != Path(source).resolve().parent:
         raise CallError(f"{target}: the model has external data, so write beside it, in {Path(source).parent}")
@@ -174,4 +177,8 @@ def fix_shapes(
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
             if dim.dim_param in bound:
                 dim.dim_value = bound[dim.dim_param]
-    write_atomically(target, proto.SerializeToString())
+    fixed_model, folder = proto.SerializeToString(), Path(source).resolve().parent if external else None
+    problem = load_problem(fixed_model, folder)
+    if problem is not None and load_problem(Path(source)) is None:  # one that never loaded is fixed all the same
+        raise ModelError(f"{target}: is not written: with these sizes onnxruntime would not load it: {problem}")
+    write_atomically(target, fixed_model)

@@ -18,6 +18,9 @@ from hexforge.model.simplify import name_nodes, simplify
 from hexforge.model.source import Source, open_source
 from hexforge.model.tensors import check_external, make_dense, own_tensors
 
+INITIALIZERS_APART = 4
+"""The IR version from which on an initializer need not be an input."""
+
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
@@ -119,6 +122,7 @@ def read(
     del proto, graph, opened  # the protobuf goes before anything else is made: it holds a copy of the weights
     _inline(model, where)
     common.RemoveInitializersFromInputsPass()(model)
+    model.ir_version = max(model.ir_version, INITIALIZERS_APART)  # IR 3 has no initializer that is no input
     _fix_inputs(model, shapes or {}, dims or {}, where)
     name_nodes(model)
     before = [(node.name or "", node.op_type) for node in model.graph]

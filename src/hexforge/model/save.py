@@ -11,6 +11,7 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
+from hexforge.model.writing.loads import require_loads
 
 EMBEDDED_BYTES = 1_900_000_000
 """Of constants, up to which a model is one file: a protobuf ends at 2 GB, and the graph needs room."""
@@ -30,9 +31,11 @@ def to_bytes(model: onnx_ir.Model) -> bytes:
 
 
 def save(model: onnx_ir.Model, path: Path) -> tuple[Path, ...]:
-    """Write a model; the files that it became."""
+    """Write a model; the files that it became. ModelError where onnxruntime would not load it."""
     if constant_bytes(model) <= EMBEDDED_BYTES:
-        write_atomically(path, to_bytes(model))
+        made = to_bytes(model)
+        require_loads(made, str(path))
+        write_atomically(path, made)
         return (path,)
     data = path.with_name(f"{path.name}.data")
     try:
@@ -41,6 +44,7 @@ def save(model: onnx_ir.Model, path: Path) -> tuple[Path, ...]:
         raise CallError(f"{path}: cannot be written: {error.strerror or error}") from None
     try:
         onnx_ir.save(model, folder / path.name, external_data=data.name)
+        require_loads(folder / path.name, str(path))
         (folder / data.name).replace(data)
         (folder / path.name).replace(path)
     except OSError as error:

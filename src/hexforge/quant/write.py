@@ -170,7 +170,7 @@ class _Writer:
         integers = quantize(data.astype(np.float64), type) if data.dtype.kind == "f" else data
         if fixed.dtype is DType.INT16:
             integers = np.minimum(integers, INT16_WEIGHT_RANGE[1])
-        return self._initializer(f"{name}_quantized", integers.astype(fixed.dtype.numpy))
+        return self._initializer(f"{name}_quantized", integers.astype(fixed.dtype.numpy, copy=False))
 
     def _bias(self, unit: QuantUnit, bias: Bias) -> None:
         data = self._read(unit.target, 0)

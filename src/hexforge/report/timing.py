@@ -70,7 +70,7 @@ def summary(found: Estimate) -> dict[str, Any]:
         "factor": line.factor,
         "parts": parts,
         "memory": [
-            {"name": "VTCM peak", "bytes": line.vtcm_peak_bytes, "of": line.vtcm_bytes, "about": "fast memory in use"},
+            {"name": "VTCM peak", "bytes": line.vtcm_peak_bytes, "of": line.vtcm_bytes, "about": "of its budget"},
             {"name": "DRAM traffic", "bytes": line.dram_bytes, "about": "moved in one inference"},
             {"name": "weights", "bytes": line.weight_bytes, "about": "as they lie on the chip"},
             {"name": "spill and fill", "bytes": line.spill_bytes, "about": "activations through DRAM"},

@@ -15,7 +15,7 @@ from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
-from hexforge.model.reader import read
+from hexforge.model.reader import Model, read
 from hexforge.model.save import to_bytes
 from hexforge.options import did_you_mean
 from hexforge.quant.data.feeds import Feeds, Samples
@@ -23,6 +23,7 @@ from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.measure import compare as tensors
 from hexforge.quant.measure import sensitivity as layered
 from hexforge.quant.measure.compare import ChannelFit, ErrorSums, Watched
+from hexforge.quant.prepare.fold import fold
 from hexforge.runtime import registry
 
 SENSITIVITY = ("none", "one", "all-but-one")
@@ -156,6 +157,25 @@ def compare(
     samples = samples_of(data, exact.ir)
     if not len(samples):
         raise CallError("there are no samples to compare on")
+    return compare_models(
+        exact, coarse, samples, backend=backend, soc=soc, limit=limit, sensitivity=sensitivity, jobs=jobs,
+        progress=progress,
+    )  # fmt: skip
+
+
+def compare_models(
+    exact: Model,
+    coarse: Model,
+    samples: Samples,
+    *,
+    backend: str = registry.DEFAULT,
+    soc: str = "",
+    limit: int | None = None,
+    sensitivity: str = "none",
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Comparison:
+    """The same of two models that were read."""
     names = tensors.float_tensors(exact.ir)
     missing = [str(v.name) for v in coarse.ir.graph.inputs if v.name not in names and v.name not in _inputs(exact.ir)]
     if missing or not {v.name for v in exact.ir.graph.outputs} & {v.name for v in coarse.ir.graph.outputs}:
@@ -176,9 +196,9 @@ def compare(
 
         rows += _watch(exact.ir.clone(), coarse.ir.clone(), some, islice(samples, count), backend, soc, told, count)
     weights = []
+    folded = tensors.float_constants(fold(exact.ir))
     for name, node, real, found in tensors.weights(coarse.ir, tensors.float_constants(exact.ir)):
-        own = ErrorSums()
-        own.update(real, found)
+        own = _nearest(found, real, folded.get(name))
         linear = tensors.Linear.of(node)
         reader = next(iter(node.outputs[0].consumers()), None)
         kind = linear.type if linear is not None else ""
@@ -194,6 +214,16 @@ def compare(
         tuple(sorted((r for r in rows if r.name not in order), key=_rank)), tuple(sorted(weights, key=_rank)),
         quantizers - taps, sensitivity, layers,
     )  # fmt: skip
+
+
+def _nearest(found: Array, *references: Array | None) -> ErrorSums:
+    """The error of a weight against the float model's, which has it as it is or with a normalization folded in."""
+    errors: list[ErrorSums] = []
+    for reference in references:
+        if reference is not None and reference.shape == found.shape:
+            errors.append(ErrorSums())
+            errors[-1].update(reference, found)
+    return max(errors, key=lambda sums: sums.sqnr_db)
 
 
 def _rank(row: TensorError) -> tuple[float, str]:

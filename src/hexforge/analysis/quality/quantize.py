@@ -7,16 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hexforge.analysis.estimate import wide_products
+from hexforge.analysis.quality.compare import compare_models
+from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
-from hexforge.formats.files import require_writable
+from hexforge.formats.files import require_another_file, require_writable
 from hexforge.frontends.onnx.pipeline import place_model
-from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, ModelSource, read
 from hexforge.model.save import save, to_bytes
+from hexforge.model.writing.loads import require_loads
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.observe import Statistics
@@ -31,6 +34,8 @@ from hexforge.quant.measure.compare import require_float
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 from hexforge.runtime import registry
+from hexforge.runtime.plan import partitioned
+from hexforge.runtime.stages import PlacedNode
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
@@ -64,6 +69,8 @@ class Quantization:
     """What was written, the model first; empty where no file was named."""
     model: bytes | None
     """The model, where no file was named."""
+    quality: Quality | None = None
+    """How near it comes to the float model, where that was asked for."""
 
     @property
     def placed_whole(self) -> bool:
@@ -99,6 +106,7 @@ class Quantization:
             "floats": self.plan.floats,
             "unused_encodings": list(self.unused),
             "files": [str(path) for path in self.files],
+            "quality": None if self.quality is None else self.quality.to_json(),
         }
 
 
@@ -112,6 +120,7 @@ def quantize(
     encodings: str | Path | None = None,
     soc: str | None = None,
     state: str | Path | None = None,
+    quality: bool = False,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Progress | None = None,
@@ -119,7 +128,8 @@ def quantize(
     """Quantize a float model by samples of its inputs (a folder, an iterable, a CalibrationDataReader, or "random:8").
 
     `encodings` is an AIMET file whose encodings stand as they are. `state` keeps what calibration has seen, so that an
-    interrupted run goes on and the next recipe does without. Without `output` the model comes back as bytes.
+    interrupted run goes on and the next recipe does without. Without `output` the model comes back as bytes. `quality`
+    compares it with the float model: of five samples one is held out for that, as it is where the recipe improves.
     """
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
@@ -132,7 +142,11 @@ def quantize(
     loaded.require_static()
     require_float(loaded.ir, loaded.name)
     folded = fold(loaded.ir)
-    samples = _samples(data, loaded)
+    given_samples = _samples(data, loaded)
+    split = SplitSamples(given_samples, given_samples, held_out=False)
+    if quality or chosen.improve:
+        split = SplitSamples.of(given_samples)
+    samples = split.calibration
     said = progress or (lambda what, done, whole: None)
     statistics = calibrate(
         folded, samples, state=None if state is None else Path(state), progress=lambda d, n: said("calibrating", d, n)
@@ -147,7 +161,7 @@ def quantize(
     if chosen.improve:
         better = improve(
             folded, statistics, samples, chosen, lambda made: runner(to_bytes(made), backend),
-            given=given, wide_products=wide, progress=said,
+            held_out=split.judged if split.held_out else None, given=given, wide_products=wide, progress=said,
         )  # fmt: skip
     else:
         plan = assign(folded, statistics, chosen, given=given, wide_products=wide)
@@ -155,19 +169,29 @@ def quantize(
     written = write(better.model, better.plan)
     files = () if output is None else save(written, Path(output))
     found = to_bytes(written) if output is None else None
-    refused = _refused(files[0] if found is None else found, backend)
+    if found is not None:
+        require_loads(found, loaded.name)
+    quantized = read(files[0] if found is None else found)
+    measured = None
+    if quality:
+        compared = compare_models(
+            loaded, quantized, split.judged, soc=soc or "", progress=lambda d, n: said("measuring quality", d, n)
+        )
+        measured = Quality.of(compared, held_out=split.held_out)
+    refused = _refused(quantized, backend)
     graph = better.model.graph
     return Quantization(
         loaded.name, chosen, chip_label(backend), better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), refused, unused, sizes, frozenset(graph.initializers), files, found,
+        measured,
     )  # fmt: skip
 
 
 def require_other(output: Path, model: ModelSource) -> None:
     """The file to write is not the model's own, and can be written."""
     require_writable(output)
-    if isinstance(model, str | Path) and output.resolve() == Path(model).resolve():
-        raise CallError(f"{output}: is the model itself; write to another file")
+    if isinstance(model, str | Path):
+        require_another_file(output, Path(model))
 
 
 def backend_of(soc: str | None) -> Backend:
@@ -180,31 +204,17 @@ def chip_label(backend: Backend) -> str:
     return backend.targets[0].label if isinstance(backend, Prepares) else backend.name
 
 
-def wide_products(backend: Backend) -> bool:
-    """Whether the backend multiplies two run-time tensors of 16 bits: it is shown such a product."""
-    import hexforge.ops  # noqa: F401 - fills the table
-
-    graph = Graph("wide product")
-    type = TensorType(DType.UINT16, (2, 2), ScaleOffset(1.0, 0))
-    left, right = (graph.value(name, type, Role.APP_WRITE) for name in ("left", "right"))
-    node = graph.node("MatMul", [left, right], [graph.value("product", type, Role.APP_READ)])
-    return backend.unsupported(node) is None
-
-
 def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Fixed | None]:
     found = encodings_file.load(path, axes, sizes)
     return {name: None if pair is None else Fixed(*pair) for name, pair in found.items()}
 
 
-def _refused(model: Path | bytes, backend: Backend) -> tuple[tuple[str, str], ...]:
+def _refused(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:
     """Every node that the NPU refuses, as in a session without CPU fallback."""
-    placed = place_model(read(model), backend)
-    return tuple(
-        (node.name or node.op_type, p.reason)
-        for p in placed.placements
-        if p.reason is not None
-        for node in p.unit.nodes[:1]
-    )
+    refused: dict[int, PlacedNode] = {}
+    for row in partitioned(place_model(model, backend), keep_converts=True).refused:
+        refused.setdefault(row.unit, row)
+    return tuple((row.node, row.reason or "") for row in refused.values())
 
 
 def _samples(data: Any, model: Model) -> Samples:

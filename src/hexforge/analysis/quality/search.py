@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.analysis.estimate import estimate
+from hexforge.analysis.estimate import estimate, wide_products
 from hexforge.analysis.quality.evaluate import labelled
 from hexforge.analysis.quality.metrics import TopK, check_numbers, metric_of
-from hexforge.analysis.quality.quantize import wide_products
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.backends.htp.deployment import Deployment

@@ -104,6 +104,12 @@ COMMANDS = (
         "Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes.",
     ),
     Command(
+        "convert-opset",
+        "inspect.convert_opset",
+        "convert_opset",
+        "Write a copy of a model in another version of ONNX's operators.",
+    ),
+    Command(
         "options",
         "tables.options",
         "options",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import onnx_ir
@@ -69,6 +70,7 @@ def improve(
     recipe: Recipe,
     load: Load,
     *,
+    held_out: Samples | None = None,
     given: Mapping[str, Fixed | None] | None = None,
     wide_products: bool = True,
     seed: int = 0,
@@ -76,10 +78,11 @@ def improve(
 ) -> Improvement:
     """The plan of a folded model by a recipe, bettered by what `recipe.improve` names.
 
-    Each step starts from the best plan so far and is dropped where the outputs are no better for it. The same samples
+    Each step starts from the best plan so far and is dropped where the outputs are no better for it on `held_out`,
+    which calibration has not seen; without these on some of `samples` that steps are not fitted to. The same samples
     and seed give the same plan.
     """
-    return _Improving(model, statistics, samples, recipe, load, given, wide_products, seed, progress).run()
+    return _Improving(model, statistics, samples, recipe, load, held_out, given, wide_products, seed, progress).run()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,11 +162,13 @@ class _Improving:
         samples: Samples,
         recipe: Recipe,
         load: Load,
+        held_out: Samples | None,
         given: Mapping[str, Fixed | None] | None,
         wide_products: bool,
         seed: int,
         progress: Progress | None,
     ) -> None:
+        self.held_out = held_out
         self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
         self.user_given, self.wide_products, self.seed = dict(given or {}), wide_products, seed
         self.given = self.user_given
@@ -179,7 +184,7 @@ class _Improving:
     def run(self) -> Improvement:
         """All steps, in an order in which none undoes another."""
         if self.recipe.improve and self.plan.tensors:
-            self.fitted, judged = _split(self.samples)
+            self.fitted, judged = _split(self.samples, self.held_out)
             self.judge = Judge(self.model, judged, self.load, unsaturated=True)
             self.score, first = self.judge.score(self.model, self.plan), self.best
             if "bias" in self.recipe.improve:
@@ -277,9 +282,12 @@ class _Improving:
             self._keep(words, plan, start, corrected=True, margin=margin)
 
 
-def _split(samples: Samples) -> tuple[list[Feeds], list[Feeds]]:
+def _split(samples: Samples, held_out: Samples | None = None) -> tuple[list[Feeds], list[Feeds]]:
     """Samples to fit to and others to judge by, spread over all; the same where there is but one."""
     count = len(samples)
+    if held_out is not None and len(held_out) and count:
+        fitting = set(np.linspace(0, count - 1, min(count, FITTED)).astype(int).tolist())
+        return [feeds for i, feeds in enumerate(samples) if i in fitting], list(islice(held_out, JUDGED))
     if not count:
         raise CallError("improving encodings needs at least one sample, and there is none")
     wanted = np.unique(np.linspace(0, count - 1, min(count, FITTED + JUDGED)).astype(int))

@@ -120,6 +120,11 @@ class ChannelFit:
         return best if best >= _EXPLAINED_DB else None
 
 
+def is_quantized(model: onnx_ir.Model) -> bool:
+    """True where a model has Q or DQ nodes."""
+    return any(n.op_type in (QUANTIZE, DEQUANTIZE) for n in model.graph)
+
+
 def require_float(model: onnx_ir.Model, name: str) -> None:
     """CallError where a model has Q or DQ nodes."""
     done = [n.name or n.op_type for n in model.graph if n.op_type in (QUANTIZE, DEQUANTIZE)]
@@ -208,7 +213,7 @@ class Linear:
         scale, zero = (self._spread(v, real.shape).astype(np.float32) for v in (self.scale, self.zero_point))
         bits = self.dtype.bitwidth
         low = -(1 << (bits - 1)) if self.dtype.is_signed() else 0
-        steps = np.asarray(real, np.float32) / scale
+        steps = np.asarray(np.asarray(real, np.float32) / scale)  # of a scalar numpy makes no array by itself
         np.rint(steps, out=steps)
         np.clip(steps, low - zero, low + (1 << bits) - 1 - zero, out=steps)
         steps *= scale

@@ -6,31 +6,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import onnx
 import onnx_ir
-from onnx_ir import serde
-from onnx_ir.passes import common
 
+from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.nodes import dims, float_constant, integer, only_reader, real
 from hexforge.model.patterns.activations import gelu, hard_swish
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import layer_norm
+from hexforge.model.writing.opset import converted
 from hexforge.quant.prepare.layers import Layer, layer, per_channel, put
 
-_OPSET = 21
-"""LayerNormalization and HardSwish are there from 17 and 14; 21 is what QDQ models of 16 bits are written in."""
+_OPSETS = (21, 17, 13)
+"""21 is what QDQ models of 16 bits are written in; LayerNormalization and HardSwish are there from 17 and 14; 13 has
+a scale for each channel."""
 
 _TOLERANCE = 1e-4
 """How far off a sixth or a root may be, relatively: far less than quantizing changes."""
 
-_PROTOBUF_BYTES = 3 << 29
-"""Weights of more do not go through the converter: a message has two gigabytes at most."""
-
 
 def fold(model: onnx_ir.Model) -> onnx_ir.Model:
     """The same function, folded; the model given is left as it is."""
-    model = _modern(model.clone())
+    model = _modern(model)
     changed = True
     while changed:
         changed = False
@@ -48,18 +45,16 @@ def fold(model: onnx_ir.Model) -> onnx_ir.Model:
 
 
 def _modern(model: onnx_ir.Model) -> onnx_ir.Model:
-    """The model in an opset that has the nodes written here; as it is where it cannot be converted."""
-    size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
-    if model.opset_imports.get("", _OPSET) >= _OPSET or size > _PROTOBUF_BYTES:
-        return model
-    try:
-        proto = onnx.version_converter.convert_version(serde.serialize_model(model), _OPSET)
-        converted = serde.deserialize_model(proto)
-        # the converter writes axes as Constant nodes
-        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(converted)
-        return converted
-    except (RuntimeError, ValueError, onnx.version_converter.ConvertError):
-        return model
+    """A copy in the newest opset it converts to that has the nodes written here; as it is where there is none."""
+    if model.opset_imports.get("", _OPSETS[0]) >= _OPSETS[0]:
+        return model.clone()
+    for opset in _OPSETS:
+        if opset > model.opset_imports.get("", 0):
+            try:
+                return converted(model, opset)
+            except ModelError:
+                continue  # an op without an adapter: an older opset, or its own, can still be quantized
+    return model.clone()
 
 
 # -- into the layer before --------------------------------------------------------------------------------------
@@ -206,6 +201,39 @@ def _factor_behind(node: onnx_ir.Node) -> bool:
     return True
 
 
+def _sum(node: onnx_ir.Node) -> bool:
+    """Sum, which has no fixed-point form: an Add for each two of its inputs."""
+    graph = node.graph
+    terms = [v for v in node.inputs if v is not None]
+    if node.op_type != "Sum" or node.domain not in ("", "ai.onnx") or graph is None or len(terms) != len(node.inputs):
+        return False
+    if len(terms) == 1 and not (node.outputs[0].is_graph_output() and terms[0].producer() is None):
+        _skip(node, terms[0])
+        return True
+    total, out = terms[0], node.outputs[0]
+    for i, term in enumerate(terms[1:], 1):
+        last = i == len(terms) - 1
+        name = node.name if last else f"{node.name}.{i}"
+        add = onnx_ir.node("Add", [total, term], name=name, version=node.version)
+        made = add.outputs[0]
+        made.name = f"{out.name}.{i}"
+        sizes = dims(out) if last else _broadcast(dims(total), dims(term))
+        made.shape, made.type = None if sizes is None else onnx_ir.Shape(sizes), out.type
+        graph.insert_before(node, add)
+        total = made
+    if total is terms[0]:
+        return False
+    name, out.name = out.name, f"{out.name}.before"
+    total.name = name
+    onnx_ir.convenience.replace_all_uses_with(out, total, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+    return True
+
+
+def _broadcast(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return None if first is None or second is None else np.broadcast_shapes(first, second)
+
+
 def _nothing(node: onnx_ir.Node) -> bool:
     """x * 1, x / 1, x + 0, x - 0."""
     neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}.get(node.op_type)
@@ -264,5 +292,5 @@ def _replace(match: Match, op: str, attributes: dict[str, float]) -> bool:
 
 
 _RULES: tuple[Callable[[onnx_ir.Node], bool], ...] = (
-    _written_out, _nothing, _into_before, _into_behind, _factor_behind,
+    _written_out, _sum, _nothing, _into_before, _into_behind, _factor_behind,
 )  # fmt: skip

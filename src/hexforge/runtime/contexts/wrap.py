@@ -12,6 +12,7 @@ from hexforge.errors import CallError
 from hexforge.formats.container import Writer
 from hexforge.formats.files import Data, write_atomically, write_together
 from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
+from hexforge.model.writing.loads import require_loads
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend
 from hexforge.runtime.contexts.context import PRODUCER, Context
@@ -60,7 +61,10 @@ def wrap(
         )
         wide = isinstance(backend, Prepares) and backend.float_io
         data = wrapper(graph, node, properties, real_io=real_io, wide=wide)
-        files.append((out / f"{stem}_qnn_ctx{'_fp32_io' if real_io else ''}.onnx", data))
+        target = out / f"{stem}_qnn_ctx{'_fp32_io' if real_io else ''}.onnx"
+        if isinstance(data, bytes):
+            require_loads(data, str(target))
+        files.append((target, data))
     names = [at.name for at, _ in files]
     if len(set(names)) != len(names):
         raise CallError(f"{path}: two graphs would have one file name; their names differ only in signs")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hexforge.runtime.contexts.compile import Compiled
 
 _FIXED = ("name", "arena_bytes", "spill_fill_bytes")
-_HEADINGS = {"optimization": "level", "num_hvx_threads": "HVX threads", "vtcm_mb": "VTCM MB"}
+_HEADINGS = {"optimization": "level", "num_hvx_threads": "HVX threads", "vtcm_mb": "VTCM budget MB"}
 
 
 def compile(

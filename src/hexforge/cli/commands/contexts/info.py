@@ -34,7 +34,7 @@ def info(
 
 def _print(screen: Console, found: dict[str, Any]) -> None:
     ours = found["hexforge"]
-    chips = ", ".join(f"{t['soc']} (v{t['htp_arch']}, {t['vtcm_mb']} MB VTCM)" for t in ours["targets"])
+    chips = ", ".join(f"{t['soc']} (v{t['htp_arch']}, VTCM size {t['vtcm_mb']} MB)" for t in ours["targets"])
     facts = [
         ("file", ours["file"]),
         ("made by", f"{ours['producer']}, format {ours['format_version']}"),
@@ -63,7 +63,7 @@ def _print(screen: Console, found: dict[str, Any]) -> None:
         for i, tensor in enumerate(tensors)
     ]
     screen.print(table("", ("graph", "", "tensor", "QNN_DATATYPE_", "dimensions", "encoding"), rows))
-    columns = ("graph", "level", "HVX threads", "VTCM MB", "arena bytes", "spill-fill bytes", "weight bytes")
+    columns = ("graph", "level", "HVX threads", "VTCM budget MB", "arena bytes", "spill-fill bytes", "weight bytes")
     by_graph = ours["weights"]["by_graph"]
     lines = [
         (

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Dims, Model, Shapes, dims, shapes
+from hexforge.formats.files import require_another_file
 
 
 def fix_shapes(
@@ -20,6 +21,7 @@ def fix_shapes(
     from hexforge.model.declarations import fix_shapes as write
     from hexforge.model.reader import read
 
+    require_another_file(out, model)
     sizes, names = shapes(shape), dims(dim)
     read(model, shapes=sizes, dims=names, fold=False).require_static()
     write(model, out, sizes, names)

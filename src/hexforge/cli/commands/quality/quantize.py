@@ -15,6 +15,7 @@ from hexforge.cli.screen import console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
 
 if TYPE_CHECKING:
+    from hexforge.analysis.quality.held_out import Quality
     from hexforge.analysis.quality.quantize import Quantization
 
 _SHOWN = 20
@@ -45,6 +46,9 @@ def quantize(
     state: Annotated[
         Path | None, typer.Option("--state", help="Keeps what calibration has seen: an interrupted run goes on.")
     ] = None,
+    quality: Annotated[
+        bool, typer.Option(help="Compare with the float model on samples held out of calibration, one of five.")
+    ] = True,
     dim: Dims = None,
     shape: Shapes = None,
     as_json: Json = False,
@@ -65,6 +69,7 @@ def quantize(
             encodings=encodings,
             soc=soc or None,
             state=state,
+            quality=quality,
             dims=dims(dim),
             shapes=shapes(shape),
             progress=progress,
@@ -75,6 +80,7 @@ def quantize(
         print_json(found.to_json())
     else:
         _print(found, export_encodings)
+        _print_quality(found, model, data)
 
 
 @contextmanager
@@ -124,11 +130,43 @@ def _print(found: Quantization, exported: Path | None) -> None:
     for name in found.unused[:_SHOWN]:
         screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor", markup=False)
     if found.placed_whole:
-        screen.print(f"placed whole on htp, {found.soc}", markup=False)
+        screen.print(
+            f"placed whole on htp, {found.soc}, as `hexforge check --strict` counts; a session with "
+            "offload_graph_io_quantization=1 quantizes inputs and outputs on the CPU",
+            markup=False,
+        )
     else:
         screen.print(table(f"refused on htp, {found.soc}", ("node", "why"), found.refused))
     for path in (*found.files, *((exported,) if exported is not None else ())):
         screen.print(f"wrote {path}", markup=False)
+
+
+def _print_quality(found: Quantization, model: Path, data: str) -> None:
+    """How good it is, where it loses most, and what to do next."""
+    quality, screen = found.quality, console()
+    if quality is None:
+        return
+    where = "held-out samples" if quality.held_out else "samples, the ones it was calibrated on (give five or more)"
+    for row in quality.outputs:
+        screen.print(f"output {row.name}: SQNR {row.sqnr_db:.1f} dB on {quality.samples} {where}", markup=False)
+    if quality.worst:
+        rows = [(row.name, row.op_type, f"{row.sqnr_db:.1f}") for row in quality.worst]
+        screen.print(table("", ("worst layers", "op", "SQNR dB"), rows))
+    screen.print(f"next: {_next(found, quality, model, data)}", markup=False)
+
+
+def _next(found: Quantization, quality: Quality, model: Path, data: str) -> str:
+    from hexforge.analysis.quality.held_out import GOOD_DB, POOR_DB
+
+    written = found.files[0] if found.files else model
+    if data.startswith("random:"):
+        return f"hexforge quantize {model} --data FOLDER (random samples only show that it works)"
+    if not quality.sqnr_db >= POOR_DB:
+        return f"hexforge search {model} --data {data} (too far from the float model: it finds what needs 16 bits)"
+    if quality.sqnr_db < GOOD_DB:
+        return f"hexforge compare {model} {written} --data {data} --sensitivity one (which layers cost most)"
+    chip = found.soc if found.soc.upper().startswith(("SM", "QC", "SC", "SA")) else "SM8650"
+    return f"hexforge compile {written} -o {written.with_suffix('.bin')} --soc {chip}"
 
 
 def _some(names: list[str]) -> str:

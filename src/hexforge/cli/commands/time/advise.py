@@ -13,7 +13,7 @@ from hexforge.cli.arguments import Dims, Json, Model, Shapes, dims, shapes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
-from hexforge.formats.files import write_atomically
+from hexforge.formats.files import require_another_file, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.analysis.advise import Advised
@@ -43,11 +43,11 @@ def advise(
     from hexforge.analysis.advise import AdviceRequest, advised
     from hexforge.backends.htp.deployment import Deployment
     from hexforge.frontends.onnx.rewrites.write import model_bytes
+    from hexforge.model.writing.loads import require_loads
 
     least = _part(min_gain)
     if apply is not None:
-        if apply.resolve() == model.resolve():
-            raise CallError(f"{apply}: is the model itself; write the rewritten one to another file")
+        require_another_file(apply, model)
         if not verify:
             raise CallError("--apply writes only what was verified; leave --no-verify out")
     with bar(f"trying rewrites of {model.name}") as show:
@@ -60,7 +60,9 @@ def advise(
             f"{apply}: not written: what {model.name} computes could not be compared; see the advice without it"
         )
     if apply is not None and found.applied:
-        write_atomically(apply, model_bytes(found.rewritten))
+        rewritten = model_bytes(found.rewritten)
+        require_loads(rewritten, str(apply))
+        write_atomically(apply, rewritten)
     if as_json:
         print_json({**found.to_json(), "written": str(apply) if apply is not None and found.applied else None})
         return

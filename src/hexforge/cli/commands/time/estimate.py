@@ -66,7 +66,7 @@ def estimate(
 ) -> None:
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
     from hexforge.analysis.estimate import estimate as estimated
-    from hexforge.analysis.estimate import everywhere, graphs_of
+    from hexforge.analysis.estimate import everywhere, timed_graphs
     from hexforge.backends.htp.chip.power import Power
     from hexforge.backends.htp.config import GraphConfig
     from hexforge.backends.htp.deployment import DEFAULT_SOC, Deployment
@@ -90,9 +90,9 @@ def estimate(
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, config, power)
     with waiting(f"reading {model.name}"):
-        graphs = graphs_of(model, deployment.timed_backend(), dims=dims(dim), shapes=shapes(shape))
+        graphs = timed_graphs(model, deployment, dims=dims(dim), shapes=shapes(shape))
     constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
-    if weights_packing and not any(v.dtype.bits == 8 for v in constants):
+    if weights_packing and (graphs.promised or not any(v.dtype.bits == 8 for v in constants)):
         raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
     if every_chip:
         if trace is not None or report is not None or beside:
@@ -212,6 +212,7 @@ def _print(screen: Console, found: Estimate, count: int) -> None:
         nodes = ", ".join(f"{row}" for row in found.left[:3]) + (" …" if len(found.left) > 3 else "")
         screen.print(f"[yellow]left out: {len(found.left)} nodes that the NPU does not take[/]: {nodes}")
     screen.print(
-        f"VTCM peak {size(line.vtcm_peak_bytes)} of {size(line.vtcm_bytes)}; DRAM {size(line.dram_bytes)}: weights "
+        f"VTCM peak {size(line.vtcm_peak_bytes)} of a budget of {size(line.vtcm_bytes)} (the chip has "
+        f"{size(found.vtcm_size_bytes)}); DRAM {size(line.dram_bytes)}: weights "
         f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
     )

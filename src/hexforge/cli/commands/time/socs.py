@@ -36,7 +36,7 @@ def socs(
     else:
         shown = ("vtcm_mb", "hvx_threads", "core_mhz", "dram_gbps", "dram_fitted_gbps")
         able = ("float16", "bfloat16", "weight_sharing", "dlbc", "slc")
-        columns = ("chip", "no.", "arch", "VTCM MB", "HVX", "MHz", "DRAM GB/s", "fitted", "fp16", "bf16")
+        columns = ("chip", "no.", "arch", "VTCM size MB", "HVX", "MHz", "DRAM GB/s", "fitted", "fp16", "bf16")
         lines = []
         for soc in SOCS:
             facts = _facts(soc)

@@ -12,6 +12,7 @@ from hexforge.frontends.onnx.rewrites import (
 )
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, apply, find
 
+NORMALIZATIONS = conv.NORMALIZATIONS
 RULES: tuple[RewriteRule, ...] = (
     *arithmetic.RULES,
     *conv.RULES,
@@ -24,4 +25,4 @@ RULES: tuple[RewriteRule, ...] = (
 )
 """Every rule; where two gain the same, the earlier is named first."""
 
-__all__ = ["RULES", "Rewrite", "RewriteRule", "apply", "find"]
+__all__ = ["NORMALIZATIONS", "RULES", "Rewrite", "RewriteRule", "apply", "find"]

@@ -243,6 +243,17 @@ def _dilated(editor: Editor, node: Node) -> Rewrite | None:
     return change(what, [node], make, made.dilation)
 
 
+def _normalization_after_conv(editor: Editor, node: Node) -> Rewrite | None:
+    return _after_conv(editor, node) if is_op(node, "BatchNormalization") else None
+
+
+NORMALIZATIONS = RewriteRule(
+    "fold-normalization", "A normalization after a convolution becomes part of it", "Every path to the device does it.",
+    "QNN converters, and onnxruntime's ConvBatchNormalization fusion", "Multiply the weights and add to the bias.",
+    True, _normalization_after_conv,
+)  # fmt: skip
+"""What is done to a model on its way to the backend whether anybody asks or not; so it is nobody's advice."""
+
 RULES = (
     RewriteRule(
         "fold-after-conv", "Constants after a convolution become part of it",

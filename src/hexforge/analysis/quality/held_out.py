@@ -1,0 +1,106 @@
+"""Held out: samples that calibration does not see, and how good a quantized model is on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hexforge.analysis.quality.compare import Comparison, TensorError
+from hexforge.quant.data.feeds import Feeds, Samples
+
+ONE_OF, MOST = 5, 12
+"""One sample of five is held out, and no more than so many; of fewer than five there is none to spare."""
+WORST = 3
+POOR_DB, GOOD_DB = 20.0, 35.0
+"""Below the first a classifier begins to answer otherwise; above the second few tasks notice."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenSamples:
+    """Some of the samples, by number."""
+
+    samples: Samples
+    numbers: frozenset[int]
+
+    def __iter__(self) -> Iterator[Feeds]:
+        return (feeds for number, feeds in enumerate(self.samples) if number in self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitSamples:
+    """What a model is calibrated on, and what it is judged by: others, where there are enough."""
+
+    calibration: Samples
+    judged: Samples
+    held_out: bool
+
+    @classmethod
+    def of(cls, samples: Samples) -> SplitSamples:
+        """Hold out samples that are spread over all of them."""
+        count = len(samples)
+        kept = min(count // ONE_OF, MOST)
+        if not kept:
+            return cls(samples, samples, held_out=False)
+        numbers = frozenset((2 * i + 1) * count // (2 * kept) for i in range(kept))
+        return cls(
+            ChosenSamples(samples, frozenset(range(count)) - numbers), ChosenSamples(samples, numbers), held_out=True
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerQuality:
+    """A tensor of the running model and its SQNR against the float model's."""
+
+    name: str
+    op_type: str
+    sqnr_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How near a quantized model comes to the float one."""
+
+    samples: int
+    held_out: bool
+    """False where there were too few samples, so that it is judged by those it was calibrated on."""
+    outputs: tuple[LayerQuality, ...]
+    worst: tuple[LayerQuality, ...]
+    """The layers that lost most, the worst first."""
+
+    @classmethod
+    def of(cls, compared: Comparison, *, held_out: bool) -> Quality:
+        """Of a comparison with the float model."""
+        worst = [row for row in compared.tensors if row.kind == "tensor"][:WORST]
+        return cls(compared.samples, held_out, _rows(compared.outputs), _rows(worst))
+
+    @property
+    def sqnr_db(self) -> float:
+        """Of the output that lost most; infinite where nothing is lost."""
+        return min((row.sqnr_db for row in self.outputs), default=math.nan)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "sqnr_db": _plain(self.sqnr_db),
+            "samples": self.samples,
+            "held_out": self.held_out,
+            "outputs": [_json(row) for row in self.outputs],
+            "worst": [_json(row) for row in self.worst],
+        }
+
+
+def _rows(rows: Sequence[TensorError]) -> tuple[LayerQuality, ...]:
+    return tuple(LayerQuality(row.name, row.op_type, row.sqnr_db) for row in rows)
+
+
+def _json(row: LayerQuality) -> dict[str, Any]:
+    return {"name": row.name, "op": row.op_type, "sqnr_db": _plain(row.sqnr_db)}
+
+
+def _plain(number: float) -> float | None:
+    return round(number, 3) if math.isfinite(number) else None

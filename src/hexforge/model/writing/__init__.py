@@ -1,0 +1,1 @@
+"""Writing: a model in another opset, and whether a file that was written loads."""

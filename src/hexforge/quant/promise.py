@@ -1,0 +1,106 @@
+"""Promise: the model that quantizing would give, without samples, for its time. Its numbers mean nothing.
+
+It is folded, assigned and written by the rules that quantize a model, so that what is promised is what is built. Only
+ranges and weights are made up: no two tensors have the same range, since equal encodings would spare conversions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir
+
+from hexforge.ir import DType
+from hexforge.model.nodes import float_constant
+from hexforge.model.op_table import OPS
+from hexforge.quant.data.calibrate import watched
+from hexforge.quant.data.observe import Statistics, TensorStatistics
+from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.recipe import Recipe, recipe
+from hexforge.quant.prepare.fold import fold
+from hexforge.quant.write import write
+
+_KEEP_SIGN = frozenset(
+    "MaxPool AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceMax ReduceMin ReduceSum Concat Add Mul "
+    "Resize Reshape Flatten Transpose Squeeze Unsqueeze Slice Split Pad Gather Tile Expand Max Min".split()
+)
+"""Ops that give nothing below zero where they read nothing below zero."""
+_SPANS = frozenset(("Concat", "Relu", "MaxPool", "GlobalMaxPool"))
+"""Ops that give the largest number that they read."""
+_NEVER_NEGATIVE = frozenset("Relu Abs Exp Sqrt Softplus ReduceL2 ReduceL1 ReduceSumSquare".split())
+
+
+def recipe_of(precision: str) -> Recipe:
+    """What `hexforge quantize` does by default at a precision: a scale for each output channel of a weight."""
+    return recipe(f"{precision}_channel")
+
+
+def promised(model: onnx_ir.Model, chosen: Recipe, *, wide_products: bool = True) -> onnx_ir.Model:
+    """The model quantized by a recipe with ranges that are made up; the model given is left as it is."""
+    folded = fold(model)
+    plan = assign(folded, _made_up(folded), chosen, wide_products=wide_products)
+    for name, fixed in plan.tensors.items():
+        value = folded.graph.initializers.get(name)
+        if value is not None and value.shape is not None and fixed.dtype is not DType.INT32:
+            sizes = tuple(int(size) for size in value.shape.numpy())
+            # the largest number, so that nothing is taken for packed or empty
+            plan.integers[name] = np.broadcast_to(np.asarray(fixed.dtype.range[1], fixed.dtype.numpy), sizes)
+    return write(folded, plan)
+
+
+def _made_up(model: onnx_ir.Model) -> Statistics:
+    """A range for each tensor, related to others as those of real data are: what a Concat gives spans what it reads."""
+    sources = watched(model)
+    positive: set[str] = set()
+    highs: dict[str, float] = {}
+    made_by = {v.name or "": node for node in model.graph for v in node.outputs}
+    for node in model.graph:
+        if _is_positive(node, positive):
+            positive.update(v.name or "" for v in node.outputs)
+    tensors: dict[str, TensorStatistics] = {}
+    for name, source in sources.items():
+        if source not in tensors:
+            maker = made_by.get(source)
+            read = [] if maker is None or maker.op_type not in _SPANS else [highs.get(_name(v)) for v in maker.inputs]
+            spanned = [high for high in read if high is not None]
+            highs[source] = max(spanned, default=_high(len(tensors)))
+            lows = [tensors[_name(v)].minimum for v in maker.inputs if _name(v) in tensors] if maker and spanned else []
+            low = min(lows, default=-highs[source])
+            tensors[source] = _between(0.0 if source in positive else low, highs[source])
+        highs[name], tensors[name] = highs[source], tensors[source]
+    return Statistics(tensors, samples=1)
+
+
+def _high(number: int) -> float:
+    """Of a tensor by its number: deeper ones mostly reach further than what they are joined with, one of ten less."""
+    return 1.0 + number / 32 if number % 10 else 0.5 + number / 4096
+
+
+def _name(value: onnx_ir.Value | None) -> str:
+    return (None if value is None else value.name) or ""
+
+
+def _is_positive(node: onnx_ir.Node, positive: set[str]) -> bool:
+    op, row = node.op_type, OPS.get(node.op_type)
+    if op in _NEVER_NEGATIVE or (row is not None and row.bounds is not None and row.bounds[0] >= 0):
+        return True
+    if op == "Clip":
+        low = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None
+        return low is not None and bool((low >= 0).all())
+    if op not in _KEEP_SIGN:
+        return False
+    read = node.inputs if row is None or row.rule.data is None else [node.inputs[i] for i in row.rule.data]
+    for value in read:
+        if value is None or value.name in positive:
+            continue
+        array = float_constant(value)
+        if array is None or (array < 0).any():
+            return False
+    return True
+
+
+def _between(low: float, high: float) -> TensorStatistics:
+    made = TensorStatistics(histogram=False)
+    made.minimum = made.minimum_sum = low
+    made.maximum = made.maximum_sum = high
+    made.count, made.samples = 2, 1
+    return made
