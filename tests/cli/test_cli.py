@@ -117,7 +117,7 @@ def test_check_of_a_backend_that_is_not_there(capsys: pytest.CaptureFixture[str]
 
 
 def test_check_reports_every_bad_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("check", str(MODEL), "-o", "vtcm_mbb=8", "-o", "htp_arch=1") == 2
+    assert run("check", str(MODEL), "--option", "vtcm_mbb=8", "--option", "htp_arch=1") == 2
     err = capsys.readouterr().err
     assert "did you mean 'vtcm_mb'" in err
     assert "htp_arch" in err
@@ -192,9 +192,15 @@ def test_fix_shapes_of_a_model_without_its_external_data(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--backend", "htp", "-o", "backend_path=libQnnCpu.so"], "Only one of 'backend_type' and 'backend_path'"),
-        (["--backend", "htp", "-o", "backend_type=cpu"], "--backend htp and --option backend_type=cpu contradict"),
-        (["--soc", "SM8650", "-o", "soc_model=60"], "--soc SM8650 and --option soc_model=60 contradict"),
+        (
+            ["--backend", "htp", "--option", "backend_path=libQnnCpu.so"],
+            "Only one of 'backend_type' and 'backend_path'",
+        ),
+        (
+            ["--backend", "htp", "--option", "backend_type=cpu"],
+            "--option backend_type=cpu contradict",
+        ),
+        (["--soc", "SM8650", "--option", "soc_model=60"], "--soc SM8650 and --option soc_model=60 contradict"),
     ],
 )
 def test_flags_that_contradict_options(flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +209,7 @@ def test_flags_that_contradict_options(flags: list[str], words: str, capsys: pyt
 
 
 def test_backend_by_path_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("check", str(MODEL), "-o", "backend_path=libQnnCpu.so", "--json") == 0
+    assert run("check", str(MODEL), "--option", "backend_path=libQnnCpu.so", "--json") == 0
     assert json.loads(capsys.readouterr().out)["backend"] == {"backend_path": "libQnnCpu.so"}
 
 
@@ -250,7 +256,7 @@ def test_demo_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert all(f'"title":"{title}"' in report.read_text() for title in ("Placement", "Chips"))
     assert "accuracy 98.89% (356 of 360)" in out
     assert "htp backend" in out
-    assert "right on htp   right on cpu" in out
+    assert "right on htp  right on cpu" in out
     report.unlink()
     assert run("demo", "--backend", "cpu", "--no-report") == 0
     assert "accuracy 98.89% (356 of 360)" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.errors import CallError
 
 DEFAULT_BACKEND = "htp"
@@ -17,10 +18,12 @@ BackendName = Annotated[
     str,
     typer.Option("--backend", help="QNN backend: htp (the default) or cpu (gpu, saver and ir are not built yet)."),
 ]
-Soc = Annotated[str, typer.Option("--soc", help="Chip name or number, as in the option soc_model.")]
+Soc = Annotated[
+    str, typer.Option("--soc", help=f'Chip by name, number or device: SM8650, "8 Gen 3", "Galaxy S24" ({DEFAULT_SOC}).')
+]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="KEY=VALUE", help="A provider option (see `hexforge options`)."),
+    typer.Option("--option", metavar="KEY=VALUE", help="A provider option (see `hexforge options`)."),
 ]
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dynamic dimension.")
@@ -29,6 +32,8 @@ Shapes = Annotated[
     list[str] | None, typer.Option("--shape", metavar="INPUT=N,N,…", help="Shape of an input, e.g. x=1,3,224,224.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+All = Annotated[bool, typer.Option("--all", help="Every row, not only the first ten.")]
 
 
 def pairs(texts: Iterable[str] | None, flag: str) -> dict[str, str]:
@@ -58,13 +63,15 @@ def shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def provider_options(backend: str, soc: str, texts: Iterable[str] | None) -> dict[str, str]:
-    """Provider options of --backend, --soc and --option together."""
+    """Provider options of --backend, --soc and --option together; the NPU's chip is the default one unless named."""
     given = pairs(texts, "--option")
     for flag, key, value in (("--backend", "backend_type", backend), ("--soc", "soc_model", soc)):
         if value and given.setdefault(key, value) != value:
             raise CallError(f"{flag} {value} and --option {key}={given[key]} contradict each other; leave one out")
     if "backend_type" not in given and "backend_path" not in given:
         given["backend_type"] = DEFAULT_BACKEND
+    if given.get("backend_type") == DEFAULT_BACKEND and "htp_arch" not in given:
+        given.setdefault("soc_model", DEFAULT_SOC)
     return given
 
 

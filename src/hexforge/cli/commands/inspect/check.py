@@ -9,13 +9,29 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
-from hexforge.cli.arguments import BackendName, Dims, Json, Model, Options, Shapes, Soc, dims, provider_options, shapes
+from hexforge.cli.arguments import (
+    All,
+    BackendName,
+    Dims,
+    Json,
+    Model,
+    Options,
+    Shapes,
+    Soc,
+    dims,
+    provider_options,
+    shapes,
+)
+from hexforge.cli.fitted_table import WIDE, shortened
 from hexforge.cli.loading import loaded
-from hexforge.cli.screen import console, print_json, table
+from hexforge.cli.screen import TOP, console, print_json, rest, table
 
 QNN = "QNNExecutionProvider"
+NAMED = 3
+"""Nodes that are named where several are refused for one reason."""
 
 
 def check(
@@ -28,6 +44,8 @@ def check(
     strict: Annotated[
         bool, typer.Option("--strict", help="As without CPU fallback: exit code 1 where a node is refused.")
     ] = False,
+    every: All = False,
+    refused: Annotated[bool, typer.Option("--refused", help="Only what is refused: every node, with why.")] = False,
     as_json: Json = False,
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
@@ -36,7 +54,7 @@ def check(
     if as_json:
         print_json(found)
     else:
-        print_checked(console(), found)
+        print_checked(console(), found, every=every, refused=refused)
     if strict and found["totals"]["refused"]:
         raise typer.Exit(1)
 
@@ -94,53 +112,78 @@ def checked(
     }
 
 
-def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
-    """The table, refused nodes first, one row for each unit."""
+def print_checked(screen: Console, found: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:
+    """The verdict, what is refused and why, then the first units; `every` shows all, `refused` nothing else."""
+    _print_verdict(screen, found)
     units: dict[int, list[dict[str, Any]]] = {}
     for row in found["nodes"]:
         units.setdefault(row["unit"], []).append(row)
+    _print_refused(screen, [group for group in units.values() if group[0]["runs_on"] != QNN], every or refused)
+    if refused:
+        return
+    taken = [group for group in units.values() if group[0]["runs_on"] == QNN]
+    taken.sort(key=lambda group: not group[0]["slow_ops"])
     rows: list[tuple[str | Text, ...]] = []
-    for group in sorted(units.values(), key=lambda group: group[0]["runs_on"] == QNN):
-        taken = group[0]["runs_on"] == QNN
+    for group in taken if every else taken[:TOP]:
         # a QDQ group or a fusion is one row: the node that is not a conversion names it
-        names = [r for r in group if not r["op"].endswith(("QuantizeLinear", "DequantizeLinear"))] or group
+        named = _naming(group)
         rows.append(
             (
-                names[0]["node"] + (f" (+{len(group) - 1})" if len(group) > 1 else ""),
-                " ".join(dict.fromkeys(r["op"] for r in names)),
-                _where(taken, group[0]["slow_ops"]),
+                named[0]["node"] + (f" (+{len(group) - 1})" if len(group) > 1 else ""),
+                " ".join(dict.fromkeys(row["op"] for row in named)),
+                Text("slow path", "yellow") if group[0]["slow_ops"] else Text("QNN", "green"),
                 ", ".join(_counted(group[0]["qnn_ops"])),
-                group[0]["reason"] or "",
             )
         )
-    columns: tuple[str, ...] = ("node (+ others of its group)", "op", "runs on", "QNN ops", "why not; what would work")
-    if not found["totals"]["refused"]:
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
     if rows:
-        screen.print(table("", columns, rows))
+        screen.print(table("", ("node (+ its group)", "op", "runs on", "QNN ops"), rows))
+    screen.print(rest(len(rows), len(taken), "groups of nodes on QNN"), end="\n" if len(taken) > len(rows) else "")
     if found["folded"]:
         counts = Counter(node["op"] for node in found["folded"])
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
-    t = found["totals"]
+
+
+def _print_verdict(screen: Console, found: Mapping[str, Any]) -> None:
+    t, model = found["totals"], found["model"]
+    verdict = f"{model}: {t['refused']} of {t['placed'] + t['refused']} nodes are left to the CPU"
+    if not t["refused"]:
+        verdict = f"{model}: runs whole on the NPU" if t["placed"] else f"{model}: has nothing to run"
+    screen.print(Text(verdict, "bold red" if t["refused"] else "bold green"))
+    where = ", ".join(found["backend"].values())
     graphs = "1 QNN graph" if t["qnn_graphs"] == 1 else f"{t['qnn_graphs']} QNN graphs"
     added = f" (+{t['added']} copied or inlined)" if t["added"] else ""
     slow = ", ".join(_counted(list(Counter(t["slow_ops"]).elements())))
     screen.print(
         Text.assemble(
-            f"{found['model']}: {t['nodes']} nodes{added}, {t['folded']} folded, ",
-            (f"{t['placed']} on QNN", "green"),
-            ", ",
-            (f"{t['refused']} on the CPU", "bold red" if t["refused"] else "green"),
-            f"; {t['qnn_ops']} QNN ops in {graphs}",
+            f"{t['nodes']} nodes{added}, {t['folded']} folded, {t['placed']} on QNN, {t['refused']} on the CPU; "
+            f"{t['qnn_ops']} QNN ops in {graphs}",
             (f"; without a native kernel (right, but slow): {slow}" if slow else "", "yellow"),
+            (f"; {where}", "dim"),
+            "\n",
         )
     )
 
 
-def _where(taken: bool, slow: Sequence[str]) -> Text:
-    if not taken:
-        return Text("CPU", "bold red")
-    return Text("QNN, slow path", "yellow") if slow else Text("QNN", "green")
+def _print_refused(screen: Console, groups: Sequence[list[dict[str, Any]]], every: bool) -> None:
+    """Refused nodes, those of one reason together: the reason is what is read, and it wraps."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        named = _naming(group)[0]
+        reasons.setdefault((named["op"], named["reason"] or ""), []).append(named["node"])
+    ranked = sorted(reasons.items(), key=lambda item: -len(item[1]))
+    for (op, reason), names in ranked if every else ranked[:TOP]:
+        shown = names if every else names[:NAMED]
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        width = max(20, (screen.width - len(op) - len(more) - 12) // min(len(shown), 2))
+        cut = (name if screen.width >= WIDE else shortened(name, width) for name in shown)
+        screen.print(Text.assemble(("CPU  ", "bold red"), (op, "bold"), "  ", ", ".join(cut), more))
+        screen.print(Padding(Text(reason), (0, 0, 1, 5)))
+    screen.print(rest(TOP, 0 if every else len(ranked), "reasons", "--refused"), end="")
+
+
+def _naming(group: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The nodes of a unit that are not conversions, or all where there are none."""
+    return [row for row in group if not row["op"].endswith(("QuantizeLinear", "DequantizeLinear"))] or group
 
 
 def _counted(names: Sequence[str]) -> list[str]:

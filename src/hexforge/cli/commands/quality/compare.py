@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
 from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
 from hexforge.formats.files import require_writable, write_atomically
@@ -15,8 +16,6 @@ from hexforge.formats.files import require_writable, write_atomically
 if TYPE_CHECKING:
     from hexforge.analysis.quality.compare import Comparison, TensorError
     from hexforge.quant.measure.compare import ErrorSums
-
-_REPORT_CHIP = "SM8650"
 
 Data = Annotated[
     str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
@@ -51,7 +50,7 @@ def compare(
             jobs=jobs, progress=progress,
         )  # fmt: skip
     if report is not None:
-        _report(found, quantized, soc or _REPORT_CHIP, report)
+        _report(found, quantized, soc or DEFAULT_SOC, report)
     if as_json:
         print_json(found.to_json())
     else:

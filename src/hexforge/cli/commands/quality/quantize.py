@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, dims, shapes
 from hexforge.cli.screen import console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
@@ -41,7 +42,7 @@ def quantize(
     export_encodings: Annotated[
         Path | None, typer.Option("--export-encodings", help="Write the encodings as an AIMET file.", dir_okay=False)
     ] = None,
-    soc: Soc = "",
+    soc: Soc = DEFAULT_SOC,
     state: Annotated[
         Path | None, typer.Option("--state", help="Keeps what calibration has seen: an interrupted run goes on.")
     ] = None,

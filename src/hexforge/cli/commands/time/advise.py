@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, dims, shapes
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, dims, shapes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def advise(
     model: Model,
-    soc: Annotated[str, typer.Option("--soc", help="Chip name or number.")] = "SM8650",
+    soc: Soc = DEFAULT_SOC,
     precision: Precision = "as-is",
     runtime: Runtime = "qnn_dlc",
     apply: Annotated[
