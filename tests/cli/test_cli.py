@@ -105,8 +105,12 @@ def test_check_strict_fails_with_the_table(refused: Path, capsys: pytest.Capture
 
 
 def test_check_fixes_dimensions(dynamic: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("check", str(dynamic)) == 2
-    assert "batch" in capsys.readouterr().err
+    assert run("check", str(dynamic)) == 0
+    assert "dynamic.onnx: batch is 1; --dim or --shape say otherwise" in capsys.readouterr().err
+    assert run("check", str(model(dynamic, [helper.make_node("Relu", ["x"], ["y"], "relu")], "length"))) == 2
+    err = capsys.readouterr().err
+    assert "--dim length=" in err
+    model(dynamic, [helper.make_node("Relu", ["x"], ["y"], "relu")], "batch")
     assert run("check", str(dynamic), "--dim", "batch=2") == 0
     assert run("check", str(dynamic), "--shape", "x=3,4") == 0
 
@@ -163,7 +167,6 @@ def test_fix_shapes(dynamic: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "fix-shapes"),  # nothing fixed
         (["--dim", "batch"], "--dim 'batch': expected KEY=VALUE"),
         (["--dim", "batch=two"], "'two' is not a size"),
         (["--dim", "batch=²"], "'²' is not a size"),

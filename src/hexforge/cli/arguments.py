@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,10 @@ Dims = Annotated[
 ]
 Shapes = Annotated[
     list[str] | None, typer.Option("--shape", metavar="INPUT=N,N,…", help="Shape of an input, e.g. x=1,3,224,224.")
+]
+Pins = Annotated[
+    list[str] | None,
+    typer.Option("--pin", metavar="INPUT=VALUE", help="Make an input a constant: a number, N,N,… or a .npy file."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -60,6 +64,50 @@ def shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
         key: tuple(_size(size, f"--shape {key}={value}") for size in value.split(",") if value)
         for key, value in pairs(texts, "--shape").items()
     }
+
+
+def sizes(
+    model: Path, dim: Iterable[str] | None, shape: Iterable[str] | None
+) -> tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]:
+    """Sizes of --dim and --shape for a model, with a batch of one where it is open, which is said."""
+    from hexforge.model.open_dimensions import with_batch_of_one
+    from hexforge.runtime.contexts.context import is_context
+
+    named, whole = dims(dim), shapes(shape)
+    if is_context(model):
+        return named, whole
+    fixed = with_batch_of_one(model, named, whole)
+    if fixed.note:
+        typer.secho(f"{model.name}: {fixed.note}; --dim or --shape say otherwise", fg="yellow", err=True)
+    return fixed.dims, fixed.shapes
+
+
+def pins(texts: Iterable[str] | None) -> dict[str, Any]:
+    """--pin texts as values."""
+    return {key: _value(text, f"--pin {key}={text}") for key, text in pairs(texts, "--pin").items()}
+
+
+def _value(text: str, where: str) -> Any:
+    if text.endswith(".npy"):
+        import numpy as np
+
+        try:
+            return np.load(text, allow_pickle=False)
+        except (ValueError, EOFError):
+            raise CallError(f"{where}: not a .npy file of numbers, or a damaged one") from None
+    words = {"true": True, "false": False}
+    try:
+        numbers = [words[t] if (t := one.strip().lower()) in words else _number(t) for one in text.split(",")]
+    except ValueError:
+        raise CallError(f"{where}: {text!r} is no number; give one, several as N,N,… or a .npy file") from None
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def provider_options(backend: str, soc: str, texts: Iterable[str] | None) -> dict[str, str]:

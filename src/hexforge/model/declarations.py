@@ -149,13 +149,41 @@ def _meant(name: str, known: Iterable[str]) -> str:
     return f"; there are {', '.join(map(repr, names))}" if names else "; all are static"
 
 
+def pinned_value(
+    name: str, wanted: Any, known: Iterable[str], dtype: np.dtype[Any] | None, shape: InputShape, where: str
+) -> np.ndarray[Any, Any]:
+    """The constant that an input is pinned to, of its type and shape; one number fills it, open dimensions are 1."""
+    names = list(known)
+    if name not in names:
+        raise CallError(f"{where}: has no input {name!r} to pin{_meant(name, names)}")
+    if dtype is None:
+        raise CallError(f"{where}: input {name!r} is no tensor of numbers, so it cannot be pinned")
+    given = np.asarray(wanted)
+    exact = given.astype(dtype) if given.dtype.kind in "biuf" else None
+    # a decimal fraction is rounded to float32 or float16; an integer type must hold the very number
+    if exact is None or (dtype.kind in "biu" and not np.array_equal(exact.astype(given.dtype), given)):
+        raise CallError(f"{where}: input {name!r} is {dtype}, which cannot be {wanted!r}")
+    sizes = None if shape is None else tuple(d if isinstance(d, int) and d >= 0 else None for d in shape)
+    if sizes is None:
+        return exact
+    if exact.size == 1:
+        return np.full([1 if d is None else d for d in sizes], exact.reshape(()))
+    if exact.ndim != len(sizes) or any(d not in (None, n) for d, n in zip(sizes, exact.shape, strict=True)):
+        raise CallError(f"{where}: input {name!r} is {list(shape or ())}; the value to pin is {list(exact.shape)}")
+    return exact
+
+
 def fix_shapes(
     source: str | os.PathLike[str],
     dest: str | os.PathLike[str],
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    pins: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a copy of a model with its inputs' shapes fixed; external data stays where it is, so keep the folder."""
+    """Write a copy of a model with its inputs' shapes fixed, and inputs of `pins` constant.
+
+    External data stays where it is, so keep the folder.
+    """
     opened = open_source(source)
     proto, target = opened.proto, Path(dest)
     external = any(t.data_location == onnx.TensorProto.EXTERNAL for t in proto.graph.initializer)
@@ -174,4 +202,9 @@ def fix_shapes(
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
             if dim.dim_param in bound:
                 dim.dim_value = bound[dim.dim_param]
+    for name, wanted in (pins or {}).items():
+        said = declare(inputs[name]) if name in inputs else Declared(name, "", None, None)
+        exact = pinned_value(name, wanted, inputs, said.dtype, said.shape, opened.where)
+        proto.graph.input.remove(inputs[name])
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(exact, name))
     write_atomically(target, proto.SerializeToString())

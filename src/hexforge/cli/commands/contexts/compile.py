@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import BackendName, Dims, Json, Shapes, dims, pairs, shapes
+from hexforge.cli.arguments import BackendName, Dims, Json, Shapes, pairs, sizes
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 
@@ -90,14 +90,15 @@ def compile(
         settings={name: value for name, value in settings.items() if value is not None},
     )
     chosen = _backend(backend, soc, optimization, pairs(option, "--option"), given)
+    fixed = [sizes(model, dim, shape) for model in models]
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         found = compiled(
             models,
             output,
             chosen,
             request,
-            dims=dims(dim),
-            shapes=shapes(shape),
+            dims=[named for named, _ in fixed],
+            shapes=[whole for _, whole in fixed],
             progress=progress,
         )
     wrappers = wrapped(output, quantized_io=False) if wrap else []

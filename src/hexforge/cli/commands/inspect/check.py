@@ -19,11 +19,12 @@ from hexforge.cli.arguments import (
     Json,
     Model,
     Options,
+    Pins,
     Shapes,
     Soc,
-    dims,
+    pins,
     provider_options,
-    shapes,
+    sizes,
 )
 from hexforge.cli.fitted_table import WIDE, shortened
 from hexforge.cli.loading import loaded
@@ -41,6 +42,7 @@ def check(
     option: Options = None,
     dim: Dims = None,
     shape: Shapes = None,
+    pin: Pins = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="As without CPU fallback: exit code 1 where a node is refused.")
     ] = False,
@@ -50,7 +52,8 @@ def check(
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     options = provider_options(backend, soc, option)
-    found = checked(model, options, dims=dims(dim), shapes=shapes(shape), strict=strict)
+    named, whole = sizes(model, dim, shape)
+    found = checked(model, options, dims=named, shapes=whole, pins=pins(pin), strict=strict)
     if as_json:
         print_json(found)
     else:
@@ -65,12 +68,13 @@ def checked(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, Any] | None = None,
     strict: bool = False,
 ) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
     from hexforge.backend import TellsReferences
 
-    read = loaded(path, options, dims=dims, shapes=shapes, strict=strict)
+    read = loaded(path, options, dims=dims, shapes=shapes, pins=pins, strict=strict)
     model, plan = read.model, read.plan
     nodes = [
         {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, dims, shapes
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.screen import console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
 
@@ -54,6 +54,7 @@ def quantize(
     from hexforge.analysis.quality.quantize import quantize as quantized
 
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
+    named, whole = sizes(model, dim, shape)
     require_writable(target, export_encodings, state)
     again = "nothing was written; with --state FILE calibration is kept"
     with stoppable(again, *([] if state is None else [state])), _progress() as progress:
@@ -66,8 +67,8 @@ def quantize(
             encodings=encodings,
             soc=soc or None,
             state=state,
-            dims=dims(dim),
-            shapes=shapes(shape),
+            dims=named,
+            shapes=whole,
             progress=progress,
         )
     if export_encodings is not None:

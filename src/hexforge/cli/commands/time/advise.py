@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, dims, shapes
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
@@ -51,10 +51,11 @@ def advise(
             raise CallError(f"{apply}: is the model itself; write the rewritten one to another file")
         if not verify:
             raise CallError("--apply writes only what was verified; leave --no-verify out")
+    named, whole = sizes(model, dim, shape)
     with bar(f"trying rewrites of {model.name}") as show:
         found = advised(
-            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=dims(dim),
-            shapes=shapes(shape), observe=lambda done, of, rule: show(done, of),
+            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=named,
+            shapes=whole, observe=lambda done, of, rule: show(done, of),
         )  # fmt: skip
     if apply is not None and found.applied and found.error is None:
         raise CallError(

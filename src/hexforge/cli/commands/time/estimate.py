@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import All, Dims, Json, Model, Shapes, dims, shapes
+from hexforge.cli.arguments import All, Dims, Json, Model, Pins, Shapes, pins, sizes
 from hexforge.cli.screen import TOP, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
@@ -64,6 +64,7 @@ def estimate(
     ] = None,
     dim: Dims = None,
     shape: Shapes = None,
+    pin: Pins = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
     every: All = False,
     refused: Annotated[bool, typer.Option("--refused", help="Every node the NPU does not take, with why.")] = False,
@@ -99,7 +100,8 @@ def estimate(
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, config, power)
     with waiting(f"reading {model.name}"):
-        graphs = graphs_of(model, deployment.timed_backend(), dims=dims(dim), shapes=shapes(shape))
+        source = _source(model, dim, shape, pin)
+        graphs = graphs_of(source, deployment.timed_backend())
     constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
     if weights_packing and not any(v.dtype.bits == 8 for v in constants):
         raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
@@ -109,7 +111,7 @@ def estimate(
                 "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
             )
         _compare(
-            everywhere(model, deployment, batch=batch, threads=threads, dims=dims(dim), shapes=shapes(shape)),
+            everywhere(source, deployment, batch=batch, threads=threads),
             model.name,
             as_json,
         )
@@ -123,7 +125,7 @@ def estimate(
         from hexforge.report import page
 
         with waiting("comparing chips"):
-            others = everywhere(model, deployment, batch=batch, threads=threads, dims=dims(dim), shapes=shapes(shape))
+            others = everywhere(source, deployment, batch=batch, threads=threads)
         write_atomically(report, page(found, others=others).encode())
     if as_json:
         print_json(found.to_json() | ({"together": _together(shared)} if shared else {}))
@@ -134,6 +136,15 @@ def estimate(
         called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
         title = f"together on the chip, each called {called}"
         console().print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
+
+
+def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: list[str] | None) -> Any:
+    """The model read with the sizes and values given; a context by its path."""
+    from hexforge.model.reader import read
+    from hexforge.runtime.contexts.context import is_context
+
+    named, whole = sizes(path, dim, shape)
+    return path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(pin))
 
 
 def _beside(found: Estimate, priority: str, beside: list[str], batch: int) -> Shared:

@@ -41,10 +41,10 @@ def socs(
             facts = _facts(soc)
             cells = (_text(facts, key) for key in ("htp_arch", *shown, *able))
             measured = "yes" if facts["measured"] else ""
-            lines.append((soc.name, str(soc.soc_model), ", ".join(soc.aliases), *cells, measured))
+            lines.append((soc.name, str(soc.soc_model), *cells, measured, ", ".join(soc.aliases)))
         figures = ("arch", "VTCM MB", "HVX", "MHz", "DRAM GB/s", "fitted", "fp16", "bf16", "shared weights", "DLBC")
         least = ("VTCM MB", "fp16", "measured", "HVX", "MHz", "DRAM GB/s", "fitted", "bf16", "shared weights", "DLBC")
-        columns = ("chip", "no.", "sold as", *figures, "SLC", "measured")
+        columns = ("chip", "no.", *figures, "SLC", "measured", "sold as")
         screen.print(table("", columns, lines, optional=(*least, "SLC"), whole=True))
     screen.print("; ".join(f"{p.mark}: {p}" for p in Provenance) + ". Clocks below the highest corner are assumed.")
 
