@@ -14,6 +14,7 @@ import onnx
 
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import write_atomically
+from hexforge.model.inputs.pinned import pinned_value
 from hexforge.model.source import open_source
 
 
@@ -147,30 +148,6 @@ def _meant(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there are {', '.join(map(repr, names))}" if names else "; all are static"
-
-
-def pinned_value(
-    name: str, wanted: Any, known: Iterable[str], dtype: np.dtype[Any] | None, shape: InputShape, where: str
-) -> np.ndarray[Any, Any]:
-    """The constant that an input is pinned to, of its type and shape; one number fills it, open dimensions are 1."""
-    names = list(known)
-    if name not in names:
-        raise CallError(f"{where}: has no input {name!r} to pin{_meant(name, names)}")
-    if dtype is None:
-        raise CallError(f"{where}: input {name!r} is no tensor of numbers, so it cannot be pinned")
-    given = np.asarray(wanted)
-    exact = given.astype(dtype) if given.dtype.kind in "biuf" else None
-    # a decimal fraction is rounded to float32 or float16; an integer type must hold the very number
-    if exact is None or (dtype.kind in "biu" and not np.array_equal(exact.astype(given.dtype), given)):
-        raise CallError(f"{where}: input {name!r} is {dtype}, which cannot be {wanted!r}")
-    sizes = None if shape is None else tuple(d if isinstance(d, int) and d >= 0 else None for d in shape)
-    if sizes is None:
-        return exact
-    if exact.size == 1:
-        return np.full([1 if d is None else d for d in sizes], exact.reshape(()))
-    if exact.ndim != len(sizes) or any(d not in (None, n) for d, n in zip(sizes, exact.shape, strict=True)):
-        raise CallError(f"{where}: input {name!r} is {list(shape or ())}; the value to pin is {list(exact.shape)}")
-    return exact
 
 
 def fix_shapes(

@@ -15,7 +15,8 @@ from onnx_ir.passes import common
 
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.declarations import Declared, Metadata, bind, declare, is_named, metadata
-from hexforge.model.open_dimensions import pin_inputs, suggested_size
+from hexforge.model.inputs.open_dimensions import suggested_size
+from hexforge.model.inputs.pinned import pin_inputs
 from hexforge.model.simplify import name_nodes, simplify
 from hexforge.model.source import Source, open_source
 from hexforge.model.tensors import make_dense, own_tensors

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from hexforge.errors import CallError
 from hexforge.model.declarations import fix_shapes
-from hexforge.model.open_dimensions import batch_of_one, suggested_size, with_batch_of_one
+from hexforge.model.inputs.open_dimensions import batch_of_one, suggested_size, with_batch_of_one
 from hexforge.model.reader import read
 
 

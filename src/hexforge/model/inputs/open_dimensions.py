@@ -1,4 +1,4 @@
-"""Open dimensions: which are batches and become 1, what size suits the others, and inputs pinned to a value."""
+"""Open dimensions: which are batches and become 1, and what size suits the others."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import onnx_ir
-
-from hexforge.model.declarations import InputShape, declare, is_named, pinned_value
+from hexforge.model.declarations import InputShape, declare, is_named
 from hexforge.model.source import open_source
 
 if TYPE_CHECKING:
@@ -75,25 +73,6 @@ def suggested_size(symbol: str | None, axis: int, shape: Sequence[Any]) -> int:
     if words in _PICTURE or len(shape) == 4 or any(word in words for word in ("height", "width")):
         return PICTURE_SIZE
     return SEQUENCE_SIZE
-
-
-def pin_inputs(model: onnx_ir.Model, pins: Mapping[str, Any], where: str) -> None:
-    """Turn inputs into constants: `{"sr": 16000}` makes the input sr the number 16000."""
-    inputs = {v.name or "": v for v in model.graph.inputs}
-    for name, wanted in pins.items():
-        value = inputs.get(name)
-        dtype = None if value is None or value.dtype is None else value.dtype.numpy()
-        shape = None if value is None or value.shape is None else tuple(_size_or_none(d) for d in value.shape)
-        exact = pinned_value(name, wanted, inputs, dtype, shape, where)
-        assert value is not None
-        model.graph.inputs.remove(value)
-        value.const_value = onnx_ir.tensor(exact, name=name)
-        value.shape = onnx_ir.Shape(exact.shape)
-        model.graph.register_initializer(value)
-
-
-def _size_or_none(dim: Any) -> int | None:
-    return dim if isinstance(dim, int) else None
 
 
 def _is_open(dim: int | str | None) -> bool:
