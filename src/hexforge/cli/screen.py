@@ -45,6 +45,30 @@ def bar(message: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Gives what says (what, done, of all): a bar for each thing on standard error, nothing where that is no terminal.
+
+    A thing is done when the next begins, so its bar is full then.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    tasks: dict[str, tuple[TaskID, int]] = {}
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as shown:
+
+        def show(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                for task, whole in tasks.values():
+                    shown.update(task, completed=whole, total=whole)
+                tasks[what] = shown.add_task(what), of
+            tasks[what] = tasks[what][0], of
+            shown.update(tasks[what][0], completed=done, total=of)
+
+        yield show
+
+
+@contextmanager
 def stoppable(otherwise: str, *states: Path) -> Iterator[None]:
     """Ctrl-C ends what is done in here with words: which file has what was done, or what is true otherwise."""
     try:

@@ -22,6 +22,16 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command(
+        "optimize",
+        "quality.optimize",
+        "optimize",
+        "Make a model fast on a chip: fix shapes, rewrite, find the best precisions, quantize, compile, explain.",
+        (
+            'hexforge optimize model.onnx --data samples/ --soc "Galaxy S24"',
+            "hexforge optimize model.onnx --data samples/ --labels labels.csv --metric top1 -o fast/",
+        ),
+    ),
+    Command(
         "check",
         "inspect.check",
         "check",

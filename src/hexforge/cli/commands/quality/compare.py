@@ -60,11 +60,14 @@ def compare(
 def _report(found: Comparison, model: Path, soc: str, target: Path) -> None:
     from hexforge.analysis.estimate import estimate
     from hexforge.report import page
+    from hexforge.report.graph import graph_section_of
     from hexforge.report.quality import quality_sections
 
     with waiting(f"timing {model.name} on {soc}"):
         timed = estimate(model, soc)
-    write_atomically(target, page(timed, sections=quality_sections(found)).encode())
+    graph = graph_section_of(model, timed, found)
+    sections = [graph] if graph is not None else []
+    write_atomically(target, page(timed, sections=sections, lead=quality_sections(found), title=model.name).encode())
 
 
 def _print(found: Comparison, count: int) -> None:

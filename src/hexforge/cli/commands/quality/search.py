@@ -186,6 +186,5 @@ def _write_report(found: Searched, model: Path, data: str, runtime: str, path: P
     chosen = found.best or found.found.high
     written = quantize(model, data, found.recipe(chosen), soc=found.soc).model
     assert written is not None
-    write_atomically(
-        path, page(estimate(written, Deployment(found.soc, runtime=runtime)), sections=[front_section(found)]).encode()
-    )
+    timed = estimate(written, Deployment(found.soc, runtime=runtime))
+    write_atomically(path, page(timed, lead=[front_section(found)], title=model.name).encode())

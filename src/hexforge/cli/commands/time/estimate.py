@@ -123,10 +123,13 @@ def estimate(
         write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
     if report is not None:
         from hexforge.report import page
+        from hexforge.report.graph import graph_section
 
         with waiting("comparing chips"):
             others = everywhere(source, deployment, batch=batch, threads=threads)
-        write_atomically(report, page(found, others=others).encode())
+        graph = graph_section(found, graphs.graphs)
+        sections = [graph] if graph is not None else []
+        write_atomically(report, page(found, sections=sections, others=others, title=model.name).encode())
     if as_json:
         print_json(found.to_json() | ({"together": _together(shared)} if shared else {}))
         return
