@@ -67,6 +67,8 @@ INNER = {
         ("lora",),
     ),
     "analysis": (
+        ("optimize",),
+        ("recommend",),
         ("quality", "advise"),
         ("estimate", "mixed_precision", "agreement"),
     ),

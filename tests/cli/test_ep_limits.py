@@ -69,8 +69,9 @@ def test_the_cpu_backend_has_no_limits_of_the_ep(model: Path) -> None:
 def test_check_ends_with_both_verdicts(model: Path) -> None:
     said = CliRunner().invoke(app, ["check", str(model), "--backend", "htp", "--strict"])
     assert said.exit_code == 0, said.output
-    assert f"on this NPU: all nodes; by the QNN EP {EP_VERSION}: 2 of 3 nodes" in said.output
-    assert "QNN, not by the EP" in said.output
+    assert "runs whole on the NPU" in said.output
+    assert f"by the QNN EP {EP_VERSION}: 2 of 3 nodes" in said.output
+    assert "not by the EP" in said.output
 
 
 def test_strict_ep_places_as_the_ep_does(model: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.errors import CallError
 
 DEFAULT_BACKEND = "htp"
@@ -17,10 +18,12 @@ BackendName = Annotated[
     str,
     typer.Option("--backend", help="QNN backend: htp (the default) or cpu (gpu, saver and ir are not built yet)."),
 ]
-Soc = Annotated[str, typer.Option("--soc", help="Chip name or number, as in the option soc_model.")]
+Soc = Annotated[
+    str, typer.Option("--soc", help=f'Chip by name, number or device: SM8650, "8 Gen 3", "Galaxy S24" ({DEFAULT_SOC}).')
+]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="KEY=VALUE", help="A provider option (see `hexforge options`)."),
+    typer.Option("--option", metavar="KEY=VALUE", help="A provider option (see `hexforge options`)."),
 ]
 Dims = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dynamic dimension.")
@@ -28,7 +31,13 @@ Dims = Annotated[
 Shapes = Annotated[
     list[str] | None, typer.Option("--shape", metavar="INPUT=N,N,…", help="Shape of an input, e.g. x=1,3,224,224.")
 ]
+Pins = Annotated[
+    list[str] | None,
+    typer.Option("--pin", metavar="INPUT=VALUE", help="Make an input a constant: a number, N,N,… or a .npy file."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+All = Annotated[bool, typer.Option("--all", help="Every row, not only the first ten.")]
 
 
 def pairs(texts: Iterable[str] | None, flag: str) -> dict[str, str]:
@@ -57,14 +66,60 @@ def shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
     }
 
 
+def sizes(
+    model: Path, dim: Iterable[str] | None, shape: Iterable[str] | None
+) -> tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]:
+    """Sizes of --dim and --shape for a model, with a batch of one where it is open, which is said."""
+    from hexforge.model.inputs.open_dimensions import with_batch_of_one
+    from hexforge.runtime.contexts.context import is_context
+
+    named, whole = dims(dim), shapes(shape)
+    if is_context(model):
+        return named, whole
+    fixed = with_batch_of_one(model, named, whole)
+    if fixed.note:
+        typer.secho(f"{model.name}: {fixed.note}; --dim or --shape say otherwise", fg="yellow", err=True)
+    return fixed.dims, fixed.shapes
+
+
+def pins(texts: Iterable[str] | None) -> dict[str, Any]:
+    """--pin texts as values."""
+    return {key: _value(text, f"--pin {key}={text}") for key, text in pairs(texts, "--pin").items()}
+
+
+def _value(text: str, where: str) -> Any:
+    if text.endswith(".npy"):
+        import numpy as np
+
+        try:
+            return np.load(text, allow_pickle=False)
+        except (ValueError, EOFError):
+            raise CallError(f"{where}: not a .npy file of numbers, or a damaged one") from None
+    words = {"true": True, "false": False}
+    try:
+        numbers = [words[t] if (t := one.strip().lower()) in words else _number(t) for one in text.split(",")]
+    except ValueError:
+        raise CallError(f"{where}: {text!r} is no number; give one, several as N,N,… or a .npy file") from None
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def _number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 def provider_options(backend: str, soc: str, texts: Iterable[str] | None) -> dict[str, str]:
-    """Provider options of --backend, --soc and --option together."""
+    """Provider options of --backend, --soc and --option together; the NPU's chip is the default one unless named."""
     given = pairs(texts, "--option")
     for flag, key, value in (("--backend", "backend_type", backend), ("--soc", "soc_model", soc)):
         if value and given.setdefault(key, value) != value:
             raise CallError(f"{flag} {value} and --option {key}={given[key]} contradict each other; leave one out")
     if "backend_type" not in given and "backend_path" not in given:
         given["backend_type"] = DEFAULT_BACKEND
+    if given.get("backend_type") == DEFAULT_BACKEND and "htp_arch" not in given:
+        given.setdefault("soc_model", DEFAULT_SOC)
     return given
 
 

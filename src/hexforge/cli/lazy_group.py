@@ -42,8 +42,13 @@ def _import(row: Command) -> Any:
     target = getattr(importlib.import_module(f"hexforge.cli.commands.{row.module}"), row.attribute)
     if isinstance(target, typer.Typer):
         command: Any = typer.main.get_group(target)
-        command.name = row.name
+        command.name, command.epilog = row.name, _epilog(row)
         return command
     alone = typer.Typer(add_completion=False)
-    alone.command(row.name)(target)
+    alone.command(row.name, epilog=_epilog(row))(target)
     return typer.main.get_command(alone)
+
+
+def _epilog(row: Command) -> str:
+    """The examples, which the help shows last; each is a paragraph, or it would be joined to the one before."""
+    return "\n\n".join(["Examples:", *row.examples])

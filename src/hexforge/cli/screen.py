@@ -1,28 +1,30 @@
-"""What commands print with: a console that does not cut columns in a pipe, tables, a spinner, a progress bar."""
+"""What commands print with: a console as wide as the screen, tables that fit it, a spinner, a progress bar."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-PIPE_COLUMNS = 200
+from hexforge.cli.fitted_table import WIDE, FittedTable, fitted
+
+TOP = 10
+"""Rows of a table that are shown unless all are asked for."""
 
 
 def console() -> Console:
-    """Standard output, wide where it is not a terminal."""
-    found = Console(highlight=False)
-    if not found.is_terminal:
-        found.width = PIPE_COLUMNS
-    return found
+    """Standard output: as wide as the terminal, or as COLUMNS says; wide in a pipe, where nothing is to be cut."""
+    made = Console(highlight=False)
+    if not made.is_terminal and not os.environ.get("COLUMNS", "").isdecimal():
+        made.width = WIDE
+    return made
 
 
 def waiting(message: str) -> AbstractContextManager[Any]:
@@ -43,6 +45,30 @@ def bar(message: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Gives what says (what, done, of all): a bar for each thing on standard error, nothing where that is no terminal.
+
+    A thing is done when the next begins, so its bar is full then.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    tasks: dict[str, tuple[TaskID, int]] = {}
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as shown:
+
+        def show(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                for task, whole in tasks.values():
+                    shown.update(task, completed=whole, total=whole)
+                tasks[what] = shown.add_task(what), of
+            tasks[what] = tasks[what][0], of
+            shown.update(tasks[what][0], completed=done, total=of)
+
+        yield show
+
+
+@contextmanager
 def stoppable(otherwise: str, *states: Path) -> Iterator[None]:
     """Ctrl-C ends what is done in here with words: which file has what was done, or what is true otherwise."""
     try:
@@ -54,14 +80,24 @@ def stoppable(otherwise: str, *states: Path) -> Iterator[None]:
         raise SystemExit(130) from None
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table whose cells are plain text (no markup is read out of model names)."""
-    made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    return made
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    optional: Sequence[str] = (),
+    whole: bool = False,
+) -> FittedTable:
+    """A table whose cells are plain text (no markup is read out of model names), made to fit when it is printed.
+
+    `optional` names the columns that a narrow screen does without, the last of them first; `whole` keeps the first
+    column as it is, where its texts are to be typed.
+    """
+    return fitted(title, columns, rows, optional, whole)
+
+
+def rest(shown: int, of: int, what: str, flag: str = "--all") -> Text:
+    """The line under a table that does not show everything."""
+    return Text(f"{of - shown} more {what}: {flag}", "dim") if of > shown else Text("")
 
 
 def print_json(data: Any) -> None:

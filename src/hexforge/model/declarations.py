@@ -14,6 +14,7 @@ import onnx
 
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import require_another_file, write_atomically
+from hexforge.model.inputs.pinned import pinned_value
 from hexforge.model.source import open_source
 from hexforge.model.writing.loads import load_problem
 
@@ -155,8 +156,12 @@ def fix_shapes(
     dest: str | os.PathLike[str],
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
+    pins: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a copy of a model with its inputs' shapes fixed; external data stays where it is, so keep the folder."""
+    """Write a copy of a model with its inputs' shapes fixed, and inputs of `pins` constant.
+
+    External data stays where it is, so keep the folder.
+    """
     target = Path(dest)
     require_another_file(target, Path(source))
     opened = open_source(source)
@@ -177,6 +182,11 @@ def fix_shapes(
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
             if dim.dim_param in bound:
                 dim.dim_value = bound[dim.dim_param]
+    for name, wanted in (pins or {}).items():
+        said = declare(inputs[name]) if name in inputs else Declared(name, "", None, None)
+        exact = pinned_value(name, wanted, inputs, said.dtype, said.shape, opened.where)
+        proto.graph.input.remove(inputs[name])
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(exact, name))
     fixed_model, folder = proto.SerializeToString(), Path(source).resolve().parent if external else None
     problem = load_problem(fixed_model, folder)
     if problem is not None and load_problem(Path(source)) is None:  # one that never loaded is fixed all the same

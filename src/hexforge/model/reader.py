@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir
@@ -14,6 +15,8 @@ from onnx_ir.passes import common
 
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.declarations import Declared, Metadata, bind, declare, is_named, metadata
+from hexforge.model.inputs.open_dimensions import suggested_size
+from hexforge.model.inputs.pinned import pin_inputs
 from hexforge.model.simplify import name_nodes, simplify
 from hexforge.model.source import Source, open_source
 from hexforge.model.tensors import check_external, make_dense, own_tensors
@@ -79,13 +82,22 @@ class Model:
             for name, dims in dynamic
         ]
         unnamed = [name for name, dims in dynamic if any(not is_named(s) for _, s in dims)]
-        symbols = dict.fromkeys(s for name, dims in dynamic if name not in unnamed for _, s in dims)
         shapes = {v.name: v.shape for v in self.ir.graph.inputs}
-        flags = [*(f"--dim {s}=1" for s in symbols), *(f"--shape {n}={_example(shapes[n])}" for n in unnamed)]
-        option = " or with SessionOptions.add_free_dimension_override_by_name" if symbols else ""
+        sizes = {
+            symbol: suggested_size(symbol, axis, tuple(shapes[name] or ()))
+            for name, dims in dynamic
+            if name not in unnamed
+            for axis, symbol in dims
+        }
+        symbols = list(sizes)
+        flags = [
+            *(f"--dim {s}={n}" for s, n in sizes.items()),
+            *(f"--shape {n}={_example(shapes[n])}" for n in unnamed),
+        ]
+        option = "; in a session: SessionOptions.add_free_dimension_override_by_name" if symbols else ""
         raise CallError(
             f"{self.name}: QNN needs static shapes, and these are dynamic: {'; '.join(said)}. "
-            f"Fix them with `hexforge fix-shapes {self.path or 'MODEL'} OUT {' '.join(flags)}` (with your sizes)"
+            f"Say their sizes, such as {' '.join(flags)}; `hexforge fix-shapes` with the same writes them into a copy"
             f"{option}"
         )
 
@@ -97,7 +109,10 @@ def _say_dimension(axis: int, symbol: str | None) -> str:
 
 
 def _example(shape: onnx_ir.Shape | None) -> str:
-    return "1,3,224,224" if shape is None else ",".join(str(d) if isinstance(d, int) else "1" for d in shape)
+    if shape is None:
+        return "1,3,224,224"
+    sizes = (d if isinstance(d, int) else suggested_size(d.value, axis, tuple(shape)) for axis, d in enumerate(shape))
+    return ",".join(map(str, sizes))
 
 
 def read(
@@ -107,13 +122,17 @@ def read(
     dims: Mapping[str, int] | None = None,
     fold: bool = True,
     folder: str | os.PathLike[str] | None = None,
+    pins: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Read a model; `shapes` fixes inputs by name, `dims` fixes symbolic dimensions, `folder` holds external data."""
+    """Read a model; `shapes` fixes inputs by name, `dims` fixes symbolic dimensions, `folder` holds external data.
+
+    `pins` makes constants of inputs: what they are called, and their value.
+    """
     opened = open_source(source, None if folder is None else Path(folder))
     proto = opened.proto
     graph, constants = proto.graph, {t.name for t in proto.graph.initializer}
     constants |= {t.values.name for t in graph.sparse_initializer}
-    declared_inputs = tuple(declare(v) for v in graph.input if v.name not in constants)
+    declared_inputs = tuple(declare(v) for v in graph.input if v.name not in constants | set(pins or ()))
     declared_outputs = tuple(declare(v) for v in graph.output)
     said, node_count = metadata(proto), len(graph.node)
     model = _deserialize(opened)
@@ -124,6 +143,7 @@ def read(
     common.RemoveInitializersFromInputsPass()(model)
     model.ir_version = max(model.ir_version, INITIALIZERS_APART)  # IR 3 has no initializer that is no input
     _fix_inputs(model, shapes or {}, dims or {}, where)
+    pin_inputs(model, pins or {}, where)
     name_nodes(model)
     before = [(node.name or "", node.op_type) for node in model.graph]
     simplify(model, where, fold)

@@ -1,6 +1,6 @@
 """Report: an estimate as one self-contained HTML page."""
 
 from hexforge.report.page import page
-from hexforge.report.section import Bars, Column, Plot, Section, Series, Table
+from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Series, Step, Steps, Table
 
-__all__ = ["Bars", "Column", "Plot", "Section", "Series", "Table", "page"]
+__all__ = ["Bars", "Column", "Figure", "Figures", "Plot", "Section", "Series", "Step", "Steps", "Table", "page"]

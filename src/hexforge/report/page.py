@@ -37,7 +37,7 @@ from hexforge.report.placement import chips_section, placement_section
 from hexforge.report.section import Section
 
 ASSETS = Path(__file__).parent / "assets"
-SCRIPTS = ("draw.js", "table.js", "charts.js", "paint.js", "timeline.js", "page.js")
+SCRIPTS = ("draw.js", "table.js", "charts.js", "graph.js", "paint.js", "timeline.js", "page.js")
 
 
 def page(
@@ -45,16 +45,24 @@ def page(
     placement: Mapping[str, Any] | None = None,
     sections: Sequence[Section] = (),
     others: Iterable[Estimate | tuple[str, str]] | None = None,
+    *,
+    lead: Sequence[Section] = (),
+    title: str = "",
 ) -> str:
-    """The page: `placement` as `hexforge check --json` prints it, `others` the estimates of other chips."""
+    """The page: `placement` as `hexforge check --json` prints it, `others` the estimates of other chips.
+
+    `lead` is what the page is about where that is not the time alone, and comes first; `title` is the file's name.
+    """
     line = estimate.timeline
     shown = [
         *([chips_section(estimate, others)] if others is not None else []),
         *([placement_section(placement)] if placement is not None else []),
         *sections,
     ]
+    name = title or estimate.model
     content = {
-        "summary": timing.summary(estimate),
+        "summary": timing.summary(estimate) | {"model": name},
+        "lead": [section.to_json() for section in lead],
         "timeline": timing.timeline(line),
         "ops": timing.ops(line).to_json(),
         "kinds": timing.kinds(line).to_json(),
@@ -64,7 +72,7 @@ def page(
     script = "\n".join((ASSETS / name).read_text("utf-8") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
     fields = {
-        "title": html.escape(f"{_text(estimate.model)} on {estimate.soc}: {estimate.latency_ms:.3f} ms"),
+        "title": html.escape(f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms"),
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
         "style": style,
         "data": _embedded(content),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 Cell = str | float | int | None
 
@@ -109,11 +109,67 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """A number to be seen at once, and what it is."""
+
+    label: str
+    value: str
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers that a page is about, large and side by side."""
+
+    figures: Sequence[Figure]
+    verdict: str = ""
+    """What follows from them, in a sentence."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        shown = [{"label": f.label, "value": f.value, "about": f.about} for f in self.figures]
+        return {"draw": "figures", "figures": shown, "verdict": self.verdict}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to do: what, what it gains, and why or how."""
+
+    title: str
+    gain: str = ""
+    text: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What to change, the most worthwhile first."""
+
+    steps: Sequence[Step]
+    title: str = ""
+    nothing: str = "Nothing."
+    """What is said where there are none."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        shown = [{"title": s.title, "gain": s.gain, "text": s.text, "where": s.where} for s in self.steps]
+        return {"draw": "steps", "title": self.title, "steps": shown, "nothing": self.nothing}
+
+
+class SectionPart(Protocol):
+    """What a section is made of."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it; `draw` names the function that draws it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of the page with a title: words, then charts and tables."""
 
     title: str
-    parts: Sequence[Table | Bars | Plot]
+    parts: Sequence[SectionPart]
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:

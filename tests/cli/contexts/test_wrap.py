@@ -43,7 +43,7 @@ def test_a_wrapped_model_runs_as_any_other(context: Path, tmp_path: Path) -> Non
     np.testing.assert_array_equal(np.load(next((tmp_path / "out").iterdir())), wanted())
     done = CliRunner().invoke(app, ["run", str(model), *data, "--dim", "n=1"])
     assert isinstance(done.exception, CallError)
-    assert "is compiled already, for its own sizes; leave --dim and --shape out" in str(done.exception)
+    assert "is compiled already, for its own sizes; leave --dim, --shape and --pin out" in str(done.exception)
 
 
 @pytest.mark.parametrize("embed", [[], ["--embed"]])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from hexforge.backend import Backend
+from hexforge.backend import Backend, Prepares
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
@@ -33,7 +34,9 @@ def runner(
 
 
 def backend_for(name: str, soc: str = "", threads: int = 0) -> Backend | str:
-    """A backend by name, on a chip where one is named; onnxruntime's provider by its name alone."""
+    """A backend by name, on a chip: the default one unless named; onnxruntime's provider by its name alone."""
     if name == ORT or name not in registry.BUILT:
         return name
+    if not soc and isinstance(registry.backend(name), Prepares):
+        soc = DEFAULT_SOC
     return registry.backend(name, {"soc_model": soc} if soc else {}, threads)

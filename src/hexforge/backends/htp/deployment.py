@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.chip import soc as chips
 from hexforge.backends.htp.chip.power import Power
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC as DEFAULT_SOC
 from hexforge.backends.htp.config import GraphConfig, HtpConfig
 from hexforge.backends.htp.timing import AS_IS
 from hexforge.errors import CallError
-
-DEFAULT_SOC = "SM8650"
 
 
 @dataclass(frozen=True, slots=True)

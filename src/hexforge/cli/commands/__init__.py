@@ -10,133 +10,222 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A command: its name, its module below `hexforge.cli.commands`, the function or typer app in it, and its line."""
+    """A command: its name, its module below `hexforge.cli.commands`, the function or app in it, and its help."""
 
     name: str
     module: str
     attribute: str
     help: str
+    examples: tuple[str, ...]
+    """Commands as people type them; a test parses each."""
 
 
 COMMANDS = (
+    Command(
+        "optimize",
+        "quality.optimize",
+        "optimize",
+        "Make a model fast on a chip: fix shapes, rewrite, find the best precisions, quantize, compile, explain.",
+        (
+            'hexforge optimize model.onnx --data samples/ --soc "Galaxy S24"',
+            "hexforge optimize model.onnx --data samples/ --labels labels.csv --metric top1 -o fast/",
+        ),
+    ),
     Command(
         "check",
         "inspect.check",
         "check",
         "Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work.",
+        (
+            'hexforge check model.onnx --soc "Galaxy S24"',
+            "hexforge check model.onnx --refused",
+            "hexforge check model.onnx --dim height=320 --dim width=320 --strict --json",
+        ),
     ),
     Command(
         "estimate",
         "time.estimate",
         "estimate",
         "Say how long a model takes on a chip, where the time goes and what bounds each op.",
+        (
+            'hexforge estimate model.onnx --soc "8 Gen 3" --precision w8a8 --report page.html',
+            "hexforge estimate model.onnx --soc all",
+            "hexforge estimate model.onnx --beside other.onnx:high --interval-ms 33",
+        ),
     ),
     Command(
         "advise",
         "time.advise",
         "advise",
         "Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again.",
+        (
+            'hexforge advise model.onnx --soc "8 Gen 3" --precision w8a8',
+            "hexforge advise model.onnx --precision w8a8 --apply faster.onnx",
+        ),
     ),
     Command(
         "quantize",
         "quality.quantize",
         "quantize",
         "Quantize a float model for the NPU by samples of its inputs.",
+        (
+            "hexforge quantize model.onnx --data samples/ -o model.qdq.onnx",
+            "hexforge quantize model.onnx --data samples/ --recipe w8a16 --state calibration.npz",
+        ),
     ),
     Command(
         "compare",
         "quality.compare",
         "compare",
         "Show how far a quantized model's tensors are from the float model's, the worst first.",
+        (
+            "hexforge compare model.onnx model.qdq.onnx --data samples/ --report page.html",
+            "hexforge compare model.onnx model.qdq.onnx --data samples/ --sensitivity all-but-one --jobs 4",
+        ),
     ),
     Command(
         "search",
         "quality.search",
         "search",
         "Find the mix of two precisions that meets a quality at the lowest latency on a chip.",
+        (
+            'hexforge search model.onnx --data samples/ --soc "8 Gen 3" -o best.qdq.onnx --state search.json',
+            "hexforge search model.onnx --data samples/ --metric top1 --labels labels.csv --target 0.75",
+        ),
     ),
     Command(
         "compile",
         "contexts.compile",
         "compile",
         "Compile models into one context file; nothing is run. A node the backend refuses is an error.",
+        (
+            'hexforge compile model.qdq.onnx -o model.bin --soc "8 Gen 3" --soc "8 Elite"',
+            "hexforge compile prefill.onnx decode.onnx -o model.bin --share --wrap",
+        ),
     ),
     Command(
         "info",
         "contexts.info",
         "info",
         "Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified.",
+        ('hexforge info model.bin --soc "Galaxy S24"',),
     ),
     Command(
         "wrap",
         "contexts.wrap",
         "wrap",
         "Write one ONNX model around each graph of a context, which InferenceSession runs.",
+        ("hexforge wrap model.bin -o models/",),
     ),
     Command(
         "prune",
         "contexts.prune",
         "prune",
         "Keep one chip of a context that was made for several.",
+        ('hexforge prune model.bin --soc "8 Gen 3" -o one.bin',),
     ),
     Command(
         "ops",
         "tables.ops",
         "ops",
         "Which ONNX ops become which QNN ops, and what those are: work and quantization rule.",
+        (
+            "hexforge ops",
+            "hexforge ops --json",
+        ),
     ),
     Command(
         "show",
         "inspect.show",
         "show",
         "Print the QNN graphs that a model becomes, as text.",
+        (
+            "hexforge show model.onnx",
+            "hexforge show model.onnx --no-passes --onnx-units",
+        ),
     ),
     Command(
         "run",
         "inspect.run",
         "run",
-        "Run a model once and print what came out; inputs not given are random, from a fixed seed.",
+        "Run a model or a context once and print what came out; inputs not given are random, from a fixed seed.",
+        (
+            "hexforge run model.onnx -i image=cat.npy --top 5 --classes labels.txt",
+            "hexforge run model.bin -o outputs --json",
+        ),
+    ),
+    Command(
+        "bench",
+        "time.bench",
+        "bench",
+        "Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time.",
+        (
+            "hexforge bench model.onnx --duration 10",
+            "hexforge bench model.bin --iterations 1000 --threads 4 --json",
+        ),
     ),
     Command(
         "fix-shapes",
         "inspect.fix_shapes",
         "fix_shapes",
         "Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes.",
+        (
+            "hexforge fix-shapes model.onnx fixed.onnx --dim batch=1 --dim height=320",
+            "hexforge fix-shapes model.onnx fixed.onnx --shape x=1,3,224,224 --pin sr=16000",
+        ),
     ),
     Command(
         "convert-opset",
         "inspect.convert_opset",
         "convert_opset",
         "Write a copy of a model in another version of ONNX's operators.",
+        ("hexforge convert-opset model.onnx newer.onnx --opset 17",),
     ),
     Command(
         "options",
         "tables.options",
         "options",
         "List provider options, session keys, run options and dynamic options.",
+        ("hexforge options",),
     ),
     Command(
         "socs",
         "time.socs",
         "socs",
         "List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source.",
+        (
+            "hexforge socs",
+            'hexforge socs "Galaxy S24"',
+        ),
     ),
     Command(
         "demo",
         "inspect.demo",
         "demo",
         "Check the built-in digit classifier, run it on held-out digits, and write a page of its time on a chip.",
+        (
+            "hexforge demo",
+            'hexforge demo --soc "X Elite"',
+        ),
     ),
     Command(
         "eval",
         "quality.evaluate",
         "evaluate",
         "Run a model on samples and score its outputs; the score is the same for any number of jobs.",
+        (
+            "hexforge eval model.qdq.onnx --data samples/ --labels labels.csv --metric top5",
+            "hexforge eval model.qdq.onnx --data samples/ --metric sqnr:model.onnx --jobs 4",
+        ),
     ),
     Command(
         "lora",
         "contexts.lora",
         "lora",
         "LoRA adapters for a compiled context: make them, look at them.",
+        (
+            "hexforge lora make model.bin --base base.onnx --adapted tuned.onnx -o tuned.adapter",
+            "hexforge lora info tuned.adapter",
+        ),
     ),
 )

@@ -75,4 +75,17 @@ function drawPlot(spec) {
   return make("figure", "plot", spec.title ? make("h3", "", spec.title) : null, picture, spec.series.length > 1 ? legend : null);
 }
 
-const DRAW = { table: (spec) => drawTable(spec).element, bars: drawBars, plot: drawPlot };
+function drawFigures(spec) {
+  const figures = spec.figures.map((item) => make("div", "figure", make("h3", "", item.label), make("p", "big", item.value), item.about ? make("p", "muted", item.about) : null));
+  return make("div", "card figures wide", make("div", "row", ...figures), spec.verdict ? make("p", "verdict", spec.verdict) : null);
+}
+
+function drawSteps(spec) {
+  const steps = spec.steps.map((step) =>
+    make("li", "", make("strong", "", step.title), step.gain ? make("span", "tag gain", step.gain) : null, step.text ? make("p", "", step.text) : null, step.where ? make("p", "muted", step.where) : null),
+  );
+  const list = steps.length ? make("ol", "", ...steps) : make("p", "muted", spec.nothing);
+  return make("div", "card steps wide", spec.title ? make("h3", "", spec.title) : null, list);
+}
+
+const DRAW = { table: (spec) => drawTable(spec).element, bars: drawBars, plot: drawPlot, figures: drawFigures, steps: drawSteps, graph: (spec) => drawGraph(spec) };

@@ -69,7 +69,7 @@ function summary(facts) {
   const tags = make("ul", "facts", ...facts.facts.map(([name, value]) => make("li", "", make("span", "", name), value)));
   const left = make("div", "", latencyCard(facts), memoryCard(facts), criticalCard(facts));
   const right = make("div", "", whereCard(facts), slowCard(facts));
-  return [make("h1", "", facts.model), tags, make("div", "cards", left, right)];
+  return [tags, make("div", "cards", left, right)];
 }
 
 function latencyCard(facts) {
@@ -151,8 +151,18 @@ function criticalCard(facts) {
   return make("div", "card critical", make("h3", "", "Critical path"), stack(parts, 0.2), make("p", "", text));
 }
 
+function drawSection(section, id) {
+  const parts = make("div", "parts", ...section.parts.map((part) => DRAW[part.draw](part)));
+  const made = make("section", "", heading(id, section.title), section.note ? make("p", "note", section.note) : null, parts);
+  made.id = id;
+  made.setAttribute("aria-labelledby", `${id}-title`);
+  return made;
+}
+
 // ---- put together
-link("summary", "Summary");
+document.getElementById("top").append(make("h1", "", content.summary.model), ...content.lead.map((section, n) => drawSection(section, `lead-${n}`)));
+if (content.lead.length) document.getElementById("summary").append(heading("summary", "Time"));
+else link("summary", "Summary");
 document.getElementById("summary").append(...summary(content.summary));
 
 timeline = drawTimeline(content.timeline, content.ops, pick);
@@ -170,11 +180,5 @@ document.getElementById("ops").append(
   table.element,
 );
 
-content.sections.forEach((section, n) => {
-  const id = `section-${n}`;
-  const made = make("section", "", heading(id, section.title), section.note ? make("p", "note", section.note) : null, make("div", "parts", ...section.parts.map((part) => DRAW[part.draw](part))));
-  made.id = id;
-  made.setAttribute("aria-labelledby", `${id}-title`);
-  document.getElementById("main").append(made);
-});
+content.sections.forEach((section, n) => document.getElementById("main").append(drawSection(section, `section-${n}`)));
 root.dataset.drawn = "yes";

@@ -7,8 +7,19 @@ from itertools import pairwise
 
 import pytest
 
+from hexforge.backends.htp.chip.names import spoken_key
 from hexforge.backends.htp.chip.power import Corner
-from hexforge.backends.htp.chip.soc import ABILITIES, CLOCK_SHARE, FIGURES, SOCS, ChipTarget, Provenance, Soc, find
+from hexforge.backends.htp.chip.soc import (
+    ABILITIES,
+    CLOCK_SHARE,
+    FIGURES,
+    SOCS,
+    ChipTarget,
+    Provenance,
+    Soc,
+    find,
+    names_of,
+)
 from hexforge.backends.htp.time import cost
 from hexforge.errors import CallError
 from tests import ROOT
@@ -100,3 +111,35 @@ def test_abilities() -> None:
 def test_every_corner_has_a_clock() -> None:
     assert set(CLOCK_SHARE) == set(Corner)
     assert len({p.mark for p in Provenance}) == len(Provenance)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "name"),
+    [
+        ("Galaxy S24", "SM8650"), ("galaxy s24 ultra", "SM8650"), ("X Elite", "SC8380XP"), ("8gen3", "SM8650"),
+        ("8 Gen 3", "SM8650"), ("SD8G3", "SM8650"), ("Snapdragon® 8 Gen 3", "SM8650"), ("sm-8650", "SM8650"),
+        ("8+ Gen 1", "SM8475"), ("8 Elite Gen 5", "SM8850"), ("888", "SM8350"), ("X1E-80-100", "SC8380XP"),
+        ("Quest 3", "SXR2230P"), ("s25", "SM8750"),
+    ],
+)  # fmt: skip
+def test_names_people_use(spoken: str, name: str) -> None:
+    assert chip(spoken).name == name
+
+
+def test_no_name_means_two_chips() -> None:
+    names = [(spoken_key(name), soc.name) for soc in SOCS for name in names_of(soc)]
+    assert len(dict(names)) == len({*names})
+    assert all(chip(name) is soc for soc in SOCS for name in names_of(soc))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("SM8651", r"did you mean SM8650\? \(Snapdragon 8 Gen 3\)"),
+        ("Snapdragon 8 Elit", r"did you mean Snapdragon 8 Elite\? \(SM8750\)"),
+        ("toaster", r"known: SM8350, .*hexforge socs"),
+    ],
+)
+def test_the_nearest_name_is_offered(wrong: str, hint: str) -> None:
+    with pytest.raises(CallError, match=hint):
+        find(wrong)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hexforge.backends.htp.chip.names import DEVICES, nearest_name, spoken_key
 from hexforge.backends.htp.chip.power import Corner
 from hexforge.errors import CallError
 
 SESSION_BYTES = 3_840 << 20
 """guide: 3.75 GB of the 32-bit address space of a cDSP session can be used."""
+DEFAULT_SOC = "SM8650"
+"""The chip that commands and deployments are for where none is named."""
 DEFAULT_ARCH = 73
 """The architecture assumed where neither soc_model nor htp_arch is given."""
 
@@ -208,7 +210,7 @@ def target(soc_model: str = "0", htp_arch: int = 0) -> ChipTarget:
 
 
 def find(key: str) -> Soc | None:
-    """The chip of a soc_model number or a name; None for 0 or nothing; CallError with a hint for an unknown one."""
+    """The chip of a soc_model number or of any name people use; None for 0 or nothing; CallError with the nearest."""
     wanted = key.strip()
     if wanted in ("", "0"):
         return None
@@ -216,9 +218,21 @@ def find(key: str) -> Soc | None:
         names = {soc.name.lower(), *(a.lower() for a in soc.aliases), str(soc.soc_model)}
         if wanted.lower() in names:
             return soc
-    close = difflib.get_close_matches(wanted.upper(), [s.name for s in SOCS], 1)
-    hint = f"did you mean {close[0]}?" if close else "known: " + ", ".join(s.name for s in SOCS)
+    spoken = {spoken_key(name): soc for soc in SOCS for name in names_of(soc)}
+    if (known := spoken.get(spoken_key(wanted))) is not None:
+        return known
+    near = nearest_name(wanted, (name for soc in SOCS for name in names_of(soc)))
+    hint = "known: " + ", ".join(s.name for s in SOCS) + "; `hexforge socs` lists their other names"
+    if near is not None:
+        soc = spoken[spoken_key(near)]
+        other = soc.name if near != soc.name else next(iter(soc.aliases), "")
+        hint = f"did you mean {near}?" + (f" ({other})" if other else "")
     raise CallError(f"soc_model {key!r} is not a known chip; {hint}")
+
+
+def names_of(soc: Soc) -> tuple[str, ...]:
+    """All names of a chip: its own, what it is sold as, and devices known for it."""
+    return (soc.name, *soc.aliases, *DEVICES.get(soc.name, ()))
 
 
 def named(key: str) -> Soc:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from hexforge.cli.arguments import BackendName, Dims, Json, Shapes, dims, pairs, shapes
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.cli.arguments import BackendName, Dims, Json, Shapes, pairs, sizes
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 
@@ -28,7 +29,8 @@ def compile(
     output: Annotated[Path, typer.Option("--output", "-o", help="The context file to write.", dir_okay=False)],
     backend: BackendName = "htp",
     soc: Annotated[
-        list[str] | None, typer.Option("--soc", help="Chip name or number (SM8650); again for more chips in one file.")
+        list[str] | None,
+        typer.Option("--soc", help=f"Chip by name or device ({DEFAULT_SOC}); again for more in one file."),
     ] = None,
     optimization: Annotated[int, typer.Option(min=1, max=3, help="Finalization level; numbers are the same.")] = 3,
     vtcm_mb: Annotated[
@@ -88,14 +90,15 @@ def compile(
         settings={name: value for name, value in settings.items() if value is not None},
     )
     chosen = _backend(backend, soc, optimization, pairs(option, "--option"), given)
+    fixed = [sizes(model, dim, shape) for model in models]
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         found = compiled(
             models,
             output,
             chosen,
             request,
-            dims=dims(dim),
-            shapes=shapes(shape),
+            dims=[named for named, _ in fixed],
+            shapes=[whole for _, whole in fixed],
             progress=progress,
         )
     wrappers = wrapped(output, quantized_io=False) if wrap else []
@@ -111,7 +114,6 @@ def _backend(
 ) -> Backend:
     """The backend that the command line names, for every chip that it lists."""
     from hexforge.backend import Prepares
-    from hexforge.backends.htp.deployment import DEFAULT_SOC
     from hexforge.ort.provider_options import ProviderOptions
     from hexforge.runtime import registry
 
@@ -159,6 +161,12 @@ def _said(found: Compiled, output: Path, wrappers: list[Path]) -> dict[str, Any]
 
 def _print(said: dict[str, Any]) -> None:
     screen = console()
+    chips = f" for {', '.join(said['socs'])}" if said["socs"] else ""
+    screen.print(Text(f"{said['file']}: {said['bytes']:,} bytes, backend {said['backend']}{chips}", "bold"))
+    if said["left_to_cpu"]:
+        left = [(r["node"], r["op"], r["reason"] or "", r["model"]) for r in said["left_to_cpu"]]
+        columns = ("node", "op", "why; what would work", "model")
+        screen.print(table("left to the CPU, not in the file", columns, left, optional=("model",)))
     settings = list(dict.fromkeys(key for g in said["graphs"] for key in g if key not in _FIXED))
     rows = [
         (
@@ -169,13 +177,10 @@ def _print(said: dict[str, Any]) -> None:
         )
         for g in said["graphs"]
     ]
-    columns = ("graph", *(_HEADINGS.get(key, key) for key in settings), "arena bytes", "spill-fill bytes")
-    screen.print(table("", columns, rows))
-    if said["left_to_cpu"]:
-        left = [(r["model"], r["node"], r["op"], r["reason"] or "") for r in said["left_to_cpu"]]
-        screen.print(table("left to the CPU, not in the file", ("model", "node", "op", "why; what would work"), left))
-    chips = f" for {', '.join(said['socs'])}" if said["socs"] else ""
-    screen.print(Text(f"{said['file']}: {said['bytes']:,} bytes, backend {said['backend']}{chips}"))
+    headings = [_HEADINGS.get(key, key) for key in settings]
+    columns = ("graph", *headings, "arena bytes", "spill-fill bytes")
+    screen.print()
+    screen.print(table("", columns, rows, optional=tuple(headings)))
     if len(said["weights_bytes"]) > 1:
         each = ", ".join(f"{name} {size:,}" for name, size in said["weights_bytes"].items())
         shared = f"{said['saved_bytes']:,} bytes saved" if said["weight_sharing"] else "weights are not shared"

@@ -9,13 +9,30 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
-from hexforge.cli.arguments import BackendName, Dims, Json, Model, Options, Shapes, Soc, dims, provider_options, shapes
+from hexforge.cli.arguments import (
+    All,
+    BackendName,
+    Dims,
+    Json,
+    Model,
+    Options,
+    Pins,
+    Shapes,
+    Soc,
+    pins,
+    provider_options,
+    sizes,
+)
+from hexforge.cli.fitted_table import WIDE, shortened
 from hexforge.cli.loading import loaded
-from hexforge.cli.screen import console, print_json, table
+from hexforge.cli.screen import TOP, console, print_json, rest, table
 
 QNN = "QNNExecutionProvider"
+NAMED = 3
+"""Nodes that are named where several are refused for one reason."""
 
 
 def check(
@@ -25,24 +42,27 @@ def check(
     option: Options = None,
     dim: Dims = None,
     shape: Shapes = None,
+    pin: Pins = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="As without CPU fallback: exit code 1 where a node is refused.")
     ] = False,
     strict_ep: Annotated[
-        bool,
-        typer.Option(
-            "--strict-ep", help="As --strict, and with the limits of onnxruntime's QNN EP, not the chip's alone."
-        ),
+        bool, typer.Option("--strict-ep", help="As --strict, with the limits of onnxruntime's QNN EP too.")
     ] = False,
+    every: All = False,
+    refused: Annotated[bool, typer.Option("--refused", help="Only what is refused: every node, with why.")] = False,
     as_json: Json = False,
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     options = provider_options(backend, soc, option)
-    found = checked(model, options, dims=dims(dim), shapes=shapes(shape), strict=strict or strict_ep, obey_ep=strict_ep)
+    named, whole = sizes(model, dim, shape)
+    found = checked(
+        model, options, dims=named, shapes=whole, pins=pins(pin), strict=strict or strict_ep, obey_ep=strict_ep
+    )
     if as_json:
         print_json(found)
     else:
-        print_checked(console(), found)
+        print_checked(console(), found, every=every, refused=refused)
     if (strict or strict_ep) and found["totals"]["refused"]:
         raise typer.Exit(1)
 
@@ -53,6 +73,7 @@ def checked(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, Any] | None = None,
     strict: bool = False,
     obey_ep: bool = False,
 ) -> dict[str, Any]:
@@ -60,7 +81,7 @@ def checked(
     from hexforge.backend import TellsReferences
     from hexforge.frontends.onnx.ep_limits import EP_VERSION
 
-    read = loaded(path, options, dims=dims, shapes=shapes, strict=strict, obey_ep=obey_ep)
+    read = loaded(path, options, dims=dims, shapes=shapes, pins=pins, strict=strict, obey_ep=obey_ep)
     model, plan = read.model, read.plan
     executed: dict[str, list[str]] = {}
     for graph in plan.graphs:
@@ -93,8 +114,8 @@ def checked(
         "placed": len(placed),
         "refused": len(nodes) - len(placed),
         "refused_by_ep": sum(bool(row["ep_refuses"]) for row in nodes),
-        # of these, what the NPU takes and the session option gives to the CPU: --strict and quantize count it as placed
-        "offloaded": sum("offload_graph_io_quantization=1" in (row["reason"] or "") for row in nodes),
+        # of the refused, what the NPU takes and the session option gives to the CPU: --strict and quantize place it
+        "offloaded": sum("offload_graph_io_quantization=1" in str(row["reason"] or "") for row in nodes),
         "units": len({row["unit"] for row in nodes}),
         "qnn_graphs": len(graphs),
         "qnn_ops_before_passes": sum(map(len, qnn_ops.values())),
@@ -113,74 +134,99 @@ def checked(
     }
 
 
-def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
-    """The table, refused nodes first, one row for each unit."""
+def print_checked(screen: Console, found: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:
+    """The verdict, what is refused and why, then the first units; `every` shows all, `refused` nothing else."""
+    _print_verdict(screen, found)
     units: dict[int, list[dict[str, Any]]] = {}
     for row in found["nodes"]:
         units.setdefault(row["unit"], []).append(row)
+    _print_refused(screen, [group for group in units.values() if group[0]["runs_on"] != QNN], every or refused)
+    by_ep = [g for g in units.values() if g[0]["runs_on"] == QNN and g[0]["ep_refuses"]]
+    _print_refused(screen, by_ep, every or refused, "EP   ", "ep_refuses")
+    if refused:
+        return
+    taken = [group for group in units.values() if group[0]["runs_on"] == QNN]
+    taken.sort(key=lambda group: (not group[0]["ep_refuses"], not group[0]["slow_ops"]))
     rows: list[tuple[str | Text, ...]] = []
-    for group in sorted(units.values(), key=lambda group: (group[0]["runs_on"] == QNN, not group[0]["ep_refuses"])):
-        taken = group[0]["runs_on"] == QNN
+    for group in taken if every else taken[:TOP]:
         # a QDQ group or a fusion is one row: the node that is not a conversion names it
-        names = [r for r in group if not r["op"].endswith(("QuantizeLinear", "DequantizeLinear"))] or group
+        named = _naming(group)
         rows.append(
             (
-                names[0]["node"] + (f" (+{len(group) - 1})" if len(group) > 1 else ""),
-                " ".join(dict.fromkeys(r["op"] for r in names)),
-                _where(taken, group[0]["slow_ops"], group[0]["ep_refuses"]),
+                named[0]["node"] + (f" (+{len(group) - 1})" if len(group) > 1 else ""),
+                " ".join(dict.fromkeys(row["op"] for row in named)),
+                _where(group[0]["slow_ops"], group[0]["ep_refuses"]),
                 ", ".join(_counted(group[0]["qnn_ops"])),
-                group[0]["reason"] or group[0]["ep_refuses"],
             )
         )
-    columns: tuple[str, ...] = ("node (+ others of its group)", "op", "runs on", "QNN ops", "why not; what would work")
-    if not found["totals"]["refused"] and not found["totals"]["refused_by_ep"]:
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
     if rows:
-        screen.print(table("", columns, rows))
+        screen.print(table("", ("node (+ its group)", "op", "runs on", "QNN ops"), rows))
+    screen.print(rest(len(rows), len(taken), "groups of nodes on QNN"), end="\n" if len(taken) > len(rows) else "")
     if found["folded"]:
         counts = Counter(node["op"] for node in found["folded"])
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
-    t = found["totals"]
+
+
+def _print_verdict(screen: Console, found: Mapping[str, Any]) -> None:
+    t, model = found["totals"], found["model"]
+    verdict = f"{model}: {t['refused']} of {t['placed'] + t['refused']} nodes are left to the CPU"
+    if not t["refused"]:
+        verdict = f"{model}: runs whole on the NPU" if t["placed"] else f"{model}: has nothing to run"
+    screen.print(Text(verdict, "bold red" if t["refused"] > t["offloaded"] else "bold green"))
+    where = ", ".join(found["backend"].values())
     graphs = "1 QNN graph" if t["qnn_graphs"] == 1 else f"{t['qnn_graphs']} QNN graphs"
     added = f" (+{t['added']} copied or inlined)" if t["added"] else ""
     slow = ", ".join(_counted(list(Counter(t["slow_ops"]).elements())))
+    offloaded = f" ({t['offloaded']} by offload_graph_io_quantization)" if t["offloaded"] else ""
+    if found["ep_version"] is not None:
+        _print_ep_verdict(screen, found)
     screen.print(
         Text.assemble(
-            f"{found['model']}: {t['nodes']} nodes{added}, {t['folded']} folded, ",
-            (f"{t['placed']} on QNN", "green"),
-            ", ",
-            (f"{t['refused']} on the CPU", "bold red" if t["refused"] > t["offloaded"] else "green"),
-            f" ({t['offloaded']} by offload_graph_io_quantization)" if t["offloaded"] else "",
-            f"; {t['qnn_ops']} QNN ops in {graphs}",
+            f"{t['nodes']} nodes{added}, {t['folded']} folded, {t['placed']} on QNN, {t['refused']} on the CPU"
+            f"{offloaded}; {t['qnn_ops']} QNN ops in {graphs}",
             (f"; without a native kernel (right, but slow): {slow}" if slow else "", "yellow"),
+            (f"; {where}", "dim"),
+            "\n",
         )
     )
-    if found["ep_version"] is not None:
-        _print_verdicts(screen, found)
 
 
-def _print_verdicts(screen: Console, found: Mapping[str, Any]) -> None:
-    """Both verdicts: what the chip takes, and what onnxruntime's QNN EP gives it."""
-    nodes, refused, by_ep = len(found["nodes"]), found["totals"]["refused"], found["totals"]["refused_by_ep"]
-    said: list[str | tuple[str, str]] = []
-    if not found["ep_obeyed"]:  # else both are one
-        said += ["on this NPU: ", _verdict(nodes, refused), "; "]
-    said += [f"by the QNN EP {found['ep_version']}: ", _verdict(nodes, by_ep)]
-    if by_ep > refused:
-        said.append(" (--strict-ep places as it does)")
-    screen.print(Text.assemble(*said))
+def _print_ep_verdict(screen: Console, found: Mapping[str, Any]) -> None:
+    """What onnxruntime's QNN EP gives the chip, beside what the chip takes."""
+    nodes, by_ep = len(found["nodes"]), found["totals"]["refused_by_ep"]
+    verdict = ("all nodes", "green") if not by_ep else (f"{nodes - by_ep} of {nodes} nodes", "bold red")
+    more = " (--strict-ep places as it does)" if by_ep > found["totals"]["refused"] else ""
+    screen.print(Text.assemble(f"by the QNN EP {found['ep_version']}: ", verdict, more))
 
 
-def _verdict(nodes: int, refused: int) -> tuple[str, str]:
-    return ("all nodes", "green") if not refused else (f"{nodes - refused} of {nodes} nodes", "bold red")
-
-
-def _where(taken: bool, slow: Sequence[str], ep_refuses: str) -> Text:
-    if not taken:
-        return Text("CPU", "bold red")
+def _where(slow: Sequence[str], ep_refuses: str) -> Text:
     if ep_refuses:
-        return Text("QNN, not by the EP", "yellow")
-    return Text("QNN, slow path", "yellow") if slow else Text("QNN", "green")
+        return Text("not by the EP", "yellow")
+    return Text("slow path", "yellow") if slow else Text("QNN", "green")
+
+
+def _print_refused(
+    screen: Console, groups: Sequence[list[dict[str, Any]]], every: bool, mark: str = "CPU  ", key: str = "reason"
+) -> None:
+    """Refused nodes, those of one reason together: the reason is what is read, and it wraps."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for group in groups:
+        named = _naming(group)[0]
+        reasons.setdefault((named["op"], named[key] or ""), []).append(named["node"])
+    ranked = sorted(reasons.items(), key=lambda item: -len(item[1]))
+    for (op, reason), names in ranked if every else ranked[:TOP]:
+        shown = names if every else names[:NAMED]
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        width = max(20, (screen.width - len(op) - len(more) - 12) // min(len(shown), 2))
+        cut = (name if screen.width >= WIDE else shortened(name, width) for name in shown)
+        screen.print(Text.assemble((mark, "bold red"), (op, "bold"), "  ", ", ".join(cut), more))
+        screen.print(Padding(Text(reason), (0, 0, 1, 5)))
+    screen.print(rest(TOP, 0 if every else len(ranked), "reasons", "--refused"), end="")
+
+
+def _naming(group: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The nodes of a unit that are not conversions, or all where there are none."""
+    return [row for row in group if not row["op"].endswith(("QuantizeLinear", "DequantizeLinear"))] or group
 
 
 def _counted(names: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.arguments import Dims, Model, Shapes, dims, shapes
+from hexforge.cli.arguments import Dims, Model, Pins, Shapes, pins, sizes
 from hexforge.formats.files import require_another_file
 
 
@@ -16,14 +16,15 @@ def fix_shapes(
     out: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False, show_default=False)],
     dim: Dims = None,
     shape: Shapes = None,
+    pin: Pins = None,
 ) -> None:
     """Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes."""
     from hexforge.model.declarations import fix_shapes as write
     from hexforge.model.reader import read
 
     require_another_file(out, model)
-    sizes, names = shapes(shape), dims(dim)
-    read(model, shapes=sizes, dims=names, fold=False).require_static()
-    write(model, out, sizes, names)
+    names, whole = sizes(model, dim, shape)
+    read(model, shapes=whole, dims=names, fold=False, pins=pins(pin)).require_static()
+    write(model, out, whole, names, pins(pin))
     for value in read(out, fold=False).inputs:
         typer.echo(f"{value.name}: {value.type} [{', '.join(map(str, value.shape or ()))}]")

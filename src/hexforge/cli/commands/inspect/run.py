@@ -2,84 +2,122 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from hexforge.cli.arguments import BackendName, Dims, Model, Options, Shapes, Soc, dims, pairs, provider_options, shapes
-from hexforge.cli.loading import loaded
-from hexforge.cli.screen import console, table, waiting
-from hexforge.errors import CallError, FormatError
+from hexforge.cli.arguments import (
+    BackendName,
+    Dims,
+    Json,
+    Model,
+    Options,
+    Pins,
+    Shapes,
+    Soc,
+    pairs,
+    pins,
+    provider_options,
+    sizes,
+)
+from hexforge.cli.runnable import Sizes, feeds_for, open_runnable
+from hexforge.cli.screen import console, print_json, table, waiting
 from hexforge.ir import Array
 
-if TYPE_CHECKING:
-    from hexforge.runtime.stages import Stages
+Inputs = Annotated[list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Data of an input.")]
+GraphName = Annotated[str, typer.Option("--graph", help="Which graph, of a context that has several.")]
 
 
 def run(
     model: Model,
-    input: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Data of an input.")
+    input: Inputs = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for the outputs, one .npy each.", file_okay=False)
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder for the outputs, one .npy each.", file_okay=False)] = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="The largest so many numbers of each output's rows.")] = 0,
+    classes: Annotated[
+        Path | None, typer.Option("--classes", exists=True, dir_okay=False, help="Names for --top, one a line.")
+    ] = None,
+    graph: GraphName = "",
     backend: BackendName = "",
     soc: Soc = "",
     option: Options = None,
     dim: Dims = None,
     shape: Shapes = None,
+    pin: Pins = None,
+    as_json: Json = False,
 ) -> None:
-    """Run a model once and print what came out; inputs not given are random, from a fixed seed."""
-    from hexforge.frontends.onnx.context.model import read_context_model
-    from hexforge.ort.provider_options import ProviderOptions, backend_of
-    from hexforge.ort.signature import arguments, check_feed
-    from hexforge.runtime.contexts.context_plan import ContextPlan
-
-    options = provider_options(backend, soc, option)
-    plan: Stages
-    compiled = read_context_model(model)
-    if compiled is None:
-        read = loaded(model, options, dims=dims(dim), shapes=shapes(shape), prepare=True)
-        plan = read.plan
-        inputs, names = arguments(read.model.inputs, read.model.ir.graph.inputs), read.parts.placed.outputs
-    elif dim or shape:
-        raise CallError(f"{model}: is compiled already, for its own sizes; leave --dim and --shape out")
-    else:
-        plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
-        inputs, names = arguments(compiled.inputs, ()), tuple(o.name for o in compiled.outputs)
-    given = {name: _load(Path(file)) for name, file in pairs(input, "--input").items()}
-    generator = np.random.default_rng(0)
-    for value in inputs:
-        if value.name not in given and value.dtype is not None:
-            given[value.name] = _random(generator, value.dtype, tuple(int(d or 0) for d in value.shape))
-    feeds = check_feed(given, inputs)
+    """Run a model or a context once and print what came out; inputs not given are random, from a fixed seed."""
+    named, whole = sizes(model, dim, shape)
+    opened = open_runnable(model, provider_options(backend, soc, option), Sizes(named, whole, pins(pin)), graph)
+    feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     with waiting(f"running {model.name}"):
-        outputs = plan.run(feeds, names)
-    rows = []
-    for name, array in outputs.items():
-        real = np.asarray(array, np.float64) if array.size else np.zeros(1)
-        rows.append(
-            (name, str(array.dtype), str(list(array.shape)), f"{real.min():g}", f"{real.mean():g}", f"{real.max():g}")
-        )
-        if output is not None:
-            output.mkdir(parents=True, exist_ok=True)
+        start = time.perf_counter()
+        outputs = opened.run(feeds)
+        run_ms = 1e3 * (time.perf_counter() - start)
+    names = None if classes is None else classes.read_text("utf-8").splitlines()
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        for name, array in outputs.items():
             np.save(output / f"{name.replace('/', '_')}.npy", array)
-    console().print(table("", ("output", "type", "shape", "min", "mean", "max"), rows))
+    if as_json:
+        print_json(
+            {
+                "model": model.name,
+                "where": opened.about,
+                "load_ms": round(opened.load_ms, 3),
+                "run_ms": round(run_ms, 3),
+                "outputs": [_facts(name, array, top, names) for name, array in outputs.items()],
+            }
+        )
+        return
+    screen = console()
+    screen.print(f"[bold]{run_ms:.1f} ms[/] to run, {opened.load_ms:.0f} to load, on this computer: {opened.about}\n")
+    rows = []
+    for facts in (_facts(name, array, top, names) for name, array in outputs.items()):
+        numbers = (f"{facts[key]:g}" if facts[key] is not None else "-" for key in ("min", "mean", "max"))
+        rows.append((facts["name"], facts["type"], str(facts["shape"]), *numbers))
+    screen.print(table("", ("output", "type", "shape", "min", "mean", "max"), rows))
+    for name, array in outputs.items() if top else ():
+        ranked = _top(array, top, names)
+        several = len({row for row, *_ in ranked}) > 1
+        lines = [(str(row), str(i), label, f"{value:g}") for row, i, label, value in ranked]
+        columns = ("row", "index", "name", "value")
+        kept = [k for k in range(4) if (k != 0 or several) and (k != 2 or names)]
+        screen.print(
+            table(f"{name}: the largest {top}", [columns[k] for k in kept], [[line[k] for k in kept] for line in lines])
+        )
 
 
-def _load(file: Path) -> Array:
-    try:
-        loaded = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise FormatError(f"{file}: not a .npy file of numbers, or a damaged one; write it with numpy.save") from None
-    if not isinstance(loaded, np.ndarray):
-        raise FormatError(f"{file}: holds several arrays; give one .npy file for each input")
-    return loaded
+def _facts(name: str, array: Array, top: int, names: Sequence[str] | None) -> dict[str, Any]:
+    """What is said of an output."""
+    real = np.asarray(array, np.float64) if array.size else np.zeros(1)
+    figures = {key: float(value) for key, value in (("min", real.min()), ("mean", real.mean()), ("max", real.max()))}
+    plain = {key: value if np.isfinite(value) else None for key, value in figures.items()}
+    facts = {"name": name, "type": str(array.dtype), "shape": list(array.shape), **plain}
+    lost = int(np.size(real) - np.isfinite(real).sum())
+    facts |= {"not_finite": lost} if lost else {}
+    if top:
+        facts["top"] = [
+            {"row": row, "index": i, **({"name": label} if names else {}), "value": value}
+            for row, i, label, value in _top(array, top, names)
+        ]
+    return facts
 
 
-def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Normal numbers for floats, zeros and ones for the rest."""
-    kind = np.issubdtype(dtype, np.integer) or dtype.kind in "bui"
-    numbers = generator.integers(0, 2, shape) if kind else generator.standard_normal(shape)
-    return np.asarray(numbers).astype(dtype)
+def _top(array: Array, count: int, names: Sequence[str] | None) -> list[tuple[int, int, str, float]]:
+    """(row, index, name, value) of the largest numbers along the last axis, row by row."""
+    real = np.asarray(array, np.float64)
+    if not real.size:
+        return []
+    flat = real.reshape(-1, real.shape[-1] if real.ndim else 1)
+    ranked = np.argsort(-flat, axis=1, kind="stable")[:, :count]
+    return [
+        (row, int(i), names[i] if names and i < len(names) else "", float(flat[row, i]))
+        for row, order in enumerate(ranked)
+        for i in order
+    ]

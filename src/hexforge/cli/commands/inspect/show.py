@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.arguments import BackendName, Dims, Model, Options, Shapes, Soc, dims, provider_options, shapes
+from hexforge.cli.arguments import BackendName, Dims, Model, Options, Pins, Shapes, Soc, pins, provider_options, sizes
 from hexforge.cli.loading import loaded
 
 ELIDED = 8
@@ -20,6 +20,7 @@ def show(
     option: Options = None,
     dim: Dims = None,
     shape: Shapes = None,
+    pin: Pins = None,
     onnx_units: Annotated[bool, typer.Option("--onnx-units", help="The model's units instead of QNN graphs.")] = False,
     passes: Annotated[bool, typer.Option(help="Run the passes first.")] = True,
     weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
@@ -28,7 +29,8 @@ def show(
     from hexforge.ir import text
 
     options = provider_options(backend, soc, option)
-    read = loaded(model, options, dims=dims(dim), shapes=shapes(shape))
+    named, whole = sizes(model, dim, shape)
+    read = loaded(model, options, dims=named, shapes=whole, pins=pins(pin))
     parts, plan = read.parts, read.plan
     if onnx_units:
         rows: dict[int, list[str]] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
 from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
 from hexforge.formats.files import require_writable, write_atomically
@@ -15,8 +16,6 @@ from hexforge.formats.files import require_writable, write_atomically
 if TYPE_CHECKING:
     from hexforge.analysis.quality.compare import Comparison, TensorError
     from hexforge.quant.measure.compare import ErrorSums
-
-_REPORT_CHIP = "SM8650"
 
 Data = Annotated[
     str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
@@ -51,7 +50,7 @@ def compare(
             jobs=jobs, progress=progress,
         )  # fmt: skip
     if report is not None:
-        _report(found, quantized, soc or _REPORT_CHIP, report)
+        _report(found, quantized, soc or DEFAULT_SOC, report)
     if as_json:
         print_json(found.to_json())
     else:
@@ -61,11 +60,14 @@ def compare(
 def _report(found: Comparison, model: Path, soc: str, target: Path) -> None:
     from hexforge.analysis.estimate import estimate
     from hexforge.report import page
+    from hexforge.report.graph import graph_section_of
     from hexforge.report.quality import quality_sections
 
     with waiting(f"timing {model.name} on {soc}"):
         timed = estimate(model, soc)
-    write_atomically(target, page(timed, sections=quality_sections(found)).encode())
+    graph = graph_section_of(model, timed, found)
+    sections = [graph] if graph is not None else []
+    write_atomically(target, page(timed, sections=sections, lead=quality_sections(found), title=model.name).encode())
 
 
 def _print(found: Comparison, count: int) -> None:

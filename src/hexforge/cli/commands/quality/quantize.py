@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, dims, shapes
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.screen import console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
 
@@ -42,7 +43,7 @@ def quantize(
     export_encodings: Annotated[
         Path | None, typer.Option("--export-encodings", help="Write the encodings as an AIMET file.", dir_okay=False)
     ] = None,
-    soc: Soc = "",
+    soc: Soc = DEFAULT_SOC,
     state: Annotated[
         Path | None, typer.Option("--state", help="Keeps what calibration has seen: an interrupted run goes on.")
     ] = None,
@@ -57,6 +58,7 @@ def quantize(
     from hexforge.analysis.quality.quantize import quantize as quantized
 
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
+    named, whole = sizes(model, dim, shape)
     require_writable(target, export_encodings, state)
     again = "nothing was written; with --state FILE calibration is kept"
     with stoppable(again, *([] if state is None else [state])), _progress() as progress:
@@ -70,8 +72,8 @@ def quantize(
             soc=soc or None,
             state=state,
             quality=quality,
-            dims=dims(dim),
-            shapes=shapes(shape),
+            dims=named,
+            shapes=whole,
             progress=progress,
         )
     if export_encodings is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Json, Model
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
 from hexforge.cli.screen import bar, console, print_json, stoppable, table
@@ -32,7 +33,7 @@ def search(
     ] = "",
     target: Annotated[float | None, typer.Option("--target", help="Quality to reach; unless given, --high's.")] = None,
     budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100,
-    soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = "SM8650",
+    soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = DEFAULT_SOC,
     runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
     low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8",
     high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16",
@@ -185,6 +186,5 @@ def _write_report(found: Searched, model: Path, data: str, runtime: str, path: P
     chosen = found.best or found.found.high
     written = quantize(model, data, found.recipe(chosen), soc=found.soc).model
     assert written is not None
-    write_atomically(
-        path, page(estimate(written, Deployment(found.soc, runtime=runtime)), sections=[front_section(found)]).encode()
-    )
+    timed = estimate(written, Deployment(found.soc, runtime=runtime))
+    write_atomically(path, page(timed, lead=[front_section(found)], title=model.name).encode())

@@ -56,7 +56,8 @@ def ops(as_json: Json = False) -> None:
         )
         for op in known.values()
     ]
-    screen.print(table(f"{len(known)} QNN ops", ("QNN op", "inputs", "parameters", "work", "quantization"), rows))
+    columns = ("QNN op", "inputs", "parameters", "work", "quantization")
+    screen.print(table(f"{len(known)} QNN ops", columns, rows, optional=("work", "quantization", "inputs"), whole=True))
 
 
 def _rows(matrix: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:

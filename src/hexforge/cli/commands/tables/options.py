@@ -52,4 +52,5 @@ def options(as_json: Json = False) -> None:
             for found, o in rows
             if found == title
         ]
-        screen.print(table(title, ("key", "default", "expects", "what it does", "effect here"), cells))
+        columns = ("key", "default", "expects", "what it does", "effect here")
+        screen.print(table(title, columns, cells, optional=("effect here", "expects", "default"), whole=True))

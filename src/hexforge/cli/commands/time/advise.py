@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, dims, shapes
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def advise(
     model: Model,
-    soc: Annotated[str, typer.Option("--soc", help="Chip name or number.")] = "SM8650",
+    soc: Soc = DEFAULT_SOC,
     precision: Precision = "as-is",
     runtime: Runtime = "qnn_dlc",
     apply: Annotated[
@@ -50,10 +51,11 @@ def advise(
         require_another_file(apply, model)
         if not verify:
             raise CallError("--apply writes only what was verified; leave --no-verify out")
+    named, whole = sizes(model, dim, shape)
     with bar(f"trying rewrites of {model.name}") as show:
         found = advised(
-            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=dims(dim),
-            shapes=shapes(shape), observe=lambda done, of, rule: show(done, of),
+            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=named,
+            shapes=whole, observe=lambda done, of, rule: show(done, of),
         )  # fmt: skip
     if apply is not None and found.applied and found.error is None:
         raise CallError(

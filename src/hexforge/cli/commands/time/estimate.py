@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, dims, shapes
-from hexforge.cli.screen import console, print_json, table, waiting
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.cli.arguments import All, Dims, Json, Model, Pins, Shapes, pins, sizes
+from hexforge.cli.screen import TOP, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from hexforge.timeline import Shared
 
 ALL = "all"
+MOST_REASONS = 3
 Precision = Annotated[
     str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, or as-is: by the model's own types.")
 ]
@@ -29,7 +34,9 @@ Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite
 
 def estimate(
     model: Model,
-    soc: Annotated[str, typer.Option("--soc", help="Chip name or number, or all to compare them.")] = "SM8650",
+    soc: Annotated[
+        str, typer.Option("--soc", help="Chip by name, number or device, or all to compare them.")
+    ] = DEFAULT_SOC,
     precision: Precision = "as-is",
     runtime: Runtime = "qnn_dlc",
     performance_mode: Annotated[
@@ -57,7 +64,10 @@ def estimate(
     ] = None,
     dim: Dims = None,
     shape: Shapes = None,
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = 20,
+    pin: Pins = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
+    every: All = False,
+    refused: Annotated[bool, typer.Option("--refused", help="Every node the NPU does not take, with why.")] = False,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace; .gz compresses it.")
     ] = None,
@@ -69,7 +79,7 @@ def estimate(
     from hexforge.analysis.estimate import everywhere, timed_graphs
     from hexforge.backends.htp.chip.power import Power
     from hexforge.backends.htp.config import GraphConfig
-    from hexforge.backends.htp.deployment import DEFAULT_SOC, Deployment
+    from hexforge.backends.htp.deployment import Deployment
 
     outputs = [path.resolve() for path in (trace, report) if path is not None]
     if model.resolve() in outputs or len(set(outputs)) < len(outputs):
@@ -90,7 +100,8 @@ def estimate(
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, config, power)
     with waiting(f"reading {model.name}"):
-        graphs = timed_graphs(model, deployment, dims=dims(dim), shapes=shapes(shape))
+        source = _source(model, dim, shape, pin)
+        graphs = timed_graphs(source, deployment)
     constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
     if weights_packing and (graphs.promised or not any(v.dtype.bits == 8 for v in constants)):
         raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
@@ -100,7 +111,7 @@ def estimate(
                 "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
             )
         _compare(
-            everywhere(model, deployment, batch=batch, threads=threads, dims=dims(dim), shapes=shapes(shape)),
+            everywhere(source, deployment, batch=batch, threads=threads),
             model.name,
             as_json,
         )
@@ -112,19 +123,31 @@ def estimate(
         write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
     if report is not None:
         from hexforge.report import page
+        from hexforge.report.graph import graph_section
 
         with waiting("comparing chips"):
-            others = everywhere(model, deployment, batch=batch, threads=threads, dims=dims(dim), shapes=shapes(shape))
-        write_atomically(report, page(found, others=others).encode())
+            others = everywhere(source, deployment, batch=batch, threads=threads)
+        graph = graph_section(found, graphs.graphs)
+        sections = [graph] if graph is not None else []
+        write_atomically(report, page(found, sections=sections, others=others, title=model.name).encode())
     if as_json:
         print_json(found.to_json() | ({"together": _together(shared)} if shared else {}))
         return
-    _print(console(), found, rows)
+    _print(console(), found, 0 if every else rows, refused)
     if shared:
         cells = [[str(cell) for cell in row.values()] for row in _together(shared)]
         called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
         title = f"together on the chip, each called {called}"
         console().print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
+
+
+def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: list[str] | None) -> Any:
+    """The model read with the sizes and values given; a context by its path."""
+    from hexforge.model.reader import read
+    from hexforge.runtime.contexts.context import is_context
+
+    named, whole = sizes(path, dim, shape)
+    return path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(pin))
 
 
 def _beside(found: Estimate, priority: str, beside: list[str], batch: int) -> Shared:
@@ -173,14 +196,39 @@ def _compare(each: Sequence[Estimate | tuple[str, str]], name: str, as_json: boo
         console().print(f"{chip}: {reason}")
 
 
-def _print(screen: Console, found: Estimate, count: int) -> None:
+def _print(screen: Console, found: Estimate, count: int, refused: bool) -> None:
+    """The verdict, what is not in it, then the tasks that take longest."""
     from hexforge.report.words import size
 
     line = found.timeline
+    mode = found.deployment.power.performance_mode
+    screen.print(
+        Text.assemble(
+            (f"{found.latency_ms:.3f} ms", "bold green"),
+            f" on {found.soc}: {found.model}, {found.precision}, {found.runtime}, {mode}\n"
+            f"{found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models, {found.throughput:,.0f} per second; "
+            f"costs {found.provenance}",
+        )
+    )
+    screen.print(
+        f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
+        f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"
+        + (f", times {line.factor:.2f} for {found.runtime}" if line.factor != 1 else "")
+    )
+    if found.little_known:
+        screen.print(f"little known, so less certain: {', '.join(found.little_known)}")
+    screen.print(
+        f"VTCM peak {size(line.vtcm_peak_bytes)} of a budget of {size(line.vtcm_bytes)} (the chip has "
+        f"{size(found.vtcm_size_bytes)}); DRAM {size(line.dram_bytes)}: weights "
+        f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
+    )
+    _print_left_out(screen, found, refused)
+    screen.print()
     rows = sorted(line.rows, key=lambda row: -row.us)
+    shown = rows[:count] if count else rows
     cells = [
         (
-            row.name,
+            row.name.removesuffix(f"_{row.op}"),
             row.op + (f" (+{len(row.ops) - 1})" if len(row.ops) > 1 else ""),
             f"{row.us:.1f}",
             f"{row.cycles:,}",
@@ -192,27 +240,25 @@ def _print(screen: Console, found: Estimate, count: int) -> None:
             f"{row.wait_us:.1f}",
             f"{row.overlap_us:.1f}",
         )
-        for row in (rows[:count] if count else rows)
+        for row in shown
     ]
     columns = ("task", "op (+ fused)", "us", "cycles", "share", "bound by", "HMX", "HVX", "DMA", "wait", "overlap")
-    screen.print(table("", columns, cells))
+    screen.print(table("", columns, cells, optional=("HMX", "HVX", "DMA", "wait", "overlap", "cycles")))
+    if len(rows) > len(shown):
+        screen.print(rest(len(shown), len(rows), "tasks"))
+
+
+def _print_left_out(screen: Console, found: Estimate, refused: bool) -> None:
+    """What the NPU does not take, and so is not in the time."""
+    if not found.left:
+        return
+    reasons = Counter((row.op_type, row.reason or "") for row in found.left)
     screen.print(
-        f"[bold]{found.latency_ms:.3f} ms[/] ({found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models), "
-        f"{found.throughput:.0f} per second: {found.model} on {found.soc}, {found.precision}, {found.runtime}, "
-        f"{found.deployment.power.performance_mode}; costs {found.provenance}"
+        Text(f"not in it: {len(found.left)} nodes that the NPU does not take and the CPU runs", "yellow"),
     )
-    if found.little_known:
-        screen.print(f"little known, so less certain: {', '.join(found.little_known)}")
-    screen.print(
-        f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
-        f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"
-        + (f", times {line.factor:.2f} for {found.runtime}" if line.factor != 1 else "")
-    )
-    if found.left:
-        nodes = ", ".join(f"{row}" for row in found.left[:3]) + (" …" if len(found.left) > 3 else "")
-        screen.print(f"[yellow]left out: {len(found.left)} nodes that the NPU does not take[/]: {nodes}")
-    screen.print(
-        f"VTCM peak {size(line.vtcm_peak_bytes)} of a budget of {size(line.vtcm_bytes)} (the chip has "
-        f"{size(found.vtcm_size_bytes)}); DRAM {size(line.dram_bytes)}: weights "
-        f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
-    )
+    for (op, reason), times in reasons.most_common(None if refused else MOST_REASONS):
+        screen.print(Padding(Text(f"{op}{f' x{times}' if times > 1 else ''}: {reason}"), (0, 0, 0, 2)))
+    if not refused and len(reasons) > MOST_REASONS:
+        screen.print(rest(MOST_REASONS, len(reasons), "reasons", "--refused"))
+    if refused:
+        screen.print(table("", ("node", "op"), [(row.node, row.op_type) for row in found.left]))

@@ -36,14 +36,38 @@ def socs(
     else:
         shown = ("vtcm_mb", "hvx_threads", "core_mhz", "dram_gbps", "dram_fitted_gbps")
         able = ("float16", "bfloat16", "weight_sharing", "dlbc", "slc")
-        columns = ("chip", "no.", "arch", "VTCM size MB", "HVX", "MHz", "DRAM GB/s", "fitted", "fp16", "bf16")
         lines = []
         for soc in SOCS:
             facts = _facts(soc)
             cells = (_text(facts, key) for key in ("htp_arch", *shown, *able))
             measured = "yes" if facts["measured"] else ""
             lines.append((soc.name, str(soc.soc_model), *cells, measured, ", ".join(soc.aliases)))
-        screen.print(table("", (*columns, "shared weights", "DLBC", "SLC", "measured", "aliases"), lines))
+        figures = (
+            "arch",
+            "VTCM MB",
+            "HVX",
+            "MHz",
+            "DRAM GB/s",
+            "fitted",
+            "fp16",
+            "bf16",
+            "shared weights",
+            "DLBC",
+        )
+        least = (
+            "VTCM MB",
+            "fp16",
+            "measured",
+            "HVX",
+            "MHz",
+            "DRAM GB/s",
+            "fitted",
+            "bf16",
+            "shared weights",
+            "DLBC",
+        )
+        columns = ("chip", "no.", *figures, "SLC", "measured", "sold as")
+        screen.print(table("", columns, lines, optional=(*least, "SLC"), whole=True))
     screen.print("; ".join(f"{p.mark}: {p}" for p in Provenance) + ". Clocks below the highest corner are assumed.")
 
 

@@ -1,0 +1,319 @@
+"""Optimize: the whole way of a model to a chip in one call, a folder of files at its end.
+
+Shapes are fixed, rewrites that keep the function applied, mixes of precisions measured, the best one quantized and
+compiled. Every file is written whole or not at all, and what was measured is kept in the folder: the same call after an
+interruption goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hexforge.analysis.advise import Advice, AdviceRequest, Advised, advised
+from hexforge.analysis.estimate import Estimate, estimate
+from hexforge.analysis.quality.compare import Comparison, compare
+from hexforge.analysis.quality.evaluate import evaluate
+from hexforge.analysis.quality.quantize import Quantization, quantize
+from hexforge.analysis.quality.search import (
+    Scoring,
+    Searched,
+    SearchSpace,
+    Workers,
+    search_precision,
+    statistics_beside,
+)
+from hexforge.analysis.recommend import Recommendation, recommend
+from hexforge.backends.htp.deployment import Deployment
+from hexforge.errors import CallError, HexforgeError
+from hexforge.formats.files import write_atomically
+from hexforge.frontends.onnx.rewrites.write import model_bytes
+from hexforge.model.reader import read
+from hexforge.runtime.contexts.compile import Compiled
+from hexforge.runtime.contexts.compile import compile as compile_context
+from hexforge.runtime.contexts.request import ContextRequest
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how far it is, and out of how much."""
+
+SQNR = "sqnr"
+LOW, HIGH = "w8a8_channel", "w8a16_channel"
+COMPARED_SAMPLES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeRequest:
+    """What a model is optimized by: samples, how its quality is judged, and how long to look."""
+
+    data: Any
+    """Calibration samples: a folder, an iterable, or "random:8"."""
+    evaluation: Any = None
+    """Samples that quality is judged on; the calibration data unless given."""
+    labels: Any = None
+    metric: Any = SQNR
+    classes: Sequence[str] | None = None
+    budget: int = 24
+    """Mixes of precisions to measure at most."""
+    groups: int = 8
+    samples: int = 16
+    """Samples that each mix is judged on."""
+    scored: int = 256
+    """Samples that the float model and the recommended one are judged on at the end, at most."""
+    low: str = LOW
+    high: str = HIGH
+    jobs: int = 1
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    pins: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFolder:
+    """Where the files of a model go."""
+
+    path: Path
+    stem: str
+
+    @property
+    def float_model(self) -> Path:
+        """The float model, shapes fixed and rewritten."""
+        return self.path / f"{self.stem}.float.onnx"
+
+    @property
+    def quantized(self) -> Path:
+        """The recommended model."""
+        return self.path / f"{self.stem}.qdq.onnx"
+
+    @property
+    def context(self) -> Path:
+        """The recommended model compiled."""
+        return self.path / f"{self.stem}.bin"
+
+    @property
+    def recipe(self) -> Path:
+        """How it was quantized."""
+        return self.path / "recipe.json"
+
+    @property
+    def page(self) -> Path:
+        """The page."""
+        return self.path / "report.html"
+
+    @property
+    def result(self) -> Path:
+        """What `--json` prints."""
+        return self.path / "result.json"
+
+    @property
+    def state(self) -> Path:
+        """What the search has measured."""
+        return self.path / "search.state.json"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optimized:
+    """What became of a model, and why."""
+
+    model: str
+    folder: OutputFolder
+    metric: str
+    before: Estimate
+    """The model as it came, in float."""
+    after: Estimate
+    """The recommended model."""
+    rewrites: Advised
+    searched: Searched
+    recommendation: Recommendation
+    quantization: Quantization
+    comparison: Comparison
+    float_score: float | None
+    """Of the float model, by the metric; None for sqnr, which is measured against it."""
+    score: float
+    """Of the recommended model on the samples of the end."""
+    scored: int
+    compiled: Compiled | None
+    """None where the chip refuses a node."""
+    next_steps: tuple[Advice, ...]
+    """Advice that is left: what keeps the function is applied already."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What was written, the model first."""
+        folder = self.folder
+        wanted = (folder.quantized, folder.context, folder.float_model, folder.recipe, folder.page, folder.result)
+        return tuple(path for path in wanted if path.exists())
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "model": self.model,
+            "soc": self.after.soc,
+            "metric": self.metric,
+            "latency_ms": round(self.after.latency_ms, 4),
+            "float_latency_ms": round(self.before.latency_ms, 4),
+            "speedup": round(self.before.latency_ms / self.after.latency_ms, 3),
+            "score": _plain(self.score),
+            "float_score": _plain(self.float_score),
+            "scored_samples": self.scored,
+            "sqnr_db": _plain(self.comparison.sqnr_db),
+            "recommended": {
+                "recipe": self.quantization.recipe.name,
+                "kind": self.recommendation.kind,
+                "reason": self.recommendation.reason,
+            },
+            "rewrites": self.rewrites.to_json(),
+            "search": self.searched.to_json(),
+            "next": [advice.to_json() for advice in self.next_steps],
+            "refused": [{"node": node, "why": why} for node, why in self.quantization.refused],
+            "files": [str(path) for path in self.files],
+        }
+
+
+def optimize(
+    model: str | Path,
+    output: str | Path,
+    request: OptimizeRequest,
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
+    *,
+    progress: Progress = lambda what, done, of: None,
+) -> Optimized:
+    """The model made as fast as it gets on a chip at little loss; everything but the page is written into `output`."""
+    path, chosen = Path(model), Deployment.of(deployment)
+    folder = OutputFolder(Path(output), path.stem)
+    _make_folder(folder, path)
+    before = estimate(
+        read(path, dims=request.dims, shapes=request.shapes, pins=request.pins), replace(chosen, precision="float")
+    ) if _runs_in_float(chosen) else None  # fmt: skip
+    rewrites = _rewritten(path, folder, request, chosen, progress)
+    searched = _searched(folder, request, chosen, progress)
+    float_score, count = _float_score(folder, request, progress)
+    choice = recommend(searched, float_score)
+    recipe = searched.recipe(choice.point)
+    write_atomically(folder.recipe, json.dumps(recipe.to_mapping(), indent=1).encode())
+    quantization = quantize(
+        folder.float_model, request.data, recipe, folder.quantized, soc=chosen.soc,
+        state=statistics_beside(folder.state), progress=progress,
+    )  # fmt: skip
+    after = estimate(folder.quantized, replace(chosen, precision="as-is"))
+    comparison = compare(
+        folder.float_model, folder.quantized, _judged(request), soc=chosen.soc, limit=COMPARED_SAMPLES,
+        progress=lambda done, of: progress("comparing tensors", done, of),
+    )  # fmt: skip
+    score = comparison.sqnr_db
+    if float_score is not None:
+        measured = evaluate(
+            folder.quantized, _judged(request), request.labels, request.metric, classes=request.classes,
+            soc=chosen.soc, limit=request.scored, progress=lambda done, of: progress("scoring", done, of),
+        )  # fmt: skip
+        score, count = measured.score, measured.samples
+    compiled = None
+    if quantization.placed_whole:
+        compiled = compile_context(
+            folder.quantized, folder.context, chosen.backend(), ContextRequest(graph_names=(path.stem,)),
+            progress=lambda done, of: progress("compiling", done, of),
+        )  # fmt: skip
+    left = tuple(a for a in _advice_left(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)
+    found = Optimized(
+        path.name, folder, searched.metric, before or after, after, rewrites, searched, choice, quantization,
+        comparison, float_score, score, count, compiled, left,
+    )  # fmt: skip
+    write_atomically(folder.result, json.dumps(found.to_json(), indent=1).encode())
+    return found
+
+
+def _make_folder(folder: OutputFolder, model: Path) -> None:
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CallError(f"{folder.path}: cannot be made: {error.strerror}; name another folder with -o") from None
+    if model.resolve() in {p.resolve() for p in (folder.float_model, folder.quantized, folder.context)}:
+        raise CallError(f"{folder.path}: has the model itself, which would be overwritten; name another folder with -o")
+
+
+def _runs_in_float(deployment: Deployment) -> bool:
+    return deployment.timed_backend().target.float16
+
+
+def _rewritten(
+    path: Path, folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: Progress
+) -> Advised:
+    """The model with every rewrite that keeps its function and gains at 8 bits, written with its shapes fixed."""
+    given = path
+    if request.pins:
+        loaded = read(path, dims=request.dims, shapes=request.shapes, pins=request.pins)
+        loaded.require_static()
+        write_atomically(folder.float_model, model_bytes(loaded))
+        given = folder.float_model
+    found = advised(
+        given,
+        replace(deployment, precision="w8a8"),
+        AdviceRequest(),
+        dims={} if request.pins else request.dims,
+        shapes={} if request.pins else request.shapes,
+        observe=lambda done, of, rule: progress("trying rewrites", done, of),
+    )
+    if found.applied and found.error is None:  # nothing could be compared, so the model stays as it is
+        loaded = read(given, dims=request.dims, shapes=request.shapes) if given is path else read(given)
+        found = replace(found, rewritten=loaded, applied=(), after_us=found.before_us)
+    write_atomically(folder.float_model, model_bytes(found.rewritten))
+    return found
+
+
+def _searched(
+    folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: Progress
+) -> Searched:  # fmt: skip
+    space = SearchSpace(request.low, request.high, request.groups, budget=request.budget)
+    scoring = Scoring(request.metric, request.labels, request.classes, request.evaluation, request.samples)
+
+    def once() -> Searched:
+        return search_precision(
+            folder.float_model, request.data, deployment, space, scoring, workers=Workers(request.jobs),
+            state=folder.state, progress=lambda done, of: progress("measuring mixes", done, of),
+        )  # fmt: skip
+
+    try:
+        return once()
+    except CallError:
+        if not folder.state.exists():
+            raise
+        # of another model, data or chip: it is of no use, and the folder is this one's
+        folder.state.unlink()
+        statistics_beside(folder.state).unlink(missing_ok=True)
+        return once()
+
+
+def _judged(request: OptimizeRequest) -> Any:
+    return request.data if request.evaluation is None else request.evaluation
+
+
+def _float_score(folder: OutputFolder, request: OptimizeRequest, progress: Progress) -> tuple[float | None, int]:
+    """The float model's score and its samples; sqnr needs none."""
+    if str(request.metric) == SQNR:
+        return None, COMPARED_SAMPLES
+    measured = evaluate(
+        folder.float_model, _judged(request), request.labels, request.metric, classes=request.classes, backend="ort",
+        limit=request.scored, progress=lambda done, of: progress("scoring the float model", done, of),
+    )  # fmt: skip
+    return measured.score, measured.samples
+
+
+def _advice_left(model: Path, deployment: Deployment, progress: Progress) -> tuple[Advice, ...]:
+    """What would make the recommended model faster still; nothing where it cannot be told."""
+    try:
+        return advised(
+            model,
+            replace(deployment, precision="as-is"),
+            AdviceRequest(verify=False),
+            observe=lambda done, of, rule: progress("looking for more", done, of),
+        ).advice
+    except HexforgeError:
+        return ()
+
+
+def _plain(number: float | None) -> float | None:
+    """JSON has no infinities."""
+    return None if number is None or not math.isfinite(number) else round(number, 6)

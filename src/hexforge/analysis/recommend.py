@@ -1,0 +1,103 @@
+"""Recommend: which of the mixes on a front to take, and why, in a sentence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from hexforge.analysis.quality.search import Searched
+from hexforge.quant.measure.search import Point
+
+KEPT = 0.01
+"""A score may be this much below the float model's."""
+EXACT_ENOUGH_DB = 40.0
+"""An error of a hundredth of the signal; more is seldom seen in what a model answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A point of a front, and why this one."""
+
+    point: Point
+    kind: Literal["only", "fastest", "knee", "best"]
+    reason: str
+
+
+def recommend(found: Searched, float_score: float | None = None) -> Recommendation:
+    """The fastest mix that keeps the float model's score; by SQNR the fastest if it is exact, else the knee."""
+    front = [p for p in found.found.front() if math.isfinite(p.quality) or p.quality > 0]
+    if not front:
+        front = [found.found.low]
+    if len(front) == 1:
+        return Recommendation(
+            front[0], "only", f"No other mix that was measured is faster or better {_of(front[0], found)}."
+        )
+    fastest, best = front[0], front[-1]
+    if float_score is not None:
+        good = [p for p in front if p.quality >= float_score - KEPT]
+        if good:
+            point = good[0]
+            lost = float_score - point.quality
+            loss = f"{lost:.4f} below" if lost > 0 else "no worse than"
+            return Recommendation(
+                point, "fastest" if point is fastest else "knee",
+                f"The fastest mix that keeps {found.metric} within {KEPT:g} of the float model's: {loss} it"
+                f"{_faster(point, front, found)}.",
+            )  # fmt: skip
+        return Recommendation(
+            best, "best",
+            f"No mix keeps {found.metric} within {KEPT:g} of the float model's {float_score:.4f}; this is the best, "
+            f"{float_score - best.quality:.4f} below it.",
+        )  # fmt: skip
+    if fastest.quality >= EXACT_ENOUGH_DB:
+        slower = f"; the best, {_words(best, found)}, takes {_percent(best, fastest)} longer"
+        return Recommendation(fastest, "fastest", f"The fastest mix, and exact enough {_of(fastest, found)}{slower}.")
+    point = knee(front)
+    if point is fastest or point is best:
+        kind: Literal["fastest", "best"] = "fastest" if point is fastest else "best"
+        other = best if point is fastest else fastest
+        return Recommendation(
+            point, kind, f"The {kind} mix {_of(point, found)}; the other end of the front is {_words(other, found)}."
+        )
+    return Recommendation(
+        point, "knee",
+        f"The knee of the front {_of(point, found)}: the fastest mix, {_words(fastest, found)}, loses "
+        f"{point.quality - fastest.quality:.1f} dB more, and the best, {_words(best, found)}, takes "
+        f"{_percent(best, point)} longer.",
+    )  # fmt: skip
+
+
+def knee(front: list[Point]) -> Point:
+    """The point farthest above the straight line from the fastest to the best, both axes from 0 to 1."""
+    first, last = front[0], front[-1]
+    span_ms = (last.latency_ms - first.latency_ms) or 1.0
+    top = last.quality if math.isfinite(last.quality) else max(
+        (p.quality for p in front if math.isfinite(p.quality)), default=0.0
+    ) + 6.0  # fmt: skip
+    span = (top - first.quality) or 1.0
+
+    def above(point: Point) -> float:
+        quality = point.quality if math.isfinite(point.quality) else top
+        return (quality - first.quality) / span - (point.latency_ms - first.latency_ms) / span_ms
+
+    point = max(front, key=above)
+    return point if above(point) > 1e-9 else last
+
+
+def _faster(point: Point, front: list[Point], found: Searched) -> str:
+    best = front[-1]
+    return "" if point is best else f"; the best, {_words(best, found)}, takes {_percent(best, point)} longer"
+
+
+def _percent(slow: Point, fast: Point) -> str:
+    return f"{100 * (slow.latency_ms / fast.latency_ms - 1):.0f} %"
+
+
+def _words(point: Point, found: Searched) -> str:
+    quality = f"{point.quality:.1f} dB" if found.metric == "sqnr" else f"{point.quality:.4f}"
+    return f"{point.latency_ms:.3f} ms at {quality}"
+
+
+def _of(point: Point, found: Searched) -> str:
+    return f"({_words(point, found)})"

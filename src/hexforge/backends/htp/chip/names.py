@@ -1,0 +1,53 @@
+"""Names that people use for chips: how a name is spelled does not matter, devices stand for the chip in them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+DEVICES: Mapping[str, tuple[str, ...]] = {
+    "SM8350": ("Galaxy S21", "Xiaomi Mi 11", "OnePlus 9"),
+    "SM8450": ("Galaxy S22", "Galaxy S22 Ultra", "Galaxy S22+", "Xiaomi 12", "OnePlus 10 Pro"),
+    "SC8280XP": ("ThinkPad X13s", "Surface Pro 9 5G"),
+    "SM8475": ("Galaxy Z Fold4", "Galaxy Z Flip4", "OnePlus 10T"),
+    "SM8550": ("Galaxy S23", "Galaxy S23 Ultra", "Galaxy S23+", "Galaxy Z Fold5", "Galaxy Z Flip5", "Xiaomi 13",
+               "OnePlus 11", "8 Gen 2 for Galaxy"),
+    "SXR2230P": ("XR2 Gen 2", "Quest 3", "Meta Quest 3"),
+    "SM8650": ("Galaxy S24", "Galaxy S24 Ultra", "Galaxy S24+", "Galaxy Z Fold6", "Galaxy Z Flip6", "Xiaomi 14",
+               "OnePlus 12", "8 Gen 3 for Galaxy"),
+    "SC8380XP": ("X1 Elite", "X1E-80-100", "X1E-78-100", "X1E-84-100", "X1P-64-100", "Surface Pro 11",
+                 "Surface Laptop 7", "Copilot+ PC"),
+    "SM8750": ("Galaxy S25", "Galaxy S25 Ultra", "Galaxy S25+", "Galaxy Z Fold7", "Xiaomi 15", "OnePlus 13", "8 Gen 4",
+               "8 Elite for Galaxy"),
+    "SM8850": ("Galaxy S26 Ultra", "Xiaomi 17", "OnePlus 15"),
+    "SC8480XP": ("X2 Elite Extreme", "X2E"),
+    "SM8845": ("8 Gen 5",),
+    "QCS6490": ("RB3 Gen 2", "IQ-6490"),
+    "QCS9075": ("IQ-9075", "IQ9"),
+    "QCS8275": ("IQ-8275", "VENTUNO Q"),
+}  # fmt: skip
+"""Names of chips, and devices known for one, beside the aliases of the table of chips. The press has all of them."""
+
+_PREFIXES = ("qualcomm", "samsung", "galaxy", "snapdragon", "dragonwing", "sd", "phone")
+
+
+def spoken_key(name: str) -> str:
+    """A name without what people leave out or write otherwise: "Snapdragon 8 Gen 3", "SD8G3", "8gen3" are one."""
+    key = re.sub(r"[^a-z0-9]", "", name.lower().replace("+", "plus"))
+    shorter = True
+    while shorter:
+        shorter = False
+        for prefix in _PREFIXES:
+            if key.startswith(prefix) and len(key) > len(prefix):
+                key, shorter = key.removeprefix(prefix), True
+    return re.sub(r"gen(?=\d)", "g", key)
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is spelled most like this one, if any is like it."""
+    by_key: dict[str, str] = {}
+    for each in known:
+        by_key.setdefault(spoken_key(each), each)
+    close = difflib.get_close_matches(spoken_key(name), by_key, 1, 0.6)
+    return by_key[close[0]] if close else None

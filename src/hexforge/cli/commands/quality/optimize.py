@@ -1,0 +1,119 @@
+"""`hexforge optimize`: the whole way of a model to a chip in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, pins, sizes
+from hexforge.cli.commands.quality.evaluate import Classes, Labels
+from hexforge.cli.screen import bars, console, print_json, stoppable, table
+from hexforge.formats.files import write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.analysis.optimize import Optimized
+
+
+def optimize(
+    model: Model,
+    data: Annotated[str, typer.Option("--data", help="Samples: a folder (.npy, .npz, .raw, images), or random:8.")],
+    soc: Soc = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for the files; else MODEL.SOC.", file_okay=False)
+    ] = None,
+    labels: Labels = "",
+    metric: Annotated[
+        str, typer.Option("--metric", help="sqnr, or top1, top5, FILE.py:NAME; top1 where there are labels.")
+    ] = "",
+    classes: Classes = None,
+    evaluation: Annotated[str, typer.Option("--evaluation", help="Samples to judge on; unless given, --data.")] = "",
+    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
+    budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes of precisions to measure at most.")] = 24,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that each mix is judged on.")] = 16,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each processor.")] = 1,
+    dim: Dims = None,
+    shape: Shapes = None,
+    pin: Pins = None,
+    as_json: Json = False,
+) -> None:
+    """Make a model fast on a chip: fix shapes, rewrite, find the best precisions, quantize, compile, explain."""
+    from hexforge.analysis.optimize import SQNR, OptimizeRequest
+    from hexforge.analysis.optimize import optimize as optimized
+    from hexforge.analysis.quality.labels import read_classes
+    from hexforge.backend import processors
+    from hexforge.backends.htp.chip.soc import DEFAULT_SOC, named
+    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.report.optimizing import optimized_page
+
+    chip = named(soc or DEFAULT_SOC).name
+    folder = output or Path(f"{model.stem}.{chip}")
+    names, whole = sizes(model, dim, shape)
+    request = OptimizeRequest(
+        data,
+        evaluation or None,
+        labels or None,
+        metric or ("top1" if labels else SQNR),
+        None if classes is None else read_classes(classes),
+        budget,
+        samples=samples,
+        jobs=jobs or processors(),
+        dims=names,
+        shapes=whole,
+        pins=pins(pin),
+    )
+    lost = f"what is done lies in {folder}; the same command goes on from there"
+    with stoppable(lost), bars() as progress:
+        found = optimized(model, folder, request, Deployment(chip, runtime=runtime), progress=progress)
+        progress("drawing the page", 0, 1)
+        write_atomically(found.folder.page, optimized_page(found).encode())
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_optimized(console(), found)
+
+
+def print_optimized(screen: Console, found: Optimized) -> None:
+    """The verdict, why, what it costs, and what to do next."""
+    gain = found.before.latency_ms / found.after.latency_ms
+    faster = f"{gain:.2f} times faster than float" if gain > 1 else "no faster than float"
+    screen.print(
+        Text.assemble(
+            (f"{found.after.latency_ms:.3f} ms", "bold green"),
+            f" on {found.after.soc}, {faster} ({found.before.latency_ms:.3f} ms): {found.model}, ",
+            (found.quantization.recipe.name, "bold"),
+        )
+    )
+    sqnr = found.comparison.sqnr_db
+    score = f"outputs at {sqnr:.1f} dB" if sqnr < float("inf") else "outputs exact"
+    if found.float_score is not None:
+        score = (
+            f"{found.metric} {found.score:.4f}, {found.float_score:.4f} in float, on {found.scored} samples; {score}"
+        )
+    screen.print(Text(score))
+    screen.print(Text(found.recommendation.reason))
+    for node, why in found.quantization.refused:
+        screen.print(Text(f"CPU  {node}: {why}", "yellow"))
+    searched, front = found.searched, found.searched.found.front()
+    rows = [
+        (
+            "→" if p == found.recommendation.point else "",
+            f"{p.latency_ms:.3f}",
+            f"{p.quality:.1f}" if found.metric == "sqnr" else f"{p.quality:.4f}",
+            f"{len(p.high)} of {len(searched.groups)}",
+        )
+        for p in front
+    ]
+    unit = "SQNR dB" if found.metric == "sqnr" else found.metric
+    screen.print()
+    title = f"the front: {len(searched.found.points)} mixes measured, those no other beats"
+    screen.print(table(title, ("", "ms", unit, f"groups at {searched.high.name}"), rows, whole=True))
+    if found.rewrites.applied:
+        screen.print(Text(f"rewritten: {', '.join(found.rewrites.applied)}"))
+    for advice in found.next_steps[:3]:
+        screen.print(Text(f"next: {advice.title}: {100 * advice.gain:.1f} % faster"))
+    for path in found.files:
+        screen.print(Text(str(path), "bold" if path == found.folder.page else ""))

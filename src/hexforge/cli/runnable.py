@@ -1,0 +1,133 @@
+"""Anything that runs, opened for `run` and `bench`: a model, a context model, or a graph of a context file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexforge.cli.loading import loaded
+from hexforge.cli.screen import waiting
+from hexforge.errors import CallError, FormatError
+from hexforge.ir import Array
+
+if TYPE_CHECKING:
+    from hexforge.ort.signature import NodeArg
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the command line says of a model's inputs."""
+
+    dims: Mapping[str, int]
+    shapes: Mapping[str, Sequence[int]]
+    pins: Mapping[str, Any]
+
+    def __bool__(self) -> bool:
+        return bool(self.dims or self.shapes or self.pins)
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """What runs: its inputs, and a function from feeds to outputs by name."""
+
+    inputs: Sequence[NodeArg]
+    run: Callable[[Mapping[str, Array]], dict[str, Array]]
+    about: str
+    """Where it runs, for people."""
+    load_ms: float = 0.0
+    """How long it took to read, place and compile or load."""
+
+
+def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str = "") -> Runnable:
+    """A model or a context, ready to run with provider options; `graph` is one of a context that has several."""
+    import hexforge.frontends.onnx.pipeline
+    import hexforge.ort.prepare
+    import hexforge.runtime.contexts.context_plan
+    import hexforge.runtime.plan  # noqa: F401 - not a part of the time that it takes to load
+
+    start = time.perf_counter()
+    opened = _opened(path, options, sizes, graph)
+    return replace(opened, load_ms=1e3 * (time.perf_counter() - start))
+
+
+def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) -> Runnable:
+    from hexforge.frontends.onnx.context.model import read_context_model
+    from hexforge.ort.provider_options import ProviderOptions, backend_of
+    from hexforge.ort.signature import arguments
+    from hexforge.runtime.contexts.context import is_context
+    from hexforge.runtime.contexts.context_plan import ContextPlan
+
+    is_binary = is_context(path)
+    compiled = None if is_binary else read_context_model(path)
+    if (is_binary or compiled is not None) and sizes:
+        raise CallError(f"{path}: is compiled already, for its own sizes; leave --dim, --shape and --pin out")
+    if graph and not is_binary:
+        raise CallError(f"{path}: --graph names a graph of a context (.bin); leave it out")
+    if is_binary:
+        return _of_context(path, options, graph)
+    where = ", ".join(options.values())
+    if compiled is not None:
+        plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
+        names = tuple(output.name for output in compiled.outputs)
+        return Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
+    read = loaded(path, options, dims=sizes.dims, shapes=sizes.shapes, pins=sizes.pins, prepare=True)
+    inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
+    refused = sum(row.reason is not None for row in read.plan.rows)
+    left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
+    return Runnable(inputs, lambda feeds: read.plan.run(feeds, read.parts.placed.outputs), where + left)
+
+
+def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:
+    from hexforge.ort.provider_options import ProviderOptions, backend_of
+    from hexforge.ort.signature import NodeArg
+    from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
+    from hexforge.runtime.contexts.context import Context
+
+    context = Context(path)
+    names = [row.name for row in context.graphs]
+    if not graph and len(names) > 1:
+        raise CallError(f"{path}: has the graphs {', '.join(names)}; name one with --graph")
+    backend = backend_of(ProviderOptions.parse(options))
+    require(context.info, backend, BinaryCompatibility.PERMISSIVE, where=context.where)
+    program = context.program(graph or names[0], backend)
+    inputs = [
+        NodeArg(value.name, f"tensor({value.dtype.numpy})", list(value.shape), value.dtype.numpy)
+        for value in program.graph.inputs
+    ]
+    where = ", ".join(options.values())
+    return Runnable(inputs, program.run, f"{where}, compiled")
+
+
+def feeds_for(inputs: Sequence[NodeArg], files: Mapping[str, str], seed: int = 0) -> dict[str, Any]:
+    """Inputs from .npy files; random ones, the same for a seed, for those that have none."""
+    from hexforge.ort.signature import check_feed
+
+    given: dict[str, Any] = {name: _read(Path(file)) for name, file in files.items()}
+    generator = np.random.default_rng(seed)
+    for value in inputs:
+        if value.name not in given and value.dtype is not None:
+            given[value.name] = _random(generator, value.dtype, tuple(int(d or 0) for d in value.shape))
+    with waiting("reading inputs"):
+        return check_feed(given, inputs)
+
+
+def _read(file: Path) -> Array:
+    try:
+        numbers = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError):
+        raise FormatError(f"{file}: not a .npy file of numbers, or a damaged one; write it with numpy.save") from None
+    if not isinstance(numbers, np.ndarray):
+        raise FormatError(f"{file}: holds several arrays; give one .npy file for each input")
+    return numbers
+
+
+def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Normal numbers for floats, zeros and ones for the rest."""
+    whole = np.issubdtype(dtype, np.integer) or dtype.kind in "bui"
+    numbers = generator.integers(0, 2, shape) if whole else generator.standard_normal(shape)
+    return np.asarray(numbers).astype(dtype)

@@ -1,0 +1,92 @@
+"""Open dimensions: which are batches and become 1, and what size suits the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hexforge.model.declarations import InputShape, declare, is_named
+from hexforge.model.source import open_source
+
+if TYPE_CHECKING:
+    from hexforge.model.reader import ModelSource
+
+_BATCH = ("n", "b", "bs")
+_PICTURE = ("height", "width", "h", "w", "size", "imgsz")
+_LONG = ("audio", "samples", "wave", "frames_in", "time_steps")
+PICTURE_SIZE, SEQUENCE_SIZE, AUDIO_SIZE = 224, 128, 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizes:
+    """Sizes for `read`: those given, and a batch of one where none was."""
+
+    dims: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    note: str = ""
+    """What was assumed, for people; empty where nothing was."""
+
+
+def with_batch_of_one(
+    source: ModelSource, dims: Mapping[str, int] | None = None, shapes: Mapping[str, Sequence[int]] | None = None
+) -> FixedSizes:
+    """The sizes given, with 1 for every open dimension that is a batch; the others stay open."""
+    proto = open_source(source, schemas=False).proto
+    constants = {t.name for t in proto.graph.initializer}
+    declared = {v.name: declare(v).shape for v in proto.graph.input if v.name not in constants}
+    return batch_of_one(declared, dims or {}, shapes or {})
+
+
+def batch_of_one(
+    declared: Mapping[str, InputShape], dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> FixedSizes:
+    """The same of inputs as a model declares them."""
+    given = {name: tuple(shape) for name, shape in shapes.items()}
+    named = dict(dims)
+    known = {d for name in given for d in declared.get(name) or () if isinstance(d, str)}
+    assumed: list[str] = []
+    for name, shape in declared.items():
+        if shape is None or name in given or not any(_is_open(d) for d in shape):
+            continue
+        for dim in shape:
+            if isinstance(dim, str) and is_named(dim) and dim not in known | named.keys() and _is_batch(dim, declared):
+                named[dim] = 1
+                assumed.append(f"{dim} is 1")
+        unnamed = [axis for axis, d in enumerate(shape) if _is_open(d) and not (isinstance(d, str) and is_named(d))]
+        sizes = [named.get(d) if isinstance(d, str) else d for d in shape]
+        if unnamed == [0] and len(shape) > 1 and all(isinstance(s, int) and s >= 0 for s in sizes[1:]):
+            given[name] = (1, *(s for s in sizes[1:] if s is not None))
+            assumed.append(f"the batch of {name!r} is 1")
+    return FixedSizes(named, given, ", ".join(assumed))
+
+
+def suggested_size(symbol: str | None, axis: int, shape: Sequence[Any]) -> int:
+    """A size that suits an open dimension, by its name and its place."""
+    words = (symbol or "").lower()
+    if (axis == 0 and len(shape) > 1) or "batch" in words or words in _BATCH:
+        return 1
+    if len(shape) == 3 and axis == 1 and not symbol and isinstance(shape[0], int):
+        return 1  # the state of a recurrent layer: [layers, batch, width]
+    if any(word in words for word in _LONG):
+        return AUDIO_SIZE
+    if words in _PICTURE or len(shape) == 4 or any(word in words for word in ("height", "width")):
+        return PICTURE_SIZE
+    return SEQUENCE_SIZE
+
+
+def _is_open(dim: int | str | None) -> bool:
+    return not isinstance(dim, int) or dim < 0
+
+
+def _is_batch(symbol: str, declared: Mapping[str, InputShape]) -> bool:
+    """By its name; or where it is the first dimension of every input that has it, and not the only one."""
+    words = symbol.lower()
+    if "batch" in words or words in _BATCH:
+        return True
+    places = [
+        (axis, len(shape or ())) for shape in declared.values() for axis, dim in enumerate(shape or ()) if dim == symbol
+    ]
+    return all(place == 0 and rank > 1 for place, rank in places) and not any(
+        word in words for word in ("len", "seq", "time", "height", "width", "tokens")
+    )

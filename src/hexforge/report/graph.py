@@ -1,0 +1,140 @@
+"""Graph: the tasks of an estimate and what they read, laid out in layers, each with its time and its SQNR."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hexforge.analysis.estimate import Estimate, graphs_of
+from hexforge.analysis.quality.compare import Comparison
+from hexforge.ir import Graph
+from hexforge.model.reader import read
+from hexforge.report.section import Section
+
+MOST_NODES = 1500
+"""Of a larger graph there is no picture that anybody could read."""
+_OP_SUFFIX = re.compile(r"_[A-Z][A-Za-z0-9]*(_\d+)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A task in the picture; x and y count boxes, from the upper left."""
+
+    name: str
+    op: str
+    us: float
+    sqnr_db: float | None
+    row: int
+    x: float
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPicture:
+    """Tasks as boxes, and which task reads what of which."""
+
+    nodes: Sequence[GraphNode]
+    edges: Sequence[tuple[int, int]]
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        nodes = [
+            {
+                "name": n.name, "label": onnx_name(n.name), "op": n.op, "us": round(n.us, 4),
+                "sqnr": None if n.sqnr_db is None else round(n.sqnr_db, 2), "row": n.row, "x": round(n.x, 3), "y": n.y,
+            }
+            for n in self.nodes
+        ]  # fmt: skip
+        return {"draw": "graph", "nodes": nodes, "edges": [list(edge) for edge in self.edges], "first": "time"}
+
+
+def onnx_name(task: str) -> str:
+    """The name that the model has for a QNN node: conv1_Conv2d is of conv1."""
+    return _OP_SUFFIX.sub("", task)
+
+
+def graph_section(
+    estimate: Estimate, graphs: Sequence[Graph], sqnr_db: Mapping[str, float] | None = None
+) -> Section | None:
+    """The picture of a model's tasks, SQNR by the model's node names; None where there are too many or none."""
+    if not 0 < len(estimate.rows) <= MOST_NODES:
+        return None
+    note = "Every task, and what it reads. A click shows it in the timeline and in the table."
+    return Section("Graph", [picture(estimate, graphs, sqnr_db or {})], note)
+
+
+def graph_section_of(
+    model: Path, estimate: Estimate, comparison: Comparison | None = None
+) -> Section | None:  # fmt: skip
+    """The same of a model file, with a comparison's SQNR where there is one."""
+    graphs = graphs_of(model, estimate.deployment.timed_backend()).graphs
+    return graph_section(estimate, graphs, {} if comparison is None else sqnr_by_node(model, comparison))
+
+
+def picture(estimate: Estimate, graphs: Sequence[Graph], sqnr_db: Mapping[str, float]) -> GraphPicture:
+    """Layers by the longest way from an input; within a layer a task stands near those that it reads of."""
+    rows = estimate.rows
+    task_of = {name: i for i, row in enumerate(rows) for name in (row.name, *row.ops)}
+    reads: list[set[int]] = [set() for _ in rows]
+    for graph in graphs:
+        makers: dict[str, set[int]] = {}  # of a value: the tasks whose work is in it, through nodes that take no time
+        for node in graph:
+            before = {t for v in node.inputs if v is not None for t in makers.get(v.name, ())}
+            mine = task_of.get(node.name)
+            if mine is not None:
+                reads[mine] |= before - {mine}
+            for value in node.outputs:
+                makers[value.name] = before if mine is None else {mine}
+    layers = _layers(reads)
+    at: dict[int, float] = {}
+    widest = max(map(len, layers.values()))
+    for depth in sorted(layers):
+        wanted = {t: _mean([at[r] for r in reads[t] if r in at], (widest - 1) / 2) for t in layers[depth]}
+        order = sorted(layers[depth], key=lambda t: (wanted[t], t))
+        start = _mean(list(wanted.values()), 0.0) - (len(order) - 1) / 2
+        for k, task in enumerate(order):
+            at[task] = start + k
+    least = min(at.values())
+    depth_of = {task: depth for depth, tasks in layers.items() for task in tasks}
+    nodes = [
+        GraphNode(row.name, row.op, row.us, _sqnr(row.ops, sqnr_db), i, at[i] - least, depth_of[i])
+        for i, row in enumerate(rows)
+    ]
+    return GraphPicture(nodes, sorted((r, t) for t, readers in enumerate(reads) for r in readers))
+
+
+def sqnr_by_node(model: Path, comparison: Comparison) -> dict[str, float]:
+    """The SQNR of what each node of a quantized model makes, by its name; through a node fused to it where need be."""
+    known = {row.name: row.sqnr_db for row in (*comparison.outputs, *comparison.tensors)}
+    found: dict[str, float] = {}
+    for node in reversed(list(read(model).ir.graph)):
+        for value in node.outputs:
+            if value.name in known:
+                found[node.name or ""] = known[value.name]
+            elif len(users := list(value.uses())) == 1 and (next_name := users[0].node.name or "") in found:
+                found.setdefault(node.name or "", found[next_name])
+    return {name: db for name, db in found.items() if abs(db) != float("inf")}
+
+
+def _layers(reads: Sequence[set[int]]) -> dict[int, list[int]]:
+    depth: list[int] = []
+    for i, before in enumerate(reads):  # tasks are in an order in which they run
+        depth.append(max((depth[r] + 1 for r in before if r < i), default=0))
+    layers: dict[int, list[int]] = defaultdict(list)
+    for task, level in enumerate(depth):
+        layers[level].append(task)
+    return layers
+
+
+def _mean(numbers: Sequence[float], otherwise: float) -> float:
+    return sum(numbers) / len(numbers) if numbers else otherwise
+
+
+def _sqnr(ops: Sequence[str], known: Mapping[str, float]) -> float | None:
+    """Of the nodes that run as a task the worst."""
+    measured = [known[name] for op in ops if (name := onnx_name(op)) in known]
+    return min(measured, default=None)
