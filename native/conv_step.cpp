@@ -248,11 +248,13 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       if constexpr (Depthwise) {
         (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);
       } else {
-        const std::int64_t step = all_blocks ? block_end - block : 1;
+        const auto kernel = Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32;
+        // What is read again and again is the smaller: the weights for every chunk of pixels, or the pixels for every block.
+        const std::int64_t chunks = divided_up(last - first, kChunk), some = block_end - block;
+        const bool by_chunks = all_blocks || chunks * some * (weight_bytes / blocks) < some * (in_bytes / std::max<std::int64_t>(1, pixels)) * (last - first);
+        const std::int64_t step = by_chunks ? some : 1;
         for (; block < block_end; block += step) {
-          for (std::int64_t at = first; at < last; at += kChunk) {
-            (Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32)(own, at, std::min(last, at + kChunk), block, block + step, scratch);
-          }
+          for (std::int64_t at = first; at < last; at += kChunk) kernel(own, at, std::min(last, at + kChunk), block, block + step, scratch);
         }
       }
     };
