@@ -62,6 +62,24 @@ class Tunable(Protocol):
     """Called once, before the program first runs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spinning:
+    """How long threads that wait for work stay awake before they sleep; 0: they sleep at once."""
+
+    during_us: int = 1000
+    """While a run is in flight."""
+    after_us: int = 100
+    """When a run has ended and the next may follow."""
+
+
+@runtime_checkable
+class KeepsThreads(Protocol):
+    """A backend whose programs keep threads of their own."""
+
+    spinning: Spinning
+    """How long the threads of programs made from here on stay awake."""
+
+
 Put = Callable[[Any], tuple[int, int]]
 """Stores an array or bytes in a context file and says where: offset and size."""
 Get = Callable[[int, int], memoryview]

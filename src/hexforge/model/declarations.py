@@ -14,7 +14,6 @@ import onnx
 
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import require_another_file, write_atomically
-from hexforge.model.inputs.pinned import pinned_value
 from hexforge.model.source import open_source
 from hexforge.model.writing.loads import load_problem
 
@@ -182,6 +181,8 @@ def fix_shapes(
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
             if dim.dim_param in bound:
                 dim.dim_value = bound[dim.dim_param]
+    from hexforge.model.inputs.pinned import pinned_value  # which needs what opening a context does without
+
     for name, wanted in (pins or {}).items():
         said = declare(inputs[name]) if name in inputs else Declared(name, "", None, None)
         exact = pinned_value(name, wanted, inputs, said.dtype, said.shape, opened.where)

@@ -97,7 +97,7 @@ class Model:
         option = "; in a session: SessionOptions.add_free_dimension_override_by_name" if symbols else ""
         raise CallError(
             f"{self.name}: QNN needs static shapes, and these are dynamic: {'; '.join(said)}. "
-            f"Say their sizes, such as {' '.join(flags)}; `hexforge fix-shapes` with the same writes them into a copy"
+            f"Fix them with `hexforge fix-shapes`, or say them to the command: {' '.join(flags)}"
             f"{option}"
         )
 

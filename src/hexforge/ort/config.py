@@ -10,8 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from hexforge.backend import Spinning
+from hexforge.errors import CallError
 from hexforge.options import Option, OptionTable, choice, flag, integer, text
 
+MOST_SPIN_US = 1_000_000
 PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 """Session config keys under this prefix are provider options, as in the plugin execution provider."""
 
@@ -248,3 +251,16 @@ def sort_run_entries(entries: Mapping[str, str]) -> tuple[RunConfig, dict[str, s
     """The provider's run config, and the entries that are onnxruntime's own."""
     core = {k: v for k, v in entries.items() if k in ORT_RUN_KEYS}
     return RunConfig.parse({k: v for k, v in entries.items() if k not in core}), core
+
+
+def spinning_of(entries: Mapping[str, str]) -> Spinning:
+    """How onnxruntime's keys let threads wait; CallError for a duration that is no number."""
+    plain = Spinning()
+    if entries.get("session.intra_op.allow_spinning", "1") == "0":
+        return Spinning(0, 0)
+    duration = entries.get("session.intra_op.spin_duration_us", str(plain.during_us))
+    if not duration.isascii() or not duration.isdigit():
+        raise CallError(f"session.intra_op.spin_duration_us is {duration!r}: expected microseconds, 0 or more")
+    during = min(int(duration), MOST_SPIN_US)
+    stop = entries.get("session.force_spinning_stop", "0") == "1"
+    return Spinning(during, 0 if stop else min(during, plain.after_us))

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend
+from hexforge.backend import Backend, KeepsThreads
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.context.model import ContextModel, read_context_model
 from hexforge.model.standalone import Extract
-from hexforge.ort.config import SessionConfig
-from hexforge.ort.options import context_reader, named_dims, options_of_parts, overridden_shapes
+from hexforge.ort.config import ORT_SESSION_KEYS, SessionConfig, spinning_of
+from hexforge.ort.options import context_reader, named_dims, options_of_parts, overridden_shapes, session_entries
 from hexforge.ort.provider_options import ProviderOptions, backend_of
 from hexforge.ort.signature import NodeArg, arguments
 from hexforge.runtime.contexts import share
@@ -91,6 +91,8 @@ def prepare(
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
     backend = backend_of(options, sess_options.intra_op_num_threads, every_chip=output is not None)
+    if isinstance(backend, KeepsThreads):
+        backend.spinning = spinning_of(session_entries(sess_options, ORT_SESSION_KEYS))
     folder = Path(config.context_file_path).parent if isinstance(source, bytes) and config.context_file_path else None
     compiled = read_context_model(source, folder)
     if compiled is not None:

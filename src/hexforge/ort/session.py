@@ -252,9 +252,12 @@ class QnnSession(InferenceSession):
         return self._execute(names, feeds, run_options)
 
     def _execute(self, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
-        only_needed, stages = False, None
         if self._only_prepared:
             raise CallError("enable_htp_prepare_only=1: the session only prepares the context model; run that")
+        if run_options is None and self._trace is None:
+            plain = self._plan.run(feeds, names)
+            return [plain[name] for name in names]
+        only_needed, stages = False, None
         if run_options is not None:
             keys = [o.key for o in RunConfig.table()] + sorted(ORT_RUN_KEYS)
             config, _ = sort_run_entries(run_entries(run_options, keys))

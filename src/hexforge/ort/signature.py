@@ -75,6 +75,8 @@ def _expected(arg: NodeArg) -> str:
 
 def _fitted(given: Any, arg: NodeArg) -> tuple[Any, str | None]:
     """What is given as an array, or what is wrong with it."""
+    if type(given) is np.ndarray and given.dtype == arg.dtype and [*given.shape] == arg.shape:
+        return given, None
     value = to_array(given)
     if arg.dtype is None:  # strings, sequences, optionals: onnxruntime checks them
         return value, None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from hexforge import _native
-from hexforge.backend import Compatibility, Get, GraphSettings, Read, Schematic, Target, Verdict, processors
+from hexforge.backend import Compatibility, Get, GraphSettings, Read, Schematic, Spinning, Target, Verdict, processors
 from hexforge.backends.htp import preparation
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.chip.soc import SOCS, Soc, named, target
@@ -50,6 +50,7 @@ class HtpBackend:
         self.power = power if power is not None else Power()
         self._promised = floats_are_promised
         self._session_threads = threads
+        self.spinning = Spinning()
         self.threads = self.config.num_hvx_threads or max(threads, 0) or processors()
         count = len(self.config.soc_model)
         archs = self.config.htp_arch if len(self.config.htp_arch) == count else self.config.htp_arch[:1] * count
@@ -83,6 +84,7 @@ class HtpBackend:
         verify(graph)
         require_fit(graph)
         program = HtpProgram.of(graph, lower_graph(self.prepared(graph), self.config.graph), self.threads)
+        program.spinning = self.spinning
         _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.config.htp_bf16_enable else program
 
@@ -93,6 +95,7 @@ class HtpBackend:
         data = read()
         kind = BFloat16Program if isinstance(data, dict) and "bfloat16" in data else HtpProgram
         program = kind.load(name, inputs, outputs, data, read, get, self.threads)
+        program.spinning = self.spinning
         del data  # its memory goes back to the system, too
         _native.release_free_memory()
         return program
@@ -150,7 +153,9 @@ class HtpBackend:
         return self._with(replace(self.config, htp_graph_finalization_optimization_mode=level))
 
     def _with(self, config: HtpConfig) -> Self:
-        return type(self)(config, self._session_threads, power=self.power, floats_are_promised=self._promised)
+        made = type(self)(config, self._session_threads, power=self.power, floats_are_promised=self._promised)
+        made.spinning = self.spinning
+        return made
 
     def graph_settings(
         self, changes: Mapping[str, int | None] | None = None, before: GraphSettings | None = None

@@ -127,12 +127,12 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 # HVX        p: X Elite 4, X2 Elite 8 (press on Qualcomm's X2 architecture talk, 2025-11). m: SM8750 6
 #            (hvx_support_128b in a log in llama.cpp pull request 26373). Else 4, what QNN writes into binaries that
 #            do not say; v79 as SM8750, v81 and newer as the X2 Elite, but half of it where VTCM is half.
-# HMX        All assumed, no source has it per chip: the count that makes the clock below plausible (1.1 to 2.4 GHz).
-# core MHz   f: 1e9 MACs / (hmx.w8a8 x the chip's hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 33.59 / 16384 = 1817.
+# HMX        All assumed, no source has it per chip: the count that makes the clock below plausible (0.9 to 2.1 GHz).
+# core MHz   f: 1e9 MACs / (hmx.w8a8 x the chip's hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 33.47 / 16384 = 1824.
 #            So it is no better than that count. Else, as HMX, of the chip its costs stand on. Clocks seen elsewhere,
-#            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 931) and 1397 on a v73 of 45
-#            TOPS (X Elite? 1264), both from cdsp_peak's notes; 2112 in llama.cpp issue 18139, whose phone and chip
-#            do not match (SM8650: 1817, SM8750: 2026).
+#            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 934) and 1397 on a v73 of 45
+#            TOPS (X Elite? 1288), both from cdsp_peak's notes; 2112 in llama.cpp issue 18139, whose phone and chip
+#            do not match (SM8650: 1824, SM8750: 2040).
 # DRAM GB/s  p: 888 51.2 (nanoreview), X Elite 136 (tweaktown), X2 Elite 152 (open-source-ai.tech), IQ-9075 6400 x 96
 #            bit (dragonwingdocs.qualcomm.com). Else assumed: where the press gives a memory clock (4200 MHz 8 Gen 2
 #            and 7 Gen 4, 4800 8 Gen 3, 5300 8 Elite and its Gen 5) that with a 64 bit bus, else as a chip like it;

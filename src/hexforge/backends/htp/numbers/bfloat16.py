@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hexforge.backend import Get, Put, Read
+from hexforge.backend import Get, Put, Read, Spinning
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.errors import FormatError
 from hexforge.ir import Array, DType, Graph, Node, Role, TensorType, Value
@@ -47,6 +47,15 @@ class BFloat16Program:
     @threads.setter
     def threads(self, count: int) -> None:
         self._program.threads = count
+
+    @property
+    def spinning(self) -> Spinning:
+        """How long its threads stay awake."""
+        return self._program.spinning
+
+    @spinning.setter
+    def spinning(self, spinning: Spinning) -> None:
+        self._program.spinning = spinning
 
     @property
     def on_first_run(self) -> Callable[[], None] | None:

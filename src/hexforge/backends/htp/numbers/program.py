@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Get, Put, Read
+from hexforge.backend import Get, Put, Read, Spinning
 from hexforge.backends.htp.numbers import arena
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
-from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, Spinning, with_room
+from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, with_room
 from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.ir import Array, Graph, Node, Role, Value, text

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backend import Get, Put
+from hexforge.backend import Get, Put, Spinning
 from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.formats.container import as_text
 from hexforge.ir import Array
@@ -19,16 +19,6 @@ ROOM = 64
 """Bytes behind a tensor that kernels may read, and never use."""
 Known = dict[str, tuple[int, np.dtype[Any]]]
 """Tensors by name: their bytes and data type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spinning:
-    """How long threads that wait for work stay awake before they sleep; 0: they sleep at once."""
-
-    during_us: int = 1000
-    """While a run is in flight."""
-    after_us: int = 100
-    """When a run has ended and the next may follow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def shape(known: Certainty) -> float:
 
 
 SPREAD_UNIT = 0.1
-"""Fitted with the widths: a spread of the bag that widens a band by a square root of two."""
+
 RARE_UNIT = 0.2
 """The same for the part of the time in little known work."""
 
