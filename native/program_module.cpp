@@ -64,7 +64,8 @@ class PyProgram {
 
   void require_assigned() { program_.require_assigned(); }
 
-  void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads) const {
+  void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads,
+           nb::object check) const {
     if (inputs.size() != input_bytes_.size() || outputs.size() != output_bytes_.size()) {
       throw std::invalid_argument("run: wrong number of inputs or outputs");
     }
@@ -78,8 +79,13 @@ class PyProgram {
       if (bytes_of(outputs[i]) != output_bytes_[i]) throw std::invalid_argument("run: an output has the wrong size");
       out[i] = outputs[i].data();
     }
+    const auto pause = [&check] {
+      nb::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!check.is_none()) check();
+    };
     nb::gil_scoped_release release;
-    program_.run(in, out, threads);
+    program_.run(in, out, threads, pause);
   }
 
  private:
@@ -122,7 +128,9 @@ void bind_program(nb::module_& module) {
       .def("step", &PyProgram::step, nb::arg("kind"), nb::arg("ins"), nb::arg("outs"), nb::arg("attributes"))
       .def("require_assigned", &PyProgram::require_assigned,
            "ValueError where a step reads what no step before it wrote, or an output is not written whole.")
-      .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"));
+      .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
+           nb::arg("check") = nb::none(),
+           "`check` is called every now and then between two steps, and may raise to end the run; so may signals.");
   module.def(
       "release_free_memory",
       [] {

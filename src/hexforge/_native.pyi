@@ -75,7 +75,11 @@ class Program:
         inputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu", writable=False)]],
         outputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu")]],
         threads: int,
-    ) -> None: ...
+        check: object | None = None,
+    ) -> None:
+        """
+        `check` is called every now and then between two steps, and may raise to end the run; so may signals.
+        """
 
 def release_free_memory() -> None:
     """

@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
@@ -34,6 +36,20 @@ class Program(Protocol):
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
         ...
+
+
+interruption: ContextVar[Callable[[], None] | None] = ContextVar("interruption", default=None)
+"""What a program calls every now and then while it runs; it may raise to end the run."""
+
+
+@contextmanager
+def interrupted_by(check: Callable[[], None] | None) -> Iterator[None]:
+    """Let programs that run meanwhile, in this thread, ask `check` whether to go on."""
+    token = interruption.set(check)
+    try:
+        yield
+    finally:
+        interruption.reset(token)
 
 
 @runtime_checkable

@@ -41,7 +41,7 @@ def binary(operation: str, a: np.ndarray, b: np.ndarray, ka: float, kb: float, r
             case "multiply":
                 return (a * b) * one
             case "divide":
-                return np.where(b == 0, np.sign(a) * real(1e9), (a / b) * one)
+                return np.where(b == 0, np.where(a > 0, real(1e9), real(-1e9)), (a / b) * one)
             case "maximum":
                 return np.maximum(a * one, b * two)
             case _:

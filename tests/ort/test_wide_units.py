@@ -19,8 +19,10 @@ CASES: tuple[Case, ...] = (
     ("Sum", [SHAPE] * 2, {}, {}), ("Sum", [SHAPE, (4, 5), (1,), SHAPE], {}, {}), ("Mean", [SHAPE] * 2, {}, {}),
     ("Mean", [SHAPE, (4, 5), SHAPE], {}, {}), ("Selu", [SHAPE], {}, {}), ("Selu", [SHAPE], {"gamma": 3.0}, {}),
     ("ThresholdedRelu", [SHAPE], {"alpha": 0.5}, {}), ("ThresholdedRelu", [SHAPE], {"alpha": -0.25}, {}),
-    ("Gemm", [(4, 6), (6, 5)], {"alpha": 0.5}, {}), ("Gemm", [(6, 4), (5, 6)], {"alpha": 1.7, "transA": 1, "transB": 1}, {}),
-    ("GatherND", [SHAPE], {}, {"i": np.array([[0, 1], [1, 2]])}), ("LpPool", [(1, 3, 6, 6)], {"kernel_shape": [2, 2]}, {}),
+    ("Gemm", [(4, 6), (6, 5)], {"alpha": 0.5}, {}),
+    ("Gemm", [(6, 4), (5, 6)], {"alpha": 1.7, "transA": 1, "transB": 1}, {}),
+    ("GatherND", [SHAPE], {}, {"i": np.array([[0, 1], [1, 2]])}),
+    ("LpPool", [(1, 3, 6, 6)], {"kernel_shape": [2, 2]}, {}),
     ("LpPool", [(1, 3, 6, 6)], {"kernel_shape": [2, 2], "p": 1}, {}), ("ReduceL2", [SHAPE], {"axes": [1]}, {}),
     ("ReduceL2", [SHAPE], {"axes": [2, 3], "keepdims": 0}, {}), ("ReduceL2", [SHAPE], {}, {}),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Get, Put, Read, checked_feeds
+from hexforge.backend import Get, Put, Read, checked_feeds, interruption
 from hexforge.backends.htp.numbers import arena
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, with_room
@@ -61,7 +61,10 @@ class HtpProgram:
             self.on_first_run()
             self.on_first_run = None
         tensors = {v.name: _entering(given[v.name], v.type) for v in self.inputs}
+        check = interruption.get()
         for runner in self._runners:
+            if check is not None:
+                check()
             runner.run(tensors, self.threads)
         return {v.name: np.asarray(_leaving(tensors, v)) for v in self.outputs}
 

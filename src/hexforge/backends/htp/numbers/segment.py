@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backend import Get, Put
+from hexforge.backend import Get, Put, interruption
 from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.formats.container import as_text
 from hexforge.ir import Array
@@ -119,7 +119,8 @@ class SegmentRunner:
         """Read the tensors it needs, add those it writes."""
         outs = [with_room(shape, dtype) for dtype, shape in self._writes.values()]
         try:
-            self._program.run([np.ascontiguousarray(tensors[n]) for n in self._reads], outs, threads)
+            given = [np.ascontiguousarray(tensors[n]) for n in self._reads]
+            self._program.run(given, outs, threads, interruption.get())
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
         except MemoryError:
