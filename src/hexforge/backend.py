@@ -63,6 +63,15 @@ class TellsReferences(Protocol):
 
 
 @runtime_checkable
+class TellsUnsafe(Protocol):
+    """A backend whose real numbers are narrower than the model's."""
+
+    def unsafe(self, node: Node) -> str | None:
+        """What of a node its real numbers cannot hold, and what would work; None where they hold all."""
+        ...
+
+
+@runtime_checkable
 class UsesArena(Protocol):
     """A program whose tensors share one piece of memory."""
 

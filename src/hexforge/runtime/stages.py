@@ -29,6 +29,8 @@ class PlacedNode:
     """Number of the unit; nodes of one unit become QNN ops together."""
     slow: tuple[str, ...] = ()
     """QNN ops of its unit, after the passes, that have no kernel of their own on the backend."""
+    unsafe: tuple[str, ...] = ()
+    """What of its unit the backend's real numbers cannot hold, and what would work."""
 
     def __str__(self) -> str:
         domain = "" if self.domain in ("", "ai.onnx") else f"{self.domain}:"

@@ -16,6 +16,8 @@ from hexforge.cli.loading import loaded
 from hexforge.cli.screen import console, print_json, table
 
 QNN = "QNNExecutionProvider"
+MOST_UNSAFE = 5
+"""Lines about numbers that float16 cannot hold."""
 
 
 def check(
@@ -61,6 +63,7 @@ def checked(
             "runs_on": row.where,
             "qnn_ops": list(row.qnn_ops) if row.where == QNN else [],
             "slow_ops": list(row.slow),
+            "unsafe": list(row.unsafe),
             "reason": row.reason,
             "unit": row.unit,
         }
@@ -121,6 +124,11 @@ def print_checked(screen: Console, found: Mapping[str, Any]) -> None:
     if found["folded"]:
         counts = Counter(node["op"] for node in found["folded"])
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
+    unsafe = {row["unit"]: (row["node"], reason) for row in found["nodes"] for reason in row["unsafe"][:1]}
+    for node, reason in list(unsafe.values())[:MOST_UNSAFE]:
+        screen.print(Text(f"unsafe in float16: {node}: {reason}", "yellow"))
+    if len(unsafe) > MOST_UNSAFE:
+        screen.print(Text(f"unsafe in float16: {len(unsafe) - MOST_UNSAFE} more; --json has them all", "yellow"))
     t = found["totals"]
     graphs = "1 QNN graph" if t["qnn_graphs"] == 1 else f"{t['qnn_graphs']} QNN graphs"
     added = f" (+{t['added']} copied or inlined)" if t["added"] else ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from rich.text import Text
 
 from hexforge.cli.arguments import BackendName, Dims, Model, Options, Shapes, Soc, dims, pairs, provider_options, shapes
 from hexforge.cli.loading import loaded
@@ -36,6 +37,7 @@ def run(
     from hexforge.ort.provider_options import ProviderOptions
     from hexforge.ort.signature import arguments, check_feed
     from hexforge.runtime.contexts.context_plan import ContextPlan
+    from hexforge.runtime.nonfinite import first_nonfinite, has_nonfinite
 
     options = provider_options(backend, soc, option)
     plan: Stages
@@ -67,6 +69,10 @@ def run(
             output.mkdir(parents=True, exist_ok=True)
             np.save(output / f"{name.replace('/', '_')}.npy", array)
     console().print(table("", ("output", "type", "shape", "min", "mean", "max"), rows))
+    if has_nonfinite(outputs.values()):
+        first = first_nonfinite(plan, backend_of(ProviderOptions.parse(options)), feeds)
+        where = f"first {first}" if first is not None else "where they come from is not known"
+        console().print(Text(f"not finite: {where}; `hexforge check` names what is unsafe in float16", "bold red"))
 
 
 def _load(file: Path) -> Array:
