@@ -238,7 +238,7 @@ Run top_k_step(const Attributes& at, std::span<const Tensor> ins, std::span<cons
   require_operands(ins, 1, outs, 2, "top_k");
   const std::int64_t rows = at.integer("rows"), n = at.integer("n"), k = at.integer("k"), bytes = index_bytes(at);
   const bool largest = at.integer("largest") != 0;
-  require(rows >= 0 && n >= 1 && k >= 0 && k <= n, "top_k: bad shape");
+  require(rows >= 0 && n >= 1 && n <= INT32_MAX && k >= 0 && k <= n, "top_k: bad shape");
   require_bytes(ins[0], times({rows, n, static_cast<std::int64_t>(sizeof(T))}), "top_k input");
   require_bytes(outs[0], times({rows, k, static_cast<std::int64_t>(sizeof(T))}), "top_k values");
   require_bytes(outs[1], times({rows, k, bytes}), "top_k indices");

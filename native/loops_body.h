@@ -50,7 +50,7 @@ void binary(Binary op, const Affine& k, const Q* a, int step_a, const Q* b, int 
     case Binary::add: run([](Real a, Real b, Real ka, Real kb) { return a * ka + b * kb; }); break;
     case Binary::subtract: run([](Real a, Real b, Real ka, Real kb) { return a * ka - b * kb; }); break;
     case Binary::multiply: run([](Real a, Real b, Real ka, Real) { return (a * b) * ka; }); break;
-    case Binary::divide: run([](Real a, Real b, Real ka, Real) { return b == 0 ? (a == 0 ? Real(0) : a * Real(1e30)) : (a / b) * ka; }); break;
+    case Binary::divide: run([](Real a, Real b, Real ka, Real) { return b == 0 ? (a == 0 ? Real(-1e30) : a * Real(1e30)) : (a / b) * ka; }); break;
     case Binary::maximum: run([](Real a, Real b, Real ka, Real kb) { return std::max(a * ka, b * kb); }); break;
     default: run([](Real a, Real b, Real ka, Real kb) { return std::min(a * ka, b * kb); }); break;
   }
@@ -107,7 +107,7 @@ void quantize(const float* x, float scale, std::int32_t zero, std::int32_t low, 
   const float least = static_cast<float>(low - zero), most = static_cast<float>(high - zero);
   for (std::int64_t i = 0; i < n; ++i) {
     float steps = x[i] / scale;
-    steps = steps == steps ? steps : 0.0f;
+    steps = steps == steps ? steps : least;
     y[i] = settle<float, Q>(steps, least, most, zero);
   }
 }

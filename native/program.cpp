@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 namespace hexforge {
@@ -169,12 +170,22 @@ void Program::require_assigned() {
 }
 
 void Program::run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads,
-                  Spinning spinning) const {
+                  Spinning spinning, const std::function<void()>& pause) const {
   const Crew crew(spinning);
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kPatience = std::chrono::milliseconds(20);
+  Clock::time_point asked = pause ? Clock::now() : Clock::time_point{};
   Arenas::Arena arena = arenas_->take(arena_bytes_ + kSlack + 64);
   char* start = arena.memory.get();
   const Context context{start + (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64, inputs, outputs, threads};
-  for (const Step& step : steps_) step.run(Operands(*this, context, step.ins, step.outs));
+  for (const Step& step : steps_) {
+    step.run(Operands(*this, context, step.ins, step.outs));
+    if (!pause) continue;
+    if (const auto now = Clock::now(); now - asked > kPatience) {
+      pause();
+      asked = Clock::now();
+    }
+  }
   arenas_->give(std::move(arena));
 }
 

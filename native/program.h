@@ -141,7 +141,9 @@ class Program {
   // Throws where a step reads what no step before it wrote, or an output is not written whole: call it after the last
   // step of a program from a file. Memory is not cleared between runs, so such a program would show others' data.
   void require_assigned();
-  void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads, Spinning spinning) const;
+  // `pause` is called between two steps, where some time has passed since the last call; it may throw to end the run.
+  void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads, Spinning spinning,
+           const std::function<void()>& pause = {}) const;
   const Tensor& at(int index) const { return tensors_.at(static_cast<std::size_t>(index)); }
   std::size_t steps() const { return steps_.size(); }
 

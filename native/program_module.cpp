@@ -67,7 +67,7 @@ class PyProgram {
   void require_assigned() { program_.require_assigned(); }
 
   void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads, std::int32_t spin_us,
-           std::int32_t spin_after_us) const {
+           std::int32_t spin_after_us, nb::object check) const {
     if (inputs.size() != input_bytes_.size() || outputs.size() != output_bytes_.size()) {
       throw std::invalid_argument("run: wrong number of inputs or outputs");
     }
@@ -81,8 +81,13 @@ class PyProgram {
       if (bytes_of(outputs[i]) != output_bytes_[i]) throw std::invalid_argument("run: an output has the wrong size");
       out[i] = outputs[i].data();
     }
+    const auto pause = [&check] {
+      nb::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!check.is_none()) check();
+    };
     nb::gil_scoped_release release;
-    program_.run(in, out, threads, {std::max(0, spin_us), std::max(0, spin_after_us)});
+    program_.run(in, out, threads, {std::max(0, spin_us), std::max(0, spin_after_us)}, pause);
   }
 
  private:
@@ -127,7 +132,9 @@ void bind_program(nb::module_& module) {
            "ValueError where a step reads what no step before it wrote, or an output is not written whole.")
       .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
            nb::arg("spin_us") = Spinning{}.during_us, nb::arg("spin_after_us") = Spinning{}.after_us,
-           "Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it.");
+           nb::arg("check") = nb::none(),
+           "Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it. `check` is "
+           "called every now and then between two steps, and may raise to end the run; so may signals.");
   module.def(
       "release_free_memory",
       [] {

@@ -223,6 +223,7 @@ Run arg_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   const std::int64_t bytes = at.integer("index_bytes");
   const bool largest = at.integer("largest") != 0;
   require(bytes == 4 || bytes == 8, "arg: indices have 4 or 8 bytes");
+  require(bytes == 8 || v.n <= INT32_MAX, "arg: an index does not fit 4 bytes");
   require_bytes(outs[0], times({v.outer, v.inner, bytes}), "arg output");
   return [=](const Operands& o) {
     const std::int64_t grain = std::max<std::int64_t>(1, 8192 / v.n);

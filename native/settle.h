@@ -19,10 +19,10 @@ struct Target {
         high(static_cast<double>(at.small("high") - at.small("zero_point"))) {}
   Target() = default;
 
-  // Saturated, then rounded to the nearest integer, ties to even; NaN is zero.
+  // Saturated, then rounded to the nearest integer, ties to even; NaN is the lowest.
   template <class Q>
   Q settle(double steps) const {
-    steps = steps == steps ? steps : 0.0;
+    steps = steps == steps ? steps : low;
     steps = steps < low ? low : steps;
     steps = steps > high ? high : steps;
     return static_cast<Q>(static_cast<std::int32_t>((steps + 6755399441055744.0) - 6755399441055744.0) + zero);

@@ -53,7 +53,7 @@ INNER = {
         ("prepare", "data"),
     ),
     "runtime": (
-        ("opening",),
+        ("opening", "nonfinite"),
         ("contexts",),
         ("plan",),
         ("stages",),

@@ -77,9 +77,10 @@ class Program:
         threads: int,
         spin_us: int = 1000,
         spin_after_us: int = 100,
+        check: object | None = None,
     ) -> None:
         """
-        Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it.
+        Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it. `check` is called every now and then between two steps, and may raise to end the run; so may signals.
         """
 
 def release_free_memory() -> None:

@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
@@ -36,6 +38,20 @@ class Program(Protocol):
         ...
 
 
+interruption: ContextVar[Callable[[], None] | None] = ContextVar("interruption", default=None)
+"""What a program calls every now and then while it runs; it may raise to end the run."""
+
+
+@contextmanager
+def interrupted_by(check: Callable[[], None] | None) -> Iterator[None]:
+    """Let programs that run meanwhile, in this thread, ask `check` whether to go on."""
+    token = interruption.set(check)
+    try:
+        yield
+    finally:
+        interruption.reset(token)
+
+
 @runtime_checkable
 class TellsReferences(Protocol):
     """A program that tells which nodes have no kernel of their own."""
@@ -43,6 +59,15 @@ class TellsReferences(Protocol):
     @property
     def references(self) -> tuple[Node, ...]:
         """Nodes that run by their op's reference, which is right and slow."""
+        ...
+
+
+@runtime_checkable
+class TellsUnsafe(Protocol):
+    """A backend whose real numbers are narrower than the model's."""
+
+    def unsafe(self, node: Node) -> str | None:
+        """What of a node its real numbers cannot hold, and what would work; None where they hold all."""
         ...
 
 

@@ -41,7 +41,7 @@ def binary(operation: str, a: np.ndarray, b: np.ndarray, ka: float, kb: float, r
             case "multiply":
                 return (a * b) * one
             case "divide":
-                return np.where(b == 0, np.sign(a) * real(1e9), (a / b) * one)
+                return np.where(b == 0, np.where(a > 0, real(1e9), real(-1e9)), (a / b) * one)
             case "maximum":
                 return np.maximum(a * one, b * two)
             case _:
@@ -212,7 +212,7 @@ def test_quantize(bits: int, seed: int, count: int, scale: float) -> None:
     x[rng.random(count) < 0.05] = rng.choice(np.float32([np.inf, -np.inf, np.nan, 3e38, 1e-44, 0]))
     with np.errstate(over="ignore"):
         quotient = x / np.float32(scale)
-    want = settle(np.nan_to_num(quotient, nan=0.0, posinf=1e9, neginf=-1e9), zero, low, high, bits)
+    want = settle(np.nan_to_num(quotient, nan=-1e9, posinf=1e9, neginf=-1e9), zero, low, high, bits)
     attributes = {"count": count, "scale": scale, "zero_point": zero, "low": low, "high": high}
     assert_bits(run(f"quantize_{KIND[bits]}", [x], np.zeros(count, FIXED[bits]), attributes), want)
 

@@ -153,3 +153,67 @@ def test_places_in_external_data_that_are_no_numbers_are_named(tmp_path: Path, k
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     with pytest.raises(FormatError, match=rf"external data of 'w' has the {key} '{text}'"):
         hexforge.InferenceSession(tmp_path / "m.onnx", providers=["QNNExecutionProvider"])
+
+
+# -- shapes, places and sizes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("window", [(2, 3, 1, 4), (2, 2, 1, 4), (3, 4, 2, 3), (3, 3, 1, 2), (2, 4, 1, 4), (3, 2, 1, 4)])
+def test_same_pads_take_output_padding_away(auto: str, window: tuple[int, ...]) -> None:
+    stride, kernel, extra, size = window
+    weight = np.random.default_rng(1).integers(-2, 3, (2, 3, kernel, kernel)).astype(np.float32)
+    sides = {"strides": [stride] * 2, "output_padding": [extra] * 2}
+    nodes = [node("ConvTranspose", ["x", "w"], ["c"], auto_pad=auto, **sides), node("Relu", ["c"], ["y"])]
+    made = model(nodes, [value("x", (1, 2, size, size))], [value("y", None)], {"w": weight})
+    agree(made, {"x": halves(1, 2, size, size)}, 2e-2)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+@pytest.mark.parametrize("region", [(0.7, 0.9, -0.2, -0.1), (0, 0, 1, 1), (-0.3, -0.6, 0.6, 0.3), (0.5, 0.5, 0, 0)])
+def test_crops_are_inside_where_float32_says_so(mode: str, region: tuple[float, ...]) -> None:
+    """0.7 - 7 * 0.1 is not 0 in float64."""
+    roi = np.float32([0, 0, *region[:2], 1, 1, *region[2:]])
+    for size in (3, 4, 7, 10):
+        how = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
+        nodes = [node("Resize", ["x", "roi", "", "sizes"], ["y"], mode=mode, **how)]
+        constants = {"roi": roi, "sizes": np.array([1, 2, size, size])}
+        made = model(nodes, [value("x", (1, 2, 5, 5))], [value("y", None)], constants)
+        agree(made, {"x": halves(1, 2, 5, 5)}, 1e-2, strict=False)
+
+
+def test_an_index_of_an_axis_above_31_bits_keeps_its_value() -> None:
+    """Such an axis has no room in a test: the constant indices of the graph are looked at."""
+    from hexforge.backends.cpu.backend import CpuBackend
+    from hexforge.frontends.onnx.pipeline import place_model
+    from hexforge.model.reader import read
+
+    size, places = 2**31 + 10, np.array([3, 2**31 + 5, -1])
+    for op, indices in (("Gather", places), ("GatherElements", places), ("GatherND", places[:, None])):
+        made = model(
+            [node(op, ["x", "i"], ["y"])],
+            [value("x", (size,), TensorProto.UINT8)],
+            [value("y", None, TensorProto.UINT8)],
+            {"i": indices},
+        )
+        (placement,) = place_model(read(made), CpuBackend()).placements
+        assert placement.graph is not None, placement.reason
+        read_by = placement.graph.nodes[0].inputs[1]
+        assert read_by is not None
+        assert read_by.data is not None
+        np.testing.assert_array_equal(read_by.data.ravel(), [3, 2**31 + 5, size - 1])
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_a_constant_of_terabytes_is_not_spread_out(quantized: bool) -> None:
+    nodes = [node("ConstantOfShape", ["n"], ["c"])]
+    if quantized:
+        nodes += both("d", "c", "uint8")
+    nodes += [node("ReduceMax", ["d" if quantized else "c"], ["m"], keepdims=0), node("Add", ["x", "m"], ["y"])]
+    constants = {"n": np.array([2**20, 2**20]), "s": np.float32(0.1), "z": np.uint8(3)}
+    made = model(nodes, [value("x", (2,))], [value("y", (2,))], constants)
+    from hexforge.backends.htp.backend import HtpBackend
+    from hexforge.frontends.onnx.pipeline import place_model
+    from hexforge.model.reader import read
+
+    assert place_model(read(made), HtpBackend()).placements

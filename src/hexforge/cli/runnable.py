@@ -17,6 +17,7 @@ from hexforge.ir import Array
 
 if TYPE_CHECKING:
     from hexforge.ort.signature import NodeArg
+    from hexforge.runtime.stages import Stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Runnable:
     """Where it runs, for people."""
     load_ms: float = 0.0
     """How long it took to read, place and compile or load."""
+    first_nonfinite: Callable[[Mapping[str, Array]], str | None] = lambda feeds: None
+    """Names the first tensor of a run that is not finite, where that can be told."""
 
 
 def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str = "") -> Runnable:
@@ -74,12 +77,22 @@ def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) ->
     if compiled is not None:
         plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
         names = tuple(output.name for output in compiled.outputs)
-        return Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
+        runs = Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
+        return replace(runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds))
     read = loaded(path, options, dims=sizes.dims, shapes=sizes.shapes, pins=sizes.pins, prepare=True)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
     refused = sum(row.reason is not None for row in read.plan.rows)
     left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
-    return Runnable(inputs, lambda feeds: read.plan.run(feeds, read.parts.placed.outputs), where + left)
+    runs = Runnable(inputs, lambda feeds: read.plan.run(feeds, read.parts.placed.outputs), where + left)
+    return replace(runs, first_nonfinite=lambda feeds: _nonfinite(read.plan, options, feeds))
+
+
+def _nonfinite(plan: Stages, options: Mapping[str, str], feeds: Mapping[str, Array]) -> str | None:
+    from hexforge.ort.provider_options import ProviderOptions, backend_of
+    from hexforge.runtime.nonfinite import first_nonfinite
+
+    first = first_nonfinite(plan, backend_of(ProviderOptions.parse(options)), feeds)
+    return None if first is None else str(first)
 
 
 def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:

@@ -112,6 +112,7 @@ ROWS: tuple[tuple[str, OnnxOp], ...] = (
     # data movement
     ("Gather GatherElements Reshape Expand Flatten Transpose MaxPool Resize Squeeze Unsqueeze Tile",
      OnnxOp(SAME_FIRST, (same_encoding, opset_12), clip=False)),
+    ("GatherND", OnnxOp(SAME_FIRST, (same_type,), clip=False, writable=False)),
     ("Slice DepthToSpace SpaceToDepth", OnnxOp(SAME_FIRST, (same_type,))),
     ("Split", OnnxOp(SAME_FIRST, (same_type,), clip=False)),
     ("Pad", OnnxOp(SAME_FIRST, (same_type,), optional=(2,))),
@@ -126,11 +127,12 @@ ROWS: tuple[tuple[str, OnnxOp], ...] = (
     ("Tanh", OnnxOp(_SIGNED_UNIT, (same_type,), bounds=(-1.0, 1.0))),
     ("Clip", OnnxOp(_FIRST, (same_type,), optional=(1, 2))),
     ("Reciprocal", OnnxOp(_FIRST, (same_type,), quantized="maybe")),
-    ("Erf", OnnxOp(_FIRST, (same_type,), writable=False)),
+    ("Erf Selu ThresholdedRelu LpPool", OnnxOp(_FIRST, (same_type,), writable=False)),
     ("ArgMax ArgMin", OnnxOp(_INDEX, (), quantized="none", clip=False)),
     # several inputs
     ("Add Div Mul Pow Sub PRelu GridSample", OnnxOp(_TWO, (same_type,))),
     ("Concat Max Min", OnnxOp(OWN, (same_type,))),
+    ("Sum Mean", OnnxOp(OWN, (same_type,), writable=False)),
     ("Einsum", OnnxOp(OWN, (same_type,), quantized="maybe")),
     ("Equal Greater GreaterOrEqual Less LessOrEqual", OnnxOp(_COMPARED, (same_type,), quantized="none", clip=False)),
     # a constant weight

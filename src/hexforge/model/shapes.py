@@ -27,6 +27,8 @@ def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
     rule = _RULES.get((node.domain, node.op_type))
     try:
         types = rule(node) if rule is not None else _by_schema(node, opsets, ir_version)
+        if node.op_type == "ConvTranspose" and not node.domain:
+            types = [(dtype, None if shape is None else _same_padded(node, shape)) for dtype, shape in types]
         if node.op_type in CEILED_POOLS and not node.domain:
             types = [(dtype, None if shape is None else _without_window_beyond(node, shape)) for dtype, shape in types]
     except _FAILURES:
@@ -38,6 +40,22 @@ def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
             value.shape = better_shape(shape, value.shape)
 
 
+def _same_padded(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
+    """The shape of a ConvTranspose with SAME pads: the input's times the strides, whatever the output padding is.
+
+    onnx's inference adds the output padding, which the pads take away again.
+    """
+    source = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
+    auto = node.attributes["auto_pad"].as_string() if "auto_pad" in node.attributes else "NOTSET"
+    if source is None or not auto.startswith("SAME") or "output_shape" in node.attributes:
+        return shape
+    strides = _ints(node, "strides", [1] * (len(shape) - 2))
+    sizes = [n * s if isinstance(n, int) else o for n, s, o in zip(source[2:], strides, shape[2:], strict=True)]
+    return onnx_ir.Shape([*shape[:2], *sizes])
+
+
+CORRECTED = ("MaxPool", "AveragePool", "LpPool", "ConvTranspose")
+"""Ops whose shape onnx's own inference has wrong in places."""
 CEILED_POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 

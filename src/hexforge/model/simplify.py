@@ -12,7 +12,7 @@ from onnx_ir.passes import common
 from hexforge.errors import ModelError
 from hexforge.model.folding import Fold
 from hexforge.model.known_values import read_constant
-from hexforge.model.shapes import CEILED_POOLS, better_shape, infer_node
+from hexforge.model.shapes import CORRECTED, better_shape, infer_node
 from hexforge.model.source import schema_of
 
 MOST_ROUNDS = 8
@@ -46,8 +46,8 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
                 _give_shapes(declared)
                 declared = {}
         _give_shapes(declared)
-        if any(node.op_type in CEILED_POOLS for node in _all_nodes(model)):
-            _infer_only(model)  # onnx's own inference over the whole model has the last window too many
+        if any(node.op_type in CORRECTED for node in _all_nodes(model)):
+            _infer_only(model)  # onnx's own inference over the whole model does not correct them
         _remove_identities(model)
         _remove_unused(model)
         _write_outputs(model, names)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
+from hexforge.backend import interrupted_by
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.ir import Graph
 from hexforge.options import did_you_mean
@@ -270,7 +271,11 @@ class QnnSession(InferenceSession):
                 raise HexforgeError(f"the run was stopped before {stage.name}: RunOptions.terminate is set")
             return self._span("Node", stage.name, provider=QNN if stage.part.taken else CPU)
 
-        with self._span("Session", "model_run"):
+        def stop() -> None:
+            if run_options is not None and run_options.terminate:
+                raise HexforgeError("the run was stopped: RunOptions.terminate is set")
+
+        with self._span("Session", "model_run"), interrupted_by(None if run_options is None else stop):
             results = self._plan.run(feeds, names, stages=stages, only_needed=only_needed, around=around)
         return [results[name] for name in names]
 

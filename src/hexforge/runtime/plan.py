@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hexforge.backend import Backend, Program, TellsReferences
+from hexforge.backend import Backend, Program, TellsReferences, TellsUnsafe
 from hexforge.errors import UnsupportedError
 from hexforge.frontends.onnx.pipeline import CONVERTS, PlacedModel, Placement, node_label, reads_of, writes_of
 from hexforge.ir import Array, Graph
@@ -105,15 +105,17 @@ class Plan(Stages):
             runner: Program | CpuPart
             reads = tuple(part.inputs)
             if part.taken:
-                runner = backend.compile(parts.graph(part, name))
+                graph = parts.graph(part, name)
+                rows = _with_unsafe(rows, graph, backend)
+                runner = backend.compile(graph)
                 reads = tuple(v.name for v in runner.graph.inputs)
             else:
                 nodes = [node for i in part.steps for node in parts.placements[i].unit.nodes]
                 cut = extract_parts(model, nodes, part.inputs, part.outputs)
                 runner = make_cpu_part(cut, [str(row) for row in rows])
             stages.append(Stage(name, part, _with_slow(rows, runner), runner, reads))
-        slow = {(row.node, row.unit): row.slow for stage in stages for row in stage.rows}
-        self._rows = tuple(replace(row, slow=slow.get((row.node, row.unit), ())) for row in parts.rows)
+        placed = {(row.node, row.unit): row for stage in stages for row in stage.rows}
+        self._rows = tuple(placed.get((row.node, row.unit), row) for row in parts.rows)
         super().__init__(stages, _constant_outputs(parts))
 
     @property
@@ -150,6 +152,18 @@ def _with_slow(rows: tuple[PlacedNode, ...], runner: Program | CpuPart) -> tuple
         for name in node.source:
             slow.setdefault(name, []).append(node.op.name)
     return tuple(replace(row, slow=tuple(slow.get(row.node, ()))) for row in rows)
+
+
+def _with_unsafe(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend) -> tuple[PlacedNode, ...]:
+    """The rows of a part, with what the backend's real numbers cannot hold of it."""
+    if not isinstance(backend, TellsUnsafe):
+        return rows
+    unsafe: dict[str, dict[str, None]] = {}
+    for node in graph:
+        if (reason := backend.unsafe(node)) is not None:
+            for name in node.source:
+                unsafe.setdefault(name, {})[reason] = None
+    return tuple(replace(row, unsafe=tuple(unsafe.get(row.node, ()))) for row in rows)
 
 
 def _step(placement: Placement) -> PartitionStep:

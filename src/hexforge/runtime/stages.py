@@ -31,6 +31,8 @@ class PlacedNode:
     """QNN ops of its unit, after the passes, that have no kernel of their own on the backend."""
     ep_refuses: str = ""
     """Why onnxruntime's QNN EP leaves the node to the CPU, or nothing; said for the htp backend."""
+    unsafe: tuple[str, ...] = ()
+    """What of its unit the backend's real numbers cannot hold, and what would work."""
 
     def __str__(self) -> str:
         domain = "" if self.domain in ("", "ai.onnx") else f"{self.domain}:"

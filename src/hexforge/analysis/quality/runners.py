@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hexforge.ir import Array
 from hexforge.options import did_you_mean
 from hexforge.runtime import registry
 from hexforge.runtime.cpu_part import WholeModel
+from hexforge.runtime.nonfinite import first_nonfinite, has_nonfinite
 from hexforge.runtime.opening import open_model
 
 ORT = "ort"
@@ -30,7 +32,18 @@ def runner(
         return WholeModel(model, name if isinstance(model, bytes) else Path(model).name, threads).run
     chosen = registry.backend(backend, threads=threads) if isinstance(backend, str) else backend
     plan, outputs = open_model(model, chosen)
-    return lambda feeds: plan.run(feeds, outputs)
+    said = False
+
+    def run(feeds: Feeds) -> dict[str, Array]:
+        nonlocal said
+        results = plan.run(feeds, outputs)
+        if not said and has_nonfinite(results.values()):
+            said = True
+            first = first_nonfinite(plan, chosen, feeds)
+            warnings.warn(f"{name}: an output is not finite; first {first or 'where is not known'}", stacklevel=2)
+        return results
+
+    return run
 
 
 def backend_for(name: str, soc: str = "", threads: int = 0) -> Backend | str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Put, checked_feeds
+from hexforge.backend import Put, checked_feeds, interruption
 from hexforge.ir import Array, Graph, Value, text
 from hexforge.ops.evaluate import PreparedCall
 
@@ -36,7 +36,10 @@ class CpuProgram:
         checked = checked_feeds(self.graph.name, self._inputs, feeds)
         given = {v: checked[v.name] for v in self._inputs}
         environment: dict[Value, Array] = {**self._statics, **given}
+        check = interruption.get()
         for (evaluation, inputs, outputs), frees in zip(self._steps, self._frees, strict=True):
+            if check is not None:
+                check()
             arrays = [None if v is None else environment[v] for v in inputs]
             environment.update(zip(outputs, evaluation(arrays), strict=True))
             for value in frees:

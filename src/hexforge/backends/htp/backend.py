@@ -12,6 +12,7 @@ from hexforge.backends.htp import preparation
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.chip.soc import SOCS, Soc, named, target
 from hexforge.backends.htp.config import HtpConfig
+from hexforge.backends.htp.numbers import half_range
 from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
@@ -72,6 +73,10 @@ class HtpBackend:
             if (reason := unsupported(node, placed_on)) is not None:
                 return reason if len(self._chips) == 1 else f"on {chip.soc.name if chip.soc else chip.name}: {reason}"
         return None
+
+    def unsafe(self, node: Node) -> str | None:
+        """What of a node float16 cannot hold, and what would work; None where it holds all."""
+        return None if self.config.htp_bf16_enable else half_range.unsafe(node)
 
     def prepared(self, graph: Graph) -> Graph:
         """The graph after HTP's passes: what is lowered and what is timed."""

@@ -49,8 +49,9 @@ def binary(name: str, a: Storage, b: Storage, y: Storage, x0: Array, x1: Array) 
             case 2:
                 steps = (left * right) * ka
             case 3:
-                # by zero: saturated, 0 / 0 is 0
-                steps = np.where(right == 0, left * working(1e30), (left / right) * ka)
+                # by zero: saturated; 0 / 0 is no number, and so the lowest
+                by_zero = np.where(left == 0, working(-1e30), left * working(1e30))
+                steps = np.where(right == 0, by_zero, (left / right) * ka)
             case 4:
                 steps = np.maximum(left * ka, right * kb)
             case _:

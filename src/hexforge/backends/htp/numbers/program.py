@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Get, Put, Read, Spinning
+from hexforge.backend import Get, Put, Read, Spinning, interruption
 from hexforge.backends.htp.numbers import arena
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
@@ -67,7 +67,10 @@ class HtpProgram:
         if self.on_first_run is not None:
             self.on_first_run()
             self.on_first_run = None
+        check = interruption.get()
         for runner in self._runners:
+            if check is not None:
+                check()
             runner.run(tensors, self.threads, self.spinning)
         return self._ports.leave(tensors)
 

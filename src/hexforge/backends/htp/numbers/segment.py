@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backend import Get, Put, Spinning
+from hexforge.backend import Get, Put, Spinning, interruption
 from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.formats.container import as_text
 from hexforge.ir import Array
@@ -126,7 +126,9 @@ class SegmentRunner:
         """Read the tensors it needs, add those it writes."""
         outs = [with_room(shape, dtype) if room else np.empty(shape, dtype) for _, dtype, shape, room in self._writes]
         try:
-            self._program.run([tensors[n] for n in self._reads], outs, threads, spinning.during_us, spinning.after_us)
+            given = [np.ascontiguousarray(tensors[n]) for n in self._reads]
+            spin = (spinning.during_us, spinning.after_us)
+            self._program.run(given, outs, threads, *spin, interruption.get())
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
         except MemoryError:

@@ -33,6 +33,8 @@ from hexforge.cli.screen import TOP, console, print_json, rest, table
 QNN = "QNNExecutionProvider"
 NAMED = 3
 """Nodes that are named where several are refused for one reason."""
+MOST_UNSAFE = 5
+"""Lines about numbers that float16 cannot hold."""
 
 
 def check(
@@ -95,6 +97,7 @@ def checked(
             "runs_on": row.where,
             "qnn_ops": executed.get(row.node, []) if row.where == QNN else [],
             "slow_ops": list(row.slow),
+            "unsafe": list(row.unsafe),
             "reason": row.reason,
             "ep_refuses": row.ep_refuses,
             "unit": row.unit,
@@ -165,6 +168,11 @@ def print_checked(screen: Console, found: Mapping[str, Any], *, every: bool = Fa
     if found["folded"]:
         counts = Counter(node["op"] for node in found["folded"])
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
+    unsafe = {row["unit"]: (row["node"], reason) for row in found["nodes"] for reason in row["unsafe"][:1]}
+    for node, reason in list(unsafe.values())[:MOST_UNSAFE]:
+        screen.print(Text(f"unsafe in float16: {node}: {reason}", "yellow"))
+    if len(unsafe) > MOST_UNSAFE:
+        screen.print(Text(f"unsafe in float16: {len(unsafe) - MOST_UNSAFE} more; --json has them all", "yellow"))
 
 
 def _print_verdict(screen: Console, found: Mapping[str, Any]) -> None:

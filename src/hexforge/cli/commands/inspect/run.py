@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.text import Text
 
 from hexforge.cli.arguments import (
     BackendName,
@@ -27,6 +28,7 @@ from hexforge.cli.arguments import (
 from hexforge.cli.runnable import Sizes, feeds_for, open_runnable
 from hexforge.cli.screen import console, print_json, table, waiting
 from hexforge.ir import Array
+from hexforge.runtime.nonfinite import has_nonfinite
 
 Inputs = Annotated[list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Data of an input.")]
 GraphName = Annotated[str, typer.Option("--graph", help="Which graph, of a context that has several.")]
@@ -91,6 +93,10 @@ def run(
         screen.print(
             table(f"{name}: the largest {top}", [columns[k] for k in kept], [[line[k] for k in kept] for line in lines])
         )
+    if has_nonfinite(outputs.values()):
+        first = opened.first_nonfinite(feeds)
+        where = f"first {first}" if first is not None else "where they come from is not known"
+        screen.print(Text(f"not finite: {where}; `hexforge check` names what is unsafe in float16", "bold red"))
 
 
 def _facts(name: str, array: Array, top: int, names: Sequence[str] | None) -> dict[str, Any]:

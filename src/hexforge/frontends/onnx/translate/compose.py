@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder
 from hexforge.frontends.onnx.units.unit import Unit
-from hexforge.ir import DType, TensorType, Value
+from hexforge.ir import DType, ScaleOffset, TensorType, Value
 
 
 def scalar(b: Builder, number: float, like: Value | DType) -> Value:
     """A constant number of `like`'s data type, which broadcasts to any shape."""
     dtype = like.dtype if isinstance(like, Value) else like
     return b.static(np.asarray([number]).astype(dtype.numpy))
+
+
+def exact_scalar(b: Builder, number: float, like: Value) -> Value:
+    """A constant number beside `like`: where that is fixed point, one step (or none) of an encoding made for it."""
+    shape = (1,) * min(1, len(like.shape))
+    if like.encoding is None:
+        return b.static(np.full(shape, number).astype(like.dtype.numpy))
+    if number > 0:
+        return b.static(np.ones(shape, like.dtype.numpy), ScaleOffset(number))
+    return b.static(np.zeros(shape, like.dtype.numpy), ScaleOffset(-number, -1) if number else ScaleOffset(1.0))
+
+
+def scaled_output(b: Builder, u: Unit, factor: float, write: Callable[[Value | TensorType], Value]) -> bool:
+    """Write `factor` times a result in the output's fixed point, rounded once; False where it is no fixed point.
+
+    The result is written with the output's integers, each step worth 1 / `factor` of it; the product with the factor
+    then changes what a step is worth, and no integer.
+    """
+    out = b.output(u)
+    encoding = out.encoding
+    if not isinstance(encoding, ScaleOffset) or not factor > 0 or not np.isfinite(encoding.scale / factor):
+        return False
+    if factor == 1:
+        write(out)
+        return True
+    steps = write(TensorType(out.dtype, out.shape, replace(encoding, scale=encoding.scale / factor)))
+    b.emit("ElementWiseMultiply", [steps, exact_scalar(b, factor, steps)], out)
+    return True
 
 
 def binary(b: Builder, op: str, x: Value, y: Value | float) -> Value:

@@ -24,7 +24,6 @@ from hexforge.frontends.onnx.units.unit import (
     Refusal,
     Unit,
     UnitKind,
-    constant,
     onnx_dtype,
     onnx_shape,
     single,
@@ -32,6 +31,7 @@ from hexforge.frontends.onnx.units.unit import (
 from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
 from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate
+from hexforge.model.tensors import stored_bytes
 
 
 def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -> list[Unit]:
@@ -52,14 +52,18 @@ def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -
     return [_offloaded(unit) for unit in units] if offload_io_quantization else units
 
 
+_SPREAD_BYTES = 64 << 20
+
+
 def _fold_quantized_constants(graph: onnx_ir.Graph) -> None:
     """Replace QuantizeLinear of a float constant by the integers, so that it reads like a stored weight."""
     for node in tuple(graph):
         if not is_quantize(node) or node.outputs[0].is_graph_output():
             continue
-        data = constant(node.inputs[0])
-        if data is None:
-            continue
+        given = first_input(node).const_value
+        if given is None or given.nbytes > max(stored_bytes(given), _SPREAD_BYTES):
+            continue  # quantizing a view that repeats a few elements would spread it out
+        data = given.numpy()
         old = node.outputs[0]
         try:
             type = TensorType(onnx_dtype(old), onnx_shape(old), encodings_of(node)[-1])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
-from hexforge.frontends.onnx.translate.compose import binary, cast, scalar
+from hexforge.frontends.onnx.translate.compose import binary, cast, exact_scalar, scaled_output
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
 from hexforge.ir import DType, ScaleOffset, Value
 
@@ -19,16 +19,6 @@ _ONE_OP = {
 def wide(b: Builder, u: Unit, index: int = 0) -> Value:
     """An input as float32, so that intermediate results are not rounded to fixed point or 16 bits."""
     return cast(b, b.real(u, index), DType.FLOAT32)
-
-
-def exact_scalar(b: Builder, number: float, like: Value) -> Value:
-    """A constant number beside `like`: where that is fixed point, one step (or none) of an encoding made for it."""
-    shape = (1,) * min(1, len(like.shape))
-    if like.encoding is None:
-        return b.static(np.full(shape, number).astype(like.dtype.numpy))
-    if number > 0:
-        return b.static(np.ones(shape, like.dtype.numpy), ScaleOffset(number))
-    return b.static(np.zeros(shape, like.dtype.numpy), ScaleOffset(-number, -1) if number else ScaleOffset(1.0))
 
 
 @translates(*_ONE_OP, writes=_ONE_OP)
@@ -92,15 +82,20 @@ def swish(b: Builder, u: Unit) -> None:
 def selu(b: Builder, u: Unit) -> None:
     """gamma times Elu."""
     alpha, gamma = float(b.attr(u, "alpha", 1.6732632)), float(b.attr(u, "gamma", 1.0507010))
+    if scaled_output(b, u, gamma, lambda out: b.emit("Elu", [b.input(u, 0)], out, alpha=alpha)):
+        return
     b.finish(u, binary(b, "Multiply", b.emit("Elu", [wide(b, u)], alpha=alpha), gamma))
 
 
 @translates("ThresholdedRelu", writes=("ElementWiseGreater", "ElementWiseSelect"))
 def thresholded_relu(b: Builder, u: Unit) -> None:
     """x where it is above alpha, else 0."""
-    x = b.real(u, 0)
-    above = binary(b, "Greater", x, float(b.attr(u, "alpha", 1.0)))
-    b.finish(u, b.emit("ElementWiseSelect", [above, x, scalar(b, 0, x)]))
+    x, alpha = carried(b, u), float(b.attr(u, "alpha", 1.0))
+    above = b.emit("ElementWiseGreater", [x, exact_scalar(b, alpha, x)])
+    zero = exact_scalar(b, 0, x)
+    if isinstance(x.encoding, ScaleOffset):
+        zero = b.static(np.full(zero.shape, -x.encoding.offset).astype(x.dtype.numpy), x.encoding)
+    b.finish(u, b.emit("ElementWiseSelect", [above, x, zero], x.type))
 
 
 @translates("Clip", writes=("ElementWiseMaximum", "ElementWiseMinimum", "ReluMinMax"))

@@ -6,8 +6,10 @@ import numpy as np
 import onnx_ir
 
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
+from hexforge.frontends.onnx.translate.compose import scaled_output
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
-from hexforge.ir import DType, ScaleOffset, Value
+from hexforge.ir import DType, ScaleOffset, TensorType, Value
+from hexforge.ir.fixed_point import dequantize, quantized_range
 
 # ONNX name -> QNN name, where it is one op of the same inputs
 _SAME_INPUTS = {
@@ -65,7 +67,7 @@ def predicate(b: Builder, u: Unit) -> None:
 
 
 @translates(*_FOLDED, writes=_FOLDED)
-@translates("Mean", writes=("ElementWiseAdd", "ElementWiseDivide"))
+@translates("Mean", writes=("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMultiply"))
 def folded(b: Builder, u: Unit) -> None:
     """Ops of any number of inputs: two at a time, in real numbers where there are intermediates."""
     op, mean = _FOLDED.get(u.target.op_type, "ElementWiseAdd"), u.target.op_type == "Mean"
@@ -73,10 +75,58 @@ def folded(b: Builder, u: Unit) -> None:
     if count == 2 and not mean:
         b.emit(op, [carried(b, u, 0), carried(b, u, 1)], b.output(u))
         return
+    if _folded_fixed(b, u, op, count if mean else 1):
+        return
     value = b.real(u, 0)
     for i in range(1, count):
         value = b.emit(op, [value, b.real(u, i)])
     b.finish(u, b.emit("ElementWiseDivide", [value, number(b, count, value)]) if mean else value)
+
+
+def _folded_fixed(b: Builder, u: Unit, op: str, divisor: int) -> bool:
+    """The same in fixed point where that loses less; False where it does not.
+
+    Maxima and minima are rounded once, whatever the number of inputs: rounding keeps the order. Sums of two are, too; a
+    partial sum of more is rounded to 16 bits of its own range, which real numbers of the HTP (11 bits) do not have.
+    """
+    out, values = b.output(u), [b.input(u, i) for i in range(len(u.inputs))]
+    encodings = [v.encoding for v in values]
+    if not isinstance(out.encoding, ScaleOffset) or not all(isinstance(e, ScaleOffset) for e in encodings):
+        return False
+    if op != "ElementWiseAdd":
+        value = values[0]
+        for other in values[1:]:
+            last = other is values[-1]
+            value = b.emit(op, [value, other], out if last else out.type.with_shape(_together(value, other)))
+        if len(values) == 1:
+            b.finish(u, value)
+        return True
+    if len(values) > 2 and out.dtype.bits < 16:
+        return False
+    value = values[0]
+    for other in values[1:-1]:
+        shape = _together(value, other)
+        value = b.emit(op, [value, other], TensorType(out.dtype, shape, _sum_encoding(value, other, out.dtype)))
+    if len(values) == 1:
+        return False
+    return scaled_output(b, u, 1 / divisor, lambda to: b.emit(op, [value, values[-1]], to))
+
+
+def _together(x: Value, y: Value) -> tuple[int, ...]:
+    return tuple(np.broadcast_shapes(x.shape, y.shape))
+
+
+def _sum_encoding(x: Value, y: Value, dtype: DType) -> ScaleOffset:
+    """The finest encoding that holds every sum of two fixed-point values."""
+    low = high = 0.0
+    for value in (x, y):
+        assert value.encoding is not None
+        ends = np.asarray(quantized_range(value.dtype, value.encoding), np.int64)
+        least_real, most_real = dequantize(ends, value.type.with_shape((2,)))
+        low, high = low + float(least_real), high + float(most_real)
+    least, most = quantized_range(dtype, ScaleOffset(1.0))
+    scale = (max(high, 0.0) - min(low, 0.0)) / (most - least) or 1.0
+    return ScaleOffset(scale, -round(least - min(low, 0.0) / scale))
 
 
 @translates("Mod", writes=("ElementWiseFmod", "ElementWiseMod"))

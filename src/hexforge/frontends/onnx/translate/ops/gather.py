@@ -11,7 +11,7 @@ from hexforge.ir import Array, DType, TensorType, Value
 
 
 def _indices(b: Builder, u: Unit, sizes: tuple[int, ...], index: int = 1) -> Value:
-    """An index input: constant ones checked and made positive int32; run-time ones the op itself reads from the end.
+    """An index input: constant ones checked and made positive; run-time ones the op itself reads from the end.
 
     `sizes` are the sizes of the indexed axes: one, or one per element of the last axis of the indices.
     """
@@ -23,7 +23,8 @@ def _indices(b: Builder, u: Unit, sizes: tuple[int, ...], index: int = 1) -> Val
     wide = data.astype(np.int64)
     if ((wide >= limit) | (wide < -limit)).any():
         raise Refusal(f"an index is outside the axes of size {list(sizes)}; ONNX does not define what it reads")
-    positive = np.where(wide < 0, wide + limit, wide).reshape(data.shape).astype(np.int32)  # a scalar stays one
+    positive = np.where(wide < 0, wide + limit, wide).reshape(data.shape)  # a scalar stays one
+    positive = positive.astype(np.int32 if limit.max(initial=0) <= 1 << 31 else np.int64)
     return b.static(positive, name=b.operand(u, index).value.name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder, translates
-from hexforge.frontends.onnx.translate.compose import binary, less_zero_point
+from hexforge.frontends.onnx.translate.compose import binary, less_zero_point, scaled_output
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
 from hexforge.ir import Value
 
@@ -70,6 +70,12 @@ def gemm(b: Builder, u: Unit) -> None:
         else:
             b.emit("MatMul", [x, y, row], out, transpose_in0=flip_a, transpose_in1=flip_b)
         return
+    if alpha > 0 and not given and out.encoding is not None:
+        # a matrix that is constant could take alpha into its scale; this keeps it one weight for all that read it
+        x, y = b.input(u, 0), b.input(u, 1)
+        flips = {"transpose_in0": flip_a, "transpose_in1": flip_b}
+        if scaled_output(b, u, alpha, lambda to: b.emit("MatMul", [x, y], to, **flips)):
+            return
     if not u.quantized and not out.dtype.is_float and (alpha, beta) != (1, 1):
         raise Refusal(f"alpha {alpha} and beta {beta} on {out.dtype.value}; leave them 1, or cast to float")
     product = b.emit("MatMul", [b.real(u, 0), b.real(u, 1)], transpose_in0=flip_a, transpose_in1=flip_b)

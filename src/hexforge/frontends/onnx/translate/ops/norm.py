@@ -189,7 +189,7 @@ def _repeated(b: Builder, vector: Value, times: int) -> Value:
 @translates(
     "LpNormalization",
     writes=(
-        "ElementWiseAbs", "ElementWiseDivide", "ElementWiseMaximum", "L2Norm", "ReduceSum",
+        "ElementWiseAbs", "ElementWiseDivide", "ElementWiseEqual", "ElementWiseSelect", "L2Norm", "ReduceSum",
     ),
 )  # fmt: skip
 def lp_normalization(b: Builder, u: Unit) -> None:
@@ -205,8 +205,8 @@ def lp_normalization(b: Builder, u: Unit) -> None:
         raise Refusal(f"p = {p}; 1 and 2 are defined")
     x = b.real(u, 0)
     norm = reduce(b, "Sum", unary(b, "Abs", x), axes)
-    smallest = scalar(b, 6e-8 if x.dtype is DType.FLOAT16 else 1e-37, x)
-    b.finish(u, binary(b, "Divide", x, binary(b, "Maximum", norm, smallest)))
+    empty = binary(b, "Equal", norm, 0.0)
+    b.finish(u, binary(b, "Divide", x, b.emit("ElementWiseSelect", [empty, scalar(b, 1.0, x), norm])))
 
 
 @translates(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
@@ -36,9 +38,26 @@ def _float(b: Builder, u: Unit) -> Value:
     return x if x.dtype.is_float else b.emit("Cast", [x], TensorType(DType.FLOAT32, x.shape))
 
 
-@translates("ReduceL2", writes=("ElementWiseSquareRoot", "ReduceSumSquare"))
+def _as_pool(b: Builder, u: Unit) -> bool:
+    """ReduceL2 of fixed point as one pool over the axes, rounded once; False where they are not side by side."""
+    x, axes = b.input(u, 0), _axes(b, u)
+    if x.encoding is None or not axes or not x.type.size or axes != tuple(range(axes[0], axes[-1] + 1)):
+        return False
+    outer, n, inner = (
+        math.prod(part) for part in (x.shape[: axes[0]], x.shape[axes[0] : axes[-1] + 1], x.shape[axes[-1] + 1 :])
+    )
+    pads = ((0, 0), (0, 0))
+    rows = b.reshape(x, (outer, 1, n, inner))
+    type = b.output(u).type.with_shape((outer, 1, 1, inner))
+    b.finish(u, b.emit("L2Pool2d", [rows], type, filter_size=(1, n), stride=(1, n), pad_amount=pads, p=2))
+    return True
+
+
+@translates("ReduceL2", writes=("ElementWiseSquareRoot", "L2Pool2d", "ReduceSumSquare"))
 def reduce_l2(b: Builder, u: Unit) -> None:
     """ReduceL2 as the square root of the sum of squares."""
+    if b.output(u).encoding is not None and _as_pool(b, u):
+        return
     keep = bool(b.attr(u, "keepdims", 1))
     squares = b.emit("ReduceSumSquare", [_float(b, u)], axes=_axes(b, u), keep_dims=keep)
     b.finish(u, b.emit("ElementWiseSquareRoot", [squares]))

@@ -148,9 +148,13 @@ def _coordinates(spec: _Spec, axis: int, size: int, out: int) -> Array:
         case "asymmetric":
             return at / scale
         case "tf_crop_and_resize":
-            start, end = spec.regions[axis]
-            span = at * (end - start) * (size - 1) / (length - 1) if length != 1 else (end - start) * (size - 1) / 2
-            return np.asarray(start * (size - 1) + span + np.zeros(out))
+            # in float32, as onnxruntime: whether a place on the border is inside hangs on it
+            start, end = np.float32(spec.regions[axis][0]), np.float32(spec.regions[axis][1])
+            last, length32 = np.float32(size - 1), np.float32(length)
+            if length32 > 1:
+                span = (at.astype(np.float32) * (end - start) * last) / (length32 - np.float32(1))
+                return np.asarray(start * last + span).astype(np.float64)
+            return np.full(out, 0.5 * float(start + end) * (size - 1))
         case "pytorch_half_pixel" if length <= 1:
             return np.zeros(out)
         case "tf_half_pixel_for_nn":

@@ -1,0 +1,60 @@
+"""What float16, the HTP's real numbers, cannot hold: constants that become 0 or infinite, and 16-bit steps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hexforge.backends.htp.numbers.storage import half, storage
+from hexforge.ir import Array, Node, Role
+
+SMALLEST, LARGEST = 2.0**-24, 65504.0
+_REMEDY = "quantize the node to 16 bits, or keep numbers between 6e-8 and 65504 (for an epsilon: 1e-6)"
+_GUARDS = ("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMaximum", "ElementWiseSubtract", "ElementWisePower")
+"""Ops where a constant near 0 keeps what follows (a logarithm, a quotient, a root) from being infinite."""
+
+
+def unsafe(node: Node) -> str | None:
+    """What of a node float16 cannot hold, and what would work; None where it holds all."""
+    if node.op.name == "Dequantize":
+        return _coarse(node)
+    if not node.outputs or storage(node.outputs[0].type).kind != "f32":
+        return None
+    for value in node.inputs:
+        if value is None or value.data is None or storage(value.type).kind != "f32":
+            continue
+        if (what := _constant(node, np.asarray(value.data))) is not None:
+            return f"constant {value.name!r} {what}: {_REMEDY}"
+    for name in ("min_value", "max_value"):
+        bound = node.params.get(name)
+        if isinstance(bound, float) and math.isfinite(bound) and bound and not SMALLEST / 2 < abs(bound) <= LARGEST:
+            return f"its {name} {bound:g} is {'0' if abs(bound) < 1 else 'infinite'} in float16: {_REMEDY}"
+    return None
+
+
+def _constant(node: Node, data: Array) -> str | None:
+    if not data.size or data.size > 1 << 16:
+        return None  # of a weight's many elements the small ones do not matter
+    real = data.astype(np.float64)
+    finite = np.isfinite(real)
+    rounded = half(data)
+    lost = finite & ~np.isfinite(rounded)
+    if lost.any():
+        return f"has {real[lost].ravel()[0]:g}, which is infinite in float16"
+    if node.op.name in _GUARDS and real.any() and not rounded.any():
+        return f"is {real[real != 0].ravel()[0]:g}, which is 0 in float16"
+    return None
+
+
+def _coarse(node: Node) -> str | None:
+    """16-bit integers that other nodes compute with as real numbers, of which float16 has 11 bits."""
+    source, result = node.inputs[0], node.outputs[0]
+    if source is None or storage(source.type).kind != "s16" or result.role is Role.APP_READ:
+        return None
+    if all(user.op.name == "Quantize" for user in result.users):
+        return None
+    return (
+        "16-bit numbers are computed with in float16 (11 bits), some steps off onnxruntime's: quantize around ops "
+        "that QNN has (hexforge ops)"
+    )

@@ -1,0 +1,93 @@
+"""Numbers that float16 cannot hold are named before a run, and the first tensor that is not finite after one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+from hexforge.analysis.quality.runners import runner
+from hexforge.backends.htp.backend import HtpBackend
+from hexforge.cli import app
+from hexforge.runtime.nonfinite import first_nonfinite
+from hexforge.runtime.opening import open_model
+
+
+def model(nodes: list[Any], **constants: Any) -> bytes:
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (4,)) for n in ("x", "y")]
+    held = [numpy_helper.from_array(np.asarray(a, np.float32), n) for n, a in constants.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def log_of(op: str = "Add", epsilon: float = 1e-12) -> bytes:
+    nodes = [
+        helper.make_node(op, ["x", "e"], ["safe"], "guard"), helper.make_node("Log", ["safe"], ["l"], "log"),
+        helper.make_node("Mul", ["l", "k"], ["y"], "scale"),
+    ]  # fmt: skip
+    return model(nodes, e=epsilon, k=0.5)
+
+
+CASES = {
+    "an epsilon": (log_of(), "guard", "constant 'e' is 1e-12, which is 0 in float16"),
+    "a floor": (log_of("Max"), "guard", "constant 'e' is 1e-12"),
+    "a bound": (
+        model([helper.make_node("Clip", ["x", "lo"], ["c"], "clip"), helper.make_node("Log", ["c"], ["y"])], lo=1e-12),
+        "clip", "min_value 1e-12 is 0 in float16",
+    ),
+    "a mask": (model([helper.make_node("Add", ["x", "m"], ["y"], "mask")], m=-1e9), "mask", "infinite in float16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_check_names_what_is_unsafe(tmp_path: Path, name: str) -> None:
+    made, node, words = CASES[name]
+    (tmp_path / "m.onnx").write_bytes(made)
+    found = CliRunner().invoke(app, ["check", str(tmp_path / "m.onnx"), "--json"])
+    rows = {row["node"]: row["unsafe"] for row in json.loads(found.stdout)["nodes"]}
+    assert words in rows.pop(node)[0]
+    assert not any(rows.values())
+    shown = CliRunner().invoke(app, ["check", str(tmp_path / "m.onnx")]).stdout
+    assert "unsafe in float16" in shown
+
+
+def test_what_float16_holds_is_not_named(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(log_of(epsilon=1e-6))
+    found = CliRunner().invoke(app, ["check", str(tmp_path / "m.onnx"), "--json"])
+    assert not any(row["unsafe"] for row in json.loads(found.stdout)["nodes"])
+    assert not any(
+        row["unsafe"]
+        for row in json.loads(
+            CliRunner().invoke(app, ["check", str(tmp_path / "m.onnx"), "--json", "--backend", "cpu"]).stdout
+        )["nodes"]
+    )
+
+
+def test_the_first_tensor_that_is_not_finite() -> None:
+    backend = HtpBackend()
+    plan, _ = open_model(log_of(), backend)
+    first = first_nonfinite(plan, backend, {"x": np.float32([1, 0, 2, 0])})
+    assert first is not None
+    assert first.op == "ElementWiseLog"
+    assert "log" in first.nodes
+    assert (first.nan, first.infinite, first.elements) == (0, 2, 4)
+    assert first_nonfinite(plan, backend, {"x": np.ones(4, np.float32)}) is None
+    given = first_nonfinite(plan, backend, {"x": np.float32([1, np.nan, 2, 0])})
+    assert given is not None
+    assert given.tensor == "x"
+
+
+def test_run_and_eval_say_so(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(log_of())
+    np.save(tmp_path / "x.npy", np.float32([1, 0, 2, 0]))
+    shown = CliRunner().invoke(app, ["run", str(tmp_path / "m.onnx"), "-i", f"x={tmp_path / 'x.npy'}"]).stdout
+    assert "not finite" in shown
+    assert "ElementWiseLog" in shown
+    run = runner(log_of(), "htp")
+    with pytest.warns(UserWarning, match="ElementWiseLog"):
+        run({"x": np.float32([1, 0, 2, 0])})
