@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,8 +15,20 @@ from hypothesis import strategies as st
 
 from hexforge import demo
 from hexforge.analysis.quality.quantize import quantize
-from hexforge.analysis.quality.search import Measurer, Searched, grouped, mixed, search_precision
+from hexforge.analysis.quality.search import (
+    LayerGroup,
+    Measurer,
+    MeasuringTask,
+    Scoring,
+    Searched,
+    SearchSpace,
+    Workers,
+    grouped,
+    mixed,
+    search_precision,
+)
 from hexforge.analysis.quality.spread import spread
+from hexforge.backends.htp.deployment import Deployment
 from hexforge.cli import main
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import DType
@@ -25,6 +38,7 @@ from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.samples import samples
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import recipe
+from hexforge.quant.measure.search import Point, SearchPoints
 from hexforge.quant.prepare.fold import fold
 from tests.quant.networks import Network
 
@@ -40,7 +54,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def searched(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Searched, Path]:
     state = tmp_path_factory.mktemp("state") / "search.json"
-    return search_precision(demo.MODEL, str(data), samples=4, state=state), state
+    return search_precision(demo.MODEL, str(data), scoring=Scoring(samples=4), state=state), state
 
 
 def test_a_search_measures_its_space_and_remembers_it(searched: tuple[Searched, Path], data: Path) -> None:
@@ -51,7 +65,9 @@ def test_a_search_measures_its_space_and_remembers_it(searched: tuple[Searched, 
     assert found.best is not None
     before = state.read_bytes()
     seen: list[int] = []
-    again = search_precision(demo.MODEL, str(data), samples=4, state=state, progress=lambda d, n: seen.append(d))
+    again = search_precision(
+        demo.MODEL, str(data), scoring=Scoring(samples=4), state=state, progress=lambda d, n: seen.append(d)
+    )
     assert again.found.points == found.found.points
     assert state.read_bytes() == before  # nothing was measured again
     assert seen
@@ -96,7 +112,9 @@ def test_a_mix_is_measured_as_quantize_makes_it(
         kept, shown, file = (Path(folder) / name for name in ("s.npz", "x.npz", "mix.json"))
         calibrate(folded, samples(data, folded)).save(kept)
         np.savez(shown)
-        measurer = Measurer(str(products), str(kept), str(shown), recipes, groups, soc, "qnn_dlc", "sqnr", [], 0)
+        measurer = Measurer(
+            MeasuringTask(str(products), str(kept), str(shown), recipes, groups, Deployment(soc), "sqnr", [], 0)
+        )
         file.write_text(json.dumps(mixed(*recipes, groups, frozenset(chosen)).to_mapping()))
         assert measurer.model(sorted(chosen)) == quantize(products, data, file, soc=soc).model
         if len(chosen) == len(groups) and not recipes[0].rules and recipes[0].method == "minmax":
@@ -105,10 +123,12 @@ def test_a_mix_is_measured_as_quantize_makes_it(
 
 def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
     labels = demo.held_out()[1][:12].tolist()
-    right = search_precision(demo.MODEL, str(data), samples=12, metric="top1", labels=labels)
+    right = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=labels))
     assert right.metric == "top1"
     assert right.found.high.quality == 1.0
-    wrong = search_precision(demo.MODEL, str(data), samples=12, metric="top1", labels=[(i + 1) % 10 for i in labels])
+    wrong = search_precision(
+        demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=[(i + 1) % 10 for i in labels])
+    )
     assert wrong.found.high.quality == 0.0
     code = tmp_path / "metric.py"
     code.write_text(
@@ -116,14 +136,14 @@ def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
         "    def update(self, outputs, label): self.seen += 1\n    def result(self): return self.seen\n"
         "COUNT = Count()\n"
     )
-    counted = search_precision(demo.MODEL, str(data), samples=5, metric=f"{code}:Count")
+    counted = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:Count"))
     assert {p.quality for p in counted.found.points.values()} == {5.0}
     with pytest.raises(CallError, match="name its class"):
-        search_precision(demo.MODEL, str(data), samples=5, metric=f"{code}:COUNT")
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:COUNT"))
     with pytest.raises(CallError, match="needs labels"):
-        search_precision(demo.MODEL, str(data), metric="top1")
+        search_precision(demo.MODEL, str(data), scoring=Scoring(metric="top1"))
     with pytest.raises(CallError, match="11 labels for 12 samples"):
-        search_precision(demo.MODEL, str(data), metric="top1", labels=labels[:11])
+        search_precision(demo.MODEL, str(data), scoring=Scoring(metric="top1", labels=labels[:11]))
 
 
 def test_a_stopped_search_goes_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,24 +175,24 @@ def test_a_stopped_search_goes_on(data: Path, tmp_path: Path, capsys: pytest.Cap
 def test_a_metric_of_ones_own(data: Path, tmp_path: Path) -> None:
     code = tmp_path / "metric.py"
     code.write_text("def flat(outputs, label): return 1.0\n\ndef bad(outputs, label): raise KeyError('labels')\n")
-    found = search_precision(demo.MODEL, str(data), samples=2, metric=f"{code}:flat")
+    found = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:flat"))
     assert found.best is not None
     assert found.best.high == frozenset()  # nothing to gain: the fastest
     assert found.found.dominating()
     with pytest.raises(CallError, match="bad: KeyError"):
-        search_precision(demo.MODEL, str(data), samples=2, metric=f"{code}:bad")
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:bad"))
     with pytest.raises(CallError, match="has no 'none'"):
-        search_precision(demo.MODEL, str(data), samples=2, metric=f"{code}:none")
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:none"))
 
 
 def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -> None:
     _, state = searched
     with pytest.raises(CallError, match="is of another search"):
-        search_precision(demo.MODEL, str(data), soc="SM8750", samples=4, state=state)
+        search_precision(demo.MODEL, str(data), "SM8750", scoring=Scoring(samples=4), state=state)
     broken = tmp_path / "s.json"
     broken.write_text("[1")
     with pytest.raises(FormatError, match="is not the state of a search"):
-        search_precision(demo.MODEL, str(data), samples=4, state=broken)
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=4), state=broken)
     for low, high, said in (
         ("w8a8+bias", "w8a16", "without bias; improve the one"),
         ("w8a8", "w8a16+mse", "the high recipe says bits only"),
@@ -180,14 +200,14 @@ def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -
         ("w8a16+mse", "w8a16", "nothing to mix"),
     ):
         with pytest.raises(CallError, match=said):
-            search_precision(demo.MODEL, str(data), low=low, high=high)
+            search_precision(demo.MODEL, str(data), space=SearchSpace(low=low, high=high))
     quantize(demo.MODEL, str(data), output=tmp_path / "q.onnx")
     with pytest.raises(CallError, match="is quantized already"):
         search_precision(tmp_path / "q.onnx", str(data))
     with pytest.raises(CallError, match="leaves activations in float"):
-        search_precision(demo.MODEL, str(data), high="fp16")
+        search_precision(demo.MODEL, str(data), space=SearchSpace(high="fp16"))
     with pytest.raises(CallError, match="metric 'psnr': there are top1"):
-        search_precision(demo.MODEL, str(data), samples=2, metric="psnr")
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric="psnr"))
 
 
 def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,10 +229,29 @@ def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys:
 @pytest.mark.cluster
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="make cluster installs Ray")
 def test_a_cluster_gives_the_same(searched: tuple[Searched, Path], data: Path) -> None:
-    assert search_precision(demo.MODEL, str(data), samples=4, cluster=True).found.points == searched[0].found.points
+    assert (
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=4), workers=Workers(cluster=True)).found.points
+        == searched[0].found.points
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
 def test_without_ray_a_cluster_says_how_to_get_it() -> None:
     with pytest.raises(CallError, match=r"hexforge\[cluster\]"):
         list(spread(abs, (), [1], cluster=True))  # type: ignore[arg-type]
+
+
+def test_both_recipes_are_per_channel_and_the_knee_is_recommended_with_its_reason() -> None:
+    assert (SearchSpace().low, SearchSpace().high) == ("w8a8_channel", "w8a16_channel")
+    points = SearchPoints(2)
+    for high, quality, ms in (([], 30.0, 1.0), ([0], 50.0, 1.1), ([1], 31.0, 1.5), ([0, 1], 52.0, 2.0)):
+        points.points[frozenset(high)] = Point(frozenset(high), quality, ms)
+    groups = (LayerGroup(("a",)), LayerGroup(("b",)))
+    found = Searched("m", "SM8650", "sqnr", groups, points, None, recipe("w8a8_channel"), recipe("w8a16_channel"))
+    assert found.best is not None
+    assert found.best.high == frozenset([0])
+    assert found.reason == "its 20.00 dB over the fastest mix cost 0.100 ms; 2.00 dB more would cost another 0.900 ms"
+    asked = replace(found, target=51.0)
+    assert asked.best is not None
+    assert asked.best.high == frozenset([0, 1])
+    assert "reaches 51.00 dB" in asked.reason

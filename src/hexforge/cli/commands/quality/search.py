@@ -30,12 +30,14 @@ def search(
     evaluation: Annotated[
         str, typer.Option("--evaluation", help="Samples quality is measured on; unless given, --data.")
     ] = "",
-    target: Annotated[float | None, typer.Option("--target", help="Quality to reach; unless given, --high's.")] = None,
+    target: Annotated[
+        float | None, typer.Option("--target", help="Quality to reach; unless given, the knee of the front.")
+    ] = None,
     budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100,
     soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = "SM8650",
     runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
-    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8",
-    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16",
+    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8_channel",
+    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16_channel",
     groups: Annotated[int, typer.Option("--groups", min=1, help="Groups of layers that change together.")] = 16,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that quality is measured on.")] = 16,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
@@ -126,18 +128,19 @@ def _print(found: Searched) -> None:
             f"no mix that was measured is faster than {found.high.name} and as good; a larger --budget sees more"
         )
     if found.best is None:
-        screen.print(f"none reaches the target {found.target:g}")
+        screen.print(found.reason, markup=False)
     else:
         names = ", ".join(found.groups[g].name for g in sorted(found.best.high)[:6])
         more = " …" if len(found.best.high) > 6 else ""
         screen.print(
-            f"best for {_quality(found.target, found)}: {found.best.latency_ms:.3f} ms; {found.high.name}: "
-            f"{names or 'none'}{more}"
+            f"recommended: {found.best.latency_ms:.3f} ms at {_quality(found.best.quality, found)}, because "
+            f"{found.reason}; {found.high.name}: {names or 'none'}{more}",
+            markup=False,
         )
 
 
 def _quality(value: float, found: Searched) -> str:
-    return f"{value:.2f} dB" if found.metric == "sqnr" else f"{value:.4f}"
+    return found.said(value)
 
 
 def front_section(found: Searched) -> Any:
