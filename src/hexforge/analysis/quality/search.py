@@ -27,6 +27,7 @@ from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
+from hexforge.quant.data.pictures import PictureFolder
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.quant_units import quant_units
@@ -185,7 +186,13 @@ def search_precision(
     require_float(loaded.ir, loaded.name)
     measured = metric_of(scoring.metric, Path(model))
     calibration = samples_of(data, loaded.ir)
-    judged = scoring.data if scoring.data is not None else data if isinstance(data, str | Path) else calibration
+    judged = (
+        scoring.data
+        if scoring.data is not None
+        else data
+        if isinstance(data, str | Path | PictureFolder)
+        else calibration
+    )
     scored = labelled(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
     folded = fold(loaded.ir)
     groups = grouped([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], space.groups)

@@ -10,6 +10,7 @@ import typer
 
 from hexforge.cli.arguments import Json, Model
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
+from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import bar, console, print_json, stoppable, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -48,6 +49,12 @@ def search(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best mix as a QDQ model.")] = None,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="Write the best mix's recipe (JSON).")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
+    mean: Mean = "",
+    std: Std = "",
+    resize: Resize = "",
+    crop: Crop = 0,
+    layout: Layout = "",
+    scale: Scale = "",
     as_json: Json = False,
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
@@ -58,6 +65,9 @@ def search(
     from hexforge.backends.htp.deployment import Deployment
 
     require_writable(recipe, report, state)
+    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
+    calibration, judged = pictures.data(data), pictures.data(evaluation) if evaluation else None
+    pictures.say(calibration, quiet=as_json)
     if output is not None:
         require_other(output, model)
     lost = "nothing was written; with --state FILE a search goes on"
@@ -65,12 +75,10 @@ def search(
     with stoppable(lost, *states), bar("measuring mixes") as progress:
         found = search_precision(
             model,
-            data,
+            calibration,
             Deployment(soc, runtime=runtime),
             SearchSpace(low, high, groups, target, budget),
-            Scoring(
-                metric, labels or None, None if classes is None else read_classes(classes), evaluation or None, samples
-            ),
+            Scoring(metric, labels or None, None if classes is None else read_classes(classes), judged, samples),
             workers=Workers(jobs or processors(), cluster),
             state=state,
             progress=progress,
@@ -83,9 +91,9 @@ def search(
     if best is not None and recipe is not None:
         write_atomically(recipe, json.dumps(found.recipe(best).to_mapping(), indent=1).encode())
     if best is not None and output is not None:
-        quantize(model, data, found.recipe(best), output, soc=soc)
+        quantize(model, calibration, found.recipe(best), output, soc=soc)
     if report is not None:
-        _write_report(found, model, data, runtime, report)
+        _write_report(found, model, calibration, runtime, report)
     if as_json:
         print_json(found.to_json())
     else:
@@ -179,7 +187,7 @@ def _named(point: Point, found: Searched) -> str:
     return ", ".join(found.groups[g].name for g in sorted(point.high)) or "none"
 
 
-def _write_report(found: Searched, model: Path, data: str, runtime: str, path: Path) -> None:
+def _write_report(found: Searched, model: Path, data: Any, runtime: str, path: Path) -> None:
     from hexforge.analysis.estimate import estimate
     from hexforge.analysis.quality.quantize import quantize
     from hexforge.backends.htp.deployment import Deployment
