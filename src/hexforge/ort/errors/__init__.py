@@ -12,7 +12,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as real
 
 from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError, ModelError, UnsupportedError
 
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class InvalidArgumentError(CallError, real.InvalidArgument):  # type: ignore[misc]

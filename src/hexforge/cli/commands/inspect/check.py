@@ -84,7 +84,7 @@ def checked(
         "placed": len(placed),
         "refused": len(nodes) - len(placed),
         # of these, what the NPU takes and the session option gives to the CPU: --strict and quantize count it as placed
-        "offloaded": sum("offload_graph_io_quantization=1" in (row["reason"] or "") for row in nodes),
+        "offloaded": sum("offload_graph_io_quantization=1" in (row.reason or "") for row in plan.rows),
         "units": len({row["unit"] for row in nodes}),
         "qnn_graphs": len(graphs),
         "qnn_ops_before_passes": sum(map(len, qnn_ops.values())),
