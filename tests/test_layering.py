@@ -78,7 +78,7 @@ INNER = {
         ("session",),
         ("prepare", "binding", "profiling"),
         ("options", "signature", "providers", "provider_options"),
-        ("config", "values", "context_callbacks"),
+        ("config", "values", "context_callbacks", "errors"),
     ),
 }
 

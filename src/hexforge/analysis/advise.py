@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hexforge.analysis.estimate import FLOAT, Estimate, TimedGraphs, estimate, timed_graphs
+from hexforge.analysis.estimate import FLOAT, Estimate, TimedGraphs, as_converted, estimate, timed_graphs
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.timing import AS_IS
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hexforge.model.reader import ModelSource
 
 MIN_GAIN = 0.01
+_TRIED_ALONE = 3.0
+"""Times the least gain: kinds of places that take so long are tried one by one."""
 MOST_ROUNDS = 2
 """Rewrites make room for each other: a Div that became a Mul can go into a convolution."""
 
@@ -154,10 +156,12 @@ def advised(
     chosen = Deployment.of(deployment)
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
+    loaded = as_converted(loaded)
     trial = _Trial(chosen)
     graphs = timed_graphs(loaded, chosen)
     timed = estimate(graphs, chosen)
     before = timed.latency_ms * 1e3
+    trial.weigh(graphs, timed, request.min_gain)
     rules = [rule for rule in RULES if _is_for(rule, trial)]
     saw = observe or (lambda done, of, rule: None)
     tried: list[_Tried] = []
@@ -229,6 +233,26 @@ class _Trial:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment, self.backend = deployment, deployment.timed_backend()
         self._gains: dict[tuple[str, Hashable], bool] = {}
+        self._times: dict[str, float] = {}
+        self._least_us = 0.0
+
+    def weigh(self, graphs: TimedGraphs, timed: Estimate, min_gain: float) -> None:
+        """Learn what the model's nodes take: kinds of places that take little are tried together, not one by one."""
+        shares = {share.node: share.us for share in timed.timeline.bottlenecks()}
+        for graph in graphs.graphs:
+            for node in graph:
+                for name in node.source:
+                    self._times[name] = self._times.get(name, 0.0) + shares.get(node.name, 0.0)
+        self._least_us = min_gain * _TRIED_ALONE * timed.latency_ms * 1e3
+
+    def _takes(self, places: Sequence[Rewrite]) -> float:
+        return sum(self._times.get(name, 0.0) for name in {name for place in places for name in place.nodes})
+
+    def _batches(self, kinds: Mapping[Hashable, Sequence[Rewrite]]) -> list[tuple[Hashable, ...]]:
+        """Kinds to try at a time: those that take long alone, the others together."""
+        large = [(key,) for key, places in kinds.items() if self._takes(places) >= self._least_us]
+        small = tuple(key for key in kinds if (key,) not in large)
+        return [*large, small] if small else list(large)
 
     def us(self, model: Model) -> float:
         """The latency of a model."""
@@ -245,15 +269,18 @@ class _Trial:
 
     def __call__(self, model: Model, rule: RewriteRule, before: float) -> _Tried | None:
         """The model with a rule applied where that gains; each kind of place is tried once, alone."""
-        kinds = list(dict.fromkeys(place.key for place in find(model.ir, rule)))
+        kinds: dict[Hashable, list[Rewrite]] = {}
+        for place in find(model.ir, rule):
+            kinds.setdefault(place.key, []).append(place)
+        tried: dict[frozenset[Hashable], tuple[Model, float, list[Rewrite]]] = {}
         if len(kinds) > 1 and not rule.accuracy:
-            for key in kinds:
-                if (rule.name, key) not in self._gains:
-                    self._gains[rule.name, key] = self._with(model, rule, {key})[1] < before
+            for batch in self._batches({k: p for k, p in kinds.items() if (rule.name, k) not in self._gains}):
+                tried[frozenset(batch)] = self._with(model, rule, set(batch))
+                self._gains.update(((rule.name, key), tried[frozenset(batch)][1] < before) for key in batch)
         keys = {key for key in kinds if self._gains.get((rule.name, key), True)}
         if not keys:
             return None
-        made, us, changes = self._with(model, rule, keys)
+        made, us, changes = tried.get(frozenset(keys)) or self._with(model, rule, keys)
         return _Tried(rule, made, us, changes) if changes and us < math.inf else None
 
 

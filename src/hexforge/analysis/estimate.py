@@ -272,12 +272,12 @@ def timed_graphs(
         return source
     quantized = promised_model(source, deployment)
     if quantized is None:
-        return graphs_of(_as_converted(source), deployment.timed_backend())
+        return graphs_of(as_converted(source), deployment.timed_backend())
     as_built = replace(deployment, precision=AS_IS)
     return replace(graphs_of(quantized, as_built.timed_backend()), promised=True)
 
 
-def _as_converted(model: Model) -> Model:
+def as_converted(model: Model) -> Model:
     """The model as it comes to the backend: converters and onnxruntime put a normalization into the layer before it."""
     from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, apply
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from hexforge.ort.config import (
     sort_entries,
     sort_run_entries,
 )
+from hexforge.ort.errors import raises_onnxruntime_errors
 from hexforge.ort.options import (
     SessionOptions,
     is_session_options,
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from hexforge.model.declarations import Metadata
 
 _LOG = logging.getLogger("hexforge")
+_FILE = re.compile(r"(?:_path|_dir|_filepath|_to_file|_trace|dump_\w+)\b")
+"""Options that promise a file: one that is not written is worth a warning."""
 _KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
 
 
@@ -92,6 +96,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     notes: tuple[str, ...] = ()
     """Options that were given and have no effect, each with the reason."""
 
+    @raises_onnxruntime_errors
     def __init__(
         self,
         path_or_bytes: str | bytes | os.PathLike[str],
@@ -204,6 +209,19 @@ class QnnSession(InferenceSession):
         """The outputs: name, type, shape."""
         return list(self._outputs_meta)
 
+    def get_input_memory_infos(self) -> Sequence[Any]:
+        """Where each input is to lie: in the CPU's memory."""
+        return [_cpu_memory() for _ in self._inputs_meta]
+
+    def get_output_memory_infos(self) -> Sequence[Any]:
+        """Where each output lies: in the CPU's memory."""
+        return [_cpu_memory() for _ in self._outputs_meta]
+
+    def get_input_epdevices(self) -> Sequence[Any]:
+        """The device that each input goes to, as onnxruntime lists its devices: the CPU's, which hands it on."""
+        cpu = next(device for device in onnxruntime.get_ep_devices() if device.ep_name == CPU)
+        return [cpu for _ in self._inputs_meta]
+
     def get_overridable_initializers(self) -> Sequence[NodeArg]:
         """Initializers a feed may replace: none with QNNExecutionProvider, which makes them constant."""
         return []
@@ -224,6 +242,7 @@ class QnnSession(InferenceSession):
         """The session's options."""
         return self._sess_options
 
+    @raises_onnxruntime_errors
     def get_provider_graph_assignment_info(self) -> Sequence[Any]:
         """Which nodes each provider took; needs session.record_ep_graph_assignment_info=1."""
         if not self._config.record_ep_graph_assignment_info:
@@ -244,6 +263,7 @@ class QnnSession(InferenceSession):
 
     # -- running ----------------------------------------------------------------------------------------------------
 
+    @raises_onnxruntime_errors
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
@@ -279,6 +299,7 @@ class QnnSession(InferenceSession):
             results = self._plan.run(feeds, names, stages=stages, only_needed=only_needed, around=around)
         return [results[name] for name in names]
 
+    @raises_onnxruntime_errors
     def run_async(
         self,
         output_names: Sequence[str] | None,
@@ -301,6 +322,7 @@ class QnnSession(InferenceSession):
 
         threading.Thread(target=work, daemon=True).start()
 
+    @raises_onnxruntime_errors
     def run_with_ort_values(
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
@@ -311,12 +333,14 @@ class QnnSession(InferenceSession):
         """An IOBinding for this session."""
         return IOBinding(self)
 
+    @raises_onnxruntime_errors
     def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
         """Run on what an IOBinding of this session binds."""
         if not isinstance(iobinding, IOBinding) or iobinding._session is not self:
             raise CallError("the IOBinding belongs to another session; make it with this session's io_binding()")
         iobinding.execute(run_options)
 
+    @raises_onnxruntime_errors
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Set options of the execution providers that can change while the session lives."""
         with self._lock:
@@ -342,7 +366,13 @@ class QnnSession(InferenceSession):
             new = [note for note in notes if note not in self.notes]
             self.notes += tuple(new)
         for note in new:
-            _LOG.info(note)
+            promised = _FILE.search(note.partition(" has no effect")[0])
+            _LOG.log(logging.INFO if promised is None else logging.WARNING, note)
+
+
+def _cpu_memory() -> Any:
+    kinds = onnxruntime.capi.onnxruntime_pybind11_state
+    return kinds.OrtMemoryInfo("Cpu", kinds.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, kinds.OrtMemType.DEFAULT)
 
 
 def parse_options(sess_options: Any, wanted: Requested) -> tuple[Entries, ProviderOptions]:

@@ -84,6 +84,7 @@ class WholeModel:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # between samples others compute
         given = source if isinstance(source, bytes) else os.fspath(source)
         self._name = name
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hexforge import demo
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.search import (
+    LayerGroup,
     Measurer,
     MeasuringTask,
     Scoring,
@@ -36,6 +38,7 @@ from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.samples import samples
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import recipe
+from hexforge.quant.measure.search import Point, SearchPoints
 from hexforge.quant.prepare.fold import fold
 from tests.quant.networks import Network
 
@@ -120,11 +123,11 @@ def test_a_mix_is_measured_as_quantize_makes_it(
 
 def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
     labels = demo.held_out()[1][:12].tolist()
-    right = search_precision(demo.MODEL, str(data), scoring=Scoring(metric="top1", labels=labels, samples=12))
+    right = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=labels))
     assert right.metric == "top1"
     assert right.found.high.quality == 1.0
     wrong = search_precision(
-        demo.MODEL, str(data), scoring=Scoring(metric="top1", labels=[(i + 1) % 10 for i in labels], samples=12)
+        demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=[(i + 1) % 10 for i in labels])
     )
     assert wrong.found.high.quality == 0.0
     code = tmp_path / "metric.py"
@@ -133,10 +136,10 @@ def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
         "    def update(self, outputs, label): self.seen += 1\n    def result(self): return self.seen\n"
         "COUNT = Count()\n"
     )
-    counted = search_precision(demo.MODEL, str(data), scoring=Scoring(metric=f"{code}:Count", samples=5))
+    counted = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:Count"))
     assert {p.quality for p in counted.found.points.values()} == {5.0}
     with pytest.raises(CallError, match="name its class"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(metric=f"{code}:COUNT", samples=5))
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:COUNT"))
     with pytest.raises(CallError, match="needs labels"):
         search_precision(demo.MODEL, str(data), scoring=Scoring(metric="top1"))
     with pytest.raises(CallError, match="11 labels for 12 samples"):
@@ -172,14 +175,14 @@ def test_a_stopped_search_goes_on(data: Path, tmp_path: Path, capsys: pytest.Cap
 def test_a_metric_of_ones_own(data: Path, tmp_path: Path) -> None:
     code = tmp_path / "metric.py"
     code.write_text("def flat(outputs, label): return 1.0\n\ndef bad(outputs, label): raise KeyError('labels')\n")
-    found = search_precision(demo.MODEL, str(data), scoring=Scoring(metric=f"{code}:flat", samples=2))
+    found = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:flat"))
     assert found.best is not None
     assert found.best.high == frozenset()  # nothing to gain: the fastest
     assert found.found.dominating()
     with pytest.raises(CallError, match="bad: KeyError"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(metric=f"{code}:bad", samples=2))
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:bad"))
     with pytest.raises(CallError, match="has no 'none'"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(metric=f"{code}:none", samples=2))
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:none"))
 
 
 def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -> None:
@@ -204,7 +207,7 @@ def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -
     with pytest.raises(CallError, match="leaves activations in float"):
         search_precision(demo.MODEL, str(data), space=SearchSpace(high="fp16"))
     with pytest.raises(CallError, match="metric 'psnr': there are top1"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(metric="psnr", samples=2))
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric="psnr"))
 
 
 def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,3 +239,19 @@ def test_a_cluster_gives_the_same(searched: tuple[Searched, Path], data: Path) -
 def test_without_ray_a_cluster_says_how_to_get_it() -> None:
     with pytest.raises(CallError, match=r"hexforge\[cluster\]"):
         list(spread(abs, (), [1], cluster=True))  # type: ignore[arg-type]
+
+
+def test_both_recipes_are_per_channel_and_the_knee_is_recommended_with_its_reason() -> None:
+    assert (SearchSpace().low, SearchSpace().high) == ("w8a8_channel", "w8a16_channel")
+    points = SearchPoints(2)
+    for high, quality, ms in (([], 30.0, 1.0), ([0], 50.0, 1.1), ([1], 31.0, 1.5), ([0, 1], 52.0, 2.0)):
+        points.points[frozenset(high)] = Point(frozenset(high), quality, ms)
+    groups = (LayerGroup(("a",)), LayerGroup(("b",)))
+    found = Searched("m", "SM8650", "sqnr", groups, points, None, recipe("w8a8_channel"), recipe("w8a16_channel"))
+    assert found.best is not None
+    assert found.best.high == frozenset([0])
+    assert found.reason == "its 20.00 dB over the fastest mix cost 0.100 ms; 2.00 dB more would cost another 0.900 ms"
+    asked = replace(found, target=51.0)
+    assert asked.best is not None
+    assert asked.best.high == frozenset([0, 1])
+    assert "reaches 51.00 dB" in asked.reason

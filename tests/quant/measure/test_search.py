@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
@@ -87,3 +88,12 @@ def test_the_budget_is_kept_even_when_tiny() -> None:
     world = World(8, 3)
     assert len(search(8, world, budget=2).points) == 2
     assert len(search(8, World(8, 3), budget=11).points) == 11
+
+
+def test_the_knee_is_where_quality_becomes_dear() -> None:
+    found = SearchPoints(3)
+    for number, (quality, ms) in enumerate([(20.0, 1.0), (50.0, 1.1), (55.0, 1.8), (56.0, 2.5), (40.0, 2.0)]):
+        found.points[frozenset([number])] = Point(frozenset([number]), quality, ms)
+    assert found.knee().latency_ms == 1.1
+    one = SearchPoints(1, {frozenset(): Point(frozenset(), math.inf, 1.0)})
+    assert one.knee().quality == math.inf

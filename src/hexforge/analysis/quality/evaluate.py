@@ -17,6 +17,7 @@ from hexforge.errors import CallError, HexforgeError
 from hexforge.model.reader import read
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.model_inputs import checked
+from hexforge.quant.data.pictures import PictureFolder
 from hexforge.quant.data.sample_sources import IndexedSamples
 from hexforge.quant.data.samples import CheckedSamples
 from hexforge.quant.data.samples import samples as samples_of
@@ -125,10 +126,12 @@ def labelled(
 def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], list[Any] | None]:
     """The samples, in one part or in one for each class, and their labels."""
     if isinstance(labels, str | Path) and str(labels) == FOLDERS:
+        pictures = data.options if isinstance(data, PictureFolder) else {}
+        data = data.path if isinstance(data, PictureFolder) else data
         if not isinstance(data, str | Path):
             raise CallError("labels from folder names need a folder of samples; give a file or a list of labels")
         folders = class_folders(Path(data))
-        parts = [samples_of(folder, model) for folder in folders]
+        parts = [samples_of(folder, model, **pictures) for folder in folders]
         return parts, [f.name for f, part in zip(folders, parts, strict=True) for _ in range(len(part))]
     found = samples_of(data, model)
     names = getattr(found.origin, "names", ())

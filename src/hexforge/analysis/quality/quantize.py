@@ -31,6 +31,7 @@ from hexforge.quant.decide.recipe import Recipe, check_method
 from hexforge.quant.decide.recipe import recipe as recipe_of
 from hexforge.quant.improve.tune import Improvement, Tried, improve
 from hexforge.quant.measure.compare import require_float
+from hexforge.quant.measure.input_ranges import range_warnings
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 from hexforge.runtime import registry
@@ -69,6 +70,8 @@ class Quantization:
     """What was written, the model first; empty where no file was named."""
     model: bytes | None
     """The model, where no file was named."""
+    warnings: tuple[str, ...] = ()
+    """What is odd about the samples."""
     quality: Quality | None = None
     """How near it comes to the float model, where that was asked for."""
 
@@ -106,6 +109,7 @@ class Quantization:
             "floats": self.plan.floats,
             "unused_encodings": list(self.unused),
             "files": [str(path) for path in self.files],
+            "warnings": list(self.warnings),
             "quality": None if self.quality is None else self.quality.to_json(),
         }
 
@@ -183,7 +187,7 @@ def quantize(
     return Quantization(
         loaded.name, chosen, chip_label(backend), better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), refused, unused, sizes, frozenset(graph.initializers), files, found,
-        measured,
+        tuple(range_warnings(loaded.ir, statistics)), measured,
     )  # fmt: skip
 
 

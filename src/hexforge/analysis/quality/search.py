@@ -27,6 +27,7 @@ from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
+from hexforge.quant.data.pictures import PictureFolder
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.quant_units import quant_units
@@ -59,14 +60,41 @@ class Searched:
     metric: str
     groups: tuple[LayerGroup, ...]
     found: SearchPoints
-    target: float
+    target: float | None
+    """The quality that was asked for, None where none was."""
     low: Recipe
     high: Recipe
 
     @property
     def best(self) -> Point | None:
-        """The fastest mix of at least the target's quality."""
-        return self.found.best(self.target)
+        """What is recommended: the fastest mix of at least the target's quality, without a target the front's knee."""
+        return self.found.knee() if self.target is None else self.found.best(self.target)
+
+    @property
+    def reason(self) -> str:
+        """Why the best one is recommended, in words."""
+        best, front = self.best, self.found.front()
+        if best is None:
+            return f"none of {len(self.found.points)} mixes reaches {self.said(self.target)}"
+        if self.target is not None:
+            return f"the fastest that reaches {self.said(self.target)}"
+        first, last = front[0], front[-1]
+        if first is last:
+            return "it is the fastest and the best at once"
+        gained = self.said(best.quality - first.quality)
+        paid = best.latency_ms - first.latency_ms
+        more, dearer = self.said(last.quality - best.quality), last.latency_ms - best.latency_ms
+        if best is first:
+            return f"{more} more would cost {dearer:.3f} ms"
+        if best is last:
+            return f"its {gained} over the fastest mix cost {paid:.3f} ms, and no mix is better"
+        return f"its {gained} over the fastest mix cost {paid:.3f} ms; {more} more would cost another {dearer:.3f} ms"
+
+    def said(self, quality: float | None) -> str:
+        """A quality with its unit."""
+        if quality is None:
+            return "nothing in particular"
+        return f"{quality:.2f} dB" if self.metric == "sqnr" else f"{quality:.4f}"
 
     def recipe(self, point: Point) -> Recipe:
         """The recipe of a point."""
@@ -88,7 +116,8 @@ class Searched:
             "model": self.model,
             "soc": self.soc,
             "metric": self.metric,
-            "target": self.target if math.isfinite(self.target) else None,
+            "target": self.target if self.target is not None and math.isfinite(self.target) else None,
+            "reason": self.reason,
             "low": self.low.name,
             "high": self.high.name,
             "groups": [list(g.nodes) for g in self.groups],
@@ -103,12 +132,12 @@ class Searched:
 class SearchSpace:
     """Which mixes are looked at."""
 
-    low: str = "w8a8"
-    high: str = "w8a16"
+    low: str = "w8a8_channel"
+    high: str = "w8a16_channel"
     groups: int = 16
     """At most so many groups of layers, each at one of the two precisions."""
     target: float | None = None
-    """The quality to meet; that of the high recipe where it is None."""
+    """The quality to meet; where it is None the knee of the front is recommended."""
     budget: int = 100
     """At most so many mixes are measured."""
 
@@ -157,7 +186,13 @@ def search_precision(
     require_float(loaded.ir, loaded.name)
     measured = metric_of(scoring.metric, Path(model))
     calibration = samples_of(data, loaded.ir)
-    judged = scoring.data if scoring.data is not None else data if isinstance(data, str | Path) else calibration
+    judged = (
+        scoring.data
+        if scoring.data is not None
+        else data
+        if isinstance(data, str | Path | PictureFolder)
+        else calibration
+    )
     scored = labelled(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
     folded = fold(loaded.ir)
     groups = grouped([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], space.groups)
@@ -185,8 +220,7 @@ def search_precision(
                 yield memory[choice]
 
         points = search(len(groups), measure, target=space.target, budget=space.budget, progress=progress)
-    goal = points.high.quality if space.target is None else space.target
-    return Searched(loaded.name, chosen.soc, measured.name, groups, points, goal, *recipes)
+    return Searched(loaded.name, chosen.soc, measured.name, groups, points, space.target, *recipes)
 
 
 def statistics_beside(state: str | Path) -> Path:

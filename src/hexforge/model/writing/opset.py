@@ -53,7 +53,7 @@ def _take_weights(model: onnx_ir.Model) -> dict[str, onnx_ir.TensorProtocol]:
             continue
         apart[name] = tensor
         value.const_value = None
-        value.type, value.shape = onnx_ir.TensorType(tensor.dtype), onnx_ir.Shape(tensor.numpy().shape)
+        value.type, value.shape = onnx_ir.TensorType(tensor.dtype), onnx_ir.Shape(tensor.shape.numpy())
         del model.graph.initializers[name]
         model.graph.inputs.append(value)
     return apart

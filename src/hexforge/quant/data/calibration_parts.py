@@ -19,7 +19,7 @@ from hexforge.model.nodes import reads
 PART_BYTES = 64 << 20
 """Of tensors that one part gives."""
 
-ARENA_BYTES = 512 << 20
+ARENA_BYTES = 256 << 20
 """Of all parts' tensors, up to which each part may keep its memory for the next sample, which is faster."""
 
 _INLINE_BYTES = 1 << 16  # larger constants are handed over beside the model, without copies

@@ -1,4 +1,9 @@
-"""Pictures: image files as the numbers a model reads. Needs the extra `images` (Pillow)."""
+"""Pictures: image files as the numbers a model reads. Needs the extra `images` (Pillow).
+
+`images.json` beside the pictures says how, by the names of PictureOptions; the command line's options go before it:
+
+    {"resize": 256, "crop": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+"""
 
 from __future__ import annotations
 
@@ -29,8 +34,11 @@ class PictureOptions:
 
     layout: str = ""
     """NCHW or NHWC; empty: where the input has 1 or 3 channels."""
-    resize: str = "stretch"
-    """stretch to the input's size, crop the middle of it, or pad it, the sides kept in proportion."""
+    resize: str | int = "stretch"
+    """stretch to the input's size, crop the middle of it, or pad it, the sides kept in proportion; a number: the
+    shorter side becomes that, and the middle of the input's size is taken."""
+    crop: int = 0
+    """The middle square of so many pixels is taken, after a number's resize and before any other; 0: none."""
     color: str = ""
     """RGB, BGR or L (grey); empty: RGB or L as the input has 3 channels or 1."""
     scale: float = 1 / 255
@@ -45,6 +53,8 @@ class PictureOptions:
         if unknown:
             raise CallError(f"{where}: no picture option {unknown[0]!r}; there are {', '.join(sorted(known))}")
         for name, value in given.items():
+            if name == "resize" and isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                continue
             if name in _CHOICES and value not in _CHOICES[name]:
                 choices = ", ".join(filter(None, _CHOICES[name]))
                 raise CallError(f"{where}: {name} cannot be {value!r}; it is one of {choices}")
@@ -53,6 +63,21 @@ class PictureOptions:
                 raise CallError(f"{where}: {name} is a number{' or one for each channel' if several else ''}")
         values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
         return cls(**values)
+
+    def about(self) -> str:
+        """What is done to a picture, in words."""
+        if isinstance(self.resize, int):
+            size = f"shorter side resized to {self.resize}"
+        else:
+            size = {"stretch": "stretched", "crop": "cropped", "pad": "padded"}[self.resize] + " to the input's size"
+        steps = [self.color or "RGB (grey for one channel)"]
+        middle = f"middle {self.crop} x {self.crop} taken"
+        steps += [size, middle] if isinstance(self.resize, int) and self.crop else []
+        steps += ([middle] if self.crop else []) + [size] if len(steps) == 1 else []
+        steps.append("pixels / 255" if self.scale == 1 / 255 else f"pixels * {self.scale:g}")
+        plain = self.mean == 0.0 and self.std == 1.0
+        steps.append("no mean and std (--mean, --std)" if plain else f"less {self.mean}, divided by {self.std}")
+        return ", ".join([*steps, self.layout or "layout of the input"])
 
     @classmethod
     def beside(cls, folder: Path, given: Mapping[str, Any]) -> PictureOptions:
@@ -94,6 +119,7 @@ def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], 
             image = ImageOps.exif_transpose(file).convert("L" if color == "L" else "RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise CallError(f"{path}: cannot be read as a picture: {error}") from None
+    image = _cut(image, options, (width, height))
     size = (width or image.width, height or image.height)
     if image.size != size:
         bilinear = Image.Resampling.BILINEAR
@@ -114,6 +140,46 @@ def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], 
                 f"{path}: mean and std must be one number or {pixels.shape[2]}, one for each channel"
             ) from None
     return np.ascontiguousarray((pixels.transpose(2, 0, 1) if layout == "NCHW" else pixels)[None], dtype)
+
+
+def _cut(image: Any, options: PictureOptions, wanted: tuple[int | None, int | None]) -> Any:
+    """The picture with its shorter side resized to a number and its middle taken, where that is asked for."""
+    from PIL import Image
+
+    if isinstance(options.resize, int):
+        factor = options.resize / min(image.size)
+        sizes = [max(1, round(side * factor)) for side in image.size]
+        image = image.resize(tuple(sizes), Image.Resampling.BILINEAR)
+    elif not options.crop:
+        return image
+    across, down = (options.crop, options.crop) if options.crop else (side or 0 for side in wanted)
+    across, down = min(across or image.width, image.width), min(down or image.height, image.height)
+    left, top = (image.width - across) // 2, (image.height - down) // 2
+    return image.crop((left, top, left + across, top + down))
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFolder:
+    """A folder, list or file of pictures, with options that go before those of its images.json."""
+
+    path: Path
+    options: Mapping[str, Any]
+
+    def about(self) -> str:
+        """What is done to the pictures, in words."""
+        folder = self.path if self.path.is_dir() else self.path.parent
+        beside = f" ({OPTIONS_FILE})" if (folder / OPTIONS_FILE).is_file() else ""
+        return PictureOptions.beside(folder, self.options).about() + beside
+
+
+def holds_pictures(path: Path) -> bool:
+    """True for a picture, or a folder with a picture in it or in one of its folders."""
+    if path.is_dir():
+        return any(p.suffix.lower() in SUFFIXES for p in (*path.glob("*.*"), *path.glob("*/*.*")))
+    if path.suffix == ".txt" and path.is_file():
+        words = path.read_text("utf-8", "replace").split()
+        return any(Path(word).suffix.lower() in SUFFIXES for word in words)
+    return path.suffix.lower() in SUFFIXES
 
 
 def _layout(path: Path, shape: Sequence[int | None]) -> str:

@@ -14,6 +14,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.data.model_inputs import Input, checked, inputs_of
+from hexforge.quant.data.pictures import PictureFolder
 from hexforge.quant.data.sample_files import file_samples, stacked
 from hexforge.quant.data.sample_sources import IndexedSamples, OnceReadSamples, SampleSource, StreamedSamples
 
@@ -55,6 +56,8 @@ def samples(
         skip += source.skip
     elif isinstance(source, str) and source.startswith("random:"):
         origin = _random(source, inputs)
+    elif isinstance(source, PictureFolder):
+        origin = file_samples(source.path, inputs, {**source.options, **pictures})
     elif isinstance(source, (str, Path)):
         origin = file_samples(Path(source), inputs, pictures)
     elif isinstance(source, (Mapping, np.ndarray)):

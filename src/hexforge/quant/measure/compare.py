@@ -20,6 +20,8 @@ SUFFIXES = ("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinea
 _PIECE = 1 << 15
 """Elements looked at together: their float64 copies stay in the cache."""
 
+_FITTED_PIECES = 2
+"""Samples that factors are looked for in: equalized weights show in one, and looking costs more than comparing."""
 _PER_CHANNEL, _EXPLAINED_DB = 32, 12.0
 """Elements of a channel that a factor can be told from, and the SQNR with it that says it is one."""
 
@@ -95,10 +97,13 @@ class ChannelFit:
 
     def __init__(self) -> None:
         self._sums: dict[int, Array] = {}
-        self._count = 0
+        self._count = self._pieces = 0
 
     def update(self, reference: Array, found: Array) -> None:
         """Add a piece: per channel, along axis 1 and along the last, the sums that a best factor follows from."""
+        if self._pieces == _FITTED_PIECES:
+            return
+        self._pieces += 1
         self._count += reference.size
         for axis in {1, reference.ndim - 1} if reference.ndim > 1 else ():
             channels = reference.shape[axis]

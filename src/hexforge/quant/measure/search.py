@@ -6,6 +6,7 @@ better) and its latency; it may be slow, run choices at the same time, and remem
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -60,6 +61,25 @@ class SearchPoints:
         """The fastest point of at least that quality."""
         good = [p for p in self.points.values() if p.quality >= target]
         return min(good, key=lambda p: (p.latency_ms, -p.quality), default=None)
+
+    def knee(self) -> Point:
+        """The point of the front up to which quality is cheap and from which on it is dear.
+
+        It lies furthest above the line from the front's fastest point to its best, both axes as parts of that line.
+        """
+        front = self.front()
+        first, last = front[0], front[-1]
+        finite = [p.quality for p in front if math.isfinite(p.quality)]
+        low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+        span_ms, span = last.latency_ms - first.latency_ms, high - low
+        if span_ms <= 0 or span <= 0:
+            return last
+
+        def above(point: Point) -> float:
+            quality = min(max(point.quality, low), high)
+            return (quality - low) / span - (point.latency_ms - first.latency_ms) / span_ms
+
+        return max(front, key=above)
 
     def dominating(self) -> list[Point]:
         """Mixes that beat the high precision everywhere: faster, and no worse."""

@@ -10,6 +10,7 @@ import typer
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
+from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
 from hexforge.formats.files import require_writable, write_atomically
 
@@ -38,15 +39,24 @@ def compare(
     limit: Limit = 0,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    mean: Mean = "",
+    std: Std = "",
+    resize: Resize = "",
+    crop: Crop = 0,
+    layout: Layout = "",
+    scale: Scale = "",
     as_json: Json = False,
 ) -> None:
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
     from hexforge.analysis.quality.compare import compare as compared
 
     require_writable(report)
+    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
+    samples = pictures.data(data)
+    pictures.say(samples, quiet=as_json)
     with stoppable("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         found = compared(
-            float_model, quantized, data, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
+            float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
             jobs=jobs, progress=progress,
         )  # fmt: skip
     if report is not None:

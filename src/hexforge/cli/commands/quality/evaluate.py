@@ -10,6 +10,7 @@ import typer
 
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Model, Soc
 from hexforge.cli.commands.quality.compare import Backend, Data, Jobs, Limit
+from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import bar, console, print_json, stoppable, table
 
 Labels = Annotated[
@@ -33,16 +34,25 @@ def evaluate(
     soc: Soc = "",
     jobs: Jobs = 1,
     limit: Limit = 0,
+    mean: Mean = "",
+    std: Std = "",
+    resize: Resize = "",
+    crop: Crop = 0,
+    layout: Layout = "",
+    scale: Scale = "",
     as_json: Json = False,
 ) -> None:
     """Run a model on samples and score its outputs; the score is the same for any number of jobs."""
     from hexforge.analysis.quality.evaluate import evaluate as evaluated
     from hexforge.analysis.quality.labels import read_classes
 
+    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
+    samples = pictures.data(data)
+    pictures.say(samples, quiet=as_json)
     start = time.perf_counter()
     with stoppable("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         found = evaluated(
-            model, data, labels or None, metric, classes=None if classes is None else read_classes(classes),
+            model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
             backend=backend, soc=soc, jobs=jobs, limit=limit or None, progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start

@@ -12,6 +12,7 @@ import typer
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
+from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
 
@@ -52,11 +53,19 @@ def quantize(
     ] = True,
     dim: Dims = None,
     shape: Shapes = None,
+    mean: Mean = "",
+    std: Std = "",
+    resize: Resize = "",
+    crop: Crop = 0,
+    layout: Layout = "",
+    scale: Scale = "",
     as_json: Json = False,
 ) -> None:
     """Quantize a float model for the NPU by samples of its inputs."""
     from hexforge.analysis.quality.quantize import quantize as quantized
 
+    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
+    samples = pictures.data(data)
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
     named, whole = sizes(model, dim, shape)
     require_writable(target, export_encodings, state)
@@ -64,7 +73,7 @@ def quantize(
     with stoppable(again, *([] if state is None else [state])), _progress() as progress:
         found = quantized(
             model,
-            data,
+            samples,
             recipe,
             target,
             method=method or None,
@@ -76,6 +85,7 @@ def quantize(
             shapes=whole,
             progress=progress,
         )
+    pictures.say(samples, quiet=as_json)
     if export_encodings is not None:
         found.export(export_encodings)
     if as_json:
@@ -146,6 +156,8 @@ def _print(found: Quantization, exported: Path | None) -> None:
 def _print_quality(found: Quantization, model: Path, data: str) -> None:
     """How good it is, where it loses most, and what to do next."""
     quality, screen = found.quality, console()
+    for warning in found.warnings:
+        screen.print(f"warning: {warning}", style="yellow", markup=False)
     if quality is None:
         return
     where = "held-out samples" if quality.held_out else "samples, the ones it was calibrated on (give five or more)"

@@ -11,6 +11,7 @@ import typer
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Json, Model
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
+from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import bar, console, print_json, stoppable, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -31,12 +32,14 @@ def search(
     evaluation: Annotated[
         str, typer.Option("--evaluation", help="Samples quality is measured on; unless given, --data.")
     ] = "",
-    target: Annotated[float | None, typer.Option("--target", help="Quality to reach; unless given, --high's.")] = None,
+    target: Annotated[
+        float | None, typer.Option("--target", help="Quality to reach; unless given, the knee of the front.")
+    ] = None,
     budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100,
     soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = DEFAULT_SOC,
     runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
-    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8",
-    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16",
+    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8_channel",
+    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16_channel",
     groups: Annotated[int, typer.Option("--groups", min=1, help="Groups of layers that change together.")] = 16,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that quality is measured on.")] = 16,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
@@ -47,6 +50,12 @@ def search(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best mix as a QDQ model.")] = None,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="Write the best mix's recipe (JSON).")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
+    mean: Mean = "",
+    std: Std = "",
+    resize: Resize = "",
+    crop: Crop = 0,
+    layout: Layout = "",
+    scale: Scale = "",
     as_json: Json = False,
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
@@ -57,6 +66,9 @@ def search(
     from hexforge.backends.htp.deployment import Deployment
 
     require_writable(recipe, report, state)
+    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
+    calibration, judged = pictures.data(data), pictures.data(evaluation) if evaluation else None
+    pictures.say(calibration, quiet=as_json)
     if output is not None:
         require_other(output, model)
     lost = "nothing was written; with --state FILE a search goes on"
@@ -64,12 +76,10 @@ def search(
     with stoppable(lost, *states), bar("measuring mixes") as progress:
         found = search_precision(
             model,
-            data,
+            calibration,
             Deployment(soc, runtime=runtime),
             SearchSpace(low, high, groups, target, budget),
-            Scoring(
-                metric, labels or None, None if classes is None else read_classes(classes), evaluation or None, samples
-            ),
+            Scoring(metric, labels or None, None if classes is None else read_classes(classes), judged, samples),
             workers=Workers(jobs or processors(), cluster),
             state=state,
             progress=progress,
@@ -82,9 +92,9 @@ def search(
     if best is not None and recipe is not None:
         write_atomically(recipe, json.dumps(found.recipe(best).to_mapping(), indent=1).encode())
     if best is not None and output is not None:
-        quantize(model, data, found.recipe(best), output, soc=soc)
+        quantize(model, calibration, found.recipe(best), output, soc=soc)
     if report is not None:
-        _write_report(found, model, data, runtime, report)
+        _write_report(found, model, calibration, runtime, report)
     if as_json:
         print_json(found.to_json())
     else:
@@ -127,18 +137,19 @@ def _print(found: Searched) -> None:
             f"no mix that was measured is faster than {found.high.name} and as good; a larger --budget sees more"
         )
     if found.best is None:
-        screen.print(f"none reaches the target {found.target:g}")
+        screen.print(found.reason, markup=False)
     else:
         names = ", ".join(found.groups[g].name for g in sorted(found.best.high)[:6])
         more = " …" if len(found.best.high) > 6 else ""
         screen.print(
-            f"best for {_quality(found.target, found)}: {found.best.latency_ms:.3f} ms; {found.high.name}: "
-            f"{names or 'none'}{more}"
+            f"recommended: {found.best.latency_ms:.3f} ms at {_quality(found.best.quality, found)}, because "
+            f"{found.reason}; {found.high.name}: {names or 'none'}{more}",
+            markup=False,
         )
 
 
 def _quality(value: float, found: Searched) -> str:
-    return f"{value:.2f} dB" if found.metric == "sqnr" else f"{value:.4f}"
+    return found.said(value)
 
 
 def front_section(found: Searched) -> Any:
@@ -177,7 +188,7 @@ def _named(point: Point, found: Searched) -> str:
     return ", ".join(found.groups[g].name for g in sorted(point.high)) or "none"
 
 
-def _write_report(found: Searched, model: Path, data: str, runtime: str, path: Path) -> None:
+def _write_report(found: Searched, model: Path, data: Any, runtime: str, path: Path) -> None:
     from hexforge.analysis.estimate import estimate
     from hexforge.analysis.quality.quantize import quantize
     from hexforge.backends.htp.deployment import Deployment
