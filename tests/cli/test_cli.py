@@ -253,15 +253,17 @@ def test_demo_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.chdir(tmp_path)
     assert run("demo") == 0
     out = capsys.readouterr().out
-    report = tmp_path / "hexforge-report.html"
-    assert " ms on SM8650 (" in out
-    assert report.name in out
-    assert all(f'"title":"{title}"' in report.read_text() for title in ("Placement", "Chips"))
+    report = tmp_path / "hexforge-demo" / "report.html"
+    assert " ms on SM8650, " in out
+    assert "hexforge-demo/report.html" in out
+    assert "top1 0." in out
+    assert {p.name for p in report.parent.iterdir()} >= {"digits.qdq.onnx", "digits.bin", "digits.float.onnx"}
+    assert all(f'"title":"{title}"' in report.read_text() for title in ("Recommendation", "Placement", "Chips"))
     assert "accuracy 98.89% (356 of 360)" in out
     assert "htp backend" in out
     assert "right on htp  right on cpu" in out
     report.unlink()
-    assert run("demo", "--backend", "cpu", "--no-report") == 0
+    assert run("demo", "--backend", "cpu", "--no-files") == 0
     assert "accuracy 98.89% (356 of 360)" in capsys.readouterr().out
     assert not report.exists()
 

@@ -181,7 +181,7 @@ def test_sections_are_plain_data() -> None:
     bars, plot, table = shown["parts"]
     assert (shown["title"], shown["note"]) == ("Quality", "Words.")
     assert bars["values"] == [1.5, None]
-    assert plot["series"] == [{"name": "s", "points": [[0, 1, "p"], [2, 3, "r"]], "line": True}]
+    assert plot["series"] == [{"name": "s", "points": [[0, 1, "p"], [2, 3, "r"]], "line": True, "large": False}]
     assert table["rows"] == [["a", 1], ["b", None]]
     assert [part["draw"] for part in (bars, plot, table)] == ["bars", "plot", "table"]
 
@@ -194,7 +194,7 @@ def test_placement_and_chips() -> None:
     assert bars["values"] == sorted(bars["values"])
     assert bars["labels"][bars["mark"]] == "SM8650"
     assert all(low < value < high for low, value, high in zip(bars["low"], bars["values"], bars["high"], strict=True))
-    assert "no float16" in dict(refused["rows"])["QCS6490"]
+    assert "no float math" in dict(refused["rows"])["QCS6490"]
     (nodes,) = placed["parts"]
     assert {row[2] for row in nodes["rows"]} == {"CPU"}  # a chip without float takes none of them
     assert all("no float math" in row[4] for row in nodes["rows"])

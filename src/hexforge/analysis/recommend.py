@@ -74,7 +74,7 @@ def knee(front: list[Point]) -> Point:
     span_ms = (last.latency_ms - first.latency_ms) or 1.0
     top = last.quality if math.isfinite(last.quality) else max(
         (p.quality for p in front if math.isfinite(p.quality)), default=0.0
-    ) + 6.0  # fmt: skip
+    ) + EXACT_ENOUGH_DB  # fmt: skip
     span = (top - first.quality) or 1.0
 
     def above(point: Point) -> float:
