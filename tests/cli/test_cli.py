@@ -95,6 +95,9 @@ def test_check_of_a_chip(refused: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "has no float math; quantize" in capsys.readouterr().out
     assert run("check", str(refused), "--soc", "SM8751") == 2
     assert "did you mean SM8750?" in capsys.readouterr().err
+    for spoken in ("Galaxy S24", "8 gen 3", "57"):
+        assert run("check", str(refused), "--soc", spoken, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["backend"]["soc_model"] == "SM8650"
 
 
 def test_check_strict_fails_with_the_table(refused: Path, capsys: pytest.CaptureFixture[str]) -> None:

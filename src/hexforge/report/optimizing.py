@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,11 @@ def next_section(found: Optimized) -> Section:
     rewrites = found.rewrites
     done = [step(a) for a in rewrites.advice if a.rule in rewrites.applied]
     left = [step(a) for a in found.next_steps]
+    dropped = dict(rewrites.dropped)
+    for advice in rewrites.advice:
+        if advice.rule in dropped and advice.keeps_function:
+            why = f"Left out, since on random inputs {dropped[advice.rule]}: look at it on your own data."
+            left.append(replace(step(advice), text=why))
     if found.after.latency_ms >= found.before.latency_ms:
         left.insert(
             0, Step("Keep it in float", "", "It is as fast in float on this chip; integers save memory and power only.")

@@ -68,7 +68,7 @@ function drawTable(spec, more = {}) {
   box.setAttribute("role", "region");
   box.setAttribute("aria-label", spec.title || "Table");
   const nothing = make("p", "nothing", "No row has that.");
-  const element = make("div", `table${spec.narrow ? "" : " wide"}${few ? " few" : ""}`, spec.title ? make("h3", "", spec.title) : null, controls, box, nothing);
+  const element = make("div", `table${spec.narrow ? "" : " wide"}${few ? " few" : ""}${columns.length > 12 ? " dense" : ""}`, spec.title ? make("h3", "", spec.title) : null, controls, box, nothing);
 
   function line(i, at) {
     const row = make("tr", i === selected ? "selected" : "");
