@@ -9,6 +9,11 @@ function ending(text, letters = 46) {
   return text.length > letters && text.includes("/") ? `…${text.slice(1 - letters)}` : text;
 }
 
+/** A task's name without the op that the next column has: conv1_Conv2d is conv1. */
+function withoutOp(name, op) {
+  return name.endsWith(`_${op}`) ? name.slice(0, -1 - op.length) : name;
+}
+
 function cellText(column, value) {
   if (value === null) return "–";
   if (column.kind === "number") return fixed(value, column.digits);
@@ -26,6 +31,7 @@ function drawTable(spec, more = {}) {
   const numeric = columns.map((column) => column.kind !== "text");
   const found = rows.map((row, i) => [...row.filter((_, k) => !numeric[k]), more.search ? more.search(i) : ""].join("\n").toLowerCase());
   const largest = columns.map((column, k) => (column.kind === "share" ? Math.max(1e-9, ...rows.map((row) => row[k] || 0)) : 0));
+  const dense = columns.length > 12;
   const few = rows.length <= FEW; // all of them are in the document, so that their texts may wrap
   let sort = spec.sort === null ? null : { column: spec.sort, down: true };
   let order = rows.map((_, i) => i);
@@ -68,7 +74,7 @@ function drawTable(spec, more = {}) {
   box.setAttribute("role", "region");
   box.setAttribute("aria-label", spec.title || "Table");
   const nothing = make("p", "nothing", "No row has that.");
-  const element = make("div", `table${spec.narrow ? "" : " wide"}${few ? " few" : ""}${columns.length > 12 ? " dense" : ""}`, spec.title ? make("h3", "", spec.title) : null, controls, box, nothing);
+  const element = make("div", `table${spec.narrow ? "" : " wide"}${few ? " few" : ""}${dense ? " dense" : ""}`, spec.title ? make("h3", "", spec.title) : null, controls, box, nothing);
 
   function line(i, at) {
     const row = make("tr", i === selected ? "selected" : "");
@@ -85,7 +91,7 @@ function drawTable(spec, more = {}) {
       } else if (column.choose) {
         cell.append(make("span", `tag ${/^(HMX|HVX|DMA|overhead|CPU)$/.test(text) ? `u-${text.toLowerCase()}` : ""}`, text));
       } else {
-        cell.append(numeric[k] || few ? text : ending(text));
+        cell.append(numeric[k] || few ? text : dense ? middle(withoutOp(text, rows[i][k + 1]), 24) : ending(text));
       }
       if (!numeric[k]) cell.title = text;
       row.append(cell);
