@@ -1,4 +1,4 @@
-# make demo    install into .venv, check the built-in digit classifier, run it on held-out digits, write a report
+# make demo    install into .venv, check the built-in digit classifier, run it on held-out digits, optimize it
 # make test    what CI runs: formatting, lint, types, all tests (real models included)
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make docs    writes docs/api.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date

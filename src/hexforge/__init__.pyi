@@ -3,6 +3,9 @@ from hexforge.analysis.advise import Advice as Advice
 from hexforge.analysis.advise import advise as advise
 from hexforge.analysis.estimate import Estimate as Estimate
 from hexforge.analysis.estimate import estimate as estimate
+from hexforge.analysis.optimize import Optimized as Optimized
+from hexforge.analysis.optimize import OptimizeRequest as OptimizeRequest
+from hexforge.analysis.optimize import optimize as optimize
 from hexforge.analysis.quality.compare import Comparison as Comparison
 from hexforge.analysis.quality.compare import compare as compare
 from hexforge.analysis.quality.evaluate import Evaluation as Evaluation

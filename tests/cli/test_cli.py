@@ -95,6 +95,9 @@ def test_check_of_a_chip(refused: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "has no float math; quantize" in capsys.readouterr().out
     assert run("check", str(refused), "--soc", "SM8751") == 2
     assert "did you mean SM8750?" in capsys.readouterr().err
+    for spoken in ("Galaxy S24", "8 gen 3", "57"):
+        assert run("check", str(refused), "--soc", spoken, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["backend"]["soc_model"] == "SM8650"
 
 
 def test_check_strict_fails_with_the_table(refused: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,15 +256,17 @@ def test_demo_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.chdir(tmp_path)
     assert run("demo") == 0
     out = capsys.readouterr().out
-    report = tmp_path / "hexforge-report.html"
-    assert " ms on SM8650 (" in out
-    assert report.name in out
-    assert all(f'"title":"{title}"' in report.read_text() for title in ("Placement", "Chips"))
+    report = tmp_path / "hexforge-demo" / "report.html"
+    assert " ms on SM8650, " in out
+    assert "hexforge-demo/report.html" in out
+    assert "top1 0." in out
+    assert {p.name for p in report.parent.iterdir()} >= {"digits.qdq.onnx", "digits.bin", "digits.float.onnx"}
+    assert all(f'"title":"{title}"' in report.read_text() for title in ("Recommendation", "Placement", "Chips"))
     assert "accuracy 98.89% (356 of 360)" in out
     assert "htp backend" in out
     assert "right on htp  right on cpu" in out
     report.unlink()
-    assert run("demo", "--backend", "cpu", "--no-report") == 0
+    assert run("demo", "--backend", "cpu", "--no-files") == 0
     assert "accuracy 98.89% (356 of 360)" in capsys.readouterr().out
     assert not report.exists()
 

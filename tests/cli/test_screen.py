@@ -96,6 +96,13 @@ def test_check_says_the_verdict_first_and_ten_nodes(
     assert all(f"{LONG}_{i}" in refused for i in (1, 3, 5, 29))
 
 
+def test_nodes_refused_alike_are_told_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    out = printed(capsys, 80, monkeypatch, "check", str(MODEL), "--soc", "QCS6490")
+    assert out.startswith("digits.onnx: 8 of 8 nodes are left to the CPU")
+    assert out.count("has no float math") == 1
+    assert "and 5 more" in out
+
+
 def test_estimate_says_what_is_not_in_it(
     many_refused: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,7 +181,7 @@ def test_sections_are_plain_data() -> None:
     bars, plot, table = shown["parts"]
     assert (shown["title"], shown["note"]) == ("Quality", "Words.")
     assert bars["values"] == [1.5, None]
-    assert plot["series"] == [{"name": "s", "points": [[0, 1, "p"], [2, 3, "r"]], "line": True}]
+    assert plot["series"] == [{"name": "s", "points": [[0, 1, "p"], [2, 3, "r"]], "line": True, "large": False}]
     assert table["rows"] == [["a", 1], ["b", None]]
     assert [part["draw"] for part in (bars, plot, table)] == ["bars", "plot", "table"]
 

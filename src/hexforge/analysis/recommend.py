@@ -15,12 +15,16 @@ EXACT_ENOUGH_DB = 40.0
 """An error of a hundredth of the signal; more is seldom seen in what a model answers."""
 
 
+POOR_DB = 15.0
+"""Below it the error is a fifth of the signal: whatever is gained in time, this is another model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """A point of a front, and why this one."""
 
     point: Point
-    kind: Literal["only", "fastest", "knee", "best"]
+    kind: Literal["only", "fastest", "knee", "best", "poor"]
     reason: str
 
 
@@ -29,6 +33,12 @@ def recommend(found: Searched, float_score: float | None = None) -> Recommendati
     front = [p for p in found.found.front() if math.isfinite(p.quality) or p.quality > 0]
     if not front:
         front = [found.found.low]
+    if float_score is None and front[-1].quality < POOR_DB:
+        return Recommendation(
+            front[-1], "poor",
+            f"No mix keeps the outputs: the best is {_words(front[-1], found)}. Give samples as the model sees them in "
+            "use (not random ones, and scaled as in training), try recipes with +equalize, or keep the model in float.",
+        )  # fmt: skip
     if len(front) == 1:
         return Recommendation(
             front[0], "only", f"No other mix that was measured is faster or better {_of(front[0], found)}."
@@ -74,7 +84,7 @@ def knee(front: list[Point]) -> Point:
     span_ms = (last.latency_ms - first.latency_ms) or 1.0
     top = last.quality if math.isfinite(last.quality) else max(
         (p.quality for p in front if math.isfinite(p.quality)), default=0.0
-    ) + 6.0  # fmt: skip
+    ) + EXACT_ENOUGH_DB  # fmt: skip
     span = (top - first.quality) or 1.0
 
     def above(point: Point) -> float:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC, find
 from hexforge.errors import CallError
 
 DEFAULT_BACKEND = "htp"
@@ -113,6 +113,8 @@ def _number(text: str) -> int | float:
 def provider_options(backend: str, soc: str, texts: Iterable[str] | None) -> dict[str, str]:
     """Provider options of --backend, --soc and --option together; the NPU's chip is the default one unless named."""
     given = pairs(texts, "--option")
+    if "htp_arch" not in given:
+        soc = ",".join(chip.name if (chip := find(one)) else one for one in soc.split(","))
     for flag, key, value in (("--backend", "backend_type", backend), ("--soc", "soc_model", soc)):
         if value and given.setdefault(key, value) != value:
             raise CallError(f"{flag} {value} and --option {key}={given[key]} contradict each other; leave one out")

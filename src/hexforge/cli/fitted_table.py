@@ -16,6 +16,7 @@ WIDE = 200
 """From so many columns on nothing is shortened: that is a file or a pipe, where names are searched for."""
 NARROWEST_NAME = 20
 NARROWEST_WORDS = 22
+NARROWEST = 6
 LONGEST_WORD = 24
 """A word of more letters is shortened or broken where there is no room."""
 GAP = 2
@@ -95,7 +96,7 @@ class FittedTable:
         least = {k: self._least(k) for k in kept}
         over = sum(widths.values()) + GAP * (len(kept) - 1) - width
         while over > 0:
-            giving = [k for k in kept if widths[k] > least[k]]
+            giving = [k for k in kept if widths[k] > least[k]] or [k for k in kept if widths[k] > NARROWEST]
             if not giving:
                 break
             widest = max(giving, key=lambda k: widths[k])

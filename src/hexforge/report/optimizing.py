@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hexforge.analysis.advise import Advice
+from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import Optimized
 from hexforge.analysis.quality.search import Searched
+from hexforge.analysis.recommend import EXACT_ENOUGH_DB
 from hexforge.quant.measure.search import Point
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
@@ -18,11 +23,15 @@ from hexforge.report.words import size
 WORST = 3
 
 
-def optimized_page(found: Optimized) -> str:
+def optimized_page(
+    found: Optimized,
+    placement: Mapping[str, Any] | None = None,
+    others: Iterable[Estimate | tuple[str, str]] | None = None,
+) -> str:
     """The page: front and recommendation first, then what it costs and what to change, then the time as usual."""
     graph = graph_section_of(found.folder.quantized, found.after, found.comparison)
     sections = [*quality_sections(found.comparison), *([graph] if graph is not None else [])]
-    return page(found.after, sections=sections, lead=lead_sections(found), title=found.model)
+    return page(found.after, placement, sections, others, lead=lead_sections(found), title=found.model)
 
 
 def lead_sections(found: Optimized) -> list[Section]:
@@ -38,9 +47,10 @@ def lead_sections(found: Optimized) -> list[Section]:
         figures.append(Figure("Context", size(found.compiled.nbytes), found.folder.context.name))
     recommended = Section(
         "Recommendation",
-        [Figures(figures, f"{found.quantization.recipe.name}. {found.recommendation.reason}"), _files(found)],
+        [Figures(figures, f"{found.quantization.recipe.name}: {found.recommendation.reason}")],
     )
-    return [recommended, front_section(found.searched, found.recommendation.point), next_section(found)]
+    front = front_section(found.searched, found.recommendation.point)
+    return [recommended, front, next_section(found), Section("Files", [_files(found)])]
 
 
 def quality_figure(found: Optimized) -> Figure:
@@ -64,7 +74,13 @@ def front_section(found: Searched, recommended: Point) -> Section:
         "recommended": [recommended],
     }
     series = [
-        Series(name, [(p.latency_ms, p.quality) for p in some], [mix_name(p, found) for p in some], some is front)
+        Series(
+            name,
+            [(p.latency_ms, p.quality) for p in some],
+            [mix_name(p, found) for p in some],
+            some is front,
+            name == "recommended",
+        )
         for name, some in parts.items()
     ]
     unit, digits = ("SQNR dB", 1) if found.metric == "sqnr" else (found.metric, 4)
@@ -74,7 +90,7 @@ def front_section(found: Searched, recommended: Point) -> Section:
     rows = [("→" if p == recommended else "", p.latency_ms, p.quality, mix_name(p, found)) for p in front]
     return Section(
         "Speed and quality",
-        [Plot("ms", unit, series, "Every mix that was measured"), Table(columns, rows, "The front")],
+        [Plot("ms", unit, series, "Every mix that was measured"), Table(columns, rows, "The front", narrow=True)],
         note=f"{len(points)} mixes of {found.low.name} and {found.high.name} in {len(found.groups)} groups of layers: "
         f"quality on the emulator, time simulated on {found.soc}. On the front are those that no other beats.",
     )
@@ -92,13 +108,19 @@ def next_section(found: Optimized) -> Section:
     rewrites = found.rewrites
     done = [step(a) for a in rewrites.advice if a.rule in rewrites.applied]
     left = [step(a) for a in found.next_steps]
+    dropped = dict(rewrites.dropped)
+    for advice in rewrites.advice:
+        if advice.rule in dropped and advice.keeps_function:
+            why = f"Left out, since on random inputs {dropped[advice.rule]}: look at it on your own data."
+            left.append(replace(step(advice), text=why))
     if found.after.latency_ms >= found.before.latency_ms:
         left.insert(
             0, Step("Keep it in float", "", "It is as fast in float on this chip; integers save memory and power only.")
         )
-    for row in found.comparison.tensors[:WORST]:
-        text = f"{_db(row.sqnr_db)}; w8a16 for the node that makes it, or leaving it in float, wins the most here."
-        left.append(Step(f"More bits for {row.name}", "accuracy", text, f"made by {row.op_type or 'an input'}"))
+    lost = [row for row in found.comparison.tensors if row.sqnr_db < EXACT_ENOUGH_DB]
+    for row in lost[:WORST]:
+        text = f"{row.name} is at {_db(row.sqnr_db)}: more bits for the node that makes it win the most here."
+        left.append(Step(f"Look at the {row.op_type or 'input'} that loses most", "accuracy", text))
     refused = [Step(f"{node} stays on the CPU", "", why) for node, why in found.quantization.refused[:WORST]]
     return Section(
         "What to change",
@@ -127,7 +149,7 @@ def _files(found: Optimized) -> Table:
         found.folder.result: "these figures as JSON",
     }
     rows = [(path.name, path.stat().st_size, text) for path, text in about.items() if path.exists()]
-    return Table((Column("file"), Column("size", "bytes"), Column("what it is")), rows, "Files beside this page")
+    return Table((Column("file"), Column("size", "bytes"), Column("what it is")), rows, "Beside this page")
 
 
 def _db(number: float) -> str:

@@ -41,12 +41,15 @@ class Table:
     title: str = ""
     sort: int | None = None
     """The column the rows are first sorted by, largest first; as given where None."""
+    narrow: bool = False
+    """Whether something else may stand beside it."""
 
     def to_json(self) -> dict[str, Any]:
         """As the page's script reads it."""
         rows = [[_plain(cell) for cell in row] for row in self.rows]
         columns = [column.to_json() for column in self.columns]
-        return {"draw": "table", "title": self.title, "columns": columns, "rows": rows, "sort": self.sort}
+        named = {"draw": "table", "title": self.title, "narrow": self.narrow}
+        return named | {"columns": columns, "rows": rows, "sort": self.sort}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ class Series:
     """What each point is, to read on hover."""
     line: bool = False
     """Whether a line joins them, in a plot of dots."""
+    large: bool = False
+    """Whether its dots are to be seen first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class Plot:
                 for (x, y), label in zip(one.points, labels, strict=True)
                 if math.isfinite(x) and math.isfinite(y)
             ]
-            series.append({"name": one.name, "points": kept, "line": one.line or self.lines})
+            series.append({"name": one.name, "points": kept, "line": one.line or self.lines, "large": one.large})
         return {
             "draw": "plot", "title": self.title, "x": self.x, "y": self.y, "lines": self.lines, "series": series,
         }  # fmt: skip

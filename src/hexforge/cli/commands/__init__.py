@@ -202,7 +202,7 @@ COMMANDS = (
         "demo",
         "inspect.demo",
         "demo",
-        "Check the built-in digit classifier, run it on held-out digits, and write a page of its time on a chip.",
+        "Check the built-in digit classifier, run it on held-out digits, and make it fast on a chip, with a page.",
         (
             "hexforge demo",
             'hexforge demo --soc "X Elite"',

@@ -56,7 +56,7 @@ function drawPlot(spec) {
   picture.append(svg("text", { class: "axis", x: -(top + height - bottom) / 2, y: 14, transform: "rotate(-90)", "text-anchor": "middle" }, spec.y));
   const legend = make("ul", "legend");
   spec.series.forEach((one, n) => {
-    const kind = MARKS[n % MARKS.length];
+    const kind = one.large ? "circle" : MARKS[n % MARKS.length];
     const group = svg("g", { class: `s${n % 6}` });
     if (one.line) {
       const path = one.points.map(([x, y], i) => `${i ? "L" : "M"}${px(x)} ${py(y)}`).join("");
@@ -65,7 +65,7 @@ function drawPlot(spec) {
     if (!spec.lines || one.points.length <= 60) {
       for (const [x, y, label] of one.points) {
         const title = svg("title", {}, `${label || one.name}: ${short(x)}, ${short(y)}`);
-        group.append(svg("path", { class: "dot", d: markPath(kind, px(x), py(y), 3.5) }, title));
+        group.append(svg("path", { class: one.large ? "dot large" : "dot", d: markPath(kind, px(x), py(y), one.large ? 6.5 : 3.5) }, title));
       }
     }
     picture.append(group);

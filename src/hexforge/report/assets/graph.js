@@ -1,6 +1,6 @@
 // The graph of tasks, laid out by the page's writer: boxes coloured by their time or by their SQNR.
 
-const BOX = { width: 196, height: 40, across: 212, down: 62 };
+const BOX = { width: 216, height: 40, across: 230, down: 62 };
 
 /** A colour between two of the page's, by a part from 0 to 1. */
 function blend(part, from, to) {
@@ -8,7 +8,7 @@ function blend(part, from, to) {
 }
 
 const COLOURS = {
-  time: (node, most) => blend(0.85 * (node.us / most), "--surface", "--wait"),
+  time: (node, most) => blend(0.9 * Math.sqrt(node.us / most), "--surface", "--wait"),
   // 15 dB and less is bad, 35 dB in between, 55 dB and more good
   sqnr: (node) => {
     if (node.sqnr === null) return "var(--lane)";
@@ -38,8 +38,8 @@ function drawGraph(spec) {
       "g",
       { class: "node", tabindex: 0 },
       rect,
-      svg("text", { x: left + 10, y: top + 17 }, middle(node.label, 26)),
-      svg("text", { class: "op", x: left + 10, y: top + 32 }, `${middle(node.op, 16)}  ${said}`),
+      svg("text", { x: left + 10, y: top + 17 }, middle(node.label, 30)),
+      svg("text", { class: "op", x: left + 10, y: top + 32 }, `${middle(node.op, 17)}  ${said}`),
       svg("title", {}, `${node.name}\n${node.op}\n${said}`),
     );
     const choose = () => pick(node.row);

@@ -2,10 +2,16 @@
 
 const ROW = 30;
 const SPARE = 12;
+const FEW = 60;
 
 /** A long path by its end, which tells most; the whole is its title and is what is searched. */
 function ending(text, letters = 46) {
   return text.length > letters && text.includes("/") ? `…${text.slice(1 - letters)}` : text;
+}
+
+/** A task's name without the op that the next column has: conv1_Conv2d is conv1. */
+function withoutOp(name, op) {
+  return name.endsWith(`_${op}`) ? name.slice(0, -1 - op.length) : name;
 }
 
 function cellText(column, value) {
@@ -25,6 +31,8 @@ function drawTable(spec, more = {}) {
   const numeric = columns.map((column) => column.kind !== "text");
   const found = rows.map((row, i) => [...row.filter((_, k) => !numeric[k]), more.search ? more.search(i) : ""].join("\n").toLowerCase());
   const largest = columns.map((column, k) => (column.kind === "share" ? Math.max(1e-9, ...rows.map((row) => row[k] || 0)) : 0));
+  const dense = columns.length > 12;
+  const few = rows.length <= FEW; // all of them are in the document, so that their texts may wrap
   let sort = spec.sort === null ? null : { column: spec.sort, down: true };
   let order = rows.map((_, i) => i);
   let selected = -1;
@@ -66,7 +74,7 @@ function drawTable(spec, more = {}) {
   box.setAttribute("role", "region");
   box.setAttribute("aria-label", spec.title || "Table");
   const nothing = make("p", "nothing", "No row has that.");
-  const element = make("div", "table wide", spec.title ? make("h3", "", spec.title) : null, controls, box, nothing);
+  const element = make("div", `table${spec.narrow ? "" : " wide"}${few ? " few" : ""}${dense ? " dense" : ""}`, spec.title ? make("h3", "", spec.title) : null, controls, box, nothing);
 
   function line(i, at) {
     const row = make("tr", i === selected ? "selected" : "");
@@ -83,7 +91,7 @@ function drawTable(spec, more = {}) {
       } else if (column.choose) {
         cell.append(make("span", `tag ${/^(HMX|HVX|DMA|overhead|CPU)$/.test(text) ? `u-${text.toLowerCase()}` : ""}`, text));
       } else {
-        cell.append(numeric[k] ? text : ending(text));
+        cell.append(numeric[k] || few ? text : dense ? middle(withoutOp(text, rows[i][k + 1]), 24) : ending(text));
       }
       if (!numeric[k]) cell.title = text;
       row.append(cell);
@@ -97,8 +105,8 @@ function drawTable(spec, more = {}) {
 
   let shown = "";
   function render(all = false) {
-    const first = all ? 0 : Math.max(0, Math.floor(box.scrollTop / ROW) - SPARE);
-    const last = Math.min(order.length, all ? 400 : Math.ceil((box.scrollTop + (box.clientHeight || 600)) / ROW) + SPARE);
+    const first = all || few ? 0 : Math.max(0, Math.floor(box.scrollTop / ROW) - SPARE);
+    const last = Math.min(order.length, all || few ? 400 : Math.ceil((box.scrollTop + (box.clientHeight || 600)) / ROW) + SPARE);
     const now = `${first} ${last} ${selected}`;
     if (now === shown) return;
     shown = now;

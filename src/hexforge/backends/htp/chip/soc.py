@@ -222,7 +222,7 @@ def find(key: str) -> Soc | None:
     if (known := spoken.get(spoken_key(wanted))) is not None:
         return known
     near = nearest_name(wanted, (name for soc in SOCS for name in names_of(soc)))
-    hint = "known: " + ", ".join(s.name for s in SOCS) + "; `hexforge socs` lists their other names"
+    hint = "known: " + ", ".join(s.name for s in SOCS) + "; `hexforge socs NAME` lists the other names of one"
     if near is not None:
         soc = spoken[spoken_key(near)]
         other = soc.name if near != soc.name else next(iter(soc.aliases), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -164,7 +165,8 @@ def print_checked(screen: Console, found: Mapping[str, Any], *, every: bool = Fa
         )
     if rows:
         screen.print(table("", ("node (+ its group)", "op", "runs on", "QNN ops"), rows))
-    screen.print(rest(len(rows), len(taken), "groups of nodes on QNN"), end="\n" if len(taken) > len(rows) else "")
+    if len(taken) > len(rows):
+        screen.print(rest(len(rows), len(taken), "groups of nodes on QNN"))
     if found["folded"]:
         counts = Counter(node["op"] for node in found["folded"])
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
@@ -217,19 +219,29 @@ def _print_refused(
     screen: Console, groups: Sequence[list[dict[str, Any]]], every: bool, mark: str = "CPU  ", key: str = "reason"
 ) -> None:
     """Refused nodes, those of one reason together: the reason is what is read, and it wraps."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+    reasons: dict[str, list[dict[str, Any]]] = {}
     for group in groups:
         named = _naming(group)[0]
-        reasons.setdefault((named["op"], named[key] or ""), []).append(named["node"])
+        reasons.setdefault(_general(named[key] or ""), []).append(named)
     ranked = sorted(reasons.items(), key=lambda item: -len(item[1]))
-    for (op, reason), names in ranked if every else ranked[:TOP]:
-        shown = names if every else names[:NAMED]
-        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-        width = max(20, (screen.width - len(op) - len(more) - 12) // min(len(shown), 2))
-        cut = (name if screen.width >= WIDE else shortened(name, width) for name in shown)
-        screen.print(Text.assemble((mark, "bold red"), (op, "bold"), "  ", ", ".join(cut), more))
-        screen.print(Padding(Text(reason), (0, 0, 1, 5)))
-    screen.print(rest(TOP, 0 if every else len(ranked), "reasons", "--refused"), end="")
+    for general, nodes in ranked if every else ranked[:TOP]:
+        shown = nodes if every else nodes[:NAMED]
+        more = f" and {len(nodes) - len(shown)} more" if len(nodes) > len(shown) else ""
+        ops = _counted([node["op"] for node in nodes])
+        op = ", ".join(ops[:NAMED]) + (" …" if len(ops) > NAMED else "")
+        width = max(10, (screen.width - len(op) - len(more) - 12) // min(len(shown), NAMED))
+        names = (node["node"] if screen.width >= WIDE else shortened(node["node"], width) for node in shown)
+        screen.print(Text.assemble((mark, "bold red"), (op, "bold"), "  ", ", ".join(names), more))
+        screen.print(Padding(Text(general if len(nodes) > 1 else nodes[0][key] or ""), (0, 0, 1, 5)))
+    if not every and len(ranked) > TOP:
+        screen.print(rest(TOP, len(ranked), "reasons", "--refused"))
+
+
+def _general(reason: str) -> str:
+    """A reason without the tensors it names and the QNN ops it is of, so that nodes refused alike are told once."""
+    unnamed = re.sub(r"'[^']*'", "…", reason)
+    parts = re.split(r"(?:^|; )[A-Z]\w+: ", unnamed)
+    return "; ".join(dict.fromkeys(part for part in parts if part)) or reason
 
 
 def _naming(group: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:

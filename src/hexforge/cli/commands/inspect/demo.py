@@ -1,4 +1,4 @@
-"""`hexforge demo`: the built-in digit classifier, checked, run on digits it never saw, and timed in a report."""
+"""`hexforge demo`: the built-in digit classifier, checked, run on digits it never saw, and optimized for a chip."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Soc, provider_options
-from hexforge.cli.screen import console, table
+from hexforge.cli.screen import bars, console, stoppable, table
 from hexforge.ir import Array
 
 SHADES = " .:-=+*%@"
-CHIP = "SM8650"
+WIDTH, GAP = 16, "   "
+CALIBRATION = 64
+"""Digits that the model is quantized by; it is judged on the others."""
+JUDGED = 120
+"""Digits that each mix of precisions is judged on."""
 REFERENCE = "cpu"
 """The backend that computes in float32."""
 
@@ -24,12 +29,12 @@ REFERENCE = "cpu"
 def demo(
     backend: BackendName = "htp",
     soc: Soc = "",
-    report: Annotated[Path, typer.Option("--report", dir_okay=False, help="Where the page goes.")] = Path(
-        "hexforge-report.html"
+    output: Annotated[Path, typer.Option("--output", "-o", file_okay=False, help="Where the files go.")] = Path(
+        "hexforge-demo"
     ),
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
+    no_files: Annotated[bool, typer.Option("--no-files", help="Only check and run it.")] = False,
 ) -> None:
-    """Check the built-in digit classifier, run it on held-out digits, and write a page of its time on a chip."""
+    """Check the built-in digit classifier, run it on held-out digits, and make it fast on a chip, with a page."""
     import numpy as np
 
     from hexforge import demo as built_in
@@ -46,7 +51,9 @@ def demo(
     screen.print(f"[bold]2. Run it[/] on {len(labels)} held-out digits through hexforge.InferenceSession")
     logits, elapsed_ms = _logits(pictures, options)
     answers = logits.argmax(1)
-    sample = [0, 1, 2, *np.flatnonzero(answers != labels)[:3]]
+    room = max(2, (screen.width + len(GAP)) // (WIDTH + len(GAP)))
+    wrong = np.flatnonzero(answers != labels)[: min(3, room // 2)]
+    sample = [*range(min(6, room) - len(wrong)), *wrong]
     screen.print(_side_by_side([_drawing(pictures[i, 0, 0], answers[i], labels[i]) for i in sample]))
 
     runs = {backend: (logits, elapsed_ms)}
@@ -75,33 +82,35 @@ def demo(
         screen.print(
             f"htp computes floats in float16: its outputs are at most {apart:.2g} from float32's, of {largest:.3g}"
         )
-    if not no_report:
+    if not no_files:
         first = soc.split(",")[0].strip()  # of several chips; the page compares it with all of them
-        _report(screen, first if first.strip("0") else CHIP, placement, report)
+        _optimize(screen, first if first.strip("0") else DEFAULT_SOC, placement, output)
 
 
-def _report(screen: Console, soc: str, placement: Mapping[str, Any], path: Path) -> None:
-    """Estimates the model on the chip and the others, and writes the page."""
+def _optimize(screen: Console, soc: str, placement: Mapping[str, Any], folder: Path) -> None:
+    """Optimizes the model for the chip by half of the digits, judged on the others, and writes the page."""
     from hexforge import demo as built_in
-    from hexforge.analysis.estimate import estimate, everywhere
+    from hexforge.analysis.estimate import everywhere
+    from hexforge.analysis.optimize import OptimizeRequest, optimize
     from hexforge.backends.htp.deployment import Deployment
+    from hexforge.cli.commands.quality.optimize import print_optimized
     from hexforge.formats.files import write_atomically
-    from hexforge.report import page
+    from hexforge.report.optimizing import optimized_page
 
-    shown = f"hexforge estimate {built_in.MODEL.name} --soc {soc} --precision float --report {path}"
-    screen.print(Text.assemble(("3. How long does it take on the chip?", "bold"), f"  {shown}"))
-    deployment = Deployment(soc, "float")
-    found = estimate(built_in.MODEL, deployment)
-    write_atomically(path, page(found, placement, others=everywhere(built_in.MODEL, deployment)).encode())
-    screen.print(
-        Text.assemble(
-            (f"{found.latency_ms:.3f} ms on {found.soc}", "bold"),
-            f" ({found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models); timeline, ops, memory, placement and "
-            "other chips: open ",
-            (str(path), "bold"),
-            " in a browser",
+    shown = f"hexforge optimize {built_in.MODEL.name} --data DIGITS --labels LABELS --soc {soc} -o {folder}"
+    screen.print(Text.assemble(("3. Make it fast on the chip", "bold"), f"  {shown}"))
+    pictures, labels = built_in.held_out()
+    feeds = [{"image": picture} for picture in pictures]
+    with stoppable(f"what is done lies in {folder}"), bars() as progress:
+        request = OptimizeRequest(
+            feeds[:CALIBRATION], feeds[CALIBRATION:], labels[CALIBRATION:].tolist(), "top1", samples=JUDGED, budget=12
         )
-    )
+        found = optimize(built_in.MODEL, folder, request, Deployment(soc), progress=progress)
+        progress("drawing the page", 0, 1)
+        others = everywhere(found.folder.quantized, found.after.deployment)
+        write_atomically(found.folder.page, optimized_page(found, placement, others).encode())
+    print_optimized(screen, found)
+    screen.print(Text.assemble("open ", (str(found.folder.page), "bold"), " in a browser"))
 
 
 def _logits(pictures: Array, options: dict[str, str]) -> tuple[Array, float]:
@@ -123,8 +132,8 @@ def _drawing(picture: Array, answer: int, label: int) -> list[Text]:
     """A picture in characters, with the answer under it."""
     lines = [Text("".join(2 * SHADES[int(pixel) // 2] for pixel in row)) for row in picture]
     verdict = f"says {answer}" if answer == label else f"says {answer}, is {label}"
-    return [*lines, Text(f"{verdict:<16}", "green" if answer == label else "red")]
+    return [*lines, Text(f"{verdict:<{WIDTH}}", "green" if answer == label else "red")]
 
 
 def _side_by_side(drawings: list[list[Text]]) -> Text:
-    return Text("\n").join(Text("   ").join(line) for line in zip(*drawings, strict=True))
+    return Text("\n").join(Text(GAP).join(line) for line in zip(*drawings, strict=True))

@@ -95,6 +95,8 @@ def print_optimized(screen: Console, found: Optimized) -> None:
         )
     screen.print(Text(score))
     screen.print(Text(found.recommendation.reason))
+    if found.after.latency_ms >= found.before.latency_ms:
+        screen.print(Text("As fast in float: here integers save memory and power, not time.", "yellow"))
     for node, why in found.quantization.refused:
         screen.print(Text(f"CPU  {node}: {why}", "yellow"))
     searched, front = found.searched, found.searched.found.front()

@@ -108,7 +108,8 @@ def _print(screen: Console, found: Advised, report: bool) -> None:
             )
         )
     if rows:
-        screen.print(table("", ("us", "gain", "advice", "keeps the function", "where", "rule"), rows))
+        columns = ("us", "gain", "advice", "keeps the function", "where", "rule")
+        screen.print(table("", columns, rows, optional=("rule", "where"), whole=True))
     for advice in found.advice if report else ():
         screen.print(Text(advice.title, "bold"))
         counted = list(dict.fromkeys(advice.places))

@@ -18,7 +18,7 @@ def socs(
     as_json: Json = False,
 ) -> None:
     """List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source."""
-    from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, SOCS, Provenance, named
+    from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, SOCS, Provenance, named, names_of
 
     chosen = named(name) if name else None
     if as_json:
@@ -30,7 +30,7 @@ def socs(
         rows = [(key, _text(facts, key)) for key in (*FIGURES, "dram_fitted_gbps", *ABILITIES)]
         rows += [(f"clock at {corner}", f"{mhz:g} MHz") for corner, mhz in facts["clock_mhz"].items()]
         rows[-1] = (rows[-1][0], f"{rows[-1][1]} {chosen.provenance('core_mhz').mark}")
-        title = ", ".join((f"{chosen.name} (soc_model {chosen.soc_model})", *chosen.aliases))
+        title = ", ".join((f"{chosen.name} (soc_model {chosen.soc_model})", *names_of(chosen)[1:]))
         screen.print(table(title, ("", "value"), rows))
         screen.print(f"latencies measured: {'yes' if facts['measured'] else 'no'}; costs {facts['costs']}")
     else:
@@ -73,6 +73,7 @@ def socs(
 
 def _facts(soc: Soc) -> dict[str, Any]:
     """All that is known of a chip, with the provenance of each figure."""
+    from hexforge.backends.htp.chip.names import DEVICES
     from hexforge.backends.htp.chip.power import Corner
     from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, ChipTarget
     from hexforge.backends.htp.time import cost
@@ -83,6 +84,7 @@ def _facts(soc: Soc) -> dict[str, Any]:
     return {
         "name": soc.name,
         "aliases": list(soc.aliases),
+        "devices": list(DEVICES.get(soc.name, ())),
         "soc_model": soc.soc_model,
         **{key: getattr(soc, key) for key in FIGURES},
         "dram_fitted_gbps": round(1e3 / costs.values["dram"], 1),

@@ -1,0 +1,71 @@
+"""The page of `optimize`: its subject on top, the graph with times and SQNR, what to change with gains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hexforge.analysis.estimate import estimate, graphs_of
+from hexforge.analysis.optimize import Optimized, OptimizeRequest, optimize
+from hexforge.backends.htp.deployment import Deployment
+from hexforge.demo import MODEL, held_out
+from hexforge.report import Figure, Figures, Section, Step, Steps, page
+from hexforge.report.graph import MOST_NODES, graph_section, onnx_name, picture, sqnr_by_node
+from hexforge.report.optimizing import optimized_page
+from tests.report.estimates import made
+from tests.report.test_page import EVIL, Elements, content
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Optimized:
+    feeds = [{"image": picture} for picture in held_out()[0][:24]]
+    return optimize(MODEL, tmp_path_factory.mktemp("out"), OptimizeRequest(feeds, samples=8, budget=8, groups=3))
+
+
+def test_the_subject_comes_first(found: Optimized) -> None:
+    shown = content(optimized_page(found))
+    assert shown["summary"]["model"] == "digits.onnx"
+    assert [s["title"] for s in shown["lead"]] == ["Recommendation", "Speed and quality", "What to change", "Files"]
+    figures = shown["lead"][0]["parts"][0]
+    assert figures["figures"][0]["value"] == f"{found.after.latency_ms:.3f} ms"
+    assert found.recommendation.reason in figures["verdict"]
+    plot, front = shown["lead"][1]["parts"]
+    series = {one["name"]: one for one in plot["series"]}
+    assert series["recommended"]["large"]
+    assert sum(len(one["points"]) for one in plot["series"]) >= len(found.searched.found.points)
+    assert sum(row[0] == "→" for row in front["rows"]) == 1
+    assert {row[0] for row in shown["lead"][3]["parts"][0]["rows"]} >= {"digits.qdq.onnx", "digits.bin"}
+    assert [s["title"] for s in shown["sections"]][-1] == "Graph"
+
+
+def test_the_graph_has_every_task_with_its_sqnr(found: Optimized) -> None:
+    graphs = graphs_of(found.folder.quantized, found.after.deployment.timed_backend()).graphs
+    known = sqnr_by_node(found.folder.quantized, found.comparison)
+    drawn = picture(found.after, graphs, known)
+    assert [node.name for node in drawn.nodes] == [row.name for row in found.after.rows]
+    by_name = {onnx_name(node.name): node for node in drawn.nodes}
+    worst = {row.name: row.sqnr_db for row in found.comparison.tensors}
+    assert by_name["conv1"].sqnr_db == worst["relu1"]  # a fused node's tensor is the task's
+    assert by_name["fc"].sqnr_db == found.comparison.outputs[0].sqnr_db
+    # a chain: each reads the one before it, one layer down
+    assert list(drawn.edges) == [(i, i + 1) for i in range(len(drawn.nodes) - 1)]
+    assert [node.y for node in drawn.nodes] == list(range(len(drawn.nodes)))
+    assert {node.x for node in drawn.nodes} == {0}
+
+
+def test_boxes_do_not_lie_on_each_other() -> None:
+    timed = estimate(MODEL, Deployment(precision="float"))
+    graphs = graphs_of(MODEL, timed.deployment.timed_backend()).graphs
+    drawn = picture(timed, graphs, {})
+    assert len({(round(node.x, 3), node.y) for node in drawn.nodes}) == len(drawn.nodes)
+    assert all(drawn.nodes[a].y < drawn.nodes[b].y for a, b in drawn.edges)
+    assert graph_section(made(MOST_NODES + 1), graphs) is None
+
+
+def test_names_in_the_new_parts_stay_text(tmp_path: Path) -> None:
+    lead = Section(EVIL, [Figures([Figure(EVIL, EVIL, EVIL)], EVIL), Steps([Step(EVIL, EVIL, EVIL, EVIL)], EVIL)])
+    text = page(made(3), lead=[lead], title=EVIL)
+    tags = [tag for tag, _ in Elements(text).found]
+    assert "img" not in tags
+    assert content(text)["lead"][0]["title"] == EVIL
