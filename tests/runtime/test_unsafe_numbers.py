@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hexforge.cli import app
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 from hexforge.analysis.quality.runners import runner
 from hexforge.backends.htp.backend import HtpBackend
+from hexforge.cli import app
 from hexforge.runtime.nonfinite import first_nonfinite
 from hexforge.runtime.opening import open_model
 

@@ -123,6 +123,8 @@ class SegmentRunner:
             self._program.run(given, outs, threads, interruption.get())
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
+        except RuntimeError as error:  # its file was truncated
+            raise FormatError(f"{error} while it was open; write contexts anew, and rename them over the old") from None
         except MemoryError:
             raise CapacityError(
                 f"a run needs {self.arena_bytes:,} bytes of working memory, which cannot be had"
