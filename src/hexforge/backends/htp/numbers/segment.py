@@ -141,6 +141,12 @@ def with_room(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = N
     return array
 
 
+def has_room(array: Array) -> bool:
+    """True for what `with_room` made."""
+    base = array.base
+    return isinstance(base, np.ndarray) and base.nbytes >= array.nbytes + ROOM and base.ctypes.data == array.ctypes.data
+
+
 def _array(array: Array, put: Put) -> dict[str, Any]:
     return {"at": list(put(array)), "dtype": array.dtype.name, "shape": list(array.shape)}
 
