@@ -44,7 +44,7 @@ class RandomFloat:
         self.shapes[result] = shape
         return result
 
-    def other(self, shape: Shape) -> str | None:
+    def other(self, shape: Shape) -> str:
         """A value that broadcasts with one of `shape`: another of the graph, or a constant."""
         alike = [name for name, s in self.shapes.items() if s == shape]
         if alike and self.rng.integers(2):
@@ -75,7 +75,8 @@ class RandomFloat:
                 if min(size) < 1:
                     return value
                 weights = [self.weight(out, c // group, k, k), *([self.weight(out)] if pick(2) else [])]
-                return self.op("Conv", [value, *weights], (n, out, *size), group=group, strides=[s, s], dilations=[d, d], pads=[pad] * 4)  # fmt: skip
+                windows = {"strides": [s, s], "dilations": [d, d], "pads": [pad] * 4}
+                return self.op("Conv", [value, *weights], (n, out, *size), group=group, **windows)
             case "transposed":
                 k, s = int(pick(1, 4)), int(pick(1, 3))
                 size = [(x - 1) * s + k for x in (h, w)]
@@ -155,8 +156,8 @@ class RandomFloat:
 
 
 OPS = (
-    "unary binary three conv transposed pool reduce transpose reshape slice concat pad softmax matmul gather norm resize "
-    "clip relu"
+    "unary binary three conv transposed pool reduce transpose reshape slice concat pad softmax matmul gather norm "
+    "resize clip relu"
 ).split()
 UNARY = (
     "Relu Sigmoid Tanh Abs Neg Floor Ceil Sign Elu Selu LeakyRelu HardSigmoid HardSwish Softplus Softsign Erf Sin Cos "
