@@ -2,6 +2,7 @@
 # make test    what CI runs: formatting, lint, types, all tests (real models included)
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make docs    writes docs/api.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
+# make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
@@ -17,7 +18,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance peers fuzz cluster bench clean
+.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance peers fuzz sanitize cluster bench clean
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -84,6 +85,18 @@ fuzz: $(VENV)/.dev
 	@for target in container context steps adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
+
+# A build of its own with AddressSanitizer and UndefinedBehaviorSanitizer, under the kernels' tests and hostile contexts.
+# JIT-like stacks of leaks are Python's own, so leaks are not looked for.
+SANITIZED := tests/native tests/backends/htp/numbers/test_assignment.py tests/runtime/contexts/test_context.py \
+  tests/runtime/contexts/test_hostile.py
+sanitize: $(VENV)/.dev
+	@cmake -S . -B build/sanitize -DHEXFORGE_SANITIZE=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	  -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DCMAKE_BUILD_TYPE=Release > build/sanitize-cmake.log
+	@cmake --build build/sanitize -j $(JOBS) > build/sanitize-build.log
+	@rm -rf build/sanitize/src && cp -r src build/sanitize/src && cp build/sanitize/_native*.so build/sanitize/src/hexforge/
+	@LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/sanitize/src $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED)
 
 # The search over Ray, on one machine: the same code that a cluster runs.
 cluster: models

@@ -1,6 +1,7 @@
 """`python -m fuzz TARGET [--runs N] [--seconds S]`: atheris on one target.
 
-A fault ends it; the input that brought it about is kept in fuzz-faults/.
+A fault ends it; the input that brought it about is kept in fuzz-faults/. The targets differential_float and
+differential_qdq need no atheris: they make random models, and list where onnxruntime and the backends disagree.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import sys
 from pathlib import Path
 from types import FunctionType
 
-import atheris
-
-from fuzz.targets import TARGETS, seeds
+from fuzz.differential import COMPARISONS, compare
 
 
 def instrument(package: str) -> None:
     """Count the branches of every function of a package; an editable install is not seen by atheris's import hook."""
+    import atheris
+
     for name, module in list(sys.modules.items()):
         if name == package or name.startswith(f"{package}."):
             for value in [*vars(module).values()]:
@@ -28,7 +29,13 @@ def instrument(package: str) -> None:
 
 
 def main() -> None:
-    """Write the seeds, then hand over to libFuzzer."""
+    """Write the seeds, then hand over to libFuzzer; or compare random models."""
+    if len(sys.argv) > 1 and sys.argv[1] in COMPARISONS:
+        sys.exit(compare(sys.argv[1:]))
+    import atheris
+
+    from fuzz.targets import TARGETS, seeds
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--runs", type=int, default=200_000)

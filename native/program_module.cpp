@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "level.h"
+#include "mapping.h"
 #include "program.h"
 #include "steps.h"
 
@@ -88,11 +89,15 @@ class PyProgram {
     };
     nb::gil_scoped_release release;
     program_.run(in, out, threads, {std::max(0, spin_us), std::max(0, spin_after_us)}, pause);
+    for (int mapping : mappings_) {
+      if (mapping_lost(mapping)) throw std::runtime_error("a file that holds its constants was truncated");
+    }
   }
 
  private:
   // Keeps an array's memory: of views into one buffer (a mapped file's, mostly) the first stands for all.
   void keep(nb::handle array) {
+    if (const int mapping = mapping_of(nb::cast<Constant>(array).data()); mapping >= 0) mappings_.insert(mapping);
     nb::object owner = nb::borrow(array);
     for (nb::object base = owner; !base.is_none(); base = nb::getattr(base, "base", nb::none())) owner = base;
     const bool view = PyMemoryView_Check(owner.ptr()) && PyMemoryView_GET_BUFFER(owner.ptr())->obj != nullptr;
@@ -101,6 +106,7 @@ class PyProgram {
 
   Program program_;
   std::map<PyObject*, nb::object> kept_;
+  std::set<int> mappings_;  // files that constants lie in, which are kept and so stay what they are
   std::vector<std::int64_t> input_bytes_, output_bytes_;
 };
 
@@ -145,6 +151,14 @@ void bind_program(nb::module_& module) {
       "Give memory that was freed back to the system, which the C library would keep for later.");
   module.def("split_everything", &split_everything, nb::arg("wanted"),
              "Split every loop over the threads, however small it is: for tests.");
+  module.def(
+      "guard_mapping",
+      [](nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> data) {
+        return guard_mapping(data.data(), data.size());
+      },
+      nb::arg("data"), "Let a mapped file be truncated without ending the process; the number to ask with, or -1.");
+  module.def("unguard_mapping", &unguard_mapping, nb::arg("number"), "End that, before the mapping ends.");
+  module.def("mapping_lost", &mapping_lost, nb::arg("number"), "True where bytes that were read were not there any more.");
   module.def("level", [] { return name(current_level()); }, "The instruction set in use.");
   module.def(
       "levels",

@@ -55,7 +55,7 @@ INNER = {
     "runtime": (
         ("opening", "nonfinite"),
         ("contexts",),
-        ("plan",),
+        ("plan", "nonfinite"),
         ("stages",),
         ("cpu_part", "partition", "registry"),
     ),

@@ -91,6 +91,19 @@ def release_free_memory() -> None:
 def split_everything(wanted: bool) -> None:
     """Split every loop over the threads, however small it is: for tests."""
 
+def guard_mapping(
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+) -> int:
+    """
+    Let a mapped file be truncated without ending the process; the number to ask with, or -1.
+    """
+
+def unguard_mapping(number: int) -> None:
+    """End that, before the mapping ends."""
+
+def mapping_lost(number: int) -> bool:
+    """True where bytes that were read were not there any more."""
+
 def level() -> str:
     """The instruction set in use."""
 

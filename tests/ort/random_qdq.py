@@ -64,7 +64,28 @@ class RandomQdq:
         shape = self.shapes[value]
         n, c, h, w = shape
         match self.rng.choice(["tile", "expand", "pad", "conv", "relu", "add", "mul", "pool", "transpose", "reshape",
-                               "slice", "concat", "sigmoid", "depthwise"]):  # fmt: skip
+                               "slice", "concat", "sigmoid", "depthwise", "several", "selu", "l2", "lp_pool",
+                               "gather_nd", "gemm", "average", "log"]):  # fmt: skip
+            case "several":
+                op, others = str(self.rng.choice(["Max", "Min", "Sum", "Mean"])), int(self.rng.integers(1, 3))
+                return self.op(op, [value, *(self.op("Relu", [value], shape) for _ in range(others))], shape)
+            case "selu":
+                return self.op(str(self.rng.choice(["Selu", "ThresholdedRelu"])), [value], shape)
+            case "log":
+                return self.op("Log", [value], shape)
+            case "l2":
+                return self.op("ReduceL2", [value], (n, 1, h, w), axes=[1])
+            case "lp_pool" if h > 1 and w > 1:
+                return self.op("LpPool", [value], (n, c, h - 1, w - 1), kernel_shape=[2, 2])
+            case "average" if h > 1 and w > 1:
+                return self.op("AveragePool", [value], (n, c, h - 1, w - 1), kernel_shape=[2, 2])
+            case "gather_nd":
+                places = self.constant(np.array([[[0, int(i)] for i in self.rng.integers(0, c, 3)]]))
+                return self.op("GatherND", [value, places], (1, 3, h, w), value)
+            case "gemm" if n == c == 1:
+                rows = self.op("Reshape", [value, self.constant(np.array([h, w]))], (h, w), value)
+                product = self.op("Gemm", [rows, self.weight((w, 3))], (h, 3), alpha=0.5)
+                return self.op("Reshape", [product, self.constant(np.array([1, 1, h, 3]))], (1, 1, h, 3), product)
             case "tile" if h * w <= 64:
                 repeats = self.constant(np.array([1, 1, 2, 1]))
                 return self.op("Tile", [value, repeats], (n, c, 2 * h, w), value)

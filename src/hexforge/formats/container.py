@@ -14,6 +14,7 @@ import json
 import mmap
 import os
 import struct
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge._native import crc32c
+from hexforge._native import crc32c, guard_mapping, unguard_mapping
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 
@@ -245,7 +246,10 @@ def _mapped(path: Path) -> mmap.mmap | None:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return None
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            number = guard_mapping(np.frombuffer(found, np.uint8))
+            weakref.finalize(found, unguard_mapping, number)
+            return found
     except FileNotFoundError:
         raise CallError(f"{path}: no such file; check the path") from None
     except (OSError, ValueError) as error:

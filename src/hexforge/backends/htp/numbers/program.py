@@ -12,7 +12,7 @@ from hexforge.backend import Get, Put, Read, Spinning, interruption
 from hexforge.backends.htp.numbers import arena
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
-from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, with_room
+from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, has_room, with_room
 from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.ir import Array, Graph, Node, Role, Value, text
@@ -214,7 +214,7 @@ def _segment(
         for name in (*step.ins, *step.outs):
             if name not in ids:
                 constant = lowering.constants[name]
-                number(name, with_room(constant.shape, constant.dtype, constant))
+                number(name, constant if has_room(constant) else with_room(constant.shape, constant.dtype, constant))
         ins, outs = (tuple(ids[n] for n in side) for side in (step.ins, step.outs))
         calls.append(NativeCall(step.kind, ins, outs, step.attributes))
     shapes = {name: (lowering.tensors[name].dtype, lowering.tensors[name].shape) for name in writes}

@@ -131,6 +131,8 @@ class SegmentRunner:
             self._program.run(given, outs, threads, *spin, interruption.get())
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
+        except RuntimeError as error:  # its file was truncated
+            raise FormatError(f"{error} while it was open; write contexts anew, and rename them over the old") from None
         except MemoryError:
             raise CapacityError(
                 f"a run needs {self.arena_bytes:,} bytes of working memory, which cannot be had"
@@ -146,6 +148,12 @@ def with_room(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = N
     if data is not None:
         array[...] = data
     return array
+
+
+def has_room(array: Array) -> bool:
+    """True for what `with_room` made."""
+    base = array.base
+    return isinstance(base, np.ndarray) and base.nbytes >= array.nbytes + ROOM and base.ctypes.data == array.ctypes.data
 
 
 def _array(array: Array, put: Put) -> dict[str, Any]:

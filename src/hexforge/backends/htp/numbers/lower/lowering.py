@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.storage import Storage, storage, stored
-from hexforge.ir import Array, Graph, Node, Role, Value
+from hexforge.backends.htp.numbers.segment import with_room
+from hexforge.backends.htp.numbers.storage import Storage, half, storage, stored
+from hexforge.ir import Array, Graph, Node, Role, TensorType, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Lowering:
         if name not in self.tensors:
             self.tensors[name] = self.storage(value)
             if value.data is not None:
-                self.constants[name] = np.ascontiguousarray(stored(value.data, value.type))
+                self.constants[name] = _constant(value.data, value.type)
         return name
 
     def round_inputs(self) -> None:
@@ -123,3 +124,18 @@ def lowers(*ops: str) -> Callable[[Lower], Lower]:
         return function
 
     return register
+
+
+def _constant(data: Array, type: TensorType) -> Array:
+    """A constant as it is stored, with room behind it; converted in pieces, as it may be most of the model."""
+    own = storage(type)
+    if own.kind != "f32" or not data.flags.c_contiguous:
+        return np.ascontiguousarray(stored(data, type))
+    ready = with_room(data.shape, own.dtype)
+    source, target = data.reshape(-1), ready.reshape(-1)
+    for first in range(0, source.size, _PIECE):
+        target[first : first + _PIECE] = half(source[first : first + _PIECE])
+    return ready
+
+
+_PIECE = 1 << 20

@@ -22,30 +22,37 @@ _BITS = {"u8": 8, "s16": 16, "f32": 32}
 _ELEMENT = {8: np.int8, 16: np.int16, 32: np.float32}
 
 
-def pack(weights: Array, bits: int, row_taps: bool) -> Array:
-    """[kd, kh, kw, in, out] weights as the kernels read them: blocks of 64 outputs, runs of inputs in k-steps."""
+def pack(weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: bool = False) -> Array:
+    """[kd, kh, kw, in, out] weights as the kernels read them: blocks of 64 outputs, runs of inputs in k-steps.
+
+    `slack` is the number of elements behind them. With `rounded` floats are rounded to float16 on the way, block by
+    block: a copy of all of them would be as large as the model.
+    """
     kd, kh, kw, channels, outputs = weights.shape
     values = 32 // bits
     runs = weights.reshape(kd * kh, kw * channels, outputs) if row_taps else weights.reshape(-1, channels, outputs)
     taps, run, _ = runs.shape
     steps = -(-run // values)
-    padded = np.zeros((taps, steps * values, outputs), _ELEMENT[bits])
-    padded[:, :run] = runs
-    blocks = []
-    for first in range(0, outputs, BLOCK):
+    size = taps * steps * BLOCK * values
+    packed = np.zeros(-(-outputs // BLOCK) * size + slack, _ELEMENT[bits])
+    for index, first in enumerate(range(0, outputs, BLOCK)):
         count = min(BLOCK, outputs - first)
         lanes = -(-count // LANE) * LANE
-        block = np.zeros((taps, steps, lanes, values), padded.dtype)
-        block[:, :, :count] = padded[:, :, first : first + count].reshape(taps, steps, values, count).swapaxes(2, 3)
-        whole = np.zeros(taps * steps * BLOCK * values, padded.dtype)
-        whole[: block.size] = block.ravel()
-        blocks.append(whole)
-    return np.concatenate(blocks)
+        part = runs[:, :, first : first + count]
+        block = np.zeros((taps, steps * values, lanes), packed.dtype)
+        block[:, :run, :count] = half(part) if rounded else part
+        cells = block.reshape(taps, steps, values, lanes).swapaxes(2, 3)
+        packed[index * size : index * size + block.size] = cells.ravel()
+    return packed
 
 
-def _with_slack(packed: Array) -> Array:
-    """Packed weights with the bytes behind them that a kernel may read."""
-    return np.concatenate([packed, np.zeros(_SLACK // packed.itemsize, packed.dtype)])
+def _packed(weights: Array, bits: int, groups: int, row_taps: bool) -> Array:
+    """The weights of every group, with the bytes behind them that a kernel may read."""
+    slack = _SLACK // np.dtype(_ELEMENT[bits]).itemsize
+    if groups == 1:
+        return pack(weights, bits, row_taps, slack, bits == 32)
+    parts = [pack(part, bits, row_taps, 0, bits == 32) for part in np.split(weights, groups, axis=-1)]
+    return np.concatenate([*parts, np.zeros(slack, parts[0].dtype)])
 
 
 def flush_interval(weights: Array, row_taps: bool) -> int:
@@ -74,9 +81,8 @@ def _narrow(weights: Array, groups: int, row_taps: bool) -> dict[str, Any]:
         return {}
     if int(np.prod(weights.shape[:4])) > 65536:
         return {}
-    packed = [pack(part, 8, row_taps) for part in np.split(weights, groups, axis=-1)]
     sums = spread(weights.sum((0, 1, 2, 3)), groups, np.int32)
-    return {"weights8": _with_slack(np.concatenate(packed)), "weight_sums": sums}
+    return {"weights8": _packed(weights, 8, groups, row_taps), "weight_sums": sums}
 
 
 def spread(values: Array, groups: int, dtype: Any) -> Array:
@@ -94,7 +100,7 @@ class Weights:
         encoding = type.encoding
         self.offset = 0
         if bits == 32:
-            self.values = half(data)
+            self.values = np.asarray(data)  # rounded to float16 where they are packed
             return
         assert isinstance(encoding, (ScaleOffset, AxisScaleOffset))
         zero = -np.asarray(encoding.offset if isinstance(encoding, ScaleOffset) else encoding.offsets, np.int64)
@@ -232,7 +238,7 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     }  # fmt: skip
     if filter.depthwise:
         lanes = -(-whole // BLOCK) * BLOCK
-        rows = weights.values.reshape(-1, whole)
+        rows = half(weights.values.reshape(-1, whole)) if bits == 32 else weights.values.reshape(-1, whole)
         packed = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
         packed[:, :whole] = rows if bits == 32 else rows & 0xFFFF
         attributes |= {"channels": whole, "out_channels": whole, "weights": packed, "pad_row": _row(own, bits, lanes)}
@@ -243,10 +249,9 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     row_taps = groups == 1 and windows.dilation[2] == 1
     run = kernel[2] * channels if row_taps else channels
     steps = -(-run // (32 // bits))
-    split = np.split(weights.values, groups, axis=-1)
     attributes |= {
         "channels": channels, "out_channels": outputs, "groups": groups, "row_taps": row_taps,
-        "weights": _with_slack(np.concatenate([pack(part, bits, row_taps) for part in split])),
+        "weights": _packed(weights.values, bits, groups, row_taps),
         "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
     }  # fmt: skip
     if bits == 16:
@@ -401,7 +406,7 @@ def product(lowering: Lowering, node: Node) -> bool:
         rows = own.size // matrix.shape[0]
         flat = Storage(own.kind, own.dtype, (rows, matrix.shape[0]), own.scale, own.zero_point, own.low, own.high)
         wide = Storage(y.kind, y.dtype, (rows, matrix.shape[1]), y.scale, y.zero_point, y.low, y.high)
-        return _rows(lowering, x, flat, np.ascontiguousarray(matrix), w.type, bias, out, wide, bits)
+        return _rows(lowering, x, flat, matrix, w.type, bias, out, wide, bits)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         return False
     return _both(lowering, x, w, out, own, y, swap)
@@ -422,7 +427,7 @@ def _rows(
     lowering.emit(
         f"conv_{flat.kind}", [x], [out], batch=1, **{"in": (1, 1, rows)}, out=(1, 1, rows), kernel=(1, 1, 1),
         stride=(1, 1, 1), pad=(0, 0, 0), dilation=(1, 1, 1), channels=inner, out_channels=y.shape[1],
-        x_stride=inner, y_stride=y.shape[1], row_taps=True, weights=_with_slack(pack(weights.values, bits, True)),
+        x_stride=inner, y_stride=y.shape[1], row_taps=True, weights=_packed(weights.values, bits, 1, True),
         flush=flush_interval(weights.values, True) if bits == 16 else 0, weight_offset=-weights.offset,
         **(_narrow(weights.values, 1, True) if bits == 16 else {}),
         pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
