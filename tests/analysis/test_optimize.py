@@ -88,6 +88,14 @@ def test_a_folder_of_another_run_starts_anew(tmp_path: Path) -> None:
     assert found.after.soc == "SC8380XP"
 
 
+def test_a_chip_without_float_math(tmp_path: Path) -> None:
+    found = optimize(MODEL, tmp_path, request(), "QCS6490")
+    assert found.before is None
+    assert found.speedup is None
+    assert found.to_json()["float_latency_ms"] is None
+    assert found.quantization.placed_whole
+
+
 def test_the_model_itself_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "a.qdq.onnx").write_bytes(MODEL.read_bytes())
     (tmp_path / "sub").mkdir()

@@ -121,8 +121,8 @@ class Optimized:
     model: str
     folder: OutputFolder
     metric: str
-    before: Estimate
-    """The model as it came, in float."""
+    before: Estimate | None
+    """The model as it came, in float; None where the chip has no float math."""
     after: Estimate
     """The recommended model."""
     rewrites: Advised
@@ -141,6 +141,11 @@ class Optimized:
     """Advice that is left: what keeps the function is applied already."""
 
     @property
+    def speedup(self) -> float | None:
+        """How many times faster it became; None where it did not run in float."""
+        return None if self.before is None else self.before.latency_ms / self.after.latency_ms
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """What was written, the model first."""
         folder = self.folder
@@ -154,8 +159,8 @@ class Optimized:
             "soc": self.after.soc,
             "metric": self.metric,
             "latency_ms": round(self.after.latency_ms, 4),
-            "float_latency_ms": round(self.before.latency_ms, 4),
-            "speedup": round(self.before.latency_ms / self.after.latency_ms, 3),
+            "float_latency_ms": None if self.before is None else round(self.before.latency_ms, 4),
+            "speedup": None if self.speedup is None else round(self.speedup, 3),
             "score": _plain(self.score),
             "float_score": _plain(self.float_score),
             "scored_samples": self.scored,
@@ -218,7 +223,7 @@ def optimize(
         )  # fmt: skip
     left = tuple(a for a in _advice_left(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)
     found = Optimized(
-        path.name, folder, searched.metric, before or after, after, rewrites, searched, choice, quantization,
+        path.name, folder, searched.metric, before, after, rewrites, searched, choice, quantization,
         comparison, float_score, score, count, compiled, left,
     )  # fmt: skip
     write_atomically(folder.result, json.dumps(found.to_json(), indent=1).encode())

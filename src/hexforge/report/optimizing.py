@@ -36,10 +36,11 @@ def optimized_page(
 
 def lead_sections(found: Optimized) -> list[Section]:
     """The result, the front, and what to change next."""
-    gain = found.before.latency_ms / found.after.latency_ms
+    in_float = "the chip has no float math" if found.before is None else f"{found.before.latency_ms:.3f} ms in float"
+    faster = [] if found.speedup is None else [Figure("Faster", f"{found.speedup:.2f} x", "than float as it came")]
     figures = [
-        Figure("One inference", f"{found.after.latency_ms:.3f} ms", f"{found.before.latency_ms:.3f} ms in float"),
-        Figure("Faster", f"{gain:.2f} x", "than the float model as it came"),
+        Figure("One inference", f"{found.after.latency_ms:.3f} ms", in_float),
+        *faster,
         quality_figure(found),
         Figure("Outputs", _db(found.comparison.sqnr_db), "signal to noise of the output that lost most"),
     ]
@@ -113,7 +114,7 @@ def next_section(found: Optimized) -> Section:
         if advice.rule in dropped and advice.keeps_function:
             why = f"Left out, since on random inputs {dropped[advice.rule]}: look at it on your own data."
             left.append(replace(step(advice), text=why))
-    if found.after.latency_ms >= found.before.latency_ms:
+    if found.speedup is not None and found.speedup <= 1:
         left.insert(
             0, Step("Keep it in float", "", "It is as fast in float on this chip; integers save memory and power only.")
         )

@@ -312,7 +312,7 @@ def test_target_of_options(options: dict[str, str], arch: int) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"soc_model": "SM8751"}, "did you mean SM8750?; or give htp_arch"),
+        ({"soc_model": "SM8751"}, "did you mean SM8750? (Snapdragon 8 Elite); or give htp_arch"),
         ({"soc_model": "4711"}, "'4711' is not a known chip"),
         ({"soc_model": "SM8850", "htp_bf16_enable": "1"}, "needs soc_model 88 or newer, this is SM8850"),
         ({"soc_model": "QCS6490", "htp_bf16_enable": "1"}, "needs soc_model 88 or newer"),

@@ -12,13 +12,11 @@ from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp.time.settings import Settings
 from hexforge.errors import UnsupportedError
-from hexforge.ir import Graph
+from hexforge.ir import Graph, Work
 from hexforge.timeline import Timing
 
 AS_IS = "as-is"
 """Each node at the precision of its own types: a QDQ model, or float."""
-BORDER = ("Quantize", "Dequantize")
-"""Ops between floats and integers: chips without float16 have them too, and they are nobody's precision."""
 EIGHT, SIXTEEN = "w8a8", "w8a16"
 
 
@@ -33,7 +31,8 @@ class Clock:
     def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
         """One inference; CapacityError for what does not fit, UnsupportedError for floats on a chip without them."""
         wanted = None if precision == AS_IS else tile.precision(precision)
-        own = {schedule.precision_of(node).name for node in graph if node.op.name not in BORDER}
+        # a conversion at the border, which the host or a chip without float math does too, is no float math
+        own = {schedule.precision_of(node).name for node in graph if node.op.kind is not Work.CONVERT}
         kinds = {wanted.name} if wanted else own
         if "float" in kinds and not ChipTarget(self.soc.htp_arch, self.soc).float16:
             raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir
 
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
+
+if TYPE_CHECKING:
+    import onnx_ir
 
 
 def pinned_value(
@@ -43,6 +45,8 @@ def pinned_value(
 
 def pin_inputs(model: onnx_ir.Model, pins: Mapping[str, Any], where: str) -> None:
     """Turn inputs into constants: `{"sr": 16000}` makes the input sr the number 16000."""
+    import onnx_ir  # not with this module: what declares inputs needs none of it
+
     inputs = {v.name or "": v for v in model.graph.inputs}
     for name, wanted in pins.items():
         value = inputs.get(name)

@@ -78,12 +78,15 @@ def optimize(
 
 def print_optimized(screen: Console, found: Optimized) -> None:
     """The verdict, why, what it costs, and what to do next."""
-    gain = found.before.latency_ms / found.after.latency_ms
-    faster = f"{gain:.2f} times faster than float" if gain > 1 else "no faster than float"
+    gain = found.speedup
+    faster = "which has no float math"
+    if found.before is not None and gain is not None:
+        faster = f"{gain:.2f} times faster than float" if gain > 1 else "no faster than float"
+        faster += f" ({found.before.latency_ms:.3f} ms)"
     screen.print(
         Text.assemble(
             (f"{found.after.latency_ms:.3f} ms", "bold green"),
-            f" on {found.after.soc}, {faster} ({found.before.latency_ms:.3f} ms): {found.model}, ",
+            f" on {found.after.soc}, {faster}: {found.model}, ",
             (found.quantization.recipe.name, "bold"),
         )
     )
@@ -95,7 +98,7 @@ def print_optimized(screen: Console, found: Optimized) -> None:
         )
     screen.print(Text(score))
     screen.print(Text(found.recommendation.reason))
-    if found.after.latency_ms >= found.before.latency_ms:
+    if gain is not None and gain <= 1:
         screen.print(Text("As fast in float: here integers save memory and power, not time.", "yellow"))
     for node, why in found.quantization.refused:
         screen.print(Text(f"CPU  {node}: {why}", "yellow"))
