@@ -60,16 +60,21 @@ def test_showcase_bottleneck_first_and_optimised_faster(pair: str, soc: str, pre
     assert op not in {share.op for share in estimate(optimised, Deployment(soc, precision)).timeline.bottlenecks()}
 
 
+OF_ANY_MODEL = ("quantize", "samples-per-call")
+"""Advice on how a model is brought to the chip, not on what is in it."""
+
+
 @each_pair
 @each_chip
 @each_precision
 def test_advise_finds_the_showcase_first(pair: str, soc: str, precision: str) -> None:
     make, _, rule = PAIRS[pair]
     found = hexforge.advise(make()[0], Deployment(soc, precision), verify=False)
-    assert found[0].rule == rule
-    assert found[0].gain > 0.01
     assert [a.gain_us for a in found] == sorted((a.gain_us for a in found), reverse=True)
-    assert found[0].before_us - found[0].gain_us == pytest.approx(found[0].after_us)
+    first = next(a for a in found if a.rule not in OF_ANY_MODEL)
+    assert first.rule == rule
+    assert first.gain > 0.01
+    assert first.before_us - first.gain_us == pytest.approx(first.after_us)
 
 
 def test_the_shares_of_nodes_are_the_time_of_the_rows_without_packing() -> None:
