@@ -87,7 +87,7 @@ fuzz: $(VENV)/.dev
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
 
 # A build of its own with AddressSanitizer and UndefinedBehaviorSanitizer, under the kernels' tests and hostile contexts.
-# JIT-like stacks of leaks are Python's own, so leaks are not looked for.
+# Leaks are not looked for: Python itself keeps memory to its end. Reports go to the terminal, past pytest's capture.
 SANITIZED := tests/native tests/backends/htp/numbers/test_assignment.py tests/runtime/contexts/test_context.py \
   tests/runtime/contexts/test_hostile.py
 sanitize: $(VENV)/.dev
@@ -96,7 +96,7 @@ sanitize: $(VENV)/.dev
 	@cmake --build build/sanitize -j $(JOBS) > build/sanitize-build.log
 	@rm -rf build/sanitize/src && cp -r src build/sanitize/src && cp build/sanitize/_native*.so build/sanitize/src/hexforge/
 	@LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/sanitize/src $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED)
+	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/sanitize/src $(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys $(SANITIZED)
 
 # The search over Ray, on one machine: the same code that a cluster runs.
 cluster: models

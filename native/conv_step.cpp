@@ -1,5 +1,6 @@
 // Steps "conv_u8", "conv_s16", "conv_f32" and "depthwise_…": geometry checked once, then the kernel of the level.
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "conv.h"
@@ -56,7 +57,13 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   const std::int64_t values = 32 / bits;
   a.steps = (a.run + values - 1) / values;
   a.flush = at.integer("flush", 0);
-  a.weight_offset = at.small("weight_offset", 0);
+  const std::int64_t weight_offset = at.integer("weight_offset", 0);
+  // what it is multiplied with is a sum of bytes
+  if (weight_offset < -255 || weight_offset > 255) throw std::invalid_argument("conv: weight_offset is too large");
+  if (times({positions, a.channels, 255, std::max<std::int64_t>(1, std::abs(weight_offset))}) > INT32_MAX && weight_offset != 0) {
+    throw std::invalid_argument("conv: weight_offset is too large");
+  }
+  a.weight_offset = static_cast<std::int32_t>(weight_offset);
   if (bits == 32) {
     a.low_f32 = static_cast<float>(at.real("low"));
     a.high_f32 = static_cast<float>(at.real("high"));

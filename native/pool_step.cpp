@@ -35,8 +35,8 @@ Window window(const Attributes& at, std::span<const Tensor> ins, std::span<const
     if (w.in[i] < 1 || w.out[i] < 0 || w.kernel[i] < 1 || w.stride[i] < 1 || w.dilation[i] < 1) {
       throw std::invalid_argument("pool: bad geometry");
     }
-    for (std::int64_t size : {w.in[i], w.out[i], w.kernel[i], w.stride[i], w.dilation[i], std::abs(w.pad[i]), std::abs(w.pad_after[i])}) {
-      if (size < 0 || size > INT32_MAX) throw std::invalid_argument("pool: bad geometry");
+    for (std::int64_t size : {w.in[i], w.out[i], w.kernel[i], w.stride[i], w.dilation[i], w.pad[i], w.pad_after[i]}) {
+      if (size < -INT32_MAX || size > INT32_MAX) throw std::invalid_argument("pool: bad geometry");
     }
   }
   if (times({w.kernel[0], w.kernel[1], w.kernel[2]}) > 1 << 24) throw std::invalid_argument("pool: the window is too large");
