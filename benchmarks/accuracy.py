@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accuracy of quantized models on the emulator of the NPU: hexforge's recipes next to onnxruntime's own quantizer.
 
     python -m benchmarks.accuracy [--quick] [--markdown] [PAIR ...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Boxes out of detectors' outputs, and how well two sets of boxes agree."""
 
 from __future__ import annotations

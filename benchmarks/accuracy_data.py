@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real models with real data and a measure of how well they do: what quantization is judged on.
 
 Each of PAIRS has a float model of fixed shapes, samples to calibrate on, other samples to evaluate on, and a score.

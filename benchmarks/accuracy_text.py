@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rendered text: lines for the recognizer, the same upside down for the classifier, pages for the detector."""
 
 from __future__ import annotations

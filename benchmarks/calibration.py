@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calibration: hexforge against onnxruntime's own calibrators on the same files and samples, time and memory.
 
 `python -m benchmarks.calibration [MODEL ...] [--rounds 3] [--full] [--no-memory]`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contexts: load against compile and the vendor's own, shared pages and weights: `python -m benchmarks.context`.
 
 ResNet50 A8W8 (26 MB). A load is `hexforge.InferenceSession` on the context model, every checksum verified, in a process

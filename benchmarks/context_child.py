@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiles a model into a context model and loads that again with the vendor's package; `context.py` starts this."""
 
 from __future__ import annotations

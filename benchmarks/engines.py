@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engines that run in this process: hexforge, onnxruntime's CPU provider, and OpenVINO where it is installed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long an estimate takes, and how that grows with the model: `python -m benchmarks.estimate_speed`.
 
 One core, process CPU time, from the file to the timeline: ResNet50 (at most 0.1 s), BERT-base (3 s), a chain of 5,000

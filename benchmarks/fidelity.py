@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How near hexforge is to the vendor's emulator: single QDQ ops, integers in and out. `python -m benchmarks.fidelity`.
 
 Tolerances are what exact rounding was measured to differ by: 1 LSB at 8 bits, a figure per op at 16 bits.

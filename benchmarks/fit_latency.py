@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fit the HTP cost model on measured latencies: `python -m benchmarks.fit_latency` writes backends/htp/time/cost.json.
 
 Every parameter is physical and has a prior (hexforge.backends.htp.time.cost); nothing is fitted per model. The fit is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each improvement of encodings is worth: SQNR of real models' outputs on the emulator, against plain min-max.
 
     python -m benchmarks.improve [--samples 48] [--recipe w8a8] [MODEL ...]

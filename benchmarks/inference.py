@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One inference: hexforge, onnxruntime's CPU provider, OpenVINO and the vendor's emulator on the same files.
 
 `python -m benchmarks.inference [MODEL ...] [--variant a8w8-int8] [--rounds 15] [--level avx512] [--no-vendor]

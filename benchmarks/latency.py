@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Predicted against measured latency, on outer folds of model families: `python -m benchmarks.latency`.
 
 A family is predicted by fits that saw neither it nor a family with its backbone. Prints the median, mean and 90th

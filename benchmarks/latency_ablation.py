@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each mechanism removed, and what the outer folds say then: `python -m benchmarks.latency --ablate`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a simulator has to beat, on the same folds: multiply-accumulates alone, a roofline, gradient-boosted trees."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fit: parameters on the rows of some families, several times, and what makes a chip.
 
 Errors are logarithmic; a row far off pulls less the farther it is (Cauchy's loss), so that a graph with a mechanism the

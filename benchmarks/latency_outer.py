@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Outer folds of families: every row predicted by fits that saw neither its family nor one with its backbone.
 
 What is known about each prediction (how far the fits of the bag differ, which work is little known) is kept with it,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measured rows, the families their models belong to, and their graphs as tiles with amounts of work.
 
 Families are decided by where an architecture comes from (measured/families.csv), before anything is fitted. Models that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many graphs on the timeline together, for many sets of parameters, and how the end depends on each of them.
 
 The recursion is that of `simulate`: a tile ends when its work is done and its transfer has arrived. Which tiles and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long loading and placing a model takes, and how much memory: `python benchmarks/load.py [MODEL ...]`.
 
 Each figure comes from a fresh process, which first imports everything and takes that as its baseline; the memory is the

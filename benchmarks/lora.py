@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapters: switching one in a context against compiling the adapted model: `python -m benchmarks.lora`.
 
 ResNet50 A8W8 (26 MB), every convolution's weights updatable. Two adapters: low-rank weights on the 1x1 convolutions of

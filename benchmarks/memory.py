@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resident memory of a process that runs ResNet-50 A8: `python -m benchmarks.memory [FILE] [--json]`.
 
 Measured in a fresh process, step by step: the bare interpreter, hexforge imported and a model of one node run once (so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models for benchmarks, of the published architectures with random weights: only their size and shape matter."""
 
 from __future__ import annotations

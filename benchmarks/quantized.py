@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that `benchmarks.inference` runs: float models of fixed shape and their QDQ versions, made once and kept.
 
 `python -m benchmarks.quantized [--cache FOLDER] [MODEL ...]` makes them. ResNet-50 and MobileNetV2 are built with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixed precision found by search, next to uniform w8a16: is there a mix that is faster and no less accurate?
 
     python -m benchmarks.search [--low RECIPE] [--high RECIPE] [--budget N] [--groups N] [--jobs N] [PAIR ...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CPU time to start: `python -m benchmarks.startup [--rounds N]`.
 
 Every figure is user and system time of a fresh process, the best of N interleaved rounds, and its ratio to a process

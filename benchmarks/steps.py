@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the time of a compiled model goes, native step by native step: `python -m benchmarks.steps FILE [N]`.
 
 Each step is timed alone, with one thread and its tensors in the cache, so the sum is a little below a whole run.

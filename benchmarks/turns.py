@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wall times of engines that each have a process of their own and take turns: `python -m benchmarks.turns FILE MODEL`.
 
 Threads of one engine never run while another is measured: an engine's process waits for a line on its standard input,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The vendor's emulator (`onnxruntime-qnn`) as a peer: in a process and an environment of its own (`make peers`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs models with the vendor's emulator, in the environment that has it: `vendor.py` starts this with its Python.
 
 Only the package's documented API is used: the plugin is registered with onnxruntime, options choose the HTP library.

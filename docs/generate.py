@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write docs/api.md out of the docstrings of what `import hexforge` offers: `python -m docs.generate` (make docs)."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coverage-guided fuzzing of everything that reads untrusted files: `make fuzz`."""

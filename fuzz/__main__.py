@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m fuzz TARGET [--runs N] [--seconds S]`: atheris on one target.
 
 A fault ends it; the input that brought it about is kept in fuzz-faults/. The targets differential_float and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random models held against onnxruntime and between the backends, as many as asked for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fuzz targets: each reads bytes as a file; any exception but a HexforgeError is a fault, as is a crash or a hang."""
 
 from __future__ import annotations

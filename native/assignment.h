@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Definite assignment: which bytes of a memory the steps so far have written. A program from a file may not read bytes
 // that it did not write before, because what lies there is of whoever used the memory last.
 #pragma once

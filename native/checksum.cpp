@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CRC-32C: the CPU's instruction on three streams at a time where it has one, else tables of eight bytes.
 #include "checksum.h"
 

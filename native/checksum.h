@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CRC-32C (Castagnoli), the checksum of every section of a context file.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Convolution, fully-connected and matrix product with stationary weights: one indirect GEMM.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 8-bit convolution on AMX: tiles of 32 pixels x 32 output channels, 64 input values at a time.
 // The weights' packed layout is the one of the other instruction sets; integers are exact, so the bits are the same.
 #include <immintrin.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conv_tile.h"
 #include "vector_avx2.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "conv_u8", "conv_s16", "conv_f32" and "depthwise_…": geometry checked once, then the kernel of the level.
 #include <algorithm>
 #include <cstdlib>

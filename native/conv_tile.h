@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The indirect GEMM, written once over a vector type V of 16 int32 lanes. Included by one file per instruction set.
 //
 // V gives: type Acc, zero(), dot<8>(acc, four bytes of x, 64 weight bytes) and dot<16>(acc, two s16 of x, 32 weights),

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 8-bit depthwise convolution on AVX-512: four taps of a channel are one vpdpbusd, so the bytes of four taps are
 // interleaved first. Where a kernel column has at most four taps it is one such group, and output pixels side by side
 // share it. Vectors of 64, 32 and 16 channels: of the last ones no more is computed than there are.

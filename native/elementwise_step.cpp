@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "binary_*", "table_*", "quantize_*", "dequantize_*", "round_half".
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // float32 rounded to the nearest float16 (ties to even) and back, in place of float16 storage.
 #pragma once
 #include <cstdint>

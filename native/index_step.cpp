@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that read or write where indices say: "take", "take_at", "scatter_*", "one_hot", "top_k_*".
 // Indices are int32 or int64, negative ones count from the end; one outside its axis ends the run with std::out_of_range.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of hexforge._native.
 #pragma once
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which instruction set the kernels use: the best this CPU has, or a lower one asked for by tests.
 #pragma once
 #include <string>

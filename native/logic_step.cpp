@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elementwise steps that are not plain fixed-point arithmetic: "compare_*", "logical", "select", "integer_*", "cast",
 // "prelu_*", "squared_difference_*". Operands broadcast by strides, of which the innermost is 0 or 1.
 #include <algorithm>

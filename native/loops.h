@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elementwise loops as plain C++, compiled once per instruction set with vectorisation on and contraction off, so that
 // every set does the same float operations in the same order.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <immintrin.h>
 
 #include "loops_body.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "loops_body.h"
 
 namespace hexforge {

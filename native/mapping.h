@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mapped files that others may truncate: reading past the new end would end the process (SIGBUS). Here such a page
 // becomes zeros and the mapping is marked, so that whoever runs over it can say so instead of giving a result.
 #pragma once

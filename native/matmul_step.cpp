@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "matmul_u8", "matmul_s16", "matmul_f32": both operands computed at run time.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python bindings of hexforge._native.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

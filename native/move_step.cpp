@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that move bytes: "copy" (any strided box), "fill".
 #include <algorithm>
 #include <cstdlib>

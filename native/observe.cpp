@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The histogram of observe.h: blocks that stay in the first cache are scanned, then counted.
 #include "observe.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics of float tensors for calibration: extremes, zeros and an exact histogram in one pass.
 #pragma once
 #include <cstdint>

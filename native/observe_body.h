@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of observe.h. Included by one file per instruction set, inside its own namespace.
 #include <cfloat>
 #include <cstring>

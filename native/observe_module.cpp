@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python bindings of observe.h.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

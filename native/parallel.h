@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that share the pieces of a loop. Each output is computed by one thread, so results never depend on how many.
 //
 // A run holds a crew of pooled workers from its first loop that is worth it until its end: they are woken once and then

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast this CPU multiplies and adds when nothing else happens: the floor that benchmarks hold the kernels against.
 #pragma once
 #include <string>

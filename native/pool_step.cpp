@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "pool_max_*", "pool_mean_*" over NHWC windows, and "softmax_*", "normalize_*" over rows.
 #include <algorithm>
 #include <cmath>

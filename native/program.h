@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A compiled graph: tensors, and steps run one after the other over them.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python bindings of Program: arrays given as constants are kept alive as long as the program.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

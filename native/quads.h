@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights of an 8-bit depthwise convolution in groups of four taps, as depthwise_avx512.cpp reads them.
 #pragma once
 #include <cstdint>

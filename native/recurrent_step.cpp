@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "lstm_f32" and "gru_f32": whole sequences, weights [inputs][gates * units], gates from tables over float16.
 // Sums are float32, in order: bias, then the inputs, then the state. The state is rounded to float16 after every time
 // step, so a sequence gives the same numbers whether it is run at once or step by step.

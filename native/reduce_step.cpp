@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "reduce_*", "cumulative_*" and "arg_*" along one axis of [outer][n][inner].
 #include <algorithm>
 #include <limits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requantization: float64 accumulators times one scale per channel, to saturated integers, ties to even.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of resize_step.cpp, included once per instruction set inside a namespace of its own. Plain loops only: the same
 // operations in the same order on every element, however wide the vectors are.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "resize_*" (weighted taps per axis) and "resize_nearest" (one index per axis) over [batch][d][h][w][channels].
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps over rows of channels: "log_softmax_*", "affine_*" (one multiply-add per channel), "normalize_groups_f32", "lrn_*".
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "grid_sample_*": [batch][h][w][channels] read at coordinates that come with the data.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the plain (bandwidth-bound) steps share: the final rounding, and the attributes that describe it.
 #pragma once
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16 int32 lanes in two ymm: AVX2. Exact: the saturating byte product is used on operands that cannot saturate.
 #pragma once
 #include <immintrin.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16 int32 lanes in one zmm: AVX-512 F/BW/VL/DQ, VNNI, VBMI.
 #pragma once
 #include <immintrin.h>

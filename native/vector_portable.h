@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16 int32 lanes as plain C++: the definition the vector versions are compared with.
 #pragma once
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps "conv_wide_u8" and "conv_wide_s16": convolutions whose weights have 16 bits, or a scale per block of channels.
 // A weight is 256 * high + low with both in -128..128, so sums of 480 products stay below 2^31; they are added up in
 // int64. Each output is settle(sum over blocks of (exact sum of the block) * scale + bias) in float64.

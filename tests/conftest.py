@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For all tests: Hypothesis without deadlines, in CI with the same examples every time; Ctrl-C as Python has it."""
 
 from __future__ import annotations

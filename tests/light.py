@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small zoo that the onnx package brings along: real graphs of IR 3 and opset 9 whose weights are made up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every source file says its licence in its first line (`python -m tools.headers --fix` adds it)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports point down, rooms on one floor do not know each other, and big dependencies stay in their rooms."""
 
 from __future__ import annotations

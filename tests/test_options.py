@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options: parse and pairs are inverses, every fault is reported, every option of the provider is known."""
 
 from __future__ import annotations

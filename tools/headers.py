@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The licence line of every source file: `python -m tools.headers` names files without it, `--fix` adds it."""
 
 from __future__ import annotations

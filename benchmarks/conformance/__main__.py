@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Print the conformance table: `python -m benchmarks.conformance [--backend htp] [--op Conv] [--json]`."""
 
 from __future__ import annotations

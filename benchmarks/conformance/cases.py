@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of onnx's node cases there are, what tensor types they use, and which of their inputs are parameters."""
 
 from __future__ import annotations

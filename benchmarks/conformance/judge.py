@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run cases through the session in strict mode and judge what comes out against the expected outputs."""
 
 from __future__ import annotations

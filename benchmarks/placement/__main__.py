@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m benchmarks.placement [--set SET]`: hexforge's word on what the EP takes, against the EP's own.
 
 For every set of onnx's node cases (float, and quantized to 8 and 16 bits) it prints how many the installed

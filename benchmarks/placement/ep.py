@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The installed EP's placement of models: asked in a child process that may crash or hang, and kept in a file."""
 
 from __future__ import annotations

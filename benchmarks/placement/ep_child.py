@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the vendor's EP which nodes of a model it takes, in the environment that has it: `ep.py` starts this.
 
 Only the package's documented API is used: the plugin is registered with onnxruntime, options choose the HTP library,

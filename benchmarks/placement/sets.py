@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The models that placement is compared on: onnx's node cases as they are, and quantized to 8 and to 16 bits.
 
 The quantizer is onnxruntime's own, with its settings for the QNN EP.

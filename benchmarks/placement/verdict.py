@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hexforge's word on a model: what its htp backend takes, and what it says that the EP takes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Train the demo's digit classifier on scikit-learn's digits, in plain numpy, and write it as ONNX.
 
     python examples/digits/train.py [FOLDER]

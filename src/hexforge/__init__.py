@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hexforge: the Snapdragon NPU stack on any computer."""
 
 from __future__ import annotations

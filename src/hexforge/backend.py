@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract between the runtime and a backend.
 
 `Backend` and `Program` are what every backend has. What only some can do are protocols of their own, asked for with

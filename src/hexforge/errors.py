@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors, few, each named for who must act. A message says where, what, and what would work."""
 
 from __future__ import annotations

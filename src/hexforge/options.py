@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options: string key-values at the border, frozen dataclasses inside; `parse` and `pairs` are inverses.
 
 A table of options is a frozen dataclass whose fields are made by `flag`, `choice`, `integer`, `numbers`, `text` and

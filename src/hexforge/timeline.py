@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timeline: one inference as it runs on a chip, per task and per unit: what any backend that times gives.
 
 Reports, profiles and advice read it; they know no backend.

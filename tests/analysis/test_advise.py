@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Advise: the guide's showcase pairs, ranking, verification, what is written, and clear errors."""
 
 from __future__ import annotations

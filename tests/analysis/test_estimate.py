@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates: of the very graph that the program runs, whole or in parts, with what is left out said."""
 
 from __future__ import annotations

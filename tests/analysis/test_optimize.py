@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimize: the whole way in one call, what it recommends and why, and that an interrupted run loses nothing."""
 
 from __future__ import annotations

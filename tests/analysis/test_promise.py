@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What estimate promises of a float model at a precision is what quantize builds."""
 
 from __future__ import annotations

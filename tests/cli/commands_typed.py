@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands as people type them, parsed as the command line would and not run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands agree with each other: what is placed, what a graph holds, how much vector memory there is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands as a user runs them: what they print, exit codes, errors without tracebacks."""
 
 from __future__ import annotations

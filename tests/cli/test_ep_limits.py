@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The EP's limits where users meet them: rows of a session, the session option, `hexforge check`."""
 
 from __future__ import annotations

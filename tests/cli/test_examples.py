@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every help has examples, and every example is a command that parses; -o is the same everywhere."""
 
 from __future__ import annotations

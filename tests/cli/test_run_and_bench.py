@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`run` and `bench`: models, context models and contexts, with times, the largest numbers, and JSON."""
 
 from __future__ import annotations

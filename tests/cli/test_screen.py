@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is printed fits the screen: 80 columns, those of COLUMNS, or all of it in a pipe; the verdict comes first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the command line does not import: a process of its own each, since imports stay."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The thresholds that the conformance tables must hold, on the cpu backend and on htp."""
 
 from __future__ import annotations

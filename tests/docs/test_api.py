@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API reference says what the docstrings say."""
 
 from __future__ import annotations

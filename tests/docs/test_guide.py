@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guide and the README: every command in them is one that parses, every picture is there and small."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the pages name is there: files of the checkout, modules of the package, pages they link to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapter files: what differs between two programs, written, read back, and believed only when whole."""
 
 from __future__ import annotations

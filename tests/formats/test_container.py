@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Containers and contexts: nothing lost when writing is interrupted, nothing believed that is not whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AIMET encodings files, both versions: a round trip keeps every encoding, and damage is named."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Safetensors and npz files of adapter weights."""
 
 from __future__ import annotations

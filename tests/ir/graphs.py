@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random graphs for property tests, and what it means that two are the same."""
 
 from __future__ import annotations

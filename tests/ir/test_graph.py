@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Editing a graph: values that get another type, or are read from outside."""
 
 from __future__ import annotations

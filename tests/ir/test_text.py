@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text form: exact both ways, readable, and safe to read from anywhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verifier names every fault: the node or tensor, the op, and what."""
 
 from __future__ import annotations

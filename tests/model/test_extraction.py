@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """extract(): some nodes as a stand-alone model that onnxruntime runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known of values without computing them: models in, the ops that are left out."""
 
 from __future__ import annotations

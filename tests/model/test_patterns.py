@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Patterns: functions that are written out in several nodes, and what only looks like one."""
 
 from __future__ import annotations

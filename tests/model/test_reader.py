@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """read(): what comes out of it."""
 
 from __future__ import annotations

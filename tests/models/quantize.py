@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """QDQ versions of real models, made with onnxruntime's own quantizer from a few random samples."""
 
 from __future__ import annotations

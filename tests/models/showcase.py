@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The three showcase pairs of QNN's linting profiling guide, as models: an image, two branches, and what joins them.
 
 Each original has a bottleneck the guide names (Sub, Div, PReLU); each optimised one is what the guide makes of it. The

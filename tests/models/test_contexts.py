@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real models through a context: the same bits as compiled just now, embedded and external, after moving the folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real models out of PyPI wheels, float and QDQ: they load, place, run, and match onnxruntime's CPU EP."""
 
 from __future__ import annotations

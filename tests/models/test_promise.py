@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real models: what estimate promises at a precision is what quantize builds."""
 
 from __future__ import annotations

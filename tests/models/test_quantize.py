@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real models quantized by our own rules: placed whole or with a reason, unit by unit as onnxruntime computes them."""
 
 from __future__ import annotations

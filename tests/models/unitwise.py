@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units of a QDQ model one at a time, each on the tensors that onnxruntime computes before it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running one native step: at every instruction set, with 1 to 3 threads, split or not; all must give the same bits."""
 
 from __future__ import annotations

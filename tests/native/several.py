@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Running one native step of any number of outputs: at every instruction set and thread count, all the same bits."""
 
 from __future__ import annotations

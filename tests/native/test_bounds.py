@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever a file says a step is: it is refused with ValueError, or it stays within its tensors and its axes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """affine_*, log_softmax_*, normalize_groups_f32, lrn_* along rows of channels."""
 
 from __future__ import annotations

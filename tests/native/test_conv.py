@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """conv_u8, conv_s16 and conv_f32 against sums of Python-sized integers and float32 sums in their defined order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """depthwise_u8, depthwise_s16 and depthwise_f32 against exact sums."""
 
 from __future__ import annotations

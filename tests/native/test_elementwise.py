@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """binary_*, table_*, quantize_*, dequantize_* and round_half."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A convolution that adds a residual and looks up a table as it stores: the bits of the steps one after another."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """take, take_at, scatter_*, one_hot, top_k_*: numpy's indexing is the definition."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """compare_*, logical, select, integer_*, cast, prelu_*, squared_difference_* against numpy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """matmul_u8, matmul_s16 and matmul_f32: both operands given at run time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """copy and fill move bytes; requantize is what the cpu backend's bilinear ops end with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The thread pool: the same bits however many threads and runs there are, also after a fork; no CPU time when idle."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pool_max_* and pool_mean_* against plain windows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lstm_f32 and gru_f32 against a step-by-step definition in float32, one addition at a time."""
 
 from __future__ import annotations

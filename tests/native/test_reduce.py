@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """reduce_*, cumulative_*, arg_*: exact totals, one rounding."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attributes that do not fit are refused with ValueError; what is accepted stays within its tensors."""
 
 from __future__ import annotations

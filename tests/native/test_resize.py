@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """resize_*: rows blended in order, then columns; one rounding. resize_nearest: elements as they are."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """softmax_* and normalize_*: exact integer sums by Python's integers, then float64 step by step."""
 
 from __future__ import annotations

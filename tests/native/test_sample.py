@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """grid_sample_*: coordinates and sums in float64, one rounding."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stub of the native module, which type checkers read, has the names that the module has (`make stubs`)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """conv_wide_*: exact sums of 16-bit weights, per block where scales vary, by Python's integers; and its lowerings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows over [n, d, h, w, c]: random geometries, and sums over them by plain indexing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sample of an op: inputs, parameters and the outputs it must give. Every op of the table has at least one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The error function against the C library's, and its special values."""
 
 from __future__ import annotations

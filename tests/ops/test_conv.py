@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions against naive loops over every output element, and what they refuse."""
 
 from __future__ import annotations

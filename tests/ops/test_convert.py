@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cast and the conversions of fixed point."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NonMaxSuppression against the plain definition: keep a box unless a better one kept overlaps it."""
 
 from __future__ import annotations

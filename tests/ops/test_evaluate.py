@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixed-point evaluation against Python's integers: accumulators, ties, saturation, and every kind of encoding."""
 
 from __future__ import annotations

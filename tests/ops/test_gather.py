@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gather and scatter ops against naive loops, and their complaints."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layout and space ops against naive implementations, and their complaints."""
 
 from __future__ import annotations

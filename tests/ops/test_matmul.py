@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix ops against loops over elements, float and fixed point."""
 
 from __future__ import annotations

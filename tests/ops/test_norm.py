@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalizations against loops over the sets that are normalized."""
 
 from __future__ import annotations

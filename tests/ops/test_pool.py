@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pooling against naive loops over every window, and what it refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random ops have the distribution they say; a seed repeats them."""
 
 from __future__ import annotations

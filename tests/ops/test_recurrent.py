@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lstm and Gru against one cell written out, unit by unit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions against naive loops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resize against a naive interpolation of one position at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every op of the table has a sample; every sample infers, runs and gives what it must, float and quantized."""
 
 from __future__ import annotations

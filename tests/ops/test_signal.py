@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stft against sums of complex exponentials."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ops declare of themselves: parameters that follow a permutation of axes, and kinds of work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions that write and open context models, for their tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Held against onnxruntime and against the cpu backend: a random model, and what is said where they disagree."""
 
 from __future__ import annotations

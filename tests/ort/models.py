@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiny models for the session's tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random float models: graphs of a few ops with branches, and inputs for them. The fuzzer and the tests share it."""
 
 from __future__ import annotations

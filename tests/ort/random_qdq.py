@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random QDQ models: chains and branches of quantized ops, with inputs for them. The fuzzer and the tests share it."""
 
 from __future__ import annotations

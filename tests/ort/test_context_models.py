@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context models: written by sessions and ModelCompiler, opened as ordinary models, with the same bits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random models against onnxruntime and between the backends; `python -m fuzz differential_float` runs thousands."""
 
 from __future__ import annotations

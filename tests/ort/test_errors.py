@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every mistake gets an error that says where it is, what it is, and what would work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run ends soon after RunOptions.terminate is set or Ctrl-C is pressed: inside a program, not only between two."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random models of ops the backend takes and ops it refuses compute what onnxruntime computes, however they are cut."""
 
 from __future__ import annotations

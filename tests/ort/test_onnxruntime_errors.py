@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions as onnxruntime's: errors to catch, memory infos, warnings about files, and its wrapper script."""
 
 from __future__ import annotations

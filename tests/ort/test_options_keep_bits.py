@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options about placement and speed never change a bit: random QDQ models, strict or not, at every level."""
 
 from __future__ import annotations

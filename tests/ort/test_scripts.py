@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Published scripts for QNNExecutionProvider run with `python -m hexforge.ort`; only the backend's library is changed.
 
 `scripts/` holds them as published; fragments that use names they do not define get those from a line put before them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The session: onnxruntime's names and behaviour, with nodes placed and explained."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """onnxruntime's keys for threads that wait reach the programs of a session, and change no bit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hexforge.ort beside the real onnxruntime, and the façade that loads nothing before it is used."""
 
 from __future__ import annotations

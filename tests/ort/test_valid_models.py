@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that are valid, and unusual: each runs as onnxruntime runs it, on both backends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops between 16-bit tensors are fixed-point units: within a step of onnxruntime, which float16 (11 bits) is not."""
 
 from __future__ import annotations

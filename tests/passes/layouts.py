@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random graphs with transposes strewn in, float and fixed point, for the passes to remove."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passes change no number: outputs before and after are the same, bit for bit."""
 
 from __future__ import annotations

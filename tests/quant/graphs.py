@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small float models, one for every op that is quantized, and random ones; and how they are run quantized."""
 
 from __future__ import annotations

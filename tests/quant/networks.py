@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small float networks by hand, for what changes or measures whole models."""
 
 from __future__ import annotations

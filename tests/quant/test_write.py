@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Written models: every op is one unit, onnxruntime and our backend agree, and little is lost."""
 
 from __future__ import annotations

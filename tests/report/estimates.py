@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates with known figures, of any number of tasks."""
 
 from __future__ import annotations

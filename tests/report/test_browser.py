@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page in a real browser, where one is installed: it draws, and zoom, choice, sort and filter work."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of `optimize`: its subject on top, the graph with times and SQNR, what to change with gains."""
 
 from __future__ import annotations

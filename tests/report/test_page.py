@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page: its figures add up, it stands alone, and names of a model stay text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages in a real browser at the widths people have: nothing is cut at 1400 pixels, nothing sticks out at 480."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading a model on htp takes at most 2.5 times its file: the file's bytes, the packed weights, and little between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partitioning: every step once, in an order that runs, in as few parts as the graph allows."""
 
 from __future__ import annotations

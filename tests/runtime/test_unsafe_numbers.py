@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers that float16 cannot hold are named before a run, and the first tensor that is not finite after one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # data_reader.py
 
 import numpy as np

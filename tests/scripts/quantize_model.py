@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # quantize_model.py
 
 import data_reader

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IR in, IR out: NAME.in.ir names a pass in its first line, NAME.out.ir is what the pass must make of it."""
 
 from __future__ import annotations

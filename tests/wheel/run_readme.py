@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the first Python block of a README as a user would: `python tests/wheel/run_readme.py README.md`.
 
 The block runs in an empty folder where `model.onnx` is the demo model, whose input is called `x` here; `x` is a picture

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Advise: what would make a model faster on a chip, each idea tried by rewriting the model and simulating it again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Agreement: whether two models compute the same, on random inputs, in onnxruntime's CPU provider."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimate: how long a model takes on a chip, with the error to expect and the timeline it comes from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixed precision: an inference with some nodes of an 8-bit graph at 16 bit."""
 
 from __future__ import annotations

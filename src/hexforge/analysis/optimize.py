@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimize: the whole way of a model to a chip in one call, a folder of files at its end.
 
 Shapes are fixed, rewrites that keep the function applied, mixes of precisions measured, the best one quantized and

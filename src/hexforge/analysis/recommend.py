@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recommend: which of the mixes on a front to take, and why, in a sentence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: one thin file per command, listed in `commands` and imported when it is called."""
 
 from __future__ import annotations

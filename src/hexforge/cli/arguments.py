@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments several commands share, and how key=value texts are read."""
 
 from __future__ import annotations

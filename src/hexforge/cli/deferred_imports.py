@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Modules that a dependency imports and a command hardly ever uses are loaded on their first use.
 
 onnx_ir imports sympy for arithmetic on symbolic dimensions, which is a quarter of a second for every command that reads

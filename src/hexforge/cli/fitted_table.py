@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that fit the screen: names are shortened in the middle, words wrap, columns that matter least are left out."""
 
 from __future__ import annotations

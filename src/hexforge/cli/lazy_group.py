@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A typer group whose commands are imported when they are called; its help reads a table instead."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What commands that look at a model start with: read it, place it, without preparing what goes to the CPU."""
 
 from __future__ import annotations

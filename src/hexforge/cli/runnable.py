@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Anything that runs, opened for `run` and `bench`: a model, a context model, or a graph of a context file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What commands print with: a console as wide as the screen, tables that fit it, a spinner, a progress bar."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adapter: what a LoRA adapter changes of the programs of a context. The bytes are a container's.
 
 adapter   ""   JSON: producer, backend and for each graph the base it belongs to, the tensors, and the changes

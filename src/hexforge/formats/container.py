@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Container: named sections in one file that can be mapped, each with a checksum. docs/context_format.md describes it.
 
     header   64 bytes: magic, version, sizes, where the table is, checksums of the table and of the header itself

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context: what a compiled model's file says of itself. The bytes are a container's (formats/container.py).
 
 info      ""               JSON: producer, backend, its targets and options, and the table of graphs

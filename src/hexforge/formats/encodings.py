@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encodings files: AIMET's JSON, versions 0.6.1 (lists by name) and 1.0.0 (records), to and from encodings.
 
 In them integers count from 0: real = scale * (q + offset) with q in 0..2**bits - 1 and offset not above 0. So a signed

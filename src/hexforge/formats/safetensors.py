@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Safetensors and npz: files of arrays by name, read with suspicion.
 
 Read here rather than with the `safetensors` package: the format is a JSON table and bytes, ml_dtypes has the bfloat16

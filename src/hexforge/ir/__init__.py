@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The IR: a QNN graph in NHWC with QNN op names, parameters and encodings."""
 
 from hexforge.ir.graph import Graph, Node, Role, Value

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an encoding means: integers to real numbers and back. The only place that knows the formulas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph, Node and Value: the only mutable things of the IR, edited only through Graph's methods."""
 
 from __future__ import annotations

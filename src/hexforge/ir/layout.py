@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layout: how an op depends on the order of its axes, declared with the op and read by whoever moves axes."""
 
 from __future__ import annotations

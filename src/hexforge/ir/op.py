@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Op and the op table: each QNN op declared once, everything else derives from the declaration."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text form of a graph: `dumps` prints it, `loads` reads it back exactly.
 
     graph "digits" {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data types, encodings and tensor types: frozen leaves of the IR."""
 
 from __future__ import annotations

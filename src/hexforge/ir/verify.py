@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verify: every invariant of a graph, checked, every fault reported at once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work: the kind of work an op is, and how much of it. What it costs is a backend's business."""
 
 from __future__ import annotations

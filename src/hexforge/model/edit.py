@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Editor: changes to a simplified model. Rewrites add nodes and constants with it, and replace values."""
 
 from __future__ import annotations

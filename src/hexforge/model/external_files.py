@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that a model names: only such as lie beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folding: nodes whose result is known become constants, in one walk that infers shapes as it goes."""
 
 from __future__ import annotations

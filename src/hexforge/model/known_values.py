@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known values: what is known of a node's results without computing them, one rule for each op.
 
 A rule reads a node and either notes what its result is known to be (another value, a list of values, the numbers of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes: what a matcher asks of a model's nodes and values: constants, shapes, attributes, who writes and reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Op table: how each ONNX op is grouped with the DequantizeLinear before and the QuantizeLinear after it.
 
 The reader of QDQ models and the quantizer that writes them both use it, so that what is written is what is grouped.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reader: an ONNX model, from a file nobody vouches for to a simplified onnx-ir Model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Save: a model to a file, whole or not at all; one past what a protobuf holds has its tensors beside it."""
 
 from __future__ import annotations

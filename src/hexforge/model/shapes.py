@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shapes: types and shapes a node writes: by onnx's schemas, and by the table here for ops onnx does not know."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simplify: constants folded, shapes inferred, identities and dead nodes gone, until nothing changes."""
 
 from __future__ import annotations

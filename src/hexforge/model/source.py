@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Source: a model's bytes, which nobody vouches for, to a ModelProto whose structure was checked."""
 
 from __future__ import annotations

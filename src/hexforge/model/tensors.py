@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors: a model's constants as numpy views: copied out of the protobuf once, or mapped from external files."""
 
 from __future__ import annotations

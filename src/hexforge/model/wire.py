@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wire: a serialized model walked without parsing it, so that what it embeds is never copied along with the rest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The QNN op set, one module per family. Importing this package fills the op table."""
 
 import importlib

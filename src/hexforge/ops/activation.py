@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Activations: rectifiers, sigmoid, tanh, GELU and their kin, rows of a table; and the error function."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions, channel-last: dense, depthwise and transposed, over two or three spatial axes."""
 
 from __future__ import annotations

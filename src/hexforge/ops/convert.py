@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversions between data types and encodings; the output's type is declared."""
 
 from __future__ import annotations

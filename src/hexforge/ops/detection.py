@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detection ops: non-maximum suppression."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Elementwise ops: unary, binary, comparison, logical and select, rows of tables."""
 
 from __future__ import annotations

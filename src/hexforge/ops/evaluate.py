@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluate one op on arrays by its reference: float as it is, fixed point as the op's quantization rule says.
 
 Fixed point is computed three ways, all exact up to one final rounding (nearest, ties to even, saturating):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gather and scatter ops. Indices may be any integer type; a negative one counts from the end of its axis."""
 
 from __future__ import annotations

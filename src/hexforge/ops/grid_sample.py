@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GridSample: the input read at coordinates that come with the data."""
 
 from __future__ import annotations

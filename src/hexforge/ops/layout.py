@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layout ops: the same elements in another order or shape. References are views where numpy has one."""
 
 from __future__ import annotations

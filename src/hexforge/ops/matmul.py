@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix ops: product, fully connected layer, inverse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalizations: softmax, batch, layer, instance, group, RMS and L2 normalization, local response."""
 
 from __future__ import annotations

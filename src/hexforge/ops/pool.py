@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pooling, channel-last: maximum, average and Lp norm of windows over two or three spatial axes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random ops. A seed other than 0 gives the same numbers on every run, 0 gives fresh ones."""
 
 from __future__ import annotations

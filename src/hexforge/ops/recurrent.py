@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recurrent ops: Lstm and Gru over a whole sequence. Inputs are projected in one product, only time is a loop."""
 
 from __future__ import annotations

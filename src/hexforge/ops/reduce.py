@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions along axes, arg-reductions and running sums."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resize, channel-last: nearest, linear and cubic interpolation, axis by axis."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regions of interest: RoiAlign (bilinear samples averaged per bin) and RoiPooling (maximum per bin)."""
 
 from __future__ import annotations

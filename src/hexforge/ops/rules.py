@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantization rules as records; each op names one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Signal ops: short-time Fourier transform."""
 
 from __future__ import annotations

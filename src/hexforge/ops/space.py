@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops that trade axes for one another: depth and space, batch and space, groups of channels. Channel-last."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stand-in for onnxruntime: `import hexforge.ort as onnxruntime`.
 
 What has to do with QNNExecutionProvider is hexforge's; every other name, submodules too, is the real onnxruntime's.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m hexforge.ort SCRIPT [ARG…]` or `-m MODULE [ARG…]`: run it with hexforge standing in for onnxruntime."""
 
 from __future__ import annotations

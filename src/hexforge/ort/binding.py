@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IOBinding: inputs and outputs bound to buffers once and used by many runs."""
 
 from __future__ import annotations

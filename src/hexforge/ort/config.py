@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Session config keys, run config keys and dynamic options: what each is, and which have no effect here.
 
 Keys that configure onnxruntime itself (`ORT_SESSION_KEYS`, `ORT_RUN_KEYS`) are handed to the onnxruntime session of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context data handed to and taken from a caller's functions instead of files, as onnxruntime does it."""
 
 from __future__ import annotations

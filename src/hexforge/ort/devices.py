@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices and plugin libraries: QNNExecutionProvider is always there, with one NPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ModelCompiler: onnxruntime's, which for QNNExecutionProvider makes the context model here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SessionOptions and RunOptions: onnxruntime's own, which also remember what they were given."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepare: from a model, or from a context model, to parts that run; and from there to files, where asked for."""
 
 from __future__ import annotations

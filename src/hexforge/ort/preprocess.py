@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """qnn_preprocess_model as onnxruntime has it, but for models with metadata too, on which onnxruntime's own fails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trace: what a session spent its time on, as the JSON that onnxruntime's profiling writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ProviderOptions: the options of QNNExecutionProvider, and what of them a backend is made with."""
 
 from __future__ import annotations

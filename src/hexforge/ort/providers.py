@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which execution providers a session was asked for, and with what options."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InferenceSession: onnxruntime's session, with QNNExecutionProvider on this computer."""
 
 from __future__ import annotations

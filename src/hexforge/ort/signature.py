@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A session's inputs and outputs: what they are called, their types and shapes, and whether a feed fits them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Submodules of the stand-in are the real ones, and the stand-in can take the real one's name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values: arrays as OrtValues and back, and the numpy types of ONNX's element types."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Neutral rewrites: a graph in, the same numbers out, with less to do."""
 
 from hexforge.passes.channel_last import channel_last

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Channel last: choose the layout of everything between layout-bound ops so that the fewest Transposes remain.
 
 Transposes are looked through: every tensor is its source (the nearest value that no Transpose writes) in some layout.

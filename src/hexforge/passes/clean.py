@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clean: remove what does nothing, join what is done in two steps, do once what is done twice."""
 
 from __future__ import annotations

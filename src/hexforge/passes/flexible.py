@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flexible nodes: ops that compute the same whatever order their axes are in, once their parameters follow suit."""
 
 from __future__ import annotations

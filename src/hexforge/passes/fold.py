@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fold: compute at compile time what depends on constants only, unless that would take more memory."""
 
 from __future__ import annotations

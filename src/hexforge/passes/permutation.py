@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Permutations of axes: `transpose(x, p)` has x's axis p[i] as its axis i."""
 
 from __future__ import annotations

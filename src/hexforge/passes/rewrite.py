@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run passes: a pass is a function from a graph to the number of changes it made to it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promise: the model that quantizing would give, without samples, for its time. Its numbers mean nothing.
 
 It is folded, assigned and written by the rules that quantize a model, so that what is promised is what is built. Only

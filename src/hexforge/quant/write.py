@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write: a float model and its plan to a model with QuantizeLinear and DequantizeLinear nodes.
 
 A run-time tensor gets one Q, and a DQ for each group of nodes that compute together; a constant becomes integers with a

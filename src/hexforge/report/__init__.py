@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Report: an estimate as one self-contained HTML page."""
 
 from hexforge.report.page import page

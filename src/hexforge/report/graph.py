@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Graph: the tasks of an estimate and what they read, laid out in layers, each with its time and its SQNR."""
 
 from __future__ import annotations

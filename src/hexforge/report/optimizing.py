@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizing: what `hexforge optimize` did to a model, why, what it costs and what is left, as sections on top."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Page: an estimate as one HTML file that needs nothing else, no network and no server.
 
 The page is `assets/page.html` with the style, the script and the data put in; the script draws everything from the

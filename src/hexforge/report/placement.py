@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement and chips: which nodes run where, and the same model on other chips, as sections."""
 
 from __future__ import annotations

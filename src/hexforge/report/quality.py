@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quality: a comparison of a quantized model with the float one, as sections of the page."""
 
 from __future__ import annotations

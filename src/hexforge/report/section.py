@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Section: what a page shows below its timeline, as plain data; the page's script draws it."""
 
 from __future__ import annotations

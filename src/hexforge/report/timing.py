@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data: an estimate as what the page shows, plain and ready for JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CpuPart: nodes of a model that no backend takes, run in onnxruntime's CPU provider."""
 
 from __future__ import annotations

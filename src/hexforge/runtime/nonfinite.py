@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first tensor of a run that is not a number, or infinite: found by running the parts with every tensor exposed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening: a model, or a context model, as parts that run on a backend, without a session around them."""
 
 from __future__ import annotations

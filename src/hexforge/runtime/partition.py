@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partition: steps in topological order into parts that run one after another, as few as can be.
 
 The walk is by in-degree: it takes every step of one kind whose inputs are ready, however far that leads, and defers the

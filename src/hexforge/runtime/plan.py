@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan: a placed model partitioned and compiled, ready to run part by part."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The backends by name, imported on use."""
 
 from __future__ import annotations

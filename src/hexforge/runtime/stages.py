@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stages: the parts a model runs in, whether they were compiled just now or come from a context."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Comparing a quantized model with the float one on each backend, and the sensitivity of its layers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluating: metrics, labels of every kind, several processes, and what goes wrong with words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What quantize says of quality: on samples that calibration did not see."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a float model and samples to a model the NPU takes whole, or the reasons why not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mixed-precision search on a real model: points, state, recipes, mistakes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cpu backend: what it checks, keeps, frees and gives back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What HTP takes: every rule bites where it says and nowhere else; chips by name and number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge compile`: a file, a table, JSON, wrappers, and refusals as one message."""
 
 from __future__ import annotations

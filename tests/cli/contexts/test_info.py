@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge info`: contexts and EPContext models as tables and as JSON that other tools read; other files named."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge lora` and `hexforge compile --updatable`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge prune`: one chip of several, the rest as it was."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge wrap`: one ONNX model for each graph, which a session runs with the bits of the model it came from."""
 
 from __future__ import annotations

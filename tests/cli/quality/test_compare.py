@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge compare`: tables, JSON, the page, and refusals."""
 
 from __future__ import annotations

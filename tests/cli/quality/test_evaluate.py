@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge eval`: the score in a table and as JSON, metrics of one's own, and refusals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge optimize`: one command, a folder, a verdict in the terminal, JSON, and words where it is stopped."""
 
 from __future__ import annotations

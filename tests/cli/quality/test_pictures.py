@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures as samples: what is done to them is an option, is said, and is doubted where the first layer disagrees."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that print tables, each in a process of its own: none lives on what another one has imported."""
 
 from __future__ import annotations

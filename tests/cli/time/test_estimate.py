@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge estimate`: a number, a table, JSON, a trace, and clear refusals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge socs`: every chip in a table and as JSON, one in full, and no unknown one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that records which QNN ops each translator and fusion really writes, and keeps them in a file.
 
 `python -m pytest -p tests.frontends.onnx.emissions --emissions FILE TESTS`

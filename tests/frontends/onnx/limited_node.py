@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of one node for the EP's limits: tensors that are quantized or not, constant or not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of the pipeline one by one: a model's units, and units as one graph."""
 
 from __future__ import annotations

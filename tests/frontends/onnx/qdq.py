@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes QDQ models: one op, or a few, between DequantizeLinear and QuantizeLinear, and runs them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of one node: translated here, evaluated by the ops' references, and compared with onnxruntime."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The EP's limits: each bites where it says, and not on the same node without what it refuses."""
 
 from __future__ import annotations

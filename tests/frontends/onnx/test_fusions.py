@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fusions: each is matched, gives what the separate ops give, and is left alone where it would swallow a value."""
 
 from __future__ import annotations

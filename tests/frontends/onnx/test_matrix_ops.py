@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translators of matrix, normalization, recurrent, attention and control ops, against onnxruntime's CPU kernels."""
 
 from __future__ import annotations

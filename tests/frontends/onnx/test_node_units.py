@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Node units: the selectors of the QDQ table, what breaks a group, and whole models made by onnxruntime's quantizer."""
 
 from __future__ import annotations

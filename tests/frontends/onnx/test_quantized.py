@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantized ops against exact dequantize-compute-quantize: every op of the QDQ table, random shapes and encodings.
 
 The op is computed by onnx's reference evaluator in float64 on exact real inputs; the result must be that, rounded to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rewrites: every rule finds its pattern, changes it, and what keeps the function computes the same in onnxruntime."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The support matrix says what translators write: no more, and no less."""
 
 from __future__ import annotations

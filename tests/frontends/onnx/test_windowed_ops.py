@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translators of activations, convolutions, pools, resizes and samplers, against onnxruntime's CPU kernels."""
 
 from __future__ import annotations

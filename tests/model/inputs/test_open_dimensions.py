@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open dimensions: a batch becomes one, others are offered a size that suits them, inputs can be pinned."""
 
 from __future__ import annotations

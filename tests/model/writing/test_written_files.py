@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that commands write load in onnxruntime with its defaults, whatever IR and opset the model came in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of detection ops."""
 
 from __future__ import annotations

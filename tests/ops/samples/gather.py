@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of gather and scatter ops."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of random ops: distributions without spread have one outcome."""
 
 from __future__ import annotations

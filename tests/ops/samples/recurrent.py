@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples of recurrent ops: one or two units, worked out gate by gate."""
 
 from __future__ import annotations

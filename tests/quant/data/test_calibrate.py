@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calibration: every float tensor seen, in bounded parts, and runs that are interrupted lose nothing."""
 
 from __future__ import annotations

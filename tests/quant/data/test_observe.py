@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statistics of tensors: exact counts in any order, merged or not, saved and loaded."""
 
 from __future__ import annotations

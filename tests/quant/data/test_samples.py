@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples: every source gives the same, in order, and what is wrong is said with its file or number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encodings by rule: shared where data moves, fixed where the op fixes them, converted where precisions meet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quant units: the ops of the table, which inputs they read, and why a node stays float."""
 
 from __future__ import annotations

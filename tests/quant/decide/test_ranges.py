@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges and encodings: what each method promises."""
 
 from __future__ import annotations

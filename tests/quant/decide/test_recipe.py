@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recipe grammar: what is said is what is read, and every fault is named at once."""
 
 from __future__ import annotations

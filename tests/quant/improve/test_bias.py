@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bias correction: the outputs of quantized layers have the float layers' means."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Equalization keeps the function of a model, evens out its channels, and leaves alone what does not scale."""
 
 from __future__ import annotations

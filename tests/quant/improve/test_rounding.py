@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounding for a layer's output: less error than to the nearest, integers that fit, every kind of layer."""
 
 from __future__ import annotations

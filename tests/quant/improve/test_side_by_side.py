@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The walk: what onnxruntime gives for the whole model, in float and quantized, with few values alive."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Improve: steps are kept where samples kept apart agree, and the result is never worse."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of tensors, summed up in pieces; which tensor of a QDQ model is which of the float one; layers taken apart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search: exhaustive where it can be, near the best where it cannot, and every point it saw is kept."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folding keeps the function of a model and leaves fewer values in it."""
 
 from __future__ import annotations

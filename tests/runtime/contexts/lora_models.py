@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small transformer block in QDQ form, for the tests of adapters."""
 
 from __future__ import annotations

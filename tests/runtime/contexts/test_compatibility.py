@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compatibility: QNN's rules by architecture, VTCM and format version; strict and permissive."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """compile: the numbers of a fresh session, QNN's defaults, weights once, chips together, refusals by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contexts: the same bits from a file as from a fresh compile, stored once, believed only when whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contexts whose steps say what they should not: refused, or run within their memory. `make sanitize` watches."""
 
 from __future__ import annotations

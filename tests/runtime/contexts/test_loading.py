@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contexts loaded several at once, cancelled, with a client's buffers, with little memory; and nothing left behind."""
 
 from __future__ import annotations

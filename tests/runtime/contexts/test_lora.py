@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LoRA adapters on a small QDQ transformer: the bits of a fresh compilation, and of the base when they are gone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ManagedSession: runs at once, switches to a better context between runs, keeps running where that fails."""
 
 from __future__ import annotations

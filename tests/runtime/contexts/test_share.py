@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contexts that sessions share: weights stored once, one file for all, and no graph taken for another."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A context file that is truncated while it is open is an error of the run, and never the end of the process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare: a quantized model next to the float one, tensor by tensor, and what each layer's quantization costs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluate: how well a model does on labelled samples, on several processes, with the same result on any number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Held out: samples that calibration does not see, and how good a quantized model is on them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels: what is right for each sample, out of a file or out of the names of the folders the samples lie in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics: how well outputs fit labels. Each measures samples, anywhere, and sums up what was measured, in order."""
 
 from __future__ import annotations

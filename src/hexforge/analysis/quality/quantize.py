@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantize: a float model and samples to a model with encodings, and whether the NPU takes it whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runners: a model as a function from inputs to outputs by name, on a backend or in onnxruntime itself."""
 
 from __future__ import annotations

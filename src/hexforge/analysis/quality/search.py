@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Search for mixed precision: quality on the emulator, simulated latency on a chip, over processes or machines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spread: one function over many inputs on several processes, results in order, memory independent of their number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cpu backend: runs the reference of each op, float and fixed point."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CpuProgram: the nodes of a graph, one after the other, intermediates freed after their last use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The htp backend: what the NPU computes, by native kernels, and how long it takes there."""
 
 from __future__ import annotations

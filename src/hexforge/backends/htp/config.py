@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Config: what the htp backend is made with, and how its graphs are finalized.
 
 Keys are spelled as the QNN execution provider's options where it has one, else as QnnHtpGraph_CustomConfig_t.

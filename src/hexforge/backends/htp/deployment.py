@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deployment: a chip, and how a model is brought to it: what estimates, advice, searches and contexts are for."""
 
 from __future__ import annotations

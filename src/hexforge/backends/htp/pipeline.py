@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole compile order: graph passes of HTP, then the lowering."""
 
 from __future__ import annotations

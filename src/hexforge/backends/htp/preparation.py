@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Preparation: what contexts must know of chips: what graphs may use there, and on which other chips they run."""
 
 from __future__ import annotations

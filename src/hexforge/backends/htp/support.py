@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What HTP takes: limits and data types per op and architecture, each with who says so and what would work instead.
 
 Two tables: `RULES`, limits of ops and tensors, and `WEIGHTED`, which data types the two operands of products and

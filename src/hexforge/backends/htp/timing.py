@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timing: the time half of the backend behind the contract: a prepared graph on a chip, under options and power."""
 
 from __future__ import annotations

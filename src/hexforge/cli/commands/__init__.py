@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of commands: where each one is, and the line that `hexforge --help` shows.
 
 The line is the first paragraph of the command's docstring, which a test keeps true. It stands here too so that the help

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pipeline: from an ONNX model to QNN graphs, in the one order that everything uses.
 
     read        model.reader: parse with suspicion, infer shapes, fold constants

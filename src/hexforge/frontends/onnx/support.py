@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The support matrix: which QNN ops each ONNX op type and each fusion may become, as their translators declare it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open dimensions: which are batches and become 1, and what size suits the others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pinned: an input that has one value for good is a constant, and what depends on it is folded."""
 
 from __future__ import annotations

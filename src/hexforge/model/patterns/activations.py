@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Activations that a model writes out: HardSwish, Gelu, and the Softmax of a scaled input."""
 
 from __future__ import annotations

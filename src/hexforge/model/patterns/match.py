@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Match: nodes that together compute one function, and the steps that every matcher takes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalizations that a model writes out: layer, group and L2 normalization."""
 
 from __future__ import annotations

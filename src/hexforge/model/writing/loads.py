@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads: whether a model that is about to be written is one that onnx's checker and onnxruntime's defaults take."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opset: a model in another version of ONNX's operators. The converter sees the shapes of weights, not weights."""
 
 from __future__ import annotations

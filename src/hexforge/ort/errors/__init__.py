@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of sessions: hexforge's own, that code written for onnxruntime catches as onnxruntime's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calibrate: a float model run on samples, with statistics of its tensors. Interrupted, it goes on where it was."""
 
 from __future__ import annotations

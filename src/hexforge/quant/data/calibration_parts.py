@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calibration parts: a float model as consecutive pieces that give all their tensors, few in memory at a time."""
 
 from __future__ import annotations

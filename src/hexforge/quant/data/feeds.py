@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Feeds: what a model is run on, and what runs it."""
 
 from __future__ import annotations

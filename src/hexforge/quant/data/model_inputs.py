@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model inputs: what a model reads, and samples checked against it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Observe: what a tensor holds over all samples, in a memory that does not grow with them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures: image files as the numbers a model reads. Needs the extra `images` (Pillow).
 
 `images.json` beside the pictures says how, by the names of PictureOptions; the command line's options go before it:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sample files: folders, lists and stacks of .npy, .npz, .raw and pictures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sample sources: where samples come from, unchecked, read by number, as a stream or only once."""
 
 from __future__ import annotations

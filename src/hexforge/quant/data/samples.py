@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples: calibration and evaluation data from files, Python objects or onnxruntime's readers, each sample checked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assign: what tensors hold, and a recipe, to the encoding of every tensor.
 
 Tensors that must share an encoding (data movement, and what only one Concat reads) form a class; a class has the range

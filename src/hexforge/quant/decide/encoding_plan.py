@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encoding plan: what every tensor of a float ONNX model becomes. Calibration makes it, improvements change it."""
 
 from __future__ import annotations

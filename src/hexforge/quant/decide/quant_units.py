@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quant units: which nodes of a float model are one fixed-point op together, and why a node stays float.
 
 A unit is what the QNN EP makes one op of: DequantizeLinear before, the node (a product with the Add of its bias, a Relu

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges: which part of what a tensor holds its integers stand for, and the encoding that follows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recipes: how many bits weights and activations get, in a line of text or a small file.
 
 w8a8                  8-bit weights and activations; w8a16, w16a16, w4a16 alike

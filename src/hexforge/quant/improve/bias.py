@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bias correction: quantizing shifts the mean of a layer's outputs; the shift is measured and taken out of its bias."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cross-layer equalization: channels of the same size, so that one scale fits them all.
 
 A value between layers may be scaled channel by channel if what writes it (weights, biases) is multiplied and what

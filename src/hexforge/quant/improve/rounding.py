@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounding weights for what a layer makes of them, not one by one.
 
 Of a layer y = W x the error of rounded weights is (W - Q) H (W - Q)^T with H = E[x x^T], the second moments of what it

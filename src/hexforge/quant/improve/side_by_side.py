@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Walk: a model run node by node on a few samples, in float and as a plan quantizes it, side by side.
 
 At each node the caller sees what the node reads in both worlds and may change the plan before it runs: corrections

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare: what quantizing costs each tensor of a model, and how the tensors of a QDQ model are watched."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input ranges: whether samples reach a model in the range it was trained on, as its first layers tell.
 
 A BatchNormalization remembers how its input was distributed in training: what it gives has mean `shift` and deviation

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Search: which layers need more bits. Measured one by one, then in growing sets; every point is kept.
 
 A choice is the set of groups (of layers) that get the high precision. `measure` gives each choice its quality (more is

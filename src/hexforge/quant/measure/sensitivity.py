@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sensitivity: a QDQ model with only one layer quantized, or all but one, to see what each layer costs."""
 
 from __future__ import annotations

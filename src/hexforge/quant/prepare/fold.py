@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Folding: a float model with fewer values to quantize. Normalizations and constant factors go into the layers beside
 them; activations and normalizations written out in elementwise nodes become one node each."""
 

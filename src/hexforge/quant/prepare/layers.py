@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers: the nodes that multiply by a constant matrix, seen alike: weight as [outputs, inputs...], bias, channels."""
 
 from __future__ import annotations

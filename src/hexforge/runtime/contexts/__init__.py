@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contexts: compiled models as files: made, opened, shared, adapted, described."""

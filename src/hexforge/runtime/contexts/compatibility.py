@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compatibility: whether a context, made for some chips, runs on another, and as fast as it could.
 
 What suits a chip is its backend's to judge; here a verdict becomes what QNN's calls do with it.

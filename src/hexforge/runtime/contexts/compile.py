@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compile: models into one context, prepared for one or several chips and never run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context: compiled graphs in a file: built from programs, opened without compiling."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context models: a session's compiled graphs as an EPContext model and a context binary."""
 
 from __future__ import annotations

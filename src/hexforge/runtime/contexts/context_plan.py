@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ContextPlan: an EPContext model's parts, the graphs of its context and what is left to onnxruntime. No compiling."""
 
 from __future__ import annotations

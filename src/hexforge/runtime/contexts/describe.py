@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Describe: what a context, or a model that holds one, says of itself: as qnn-context-binary-utility does, and ours."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading: contexts opened several at once, with notifications, cancelled, with a client's buffers or little memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LoRA: adapters applied to a context's graphs, switched between runs without compiling.
 
 Which adapters a context has is one mapping that is exchanged whole: a run looks at it once, so all of the run is under

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Making adapters: from two models that differ in constants, or from a base model and low-rank factors."""
 
 from __future__ import annotations

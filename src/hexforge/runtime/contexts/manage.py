@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Manage: start with a context that runs, make a better one meanwhile, switch when it is there.
 
 The pattern of QNN's "Context Binary Management": a saved context is checked against the chip; where it is sub-optimal

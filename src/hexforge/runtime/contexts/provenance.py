@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Provenance: which models a context was made of, so that one of another model is not taken for it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request: what a compilation is to make, checked before anything is compiled."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Share: contexts that several sessions of a process have in common, while being made and while being used.
 
 Made: sessions with ep.share_ep_contexts=1 add their graphs to one context, in which equal weights are stored once; the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wrap: a context's graphs as ONNX models, one each; and prune: a context of several chips for one of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chips: every one of the references and of the measured latencies, with figures that agree with each other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixed-point graphs of random encodings, run on htp at every level, and the exact sums they are compared with."""
 
 from __future__ import annotations

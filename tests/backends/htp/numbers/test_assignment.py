@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program from a file reads only what its own steps wrote: nothing of who used the memory before."""
 
 from __future__ import annotations

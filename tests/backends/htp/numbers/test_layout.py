@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops that only move elements give exactly what their references give, by native steps alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small fixed-point graphs on the htp backend: exact where docs/numerics.md says so, else within one step of cpu.
 
 Every graph is compiled at optimization levels 1, 2 and 3 and run with 1 and 2 threads: the bits are always the same.

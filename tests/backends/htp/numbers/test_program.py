@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The htp backend at run time: threads, several sessions, memory. What it computes is tested elsewhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every op's samples on the htp backend: near the op's definition, and by native steps where there are any."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far an estimate may be off: wider where the fits differ, where work is little known, on a chip without rows."""
 
 from __future__ import annotations

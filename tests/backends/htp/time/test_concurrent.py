@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several graphs on one accelerator: who runs when, what yielding costs, and what always holds."""
 
 from __future__ import annotations

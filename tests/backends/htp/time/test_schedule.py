@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTP's schedule: how models are written out, and what of it the accelerator does as one."""
 
 from __future__ import annotations

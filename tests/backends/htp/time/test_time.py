@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTP's time: tiles, the schedule, the timeline, and that they move as physics says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that people use for chips: how a name is spelled does not matter, devices stand for the chip in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power: voltage corners, the performance modes by QNN's names, and what a call to the HTP waits for under them.
 
 The modes are published (the QNN execution provider's DCVS_V3 settings); waits without a source are marked assumed.

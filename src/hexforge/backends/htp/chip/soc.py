@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chips: names, soc_model numbers, Hexagon architectures and what they can, each figure with where it comes from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arena: tensors that are never alive together share memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arithmetic of the binary kernels in numpy, for tables: a table and the kernel it replaces give the same bits."""
 
 from __future__ import annotations

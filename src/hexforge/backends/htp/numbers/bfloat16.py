@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """htp_bf16_enable: float32 graphs computed in bfloat16, cast where tensors enter and leave, as the EP does."""
 
 from __future__ import annotations

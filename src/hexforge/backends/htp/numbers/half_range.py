@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What float16, the HTP's real numbers, cannot hold: constants that become 0 or infinite, and 16-bit steps."""
 
 from __future__ import annotations

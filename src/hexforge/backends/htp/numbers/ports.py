@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a program's tensors enter and leave: the model's arrays as stored ones, and back."""
 
 from __future__ import annotations

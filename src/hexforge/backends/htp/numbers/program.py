@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """HtpProgram: runs of native steps in one call each, references between them."""
 
 from __future__ import annotations

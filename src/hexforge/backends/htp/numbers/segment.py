@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Segment: native steps that run in one call, with all that is needed to make them again from a file."""
 
 from __future__ import annotations

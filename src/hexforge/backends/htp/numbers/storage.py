@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the emulator stores tensors: 8-bit as uint8, 16-bit as int16, floats as float32 holding float16 values."""
 
 from __future__ import annotations

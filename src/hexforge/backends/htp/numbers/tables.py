@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables: any chain of elementwise nodes with one dynamic source is a function of its integers, exact by construction.
 
 8-bit sources give 256 entries, 16-bit sources and float16 values 65536. The chain is evaluated once, node by node, on

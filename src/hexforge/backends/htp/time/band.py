@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Band: how far an estimate may be off, from how far the fits of the bag differ and how well its work is known."""
 
 from __future__ import annotations

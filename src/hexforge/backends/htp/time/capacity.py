@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capacity: what no tiling makes fit. A tensor or a graph beyond a session's memory, a single tile beyond VTCM."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Concurrent: several graphs on one accelerator, by priority, yielding between pieces of work. Deterministic.
 
 Yielding is cooperative: a graph gives way to one of higher priority only at the end of a piece (a tile, a task), its

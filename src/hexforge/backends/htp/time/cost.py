@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cost: what work takes on a chip. Parameters are physical, with units and bounds; their values are fitted (cost.json).
 
 They hold for the reference chip, Snapdragon 8 Gen 3; a chip is five factors on top. `benchmarks/fit_latency.py` fits

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedule: a QNN graph as the tasks the HTP runs in order, for a precision and a path to the device."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings: a chip's costs under graph options and power, checked against what the chip has."""
 
 from __future__ import annotations

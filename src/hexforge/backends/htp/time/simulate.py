@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulate: tasks on a timeline of the matrix unit, the vector units, DMA and the host. Deterministic."""
 
 from __future__ import annotations

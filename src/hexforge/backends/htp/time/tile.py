@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tiles: how tensors are padded and cut on the HTP, what a task asks of it, and what does not fit into VTCM."""
 
 from __future__ import annotations

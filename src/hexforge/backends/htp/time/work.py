@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Work: what a convolution, a matrix product, or an op without a rule of its own asks of the units."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge compile`: models into one context file, for one chip or several."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge info`: what a context file, or an ONNX model that holds one, says of itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge lora`: adapters that change constants of a compiled context between runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge prune`: a context of several chips for one of them."""
 
 from __future__ import annotations

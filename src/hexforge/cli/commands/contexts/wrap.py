@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge wrap`: an ONNX model around each graph of a context."""
 
 from __future__ import annotations

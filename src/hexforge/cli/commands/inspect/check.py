@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge check`: where each node of a model runs, why not, and what would work."""
 
 from __future__ import annotations

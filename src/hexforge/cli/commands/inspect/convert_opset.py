@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge convert-opset`: a copy of a model in another version of ONNX's operators."""
 
 from __future__ import annotations

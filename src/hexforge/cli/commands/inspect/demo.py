@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge demo`: the built-in digit classifier, checked, run on digits it never saw, and optimized for a chip."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge fix-shapes`: a copy of a model without dynamic dimensions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge run`: one inference from .npy files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge show`: the QNN graphs of a model as text."""
 
 from __future__ import annotations

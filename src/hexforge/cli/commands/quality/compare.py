@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge compare`: what quantization costs a model, tensor by tensor and layer by layer."""
 
 from __future__ import annotations

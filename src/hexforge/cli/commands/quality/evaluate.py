@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge eval`: how well a model does on labelled samples."""
 
 from __future__ import annotations

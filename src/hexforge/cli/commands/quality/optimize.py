@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge optimize`: the whole way of a model to a chip in one command."""
 
 from __future__ import annotations

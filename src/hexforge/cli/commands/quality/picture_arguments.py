@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arguments that say how pictures become numbers; `images.json` beside the pictures says the same."""
 
 from __future__ import annotations

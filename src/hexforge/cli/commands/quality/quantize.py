@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge quantize`: a float model and samples to a model that the NPU takes whole, or which nodes it refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge search`: the mix of precisions that meets a quality at the lowest simulated latency."""
 
 from __future__ import annotations

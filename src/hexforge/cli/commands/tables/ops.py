@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge ops`: the support matrix."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge options`: every key the runtime knows, what it does, or why it does nothing here."""
 
 from __future__ import annotations

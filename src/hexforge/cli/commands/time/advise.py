@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge advise`: what would make a model faster on a chip, by how much, and the model rewritten."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge bench`: how fast a model runs on this computer, next to what it would take on the chip."""
 
 from __future__ import annotations

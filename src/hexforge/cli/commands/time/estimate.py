@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge estimate`: how long a model takes on a chip, where the time goes and what bounds each op."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`hexforge socs`: the chips, what they have, and where each figure comes from."""
 
 from __future__ import annotations

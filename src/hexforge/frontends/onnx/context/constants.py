@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants: a model's constants by name, as its file has them: compared, traced to who reads them, replaced."""
 
 from __future__ import annotations

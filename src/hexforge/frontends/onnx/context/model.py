@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context models: ONNX models with EPContext nodes, read by protobuf alone, without onnx-ir and without copying."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EPContext nodes: nodes of an ONNX model that stand for compiled graphs."""
 
 from __future__ import annotations

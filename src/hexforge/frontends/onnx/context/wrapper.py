@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context wrapper: a graph of a context as an ONNX model by itself: one EPContext node, and Q and DQ around it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Context writer: the EPContext model of a model that was placed and compiled."""
 
 from __future__ import annotations

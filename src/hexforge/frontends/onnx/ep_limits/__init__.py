@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What onnxruntime's QNN execution provider refuses though the NPU could do it: rules, each with its reason."""
 
 from hexforge.frontends.onnx.ep_limits.judge import EP_VERSION, LIMITS, ep_refuses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judge: every limit, in one tuple, and what they say of a unit."""
 
 from __future__ import annotations

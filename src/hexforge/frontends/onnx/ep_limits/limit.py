@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A limit of the EP: the units it is about, when it bites, who refuses, and how that is known."""
 
 from __future__ import annotations

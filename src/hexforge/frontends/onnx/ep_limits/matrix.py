@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of matrix products."""
 
 from __future__ import annotations

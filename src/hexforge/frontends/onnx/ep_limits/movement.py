@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of ops that move data: Pad, Gather and Scatter, CumSum, OneHot, Reshape, the lone Q and DQ."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of Resize and Upsample: modes, and which dimensions may change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of recurrent ops, attention, detection and signal ops."""
 
 from __future__ import annotations

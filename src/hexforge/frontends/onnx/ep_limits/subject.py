@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a limit looks at: the attributes, tensors and numbers of a unit, as the EP sees them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of tensors, whatever op reads them: opset, empty tensors, data types without an encoding, ranks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits of ops with windows: convolutions, pools, resizing, sampling."""
 
 from __future__ import annotations

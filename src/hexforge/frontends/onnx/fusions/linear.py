@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fusions into FullyConnected: a matrix product with its bias, and a Reshape before a Gemm."""
 
 from __future__ import annotations

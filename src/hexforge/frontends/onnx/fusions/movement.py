@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fusions of data movement: reshapes and transposes that are one QNN op, or fit QNN's five dimensions.
 
 Every value moves as it is, so they hold for float and, where all encodings are equal, for quantized units.

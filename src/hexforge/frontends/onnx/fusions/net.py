@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The units of a model as a net, which fusions are matched on."""
 
 from __future__ import annotations

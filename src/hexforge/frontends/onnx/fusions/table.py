@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fusions: units that become one QNN op together, tried in order at the op they start with."""
 
 from __future__ import annotations

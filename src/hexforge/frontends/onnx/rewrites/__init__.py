@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rewrites: ONNX models as HTP likes them, one rule an idea; each finds its places and rewrites them."""
 
 from hexforge.frontends.onnx.rewrites import (

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Activations: PReLU, clamps that repeat, and functions written out that are one op."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arithmetic: divisions, constants that meet, and normalisation at the input."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Branches: convolutions side by side as one, and a difference of branches as a convolution."""
 
 from __future__ import annotations

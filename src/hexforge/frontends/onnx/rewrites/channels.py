@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Channels: counts that leave most of a block of 32 idle, and what the multiple below would give."""
 
 from __future__ import annotations

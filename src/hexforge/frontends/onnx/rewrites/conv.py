@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions: what stands before, after or beside one and can be part of it."""
 
 from __future__ import annotations

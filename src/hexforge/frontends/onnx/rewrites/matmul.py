@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products: as convolutions of one pixel, and side by side."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Movement: transposes, copies and selections that move more than they need to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantized models: weights around zero."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranges: what whole numbers an input can be given, and how finely an output is quantized."""
 
 from __future__ import annotations

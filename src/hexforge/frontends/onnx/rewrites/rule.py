@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rule: what a guideline says, the places in a model it speaks of, and the change it asks for."""
 
 from __future__ import annotations

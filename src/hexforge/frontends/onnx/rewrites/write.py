@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write: a rewritten model as a file, with what the original says of itself."""
 
 from __future__ import annotations

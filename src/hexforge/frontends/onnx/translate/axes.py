@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maps along one axis of a value: a linear one by a constant matrix, a choice of elements by constant indices."""
 
 from __future__ import annotations

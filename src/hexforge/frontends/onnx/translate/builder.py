@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builder: what a translator writes QNN nodes with, and the registry of translators."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small steps for translators that compose an ONNX op from several QNN ops. Constants are computed at once."""
 
 from __future__ import annotations

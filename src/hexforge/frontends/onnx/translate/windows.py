@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The windows of convolutions and pools: kernel, strides, dilations and pads as ONNX attributes give them."""
 
 from __future__ import annotations

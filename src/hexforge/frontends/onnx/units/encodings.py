@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encodings from the scale and zero-point tensors of QuantizeLinear and DequantizeLinear."""
 
 from __future__ import annotations

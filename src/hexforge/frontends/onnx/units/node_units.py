@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Node units: every node of the model in exactly one unit, QDQ groups first, then fusions, then single nodes."""
 
 from __future__ import annotations

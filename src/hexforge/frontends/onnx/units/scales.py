@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scales: the encodings that the scale and zero-point inputs of Q, DQ and QLinear nodes give tensors."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A unit: the model's nodes that become one op (or a few) together: a single node, a QDQ group, or a fusion."""
 
 from __future__ import annotations

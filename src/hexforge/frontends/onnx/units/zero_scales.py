@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constants with a scale of 0, as onnxruntime's quantizer writes for a bias without range: they are zeros."""
 
 from __future__ import annotations

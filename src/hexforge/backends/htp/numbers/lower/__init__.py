@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lowering: what each QNN op becomes as native steps, one module per family. Importing this fills the registry."""
 
 from hexforge.backends.htp.numbers.lower import (  # noqa: F401

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors made ready for a step: constants added, encodings aligned, an axis moved last and back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Elementwise nodes with two dynamic operands, and the converts between float and fixed point."""
 
 from __future__ import annotations

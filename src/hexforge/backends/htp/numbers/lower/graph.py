@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From QNN graph to steps: chains become tables, nodes their native steps, the rest the op's reference."""
 
 from __future__ import annotations

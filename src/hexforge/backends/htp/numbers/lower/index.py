@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gather, scatter, OneHot, TopK: elements read and written where indices say. Reflecting and repeating Pad."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stacking, unstacking, channel shuffles and space-to-batch: permuted copies."""
 
 from __future__ import annotations

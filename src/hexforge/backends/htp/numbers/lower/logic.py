@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Comparisons, logic, selection, integers, casts, Prelu; and functions of one small tensor as tables."""
 
 from __future__ import annotations

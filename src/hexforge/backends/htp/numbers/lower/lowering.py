@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lowering: what a graph's nodes become: native steps over stored tensors, or the op's reference where none fits."""
 
 from __future__ import annotations

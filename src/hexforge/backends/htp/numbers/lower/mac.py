@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions and matrix products: weights packed for the kernels, zero points folded into biases."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data movement: boxes copied with strides, or views of the same bytes."""
 
 from __future__ import annotations

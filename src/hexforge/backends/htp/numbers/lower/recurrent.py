@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lstm and Gru: weights of all gates side by side; fixed-point tensors go through float."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reductions, running sums and arg-reductions along any axes; softmax, normalisations, Batchnorm."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resize of every mode: taps per axis computed here, read by one kernel; and GridSample."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights beyond 8 bits and one scale per channel: LPBQ as plain int8, int16 and blocks by the wide kernel."""
 
 from __future__ import annotations

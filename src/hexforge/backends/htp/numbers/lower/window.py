@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Windows: pooling, and reductions over space as one window."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translators from ONNX ops to QNN ops, one module per family. Importing this package fills the registry."""
 
 import importlib

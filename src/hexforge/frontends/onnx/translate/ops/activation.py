@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Activations: one QNN op where there is one, else composed in float32."""
 
 from __future__ import annotations

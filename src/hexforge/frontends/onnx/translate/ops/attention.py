@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention and rotary embedding, composed of matrix products, softmax and masks."""
 
 from __future__ import annotations

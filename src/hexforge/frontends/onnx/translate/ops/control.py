@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """If: both branches are computed and the condition selects, as in the QNN EP."""
 
 from __future__ import annotations

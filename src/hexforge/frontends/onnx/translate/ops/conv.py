@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convolutions: Conv, ConvTranspose, and the integer and quantized ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Casts, and QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear standing alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Einsum: any equation as transposes, reshapes, diagonals, sums and one MatMul or Multiply per further operand."""
 
 from __future__ import annotations

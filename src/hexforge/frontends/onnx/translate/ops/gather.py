@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gather, scatter, one-hot, top-k."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GridSample: QNN's op over two axes, blending or nearest; three axes and cubic composed from gathers."""
 
 from __future__ import annotations

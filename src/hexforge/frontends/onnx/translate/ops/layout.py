@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ops that move elements: shapes, slices, joins, pads."""
 
 from __future__ import annotations

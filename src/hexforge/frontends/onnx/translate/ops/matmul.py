@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products: MatMul, Gemm and their fused, integer and quantized kin."""
 
 from __future__ import annotations

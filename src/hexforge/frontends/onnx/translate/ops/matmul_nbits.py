@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MatMulNBits: a weight of 2, 4 or 8 bits with a scale per block becomes a FullyConnected with a block encoding."""
 
 from __future__ import annotations

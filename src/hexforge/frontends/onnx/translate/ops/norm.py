@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalizations: batch, layer, RMS, instance, group, Lp and local response."""
 
 from __future__ import annotations

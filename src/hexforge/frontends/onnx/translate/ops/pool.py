@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pools: one QNN op where its windows are ONNX's, else composed axis by axis."""
 
 from __future__ import annotations

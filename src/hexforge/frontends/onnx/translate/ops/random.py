@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random numbers: like a tensor's shape, and Bernoulli trials."""
 
 from __future__ import annotations

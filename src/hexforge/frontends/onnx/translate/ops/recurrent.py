@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LSTM and GRU: one QNN op per direction, or per direction and sequence where the sequences have different lengths."""
 
 from __future__ import annotations

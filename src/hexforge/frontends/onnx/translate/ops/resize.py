@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resize and Upsample: QNN's Resize where it means the same, else a choice of elements or a product per axis."""
 
 from __future__ import annotations

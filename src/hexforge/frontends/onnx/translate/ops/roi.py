@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regions of interest: RoiAlign and MaxRoiPool."""
 
 from __future__ import annotations
