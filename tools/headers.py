@@ -10,6 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("src", "native", "tests", "benchmarks", "fuzz", "examples", "docs", "tools")
 COMMENTS = {".py": "#", ".cpp": "//", ".h": "//"}
+OTHERS = Path("tests") / "scripts"
+"""Published scripts of others, which stay as they are."""
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
 
@@ -17,6 +19,8 @@ def sources(root: Path = ROOT) -> Iterator[Path]:
     """Every source file that must have the line; empty files need none."""
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
+            if OTHERS in path.relative_to(root).parents:
+                continue
             if path.suffix in COMMENTS and path.is_file() and path.stat().st_size:
                 yield path
 

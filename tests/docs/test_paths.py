@@ -20,7 +20,9 @@ MODULE = re.compile(r"python -m (benchmarks(?:\.\w+)*|fuzz|tools\.\w+|docs\.\w+)
 def test_files_and_links_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     homes = (ROOT, ROOT / "src" / "hexforge", ROOT / "docs", page.parent)
-    missing = {name for name in FILE.findall(text) if not any((home / name).exists() for home in homes)}
+    # a file whose first folder is none of ours is one that a command of the page writes
+    ours = {name for name in FILE.findall(text) if any((home / name.split("/")[0]).is_dir() for home in homes)}
+    missing = {name for name in ours if not any((home / name).exists() for home in homes)}
     missing |= {link for link in LINK.findall(text) if not (page.parent / link).exists()}
     for module in MODULE.findall(text):
         path = ROOT.joinpath(*module.split("."))

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 import onnxruntime as ort
 # Create a session with QNN EP using HTP (NPU) backend.
 sess = ort.InferenceSession(model_path, providers=['QNNExecutionProvider'], provider_options=[{'backend_path':'QnnHtp.dll'}])

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 # data_reader.py
 
 import numpy as np

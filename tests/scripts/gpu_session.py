@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 # (Optional) Enable configuration that raises an exception if
 # the model can't be run entirely on the QNN backend.
 options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 # Op4_out could be an inaccurate tensor that should be upgraded to 16bit
 initial_overrides = {"Op4_out": [{"quant_type": QuantType.QUInt16}]}
 

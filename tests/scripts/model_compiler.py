@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 sess_options = onnxruntime.SessionOptions()
 sess_options.add_provider("SomeExecutionProvider", {"option1": "value1"})
 # Alternatively, allow ONNX Runtime to select the provider automatically given a policy:

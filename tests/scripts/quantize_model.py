@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 # quantize_model.py
 
 import data_reader
