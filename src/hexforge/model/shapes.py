@@ -42,7 +42,7 @@ def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
 
 
 def _same_padded(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
-    """The shape of a ConvTranspose with SAME pads: the input's times the strides, whatever the output padding is.
+    """The shape of a ConvTranspose with SAME pads: at most the input's times the strides.
 
     onnx's inference adds the output padding, which the pads take away again.
     """
@@ -51,7 +51,10 @@ def _same_padded(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
     if source is None or not auto.startswith("SAME") or "output_shape" in node.attributes:
         return shape
     strides = _ints(node, "strides", [1] * (len(shape) - 2))
-    sizes = [n * s if isinstance(n, int) else o for n, s, o in zip(source[2:], strides, shape[2:], strict=True)]
+    sizes = [
+        min(n * s, o) if isinstance(n, int) and isinstance(o, int) else o
+        for n, s, o in zip(source[2:], strides, shape[2:], strict=True)
+    ]
     return onnx_ir.Shape([*shape[:2], *sizes])
 
 
