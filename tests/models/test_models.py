@@ -62,7 +62,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Any:
         assert found[0].exists(), f"{found[0].name} is not there; fetch it with `make models`"
         target = folder / f"{name}.onnx"
         if not target.exists():
-            fix_shapes(found[0], target, model.shapes)
+            fix_shapes(found[0], target, model.shapes, must_load=name != "silero")  # whose other branch does not fit
         return target
 
     return path

@@ -55,7 +55,7 @@ def test_loop_runs_on_the_cpu() -> None:
 
 
 def test_dynamic_batch() -> None:
-    with raises(CallError, "static shapes", "input 'x'", "dimension 0 ('batch')", "batch=1", "fix-shapes"):
+    with raises(CallError, "static shapes", "input 'x'", "dimension 0 ('batch')", "fix-shapes", "batch=1"):
         session(mixed("batch"))
 
 

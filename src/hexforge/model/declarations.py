@@ -157,10 +157,13 @@ def fix_shapes(
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
     pins: Mapping[str, Any] | None = None,
+    *,
+    must_load: bool = True,
 ) -> None:
     """Write a copy of a model with its inputs' shapes fixed, and inputs of `pins` constant.
 
-    External data stays where it is, so keep the folder.
+    External data stays where it is, so keep the folder. With `must_load` a file that onnxruntime
+    would not load is not written.
     """
     target = Path(dest)
     require_another_file(target, Path(source))
@@ -190,7 +193,7 @@ def fix_shapes(
         proto.graph.input.remove(inputs[name])
         proto.graph.initializer.append(onnx.numpy_helper.from_array(exact, name))
     fixed_model, folder = proto.SerializeToString(), Path(source).resolve().parent if external else None
-    problem = load_problem(fixed_model, folder)
+    problem = load_problem(fixed_model, folder) if must_load else None
     if problem is not None and load_problem(Path(source)) is None:  # one that never loaded is fixed all the same
         raise ModelError(f"{target}: is not written: with these sizes onnxruntime would not load it: {problem}")
     write_atomically(target, fixed_model)

@@ -18,7 +18,7 @@ app.command()(socs)
 
 
 def printed(*arguments: str) -> str:
-    done = CliRunner().invoke(app, list(arguments))
+    done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "240"})
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -23,6 +23,7 @@ from hexforge.frontends.onnx.pipeline import place
 from hexforge.frontends.onnx.translate.builder import AROUND
 from hexforge.ir import table
 from hexforge.model.reader import read
+from tests import ROOT
 from tests.frontends.onnx.emissions import Emissions, recorded
 from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.single_node import f32, i64, model
@@ -129,7 +130,7 @@ MORE = [
 def emissions(tmp_path_factory: pytest.TempPathFactory) -> Emissions:
     """What translators write in onnx's node cases, in the frontend's tests and in MORE."""
     path = tmp_path_factory.mktemp("emissions") / "emissions.json"
-    tests = [str(HERE / f"test_{name}.py") for name in RECORDED]
+    tests = [*(str(HERE / f"test_{name}.py") for name in RECORDED), str(ROOT / "tests" / "ort" / "test_wide_units.py")]
     plugin = ["-p", "tests.frontends.onnx.emissions", "--emissions", str(path), "--hypothesis-seed=0"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *tests]
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[2])

@@ -77,7 +77,9 @@ def test_the_time_of_the_path_is_told_by_kind_of_work() -> None:
     line = estimate(MEASURED / "topologies" / "resnet50.onnx", Deployment("SM8650", "w8a8")).timeline
     whole = sum(us for _, _, us in line.work_us)
     assert whole == pytest.approx(line.accelerator_us + line.rpc_us + line.io_us, rel=1e-3)
-    assert {rate for rate, _, _ in line.work_us} == {"w8a8"}
+    shares = {rate: sum(us for r, _, us in line.work_us if r == rate) for rate, _, _ in line.work_us}
+    assert shares.keys() <= {"w8a8", "float"}
+    assert shares["w8a8"] > 0.9 * whole  # the rest is what converts the floats of the border
 
 
 def test_costs_are_those_fitted_to_the_measurements_that_are_here() -> None:

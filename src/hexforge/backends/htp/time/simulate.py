@@ -196,6 +196,10 @@ class _Order:
                 for kind, amount in work.items():
                     times[rate, kind] += costs.unit_us(kind, rate) * amount * weight * part
             times[rate, "task"] += self.fixed * part
+        by_rate = defaultdict[str, float](float)
+        for (rate, _), us in times.items():
+            by_rate[rate] += us
+        rate = max(by_rate, key=lambda name: by_rate[name])  # transfers are of the tasks that the model mostly is
         times[rate, "dram"] += sum(e.end_us - e.start_us for e in critical if e.unit == "DMA")
         return tuple((*key, us) for key, us in times.items())
 

@@ -167,7 +167,7 @@ def _print_quality(found: Quantization, model: Path, data: str) -> None:
     if quality.worst:
         rows = [(row.name, row.op_type, f"{row.sqnr_db:.1f}") for row in quality.worst]
         screen.print(table("", ("worst layers", "op", "SQNR dB"), rows))
-    screen.print(f"next: {_next(found, quality, model, data)}", markup=False)
+    screen.print(f"next: {_next(found, quality, model, data)}", markup=False, soft_wrap=True)
 
 
 def _next(found: Quantization, quality: Quality, model: Path, data: str) -> str:
@@ -180,7 +180,7 @@ def _next(found: Quantization, quality: Quality, model: Path, data: str) -> str:
         return f"hexforge search {model} --data {data} (too far from the float model: it finds what needs 16 bits)"
     if quality.sqnr_db < GOOD_DB:
         return f"hexforge compare {model} {written} --data {data} --sensitivity one (which layers cost most)"
-    chip = found.soc if found.soc.upper().startswith(("SM", "QC", "SC", "SA")) else "SM8650"
+    chip = found.soc.split(" ")[0] if "(" in found.soc else DEFAULT_SOC  # an architecture alone is no chip
     return f"hexforge compile {written} -o {written.with_suffix('.bin')} --soc {chip}"
 
 
