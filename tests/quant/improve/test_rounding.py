@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hexforge.ir import AxisScaleOffset, DType, TensorType
@@ -163,6 +163,7 @@ def test_weights_that_are_not_quantized_are_left() -> None:
 
 
 @settings(max_examples=25)
+@example(seed=3, groups=1, size=3, outputs=1)  # where greedy rounding alone loses to the nearest
 @given(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 30), st.integers(1, 4))
 def test_compensated_integers_are_in_range_and_no_worse_in_the_measure_they_minimize(
     seed: int, groups: int, size: int, outputs: int
@@ -180,5 +181,4 @@ def test_compensated_integers_are_in_range_and_no_worse_in_the_measure_they_mini
         lack = weight - grid.real(integers)
         return float(((lack @ moments) * lack).sum())
 
-    # greedy rounding may lose to the nearest on a few columns, never by much
-    assert loss(found) <= 1.5 * loss(grid.nearest(weight)) + 1e-6
+    assert loss(found) <= loss(grid.nearest(weight)) * (1 + 1e-5) + 1e-6

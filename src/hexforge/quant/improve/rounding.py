@@ -254,7 +254,15 @@ def _compensated(wanted: Array, grid: _Grid, moments: Array) -> Array:
         rest[..., end:] -= errors @ factor[:, start:end, end:]
     integers = np.empty_like(columns)
     np.put_along_axis(integers, np.broadcast_to(across, columns.shape), columns, 2)
-    return integers
+    # greedy rounding can lose to the nearest integers where there are few columns: then those are kept
+    nearest = grid.nearest(wanted)
+    better = _losses(wanted - grid.real(integers), moments) <= _losses(wanted - grid.real(nearest), moments)
+    return np.where(better[..., None], integers, nearest)
+
+
+def _losses(lack: Array, moments: Array) -> Array:
+    """The error that each output has for what its integers lack."""
+    return np.asarray(((lack @ moments) * lack).sum(-1))
 
 
 def _inverse_factor(matrix: Array) -> Array:
