@@ -31,7 +31,6 @@ import sys, json
 import numpy as np
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.registry import backend
-from hexforge.options import ProviderOptions
 from hexforge import _native
 def memory():
     rows = dict(line.split(":") for line in open("/proc/self/smaps_rollup").read().splitlines()[1:])

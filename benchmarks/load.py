@@ -31,14 +31,13 @@ def _read() -> Callable[[str], str]:
 
 def _place() -> Callable[[str], str]:
     from hexforge.backends.cpu.backend import CpuBackend
-    from hexforge.frontends.onnx.pipeline import place
+    from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
-    from tests.frontends.onnx.parts import units
 
     def run(path: str) -> str:
         model = read(path)
         model.require_static()
-        placements = place(units(model.ir), CpuBackend().unsupported)
+        placements = place_model(model, CpuBackend()).placements
         return f"{sum(p.taken for p in placements)} of {len(placements)} units taken"
 
     return run

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.quantized import file
 from hexforge.formats.adapter import Adapter
 from hexforge.frontends.onnx.context.constants import Constants
-from hexforge.ort.provider_options import ProviderOptions
+from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compile, compiled_programs
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.lora_adapters import make, merged
@@ -72,7 +72,7 @@ def main() -> None:
             adapter = Path(folder) / "adapter.bin"
             make(context, model, weights=given, output=adapter)
             adapted = base.replaced(merged(base, given, None, {}))
-            how = (ProviderOptions.parse(dict(context.info.options)), {})
+            how = (registry.backend(context.info.backend, context.info.options), {})
             compiled = functools.partial(compiled_programs, adapted, "net", *how, quantized_io=False)
             fresh = milliseconds(compiled, 3)
             first = milliseconds(lambda: context.apply(adapter), rounds)  # noqa: B023 - called here

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 from hexforge.backend import Backend
 from hexforge.errors import HexforgeError
-from hexforge.frontends.onnx.ep_limits import ep_refuses
-from hexforge.frontends.onnx.pipeline import place
+from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.model.reader import read
-from hexforge.options import ProviderOptions
 from hexforge.runtime.registry import backend
-from tests.frontends.onnx.parts import units
 
 SOC_MODEL = "60"
 _ALONE = "a graph of a single QuantizeLinear or DequantizeLinear is not worth making"
@@ -33,7 +30,7 @@ class Verdict:
 
 def htp() -> Backend:
     """The backend of the chip that the EP is asked for."""
-    return backend(ProviderOptions.parse({"backend_type": "htp", "soc_model": SOC_MODEL}))
+    return backend("htp", {"soc_model": SOC_MODEL})
 
 
 def judge(model: bytes, on: Backend) -> Verdict:
@@ -41,15 +38,11 @@ def judge(model: bytes, on: Backend) -> Verdict:
     try:
         source = read(model)
         source.require_static()
-        placements = place(units(source.ir), on.unsupported)
+        placements = place_model(source, on).placements
     except HexforgeError as error:
         return Verdict(f"{type(error).__name__}: {error}", f"{type(error).__name__}: {error}", 1)
     refused = [f"{p.unit.op}: {p.reason}" for p in placements if not p.taken]
-    limits = [
-        f"{p.unit.op}: {reason}"
-        for p in placements
-        if p.taken and (reason := ep_refuses(p.unit, source.declared_opset))
-    ]
+    limits = [f"{p.unit.op}: {p.ep_refuses}" for p in placements if p.taken and p.ep_refuses]
     if len(placements) == 1 and placements[0].unit.target.op_type in _CONVERTS:
         limits.append(f"{placements[0].unit.op}: {_ALONE}")
     # without inputs there is nothing to compute, and the EP makes no graph of it
