@@ -161,12 +161,12 @@ class OptionTable:
     @classmethod
     def table(cls) -> tuple[Option, ...]:
         """Every option, in the order of the fields."""
-        return tuple(_option(f) for f in dataclasses.fields(cls))
+        return tuple(option for _, option in _options_of(cls))
 
     @classmethod
     def parse(cls, pairs: Mapping[str, str]) -> Self:
         """The options written as key-values; CallError listing every fault at once."""
-        known = {_option(f).key: f for f in dataclasses.fields(cls)}
+        known = {option.key: (name, option) for name, option in _options_of(cls)}
         values: dict[str, Any] = {}
         faults: list[str] = []
         for key, given in pairs.items():
@@ -174,9 +174,9 @@ class OptionTable:
                 hint = cls._hint(key) or did_you_mean(key, (*known, *cls._neighbours()))
                 faults.append(f"unknown {cls.title()} {key!r}{hint or '; `hexforge options` lists them'}")
                 continue
-            field = known[key]
+            name, option = known[key]
             try:
-                values[field.name] = _option(field).read(str(given).strip())
+                values[name] = option.read(str(given).strip())
             except ValueError as error:
                 faults.append(f"{cls.title()} {key!r} is {str(given)!r}: {error}")
         parsed = cls(**values)
@@ -187,12 +187,8 @@ class OptionTable:
 
     def pairs(self) -> dict[str, str]:
         """The key-values of every option that is not at its default; `parse` reads them back."""
-        found = {}
-        for field in dataclasses.fields(self):
-            option, value = _option(field), getattr(self, field.name)
-            if value != option.default:
-                found[option.key] = option.write(value)
-        return found
+        values = ((option, getattr(self, name)) for name, option in _options_of(type(self)))
+        return {option.key: option.write(value) for option, value in values if value != option.default}
 
     def notes(self) -> tuple[str, ...]:
         """One line for each option that was set and changes nothing here: which, and why."""
@@ -219,6 +215,16 @@ class OptionTable:
 
     def _conflicts(self) -> list[str]:
         return []
+
+
+_KNOWN: dict[type[Any], tuple[tuple[str, Option], ...]] = {}
+
+
+def _options_of(table: type[OptionTable]) -> tuple[tuple[str, Option], ...]:
+    """Name of the field and option, in the order of the fields; worked out once for each table."""
+    if table not in _KNOWN:
+        _KNOWN[table] = tuple((field.name, _option(field)) for field in dataclasses.fields(table))
+    return _KNOWN[table]
 
 
 def _option(field: dataclasses.Field[Any]) -> Option:
