@@ -127,9 +127,8 @@ class SegmentRunner:
         """Read the tensors it needs, add those it writes."""
         outs = [with_room(shape, dtype) if room else np.empty(shape, dtype) for _, dtype, shape, room in self._writes]
         try:
-            given = [np.ascontiguousarray(tensors[n]) for n in self._reads]
-            spin = (spinning.during_us, spinning.after_us)
-            self._program.run(given, outs, threads, *spin, interruption.get())
+            given = [tensors[n] for n in self._reads]
+            self._program.run(given, outs, threads, spinning.during_us, spinning.after_us, interruption.get())
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
         except RuntimeError as error:  # its file was truncated
