@@ -26,6 +26,20 @@ class Event:
     start_us: float
     end_us: float
     bytes: int = 0
+    written_bytes: int = 0
+    """Of a transfer's bytes, those that go to DRAM."""
+
+
+@dataclass(frozen=True, slots=True)
+class MainStep:
+    """A part of a task on the main thread: it executes from start to ready, then waits for its transfer until end."""
+
+    row: int
+    start_us: float
+    ready_us: float
+    end_us: float
+    transfer: int = -1
+    """Which of the timeline's events brings its bytes; -1: none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +113,8 @@ class Timeline:
     """The buffer in DRAM for activations that VTCM has no room for."""
     work_us: tuple[tuple[str, str, float], ...] = ()
     """What the end waited for by matrix rate and kind of work, the call included, waits beyond burst left out."""
+    steps: tuple[MainStep, ...] = ()
+    """The main thread from the start to the end of the accelerator's time, without a gap."""
 
     @property
     def host_us(self) -> float:
@@ -206,7 +222,13 @@ def _then(one: Timeline, two: Timeline) -> Timeline:
         context_bytes=one.context_bytes + two.context_bytes,
         spill_fill_bytes=max(one.spill_fill_bytes, two.spill_fill_bytes),
         work_us=(*one.work_us, *two.work_us),
+        steps=(*one.steps, *(_later_step(step, start, len(one.rows), len(one.events)) for step in two.steps)),
     )
+
+
+def _later_step(step: MainStep, us: float, rows: int, events: int) -> MainStep:
+    transfer = step.transfer + events if step.transfer >= 0 else -1
+    return MainStep(step.row + rows, step.start_us + us, step.ready_us + us, step.end_us + us, transfer)
 
 
 def overlaps(events: Sequence[Event], windows: Sequence[tuple[float, float]]) -> list[float]:

@@ -15,7 +15,7 @@ from hexforge.backends.htp.time.schedule import schedule
 from hexforge.backends.htp.time.settings import Settings
 from hexforge.backends.htp.time.tile import Precision, Task, place, spill_fill_bytes
 from hexforge.ir import Graph, ScaleOffset
-from hexforge.timeline import Event, Row, Timeline, overlaps
+from hexforge.timeline import Event, MainStep, Row, Timeline, overlaps
 
 SYNC_US = 0.1
 """From the end of a transfer to the first use of what it brought."""
@@ -76,7 +76,7 @@ def run(tasks: Sequence[Task], settings: Settings, elements: int, runtime: str, 
         alone = _fastest(tasks, settings)
         if alone.end_us * batch < best.end_us:
             again = [_later(task, k * len(tasks)) for k in range(batch) for task in tasks]
-            best = _Order(_Work(again, settings), alone.vtcm_bytes, alone.spill * batch)
+            best = _Order(_Work(again, settings), alone.vtcm_bytes, alone.spill * batch, alone.written * batch)
     return best.timeline(tasks, elements, runtime, batch)
 
 
@@ -100,13 +100,15 @@ class _Work:
 class _Order:
     """Tasks placed in so much VTCM: when each tile ends."""
 
-    def __init__(self, work: _Work, vtcm_bytes: int, spill: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, work: _Work, vtcm_bytes: int, spill: Sequence[int] | None = None, written: Sequence[int] = ()
+    ) -> None:
         self.tasks, self.settings, self.vtcm_bytes = work.tasks, work.settings, vtcm_bytes
         self.hmx, self.hvx, self.fixed = work.hmx, work.hvx, work.fixed
         if spill is None:
             place(self.tasks, vtcm_bytes)
-            spill = [t.spill_bytes for t in self.tasks]
-        self.spill = list(spill)
+            spill, written = [t.spill_bytes for t in self.tasks], [t.written_bytes for t in self.tasks]
+        self.spill, self.written = list(spill), list(written)
         self.tiles = tiles(self.tasks, vtcm_bytes, self.settings.ahead_eighths)
         left = [self.settings.weights_left(t) for t in self.tasks]
         through = [size * self.settings.spill_left for size in spill]
@@ -133,11 +135,14 @@ class _Order:
         count = len(tasks)
         starts, total, waited, moved = [math.inf] * count, [0.0] * count, [0.0] * count, [0.0] * count
         events: list[Event] = []
+        steps: list[MainStep] = []
         for n, tile in enumerate(self.tiles, 1):
             i, begin, ready, end = tile.task, self.ends[n - 1], self.ready[n], self.ends[n]
             fetch, fetched, size = self.fetches[n]
+            steps.append(MainStep(i, begin, ready, end, len(events) if fetched > fetch else -1))
             if fetched > fetch:
-                events.append(Event("DMA", tasks[i].name, fetch, fetched, round(size)))
+                written = round(self.written[i] * self.settings.spill_left * tile.share)
+                events.append(Event("DMA", tasks[i].name, fetch, fetched, round(size), min(written, round(size))))
                 moved[i] += fetched - fetch
             if self.hmx[i]:
                 events.append(Event("HMX", tasks[i].name, begin, begin + self.hmx[i] * tile.share))
@@ -177,6 +182,7 @@ class _Order:
             batch=batch,
             spill_fill_bytes=spill_fill_bytes(once, self.vtcm_bytes),
             work_us=self._work_us(critical, on_path, costs.host_us(0, runtime), call),
+            steps=tuple(steps),
         )
 
     def _work_us(

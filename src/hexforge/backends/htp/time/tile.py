@@ -116,6 +116,8 @@ class Task:
     weight_bytes: int = 0
     spill_bytes: int = 0
     """Activations that pass through DRAM, and weights read again."""
+    written_bytes: int = 0
+    """Of these, what goes to DRAM."""
     reads: list[tuple[int, int]] = field(default_factory=list)
     """Bytes read of each task's result (-1: the graph's input)."""
     out_bytes: int = 0
@@ -136,7 +138,7 @@ def place(tasks: Sequence[Task], vtcm_bytes: int) -> None:
     group = _tiled_together(tasks, vtcm_bytes)
     half = vtcm_bytes // 2
     for task in tasks:
-        task.spill_bytes = 0
+        task.spill_bytes = task.written_bytes = 0
     for source, size, readers in _tensors(tasks):
         if source < 0:
             tasks[readers[0]].spill_bytes += size  # an input comes from DRAM once
@@ -146,6 +148,7 @@ def place(tasks: Sequence[Task], vtcm_bytes: int) -> None:
             continue
         moved = size - half // 2  # a part of it stays
         tasks[source].spill_bytes += moved
+        tasks[source].written_bytes += moved
         for reader in outside:
             tasks[reader].spill_bytes += moved
     for task in tasks:
