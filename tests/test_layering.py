@@ -73,6 +73,11 @@ INNER = {
         ("quality", "advise"),
         ("estimate", "mixed_precision", "agreement"),
     ),
+    "frontends.qnn": (
+        ("graph",),
+        ("tensors", "operations"),
+        ("declarations",),
+    ),
     "ort": (
         ("__main__",),
         ("model_compiler", "stand_in", "devices", "preprocess"),

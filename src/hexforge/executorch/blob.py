@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blob: what a QnnBackend delegate of a .pte file carries: a header of 256 bytes, then a context file.
+
+The header is that of ExecuTorch's Qualcomm backend: magic 0x5678ABCD (u32), a signature of the content (u64), the bytes
+of the file (u64), little-endian, zeros up to 256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+from hexforge.errors import FormatError
+from hexforge.formats.container import MAGIC as CONTEXT_MAGIC
+from hexforge.runtime.contexts.context import Context
+
+MAGIC = 0x5678ABCD
+ALIGNMENT = 256
+"""What the header is padded to, and where ExecuTorch's segments begin."""
+_HEADER = struct.Struct("<IQQ")
+
+
+def wrapped(context: bytes) -> bytes:
+    """A context file behind its header; the signature is a hash of it, so that equal contexts are equal blobs."""
+    signature = int.from_bytes(hashlib.blake2b(context, digest_size=8).digest(), "little")
+    return _HEADER.pack(MAGIC, signature, len(context)).ljust(ALIGNMENT, b"\0") + context
+
+
+def is_wrapped(blob: bytes | memoryview) -> bool:
+    """True where a blob begins with the header's magic."""
+    return len(blob) >= ALIGNMENT and struct.unpack_from("<I", blob)[0] == MAGIC
+
+
+def unwrapped(blob: bytes | memoryview) -> memoryview:
+    """The file behind the header; FormatError where there is no header, or less than it says."""
+    if not is_wrapped(blob):
+        raise FormatError("the blob does not begin with the header of a QNN context (0x5678ABCD)")
+    _, _, size = _HEADER.unpack_from(blob)
+    if size > len(blob) - ALIGNMENT:
+        raise FormatError(f"the header says {size} bytes of context, the blob has {len(blob) - ALIGNMENT}")
+    return memoryview(blob)[ALIGNMENT : ALIGNMENT + size]
+
+
+def opened(blob: bytes | memoryview, where: str = "the blob") -> Context:
+    """The context of a blob, with its header or without; FormatError for one that hexforge did not make."""
+    inside = unwrapped(blob) if is_wrapped(blob) else memoryview(blob)
+    if bytes(inside[: len(CONTEXT_MAGIC)]) != CONTEXT_MAGIC:
+        raise FormatError(
+            f"{where}: holds a context that hexforge did not make (one of Qualcomm's SDK?); lower the model again with "
+            "hexforge.executorch"
+        )
+    return Context(bytes(inside), where)

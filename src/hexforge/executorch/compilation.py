@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs of QNN ops compiled into one context file, and the question whether the backend takes an op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hexforge.backend import Backend, Prepares, Schematic
+from hexforge.errors import HexforgeError, UnsupportedError
+from hexforge.frontends.qnn.declarations import QnnOp
+from hexforge.frontends.qnn.graph import build_fragment, build_graph
+from hexforge.ir import Graph
+from hexforge.passes import NEUTRAL, run
+from hexforge.runtime.contexts.context import ContextBuilder, ContextGraph
+
+
+def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
+    """Why the backend does not take some ops, and what would work; None where it takes them."""
+    try:
+        nodes = build_fragment(ops)
+        for node in nodes:
+            node.op.infer(node.call)
+    except HexforgeError as error:
+        return str(error)
+    for node in nodes:
+        if (reason := backend.unsupported(node)) is not None:
+            return f"op {node.name!r} ({node.op.name}): {reason}"
+    return None
+
+
+def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weight_sharing: bool = False) -> bytes:
+    """A context file with each graph under its name; UnsupportedError names every op that the backend refuses."""
+    if weight_sharing and isinstance(backend, Prepares) and (reason := backend.no_weight_sharing()) is not None:
+        raise UnsupportedError(f"weight sharing: {reason}")
+    builder = ContextBuilder.of(backend, weight_sharing=weight_sharing)
+    settings = backend.graph_settings() if isinstance(backend, Prepares) else {}
+    for name, ops in graphs.items():
+        graph = build_graph(name, ops)
+        _require_supported(graph, backend)
+        run(graph, NEUTRAL)
+        program = backend.compile(graph)
+        schematics = _schematics(program.graph, backend, settings)
+        spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
+        data = {soc: schematic.data for soc, schematic in schematics.items()}
+        if not weight_sharing:
+            builder.pool.forget()
+        builder.add(ContextGraph(name, program, settings, spill, (), data))
+    return b"".join(builder.writer().parts())
+
+
+def _require_supported(graph: Graph, backend: Backend) -> None:
+    reasons = [(node, backend.unsupported(node)) for node in graph.nodes]
+    lines = [f"  {node.name} ({node.op.name}): {reason}" for node, reason in reasons if reason is not None]
+    if lines:
+        raise UnsupportedError(
+            f"graph {graph.name!r}: the {backend.name} backend refuses {len(lines)} of {len(reasons)} ops:\n"
+            + "\n".join(lines)
+        )
+
+
+def _schematics(graph: Graph, backend: Backend, settings: Mapping[str, int]) -> dict[str, Schematic]:
+    if not isinstance(backend, Prepares):
+        return {}
+    found = {target.name: backend.schematic(graph, target, settings) for target in backend.targets}
+    return {soc: schematic for soc, schematic in found.items() if schematic is not None}

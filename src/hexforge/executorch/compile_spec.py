@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ExecuTorch's compile specs as a backend of hexforge: which one, for which chip, with which options."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from hexforge.backend import Backend
+from hexforge.errors import UnsupportedError
+from hexforge.runtime import registry
+
+logger = logging.getLogger("hexforge.executorch")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """What a compile spec asks for."""
+
+    backend: Backend
+    weight_sharing: bool = False
+    tensor_dump: bool = False
+    online_prepare: bool = False
+    profile_level: int = 0
+    saver_folder: str = ""
+    """Where the graphs are recorded instead of compiled; empty where they are compiled."""
+    op_packages: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, option: bytes) -> CompileRequest:
+        """What a serialized compile spec asks for."""
+        from executorch.backends.qualcomm.serialization.qc_schema_serialize import flatbuffer_to_option
+
+        spec = flatbuffer_to_option(option)
+        chosen = spec.backend_options
+        kind = str(chosen.backend_type)
+        if chosen.lpai_options is not None or kind not in registry.QNN_BACKENDS:
+            raise UnsupportedError(
+                f"hexforge has no {kind} backend: it computes and times what the HTP does; "
+                "use generate_htp_compiler_spec"
+            )
+        options, own = {}, chosen.htp_options
+        if own is not None:
+            options = {
+                "soc_model": str(int(spec.soc_info.soc_model)),
+                "fold_relu_activation_into_conv_off": str(int(not own.use_fold_relu)),
+                "dlbc": str(int(own.use_dlbc)),
+                "slc_alloc_enable": str(int(own.use_slc_allocator)),
+            }
+        sharing: Any = own if own is not None else chosen.gpu_options
+        return cls(
+            registry.backend(kind, options),
+            weight_sharing=bool(sharing is not None and sharing.use_weight_sharing),
+            tensor_dump=spec.dump_intermediate_outputs,
+            online_prepare=spec.online_prepare,
+            profile_level=int(spec.profile_level),
+            saver_folder=spec.saver_output_dir if spec.saver else "",
+            op_packages=tuple(info.op_package_name for info in spec.op_package_options.op_package_infos),
+        )

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one module of ExecuTorch that hexforge answers for, put in place before ExecuTorch imports it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import types
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from hexforge.errors import CallError
+
+STOCK = "executorch.backends.qualcomm.python.PyQnnManagerAdaptor"
+"""The stock module, which opens Qualcomm's libraries."""
+TESTED = {"executorch": "1.5.1", "torch": "2.13.0", "torchao": "0.18.0"}
+"""The versions that the tests run with."""
+
+
+class _Loads(Loader):
+    """Fills the module with the adaptor's names."""
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType | None:
+        return None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        from hexforge.executorch import adaptor
+
+        for name in adaptor.__all__:
+            setattr(module, name, getattr(adaptor, name))
+        module.__doc__ = adaptor.__doc__
+
+
+class StandInFinder(MetaPathFinder):
+    """Finds hexforge where the stock module is asked for."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The stand-in for the stock module, nothing for any other."""
+        return ModuleSpec(fullname, _Loads(), origin="hexforge") if fullname == STOCK else None
+
+
+def enable() -> None:
+    """Let ExecuTorch's Qualcomm backend compile with hexforge; before anything of that backend is imported."""
+    if is_enabled():
+        return
+    _check_versions()
+    if STOCK in sys.modules:
+        raise CallError(
+            "ExecuTorch's Qualcomm backend is imported already and holds Qualcomm's library; import "
+            "hexforge.executorch before it, or run the script by `python -m hexforge.executorch SCRIPT`"
+        )
+    sys.meta_path.insert(0, StandInFinder())
+    # ExecuTorch downloads Qualcomm's SDK unless this names a folder; hexforge's own stands for it.
+    if not os.environ.get("QNN_SDK_ROOT"):
+        os.environ["QNN_SDK_ROOT"] = str(Path(__file__).parent)
+
+
+def is_enabled() -> bool:
+    """True where ExecuTorch's Qualcomm backend compiles with hexforge."""
+    return any(isinstance(finder, StandInFinder) for finder in sys.meta_path)
+
+
+def is_installed() -> bool:
+    """True where ExecuTorch is there."""
+    return importlib.util.find_spec("executorch") is not None
+
+
+def _check_versions() -> None:
+    missing, other = [], []
+    for name, tested in TESTED.items():
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(f"{name}=={tested}")
+            continue
+        if found.partition("+")[0] != tested:
+            other.append(f"{name} {found} is installed, {tested} was tested")
+    if missing:
+        raise CallError(f"hexforge.executorch needs {', '.join(missing)}; pip install 'hexforge[executorch]'")
+    if other:
+        warnings.warn(
+            f"hexforge.executorch: {'; '.join(other)}; what fails may be due to that", UserWarning, stacklevel=3
+        )

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops in the order they were handed over become a graph: the one way from QNN's calls to the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from hexforge.errors import ModelError
+from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor
+from hexforge.frontends.qnn.operations import resolved
+from hexforge.frontends.qnn.tensors import data_of, role_of, type_of
+from hexforge.ir import Graph, Node, Role, Value
+
+
+def build_graph(name: str, ops: Sequence[QnnOp], packages: Collection[str] = (QTI_PACKAGE,)) -> Graph:
+    """The graph of some ops. Tensors keep their names, and graph inputs and outputs the order of their first use.
+
+    ModelError names every op and tensor that is wrong.
+    """
+    builder = _Builder(name, packages)
+    faults: list[str] = []
+    for op in ops:
+        try:
+            builder.add(op)
+        except ModelError as error:
+            faults.append(str(error))
+    if faults:
+        raise ModelError(f"graph {name!r}: " + "; ".join(faults))
+    builder.graph.sort()
+    return builder.graph
+
+
+def build_fragment(ops: Sequence[QnnOp], packages: Collection[str] = (QTI_PACKAGE,)) -> tuple[Node, ...]:
+    """The nodes of ops that are looked at before their graph, and maybe the data of its constants, is known."""
+    builder = _Builder("fragment", packages, is_fragment=True)
+    for op in ops:
+        builder.add(op)
+    return builder.graph.nodes
+
+
+class _Builder:
+    """A graph on its way, and which tensor each of its values was."""
+
+    def __init__(self, name: str, packages: Collection[str], is_fragment: bool = False) -> None:
+        self.graph = Graph(name)
+        self._packages = packages
+        self._is_fragment = is_fragment
+        self._values: dict[int, tuple[QnnTensor, Value]] = {}
+
+    def add(self, op: QnnOp) -> None:
+        """Append the node of an op."""
+        if op.package not in self._packages:
+            raise ModelError(f"op {op.name!r} ({op.type}): no op package {op.package!r} is registered")
+        try:
+            kind, params = resolved(op)
+            inputs = [self._value(t) for t in op.inputs]
+            outputs = [self._value(t) for t in op.outputs]
+            self.graph.node(kind, inputs, outputs, name=op.name, source=(op.name,), **params)
+        except ModelError as error:
+            text = str(error)
+            raise ModelError(text if op.name in text else f"op {op.name!r} ({op.type}): {text}") from None
+
+    def _value(self, tensor: QnnTensor) -> Value:
+        known = self._values.get(id(tensor))
+        if known is not None:
+            return known[1]
+        type, role = type_of(tensor), role_of(tensor)
+        data = None
+        if role is Role.STATIC:
+            unknown = self._is_fragment and (tensor.data is None or np.asarray(tensor.data).size == 0)
+            data = np.broadcast_to(type.dtype.numpy.type(0), type.shape) if unknown else data_of(tensor, type)
+        value = self.graph.values.get(tensor.name)
+        if value is None:
+            value = self.graph.value(tensor.name, type, role, data)
+        elif data is not None and value.data is not None:
+            if value.type != type or not np.array_equal(value.data, data):
+                value = self.graph.value(self.graph.unique(tensor.name), type, role, data)
+        elif (value.type, value.role) != (type, role) and not self._is_fragment:
+            raise ModelError(
+                f"tensor {tensor.name!r}: is {value.type} {value.role.value} in one op, {type} {role.value} in another"
+            )
+        self._values[id(tensor)] = (tensor, value)
+        return value

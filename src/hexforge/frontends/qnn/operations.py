@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that name another op by their parameter `operation`, as that op; and the parameters of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexforge.errors import ModelError
+from hexforge.frontends.qnn.declarations import QnnOp
+from hexforge.ir.op import Op, ParamValue, lookup
+
+# The numbers are those of QnnOpDef.h.
+_BINARY = (
+    "Add And Divide Equal FloorDiv Fmod Greater GreaterEqual Less LessEqual Maximum Minimum Mod Multiply NotEqual Or "
+    "Power SquaredDifference Subtract Xor"
+).split()
+_UNARY = "Abs Asin Atan Ceil Cos Exp Floor Log Neg Not - Round Rsqrt Sign Sin SquareRoot".split()
+_NEURON = "- Gelu - HardSwish Relu - Sigmoid - Tanh".split()
+OPERATIONS: dict[str, tuple[str, ...]] = {
+    "ElementWiseBinary": tuple(f"ElementWise{name}" for name in _BINARY),
+    "ElementWiseUnary": tuple("" if name == "-" else f"ElementWise{name}" for name in _UNARY),
+    "ElementWiseNeuron": tuple("" if name == "-" else name for name in _NEURON),
+}
+"""For each op with a parameter `operation` the op of its own that each number has; empty where it has none."""
+
+
+def resolved(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:
+    """The op of the table that an op of a graph is, and its parameters in the types that the table declares."""
+    name, params = op.type, dict(op.params)
+    if name in OPERATIONS:
+        if "operation" not in params:
+            raise ModelError(f"op {op.name!r} ({name}): parameter operation is missing")
+        number, known = int(params["operation"]), OPERATIONS[name]
+        if not 0 <= number < len(known):
+            raise ModelError(f"op {op.name!r} ({name}): operation {number} is not one of 0 to {len(known) - 1}")
+        if known[number]:
+            name, params = known[number], {}
+    found = lookup(name)
+    declared = {p.name: p for p in found.params}
+    made = {
+        key: _value(declared[key].type, value) if key in declared else _value("", value)
+        for key, value in params.items()
+    }
+    return found, made
+
+
+def _value(type: str, value: Any) -> ParamValue:
+    plain = np.asarray(value).tolist()
+    return _converted(type, plain)
+
+
+def _converted(type: str, value: Any) -> ParamValue:
+    if isinstance(value, list):
+        return tuple(_converted(type, item) for item in value)
+    if type == "bool":
+        return bool(value)
+    if type == "float32":
+        return float(value)
+    return int(value) if type and float(value).is_integer() else value
