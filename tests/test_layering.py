@@ -40,7 +40,7 @@ INNER = {
         ("units",),
     ),
     "backends.htp": (
-        ("deployment",),
+        ("deployment", "extensions"),
         ("backend",),
         ("timing", "preparation", "pipeline", "support"),
         ("time", "numbers"),
@@ -98,6 +98,7 @@ HOMES = {
     "pyopencl": ("backends.gpu",),
     "onnxruntime_qnn": ("vendor",),
     "ray": ("analysis.quality.spread",),
+    "pydantic": ("formats.backend_extensions", "cli.qnn_tools"),
 }
 
 

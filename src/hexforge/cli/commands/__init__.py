@@ -126,6 +126,26 @@ COMMANDS = (
         ('hexforge prune model.bin --soc "8 Gen 3" -o one.bin',),
     ),
     Command(
+        "tool",
+        "contexts.tool",
+        "tool",
+        "Run one of the vendor's tools, with its own flags: qnn-net-run and its family.",
+        (
+            "hexforge tool qnn-net-run --model model.onnx --backend libQnnHtp.so --input_list list.txt",
+            "hexforge tool qnn-context-binary-generator --model model.onnx --backend libQnnHtp.so --binary_file ctx",
+        ),
+    ),
+    Command(
+        "config",
+        "tables.config",
+        "config",
+        "Check and explain config files of QNN's tools.",
+        (
+            'hexforge config check htp_config.json --soc "8 Gen 3"',
+            "hexforge config schema",
+        ),
+    ),
+    Command(
         "ops",
         "tables.ops",
         "ops",

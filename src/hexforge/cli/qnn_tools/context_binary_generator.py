@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qnn-context-binary-generator`: models prepared into one context binary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.backend import Prepares
+from hexforge.cli.qnn_tools import graphs
+from hexforge.cli.screen import bar
+from hexforge.errors import CallError
+
+TOOL = "qnn-context-binary-generator"
+
+
+def run(
+    model: Annotated[str, typer.Option("--model", help="ONNX files, separated by commas.")] = "",
+    backend: Annotated[str, typer.Option("--backend", help="Selects a backend by its library: libQnnHtp.so …")] = "",
+    binary_file: Annotated[str, typer.Option("--binary_file", help="Name of the context, without .bin.")] = "",
+    dlc_path: Annotated[str, typer.Option("--dlc_path", help="Models, in the place of --model.")] = "",
+    output_dir: Annotated[Path, typer.Option("--output_dir", help="Where the context is written.")] = Path("output"),
+    config_file: Annotated[Path | None, typer.Option("--config_file", help="Backend extensions as JSON.")] = None,
+    log_level: Annotated[str, typer.Option("--log_level", help="error, warn, info, debug or verbose.")] = "error",
+    model_prefix: Annotated[str, typer.Option("--model_prefix", help="Changes nothing here.")] = "",
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"{TOOL} of hexforge {version_of('hexforge')}")
+        return
+    if model_prefix:
+        graphs.say(TOOL, "--model_prefix changes nothing: no library is loaded")
+    if not backend:
+        raise CallError("--backend is missing; see --help")
+    from hexforge.runtime.contexts.compile import compile as compile_models
+    from hexforge.runtime.contexts.request import ContextRequest
+
+    config = graphs.read_config(config_file, TOOL)
+    paths = graphs.model_paths(model, dlc_path)
+    for path in paths:
+        graphs.require_model(path)
+    names = tuple(graphs.graph_name(path) for path in paths)
+    made = graphs.tool_backend(backend, config, TOOL, names[0])
+    section = config.graph(names[0])
+    if any(config.graph(name) is not section for name in names[1:] if config.htp.graphs):
+        raise CallError(f"{config.where}: graphs of one context are prepared alike; name them in one section")
+    settings = {}
+    if isinstance(made, Prepares):
+        settings = {"num_hvx_threads": section.hvx_threads, "vtcm_mb": section.vtcm_mb}
+    sharing = config.htp.context.weight_sharing_enabled if len(paths) > 1 else None
+    request = ContextRequest(
+        weight_sharing=sharing,
+        graph_names=names,
+        settings={key: value for key, value in settings.items() if value is not None},
+    )
+    output_dir.mkdir(parents=True, exist_ok=True)
+    name = binary_file or names[0]
+    target = output_dir / (name if name.endswith(".bin") else f"{name}.bin")
+    with bar(f"preparing {', '.join(names)}") as progress:
+        compiled = compile_models(paths, target, made, request, progress=progress)
+    typer.echo(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs that tools run: from ONNX models, graph texts and contexts, with the config file's settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hexforge.backend import Backend, Prepares, Program
+from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.formats.backend_extensions import Config, load
+
+if TYPE_CHECKING:
+    from hexforge.runtime.contexts.compile import Compiled
+
+DLC_LIBRARY = "libQnnModelDlc.so"
+_LIBRARY = re.compile(r"\.(?:so|dll|dylib|cpp)$", re.IGNORECASE)
+
+
+def read_config(path: Path | None, tool: str) -> Config:
+    """The config file of a tool; what it does not read there, and what will do nothing, is said aloud."""
+    if path is None:
+        return Config()
+    config = load(path)
+    for warning in config.warnings:
+        say(tool, f"{config.where}: {warning}")
+    for key, _, readers in config.given():
+        if tool not in readers:
+            say(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")
+    return config
+
+
+def say(tool: str, message: str) -> None:
+    """A line on standard error that the user should see."""
+    typer.secho(f"{tool}: {message}", fg="yellow", err=True)
+
+
+def tool_backend(library: str, config: Config, tool: str, graph: str = "", perf_profile: str = "") -> Backend:
+    """The backend that a library's name selects, made as the config file says."""
+    from hexforge.backends.htp.backend import HtpBackend
+    from hexforge.backends.htp.config import HtpConfig
+    from hexforge.backends.htp.deployment import DEFAULT_SOC
+    from hexforge.backends.htp.extensions import htp_settings, power_of
+    from hexforge.ort.provider_options import backend_of_library
+    from hexforge.runtime import registry
+
+    try:
+        name = backend_of_library(library)
+    except CallError as error:
+        raise CallError(str(error).replace("provider option 'backend_path' is", "--backend")) from None
+    plain = registry.backend(name)
+    if not isinstance(plain, Prepares):
+        return plain
+    settings = htp_settings(config, graph, tool)
+    if "soc_model" not in settings and "htp_arch" not in settings:
+        settings["soc_model"] = DEFAULT_SOC
+    return HtpBackend(HtpConfig.parse(settings), power=power_of(config, perf_profile))
+
+
+def graph_name(model: Path) -> str:
+    """What the graph of a model file is called."""
+    return re.sub(r"[^\w.-]", "_", model.stem)
+
+
+def require_model(path: Path) -> None:
+    """CallError with words for what is no model of ours: the vendor's libraries and files."""
+    if not path.exists():
+        raise CallError(f"--model {path}: there is no such file")
+    if _LIBRARY.search(path.name):
+        raise CallError(
+            f"--model {path}: is a model library compiled with the vendor's SDK; give the ONNX file it was made from"
+        )
+    if path.suffix.lower() == ".dlc":
+        raise CallError(f"{path}: is a DLC of the vendor's converter, which only its SDK reads; give the ONNX file")
+
+
+def compiled_model(path: Path, backend: Backend, name: str) -> Compiled:
+    """A model compiled whole; UnsupportedError names what the backend refuses."""
+    from hexforge.runtime.contexts.compile import compile as compile_models
+    from hexforge.runtime.contexts.request import ContextRequest
+
+    require_model(path)
+    return compile_models(path, None, backend, ContextRequest(graph_names=(name,)))
+
+
+def is_graph_text(path: Path) -> bool:
+    """True for a file that holds a graph as `hexforge show --weights` prints it."""
+    return path.suffix.lower() in (".txt", ".qnn", ".graph")
+
+
+def text_program(path: Path, backend: Backend) -> Program:
+    """The program of a graph that is given as text."""
+    from hexforge.ir import text
+
+    try:
+        graph = text.loads(path.read_text("utf-8"))
+    except UnicodeDecodeError:
+        raise FormatError(f"{path}: is no text; a graph text is what `hexforge show --weights` prints") from None
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    refused = [
+        f"  {node.name!r} {node.op.name}: {why}" for node in graph if (why := backend.unsupported(node)) is not None
+    ]
+    if refused:
+        raise UnsupportedError(
+            f"{path}: the {backend.name} backend refuses {len(refused)} nodes:\n" + "\n".join(refused)
+        )
+    return backend.compile(graph)
+
+
+def model_paths(model: str, dlc_path: str) -> list[Path]:
+    """The models of --model and --dlc_path, of which libQnnModelDlc.so only says that the other names the model."""
+    named = [part for part in model.split(",") if part and Path(part).name != DLC_LIBRARY]
+    if dlc_path and named:
+        raise CallError(f"--dlc_path and --model {model} both name a model; with --dlc_path, --model is {DLC_LIBRARY}")
+    paths = [Path(part) for part in (dlc_path.split(",") if dlc_path else named)]
+    if not paths:
+        raise CallError("no model is given: --model, or --retrieve_context for a context binary")
+    return paths
+
+
+def open_context(
+    path: Path, backend: Backend, enabled: Sequence[str] | None, strict: bool, budget_mb: int
+) -> dict[str, Program]:
+    """The programs of a context binary; one of the vendor's is refused with words."""
+    from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
+    from hexforge.runtime.contexts.context import Context, is_context
+    from hexforge.runtime.contexts.loading import ContextConfig, load_context
+
+    if not path.exists():
+        raise CallError(f"--retrieve_context {path}: there is no such file")
+    if not is_context(path):
+        raise FormatError(
+            f"{path}: is no context of hexforge; one that the vendor's tools wrote runs only on its libraries: "
+            "make one here with qnn-context-binary-generator or `hexforge compile`"
+        )
+    demanded = BinaryCompatibility.STRICT if strict else BinaryCompatibility.PERMISSIVE
+    require(Context(path).info, backend, demanded, where=str(path))
+    config = ContextConfig(graphs=enabled, backend=backend, file_read_memory_budget_mb=budget_mb)
+    return dict(load_context(path, config).programs)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON as people write config files: comments are taken, the marks of word processors are not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from hexforge.errors import CallError, FormatError
+
+MOST_BYTES = 8 << 20
+_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TYPOGRAPHIC = {
+    "\u2013": "-",
+    "\u2014": "--",
+    "\u2212": "-",
+    "\u2011": "-",
+    "\u201c": '"',
+    "\u201d": '"',
+    "\u201e": '"',
+    "\u2018": "'",
+    "\u2019": "'",
+}
+"""Marks that word processors and web pages put in the place of those on a keyboard."""
+
+
+def typographic(text: str) -> str | None:
+    """Words on the first typographic dash or quotation mark in a text, or None."""
+    for mark, plain in _TYPOGRAPHIC.items():
+        if mark in text:
+            return f"{mark!r} (U+{ord(mark):04X}) is a typographic mark, copied from a page; type {plain} instead"
+    return None
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file says, comments aside; FormatError with line and column."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise FormatError(f"{path}: has {path.stat().st_size:,} bytes; a config file has at most {MOST_BYTES:,}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: byte {error.start} is no UTF-8; a config file is JSON in UTF-8") from None
+    return parse_json(text, str(path))
+
+
+def parse_json(text: str, where: str) -> Any:
+    """What a JSON text says, comments aside; a key that is given twice is an error."""
+    plain = _TOKENS.sub(lambda token: token[0] if token[0][0] == '"' else _blank(token[0]), text)
+    try:
+        return json.loads(plain, object_pairs_hook=_once, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise FormatError(f"{where}: line {error.lineno}, column {error.colno}: {_fault(plain, error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{where}: {error if isinstance(error, ValueError) else 'nested too deep'}") from None
+
+
+def _fault(text: str, error: json.JSONDecodeError) -> str:
+    """What is wrong at a place of a text that is no JSON."""
+    line = text.splitlines()[error.lineno - 1] if error.lineno <= len(text.splitlines()) else ""
+    if (mark := typographic(line)) is not None:
+        return mark
+    if error.msg.startswith("Expecting ',' delimiter"):
+        return "a comma is missing before this"
+    if text[error.pos : error.pos + 1] in ("}", "]"):
+        return "a comma stands before a closing bracket; leave it out"
+    if text[error.pos : error.pos + 3] == "...":
+        return "'...' stands for what is left out in an example; fill it in, or remove it"
+    return f"not JSON: {error.msg}"
+
+
+def _blank(comment: str) -> str:
+    """As many spaces and lines as a comment has, so that places stay what they are."""
+    return re.sub(r"[^\n]", " ", comment)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} is given twice in one object; leave one out")
+        found[key] = value
+    return found
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON number")

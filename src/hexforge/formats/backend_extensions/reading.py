@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading: config files into checked records, with every fault said at once."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.backend_extensions.json_text import read_json
+from hexforge.formats.backend_extensions.sections import (
+    ConfigSection,
+    GraphSection,
+    HtpFile,
+    ToolFile,
+)
+from hexforge.options import did_you_mean
+
+ARCHITECTURES = ("NONE", "v68", "v69", "v73", "v75", "v79", "v81")
+_File = TypeVar("_File", HtpFile, ToolFile)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A tool's config file with the backend's own that it names."""
+
+    tool: ToolFile = field(default_factory=ToolFile)
+    htp: HtpFile = field(default_factory=HtpFile)
+    where: str = ""
+    """The file of the backend's keys."""
+    warnings: tuple[str, ...] = ()
+    """What is taken, but will not do what it says."""
+
+    def graph(self, name: str) -> GraphSection:
+        """How a graph is prepared: as the section that names it says, else by default."""
+        for section in self.htp.graphs:
+            if section.graph_names is None or name in section.graph_names:
+                return section
+        return GraphSection()
+
+    def given(self) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+        """Every key that is set: where it stands, its value, and which tools read it."""
+        yield from _given(self.tool, "")
+        yield from _given(self.htp, "")
+
+
+def load(path: Path, folder: Path | None = None) -> Config:
+    """A config file and what it names, from `folder`: a tool's (backend_extensions), or the HTP's own."""
+    data = read_json(path)
+    own = set(HtpFile.model_fields)
+    if isinstance(data, dict) and data and own >= set(data):
+        return load_htp(path)
+    tool = _checked(ToolFile, data, str(path))
+    named = tool.backend_extensions.config_file_path
+    if not named:
+        return Config(tool, where=str(path), warnings=tuple(_tool_warnings(tool, HtpFile())))
+    target = _beside(named, path, folder)
+    htp = _checked(HtpFile, read_json(target), str(target))
+    faults = [*_conflicts(htp), *_tool_conflicts(tool, htp)]
+    if faults:
+        raise CallError("\n".join(f"{target}: {fault}" for fault in faults))
+    return Config(tool, htp, str(target), (*_warnings(htp), *_tool_warnings(tool, htp)))
+
+
+def load_htp(path: Path) -> Config:
+    """The HTP's own config file."""
+    htp = _checked(HtpFile, read_json(path), str(path))
+    if faults := _conflicts(htp):
+        raise CallError("\n".join(f"{path}: {fault}" for fault in faults))
+    return Config(ToolFile(), htp, str(path), tuple(_warnings(htp)))
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema of both files, with the tools that read each key (readBy)."""
+    made = {name: model.model_json_schema() for name, model in (("tool", ToolFile), ("htp", HtpFile))}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Config files of QNN's tools",
+        "description": "tool: what --config_file names; htp: what backend_extensions.config_file_path names.",
+        "$defs": made,
+        "anyOf": [{"$ref": "#/$defs/tool"}, {"$ref": "#/$defs/htp"}],
+    }
+
+
+def _beside(named: str, path: Path, folder: Path | None) -> Path:
+    """A file that a config names: from the folder the tool runs in, else from the config's own."""
+    given = Path(named)
+    tried = [given] if given.is_absolute() else [(folder or Path.cwd()) / given, path.parent / given]
+    for candidate in tried:
+        if candidate.is_file():
+            return candidate
+    listed = " or ".join(str(candidate) for candidate in dict.fromkeys(tried))
+    raise CallError(f"{path}: backend_extensions.config_file_path {named!r}: there is no file {listed}")
+
+
+def _checked(model: type[_File], data: Any, where: str) -> _File:
+    if not isinstance(data, dict):
+        raise FormatError(f"{where}: holds no JSON object; a config file begins with {{")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise CallError("\n".join(f"{where}: {_said(model, fault)}" for fault in error.errors())) from None
+
+
+def _said(model: type[ConfigSection], fault: Any) -> str:
+    """A fault of a file in words: which key, what about it, what would work."""
+    place = _place(fault["loc"])
+    kind, value = fault["type"], fault.get("input")
+    if kind == "extra_forbidden":
+        known = _fields(model, fault["loc"][:-1])
+        hint = did_you_mean(str(fault["loc"][-1]), known) or f"; it has {', '.join(known)}"
+        return f"{place}: unknown key{hint}"
+    if kind == "missing":
+        return f"{place}: is missing"
+    if kind == "literal_error":
+        return f"{place} is {value!r}: expected {fault['ctx']['expected']}{did_you_mean(str(value), _words(fault))}"
+    return f"{place} is {value!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+
+
+def _words(fault: Any) -> list[str]:
+    return re.findall(r"'([^']*)'", fault["ctx"]["expected"])
+
+
+def _place(location: Sequence[int | str]) -> str:
+    said = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return said.removeprefix(".")
+
+
+def _fields(model: type[ConfigSection], location: Sequence[int | str]) -> list[str]:
+    """The keys of the section at a place of a file."""
+    at: Any = model
+    for part in location:
+        if isinstance(part, str):
+            at = _section(at.model_fields[part].annotation)
+    return list(at.model_fields)
+
+
+def _section(annotation: Any) -> Any:
+    """The section that a key holds, or a list of which."""
+    if get_origin(annotation) in (list, Union, types.UnionType):
+        return next(s for a in get_args(annotation) if (s := _section(a)) is not None)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, ConfigSection) else None
+
+
+def _given(section: ConfigSection, place: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    for name in type(section).model_fields:
+        if name not in section.model_fields_set:
+            continue
+        value = getattr(section, name)
+        here = f"{place}.{name}".removeprefix(".")
+        if isinstance(value, ConfigSection):
+            yield from _given(value, here)
+        elif isinstance(value, list) and value and isinstance(value[0], ConfigSection):
+            for index, item in enumerate(value):
+                yield from _given(item, f"{here}[{index}]")
+        else:
+            extra: Any = type(section).model_fields[name].json_schema_extra
+            yield here, value, tuple(extra["readBy"])
+
+
+# -- what cannot be together ------------------------------------------------------------------------------------------
+
+
+def _conflicts(htp: HtpFile) -> list[str]:
+    """What a file says that cannot be, one line each."""
+    faults: list[str] = []
+    names = [name for section in htp.graphs for name in section.graph_names or ()]
+    faults += [f"graphs: {name!r} is named twice" for name in dict.fromkeys(n for n in names if names.count(n) > 1)]
+    if len(htp.graphs) > 1 and any(section.graph_names is None for section in htp.graphs):
+        faults.append("graphs: a section without graph_names is for all graphs; name the graphs of each section")
+    for index, section in enumerate(htp.graphs):
+        if section.vtcm_mb is not None and section.vtcm_size is not None:
+            faults.append(f"graphs[{index}]: vtcm_mb and vtcm_size both say how much VTCM; leave one out")
+        if section.vtcm_size is not None and section.vtcm_size % 65536:
+            faults.append(f"graphs[{index}].vtcm_size is {section.vtcm_size}: expected a multiple of 65536")
+        if section.dlbc_weights >= 1 and htp.context.weight_sharing_enabled:
+            faults.append(f"graphs[{index}].dlbc_weights and context.weight_sharing_enabled exclude each other")
+    for index, device in enumerate(htp.devices):
+        if device.dsp_arch.lower() not in (name.lower() for name in ARCHITECTURES):
+            near = did_you_mean(device.dsp_arch, ARCHITECTURES)
+            faults.append(f"devices[{index}].dsp_arch is {device.dsp_arch!r}: one of {', '.join(ARCHITECTURES)}{near}")
+        if device.core_type == 1:
+            faults.append(f"devices[{index}].core_type is 1: there is no HPASS core here; 0 is the NSP")
+    group = htp.context
+    if group.max_spill_fill_buffer_for_group is not None and group.group_id != 0:
+        faults.append("context.max_spill_fill_buffer_for_group: group_id must be 0 for it")
+    return faults
+
+
+def _tool_conflicts(tool: ToolFile, htp: HtpFile) -> list[str]:
+    if tool.context_configs.memory_limit_hint and htp.groupContext.share_resources:
+        return ["groupContext.share_resources: not together with graph switching (context_configs.memory_limit_hint)"]
+    return []
+
+
+def _warnings(htp: HtpFile) -> Iterator[str]:
+    for index, device in enumerate(htp.devices):
+        if device.soc_id and not device.soc_model:
+            yield f"devices[{index}].soc_id is deprecated; soc_model is its name now"
+        if device.soc_id and device.soc_model and device.soc_id != device.soc_model:
+            yield f"devices[{index}]: soc_id {device.soc_id} and soc_model {device.soc_model} differ; soc_model is used"
+        if device.use_client_context is not None:
+            yield f"devices[{index}].use_client_context is not supported from v68 on, and changes nothing"
+        for number, core in enumerate(device.cores):
+            where = f"devices[{index}].cores[{number}].adaptive_polling_time"
+            if core.adaptive_polling_time and core.rpc_polling_time == 0:
+                yield f"{where}: needs polling, which rpc_polling_time 0 turns off"
+            elif 0 < core.adaptive_polling_time < 1000:
+                yield f"{where} {core.adaptive_polling_time}: below 1000 µs it gains nothing"
+    if any(section.fp16_relaxed_precision is not None for section in htp.graphs):
+        yield "graphs: fp16_relaxed_precision is deprecated since 2.35; the chip decides, and nothing changes"
+
+
+def _tool_warnings(tool: ToolFile, htp: HtpFile) -> Iterator[str]:
+    context = tool.context_configs
+    if context.memory_limit_hint and not context.is_persistent_binary:
+        yield "context_configs.memory_limit_hint: graph switching needs is_persistent_binary true"
+    if context.graph_retention_order and not context.memory_limit_hint:
+        yield "context_configs.graph_retention_order: is off without memory_limit_hint"
