@@ -7,6 +7,7 @@ import contextlib
 import json
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,19 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
 from hexforge.formats import encodings
 from hexforge.formats.adapter import Adapter
-from hexforge.formats.container import Container, Writer
+from hexforge.formats.container import Container, Writer, checksum
+from hexforge.formats.profile import linting, log
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe import recipe
 from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.lora_adapters import Maker
+from tests.formats.profile.test_log import made as made_profile
 
 BACKEND = HtpBackend(threads=1)
 U8 = ScaleOffset(0.05, -128)
+_PROFILE = made_profile(1)
 
 
 def graph() -> Graph:
@@ -236,6 +240,16 @@ def seeds(target: str) -> Iterable[bytes]:
             yield struct.pack("<HBqHBq", 100 * kind, kind, 1 << kind, 31 * kind, kind, -kind)
     elif target == "adapter":
         yield adapter_table()
+    elif target == "profile_log":
+        whole = log.to_bytes(_PROFILE)
+        yield whole
+        contents, at = b"", 16
+        while at < len(whole):
+            raw = zlib.decompress(whole[at + 16 : (at := at + 16 + struct.unpack_from("<I", whole, at + 4)[0])])
+            contents += struct.pack("<H", len(raw)) + raw
+        yield contents
+    elif target == "profile_text":
+        yield (Path("tests") / "formats" / "profile" / "published_reports.txt").read_bytes()[:9000]
     elif target == "lora_config":
         yield b"g;adapter.bin\nh ; /adapters/other.bin\r\n"
     elif target == "safetensors":
@@ -307,6 +321,32 @@ def context_model(folder: Path) -> bytes:
     return (folder / "c.onnx").read_bytes()
 
 
+def profile_log(data: bytes) -> None:
+    """A profiling log: its frames' contents behind right checksums, then all views of what is read."""
+    from hexforge.analysis.profile.texts import average_reports
+
+    frames, at = [log.to_bytes(_PROFILE)[:16]], 0
+    for kind in (b"PROF", b"GRPH", b"RUN_"):
+        (size,) = struct.unpack("<H", data[at : at + 2].ljust(2, b"\0"))
+        stored = zlib.compress(data[at + 2 : at + 2 + size], 1)
+        frames.append(struct.pack("<4sIII", kind, len(stored), len(data[at + 2 : at + 2 + size]), checksum(stored)))
+        frames.append(stored)
+        at += 2 + size
+    for file in (data, b"".join(frames)):
+        with contextlib.suppress(HexforgeError):
+            read = log.from_bytes(file)
+            assert log.from_bytes(log.to_bytes(read)) == read
+            for report in average_reports(read):
+                str(report)
+
+
+def profile_text(data: bytes) -> None:
+    """The text of a profile."""
+    with contextlib.suppress(HexforgeError):
+        for report in linting.parse_all(data.decode("utf-8", "replace")):
+            str(report)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     f.__name__: f
     for f in (
@@ -320,5 +360,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         encodings_file,
         recipe_text,
         onnx_model,
+        profile_log,
+        profile_text,
     )
 }

@@ -70,7 +70,7 @@ INNER = {
     "analysis": (
         ("optimize",),
         ("recommend",),
-        ("quality", "advise"),
+        ("quality", "advise", "profile"),
         ("estimate", "mixed_precision", "agreement"),
     ),
     "frontends.qnn": (

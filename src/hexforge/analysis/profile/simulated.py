@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated profiles: what a chip's timeline says of a model's graphs, as a record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hexforge.analysis.estimate import Estimate, TimedGraphs, estimate, timed_graphs, together
+from hexforge.analysis.profile.graph_ops import graph_ops
+from hexforge.analysis.profile.main_thread import main_thread
+from hexforge.analysis.profile.services import activities, counters
+from hexforge.backends.htp.chip.soc import named
+from hexforge.backends.htp.deployment import Deployment
+from hexforge.errors import CallError
+from hexforge.formats.profile.record import (
+    LEVELS,
+    SIMULATED,
+    GraphProfile,
+    HostEvent,
+    OpCost,
+    Profile,
+    ProfiledRun,
+    RunSpan,
+)
+from hexforge.ir import Graph
+from hexforge.options import did_you_mean
+from hexforge.timeline import Shared, Timeline
+
+if TYPE_CHECKING:
+    from hexforge.backend import Program
+    from hexforge.model.reader import Model, ModelSource
+
+RUNTRACES, YIELDS = "Runtraces", "Yields"
+OPTRACE = LEVELS[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A model that runs on the chip meanwhile."""
+
+    model: str
+    priority: str = "normal"
+
+
+def checked_level(level: str) -> str:
+    """A level of profiling; CallError for another."""
+    if level not in LEVELS:
+        raise CallError(f"level {level!r} is not known; it is one of {', '.join(LEVELS)}{did_you_mean(level, LEVELS)}")
+    return level
+
+
+def profile(
+    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
+    *,
+    level: str = OPTRACE,
+    runs: int = 1,
+    priority: str = "normal",
+    beside: Sequence[Neighbour] = (),
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Profile:
+    """What runs of a model do on a chip: of a model file, a context, a QNN graph or a compiled program."""
+    checked_level(level)
+    if runs < 1:
+        raise CallError(f"runs {runs}: a profile is of 1 or more")
+    chosen = Deployment.of(deployment)
+    began = time.monotonic_ns()
+    timed = timed_graphs(model, chosen, dims=dims, shapes=shapes)
+    found = [estimate(replace(timed, graphs=(graph,)), chosen) for graph in timed.graphs]
+    prepared_us = (time.monotonic_ns() - began) // 1000
+    threads = chosen.config.num_hvx_threads or named(found[0].soc).hvx_threads
+    graphs = [
+        graph_profile(graph, e.timeline, level, e.soc, threads) for graph, e in zip(timed.graphs, found, strict=True)
+    ]
+    if beside:
+        graphs[0] = _shared(graphs[0], found[0], priority, beside, level)
+    start = time.time_ns() // 1000
+    graphs = [replace(g, runs=tuple(_at(g.runs[0], start, k) for k in range(runs))) for g in graphs]
+    events = (HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start),)
+    return Profile(timed.name, level, SIMULATED, tuple(graphs), events)
+
+
+def _at(run: ProfiledRun, start_us: int, number: int) -> ProfiledRun:
+    """The run that follows so many others."""
+    return replace(run, timestamp_us=start_us + round(number * run.netrun_us))
+
+
+def graph_profile(graph: Graph, line: Timeline, level: str, chip: str, hvx_threads: int = 0) -> GraphProfile:
+    """A graph with one run of it."""
+    line = _as_seen(line)
+    ops = graph_ops(graph)
+    costs = main_thread(line, ops)
+    critical = sum(cost.cycles + cost.wait for cost in costs)
+    accelerator, rpc, netrun = ordered(line.accelerator_us, line.accelerator_us + line.rpc_us, line.latency_us)
+    run = ProfiledRun(
+        timestamp_us=0,
+        netrun_us=netrun,
+        rpc_us=rpc,
+        accelerator_us=accelerator,
+        critical_cycles=critical,
+        power_us=line.wait_us,
+        hvx_threads=hvx_threads,
+        spans=_alone(graph.name, line),
+    )
+    if level != LEVELS[0]:
+        run = replace(run, costs=tuple(costs if level != LEVELS[1] else (OpCost(c.cycles, c.wait) for c in costs)))
+    if level == OPTRACE:
+        acts = activities(line, ops)
+        run = replace(run, activities=tuple(acts), counters=tuple(counters(line, ops, acts)))
+    return GraphProfile(
+        graph.name, "htp", chip, line.core_mhz, line.vtcm_bytes, ops.ops if level != LEVELS[0] else (), (run,)
+    )
+
+
+def ordered(accelerator_us: float, rpc_us: float, netrun_us: float) -> tuple[float, float, float]:
+    """Times one within the other, also where a call of next to nothing is rounded."""
+    rpc_us = max(rpc_us, accelerator_us)
+    return accelerator_us, rpc_us, max(netrun_us, rpc_us)
+
+
+def _as_seen(line: Timeline) -> Timeline:
+    """The timeline with what its path to the device multiplies times by put into them."""
+    k = line.factor
+    if k == 1:
+        return line
+    return replace(
+        line,
+        factor=1.0,
+        rows=tuple(
+            replace(
+                row, start_us=row.start_us * k, us=row.us * k, hmx_us=row.hmx_us * k, hvx_us=row.hvx_us * k,
+                dma_us=row.dma_us * k, wait_us=row.wait_us * k, parts_us=tuple(us * k for us in row.parts_us),
+            )
+            for row in line.rows
+        ),
+        events=tuple(replace(e, start_us=e.start_us * k, end_us=e.end_us * k) for e in line.events),
+        critical=tuple(replace(e, start_us=e.start_us * k, end_us=e.end_us * k) for e in line.critical),
+        steps=tuple(
+            replace(s, start_us=s.start_us * k, ready_us=s.ready_us * k, end_us=s.end_us * k) for s in line.steps
+        ),
+        accelerator_us=line.accelerator_us * k,
+        rpc_us=line.rpc_us * k,
+        io_us=line.io_us * k,
+        wait_us=line.wait_us * k,
+    )  # fmt: skip
+
+
+def _alone(graph: str, line: Timeline) -> tuple[RunSpan, ...]:
+    """A run that no other interrupts, on the accelerator's clock."""
+    spans = [RunSpan(RUNTRACES, graph, "execute", 0.0, line.accelerator_us)]
+    if line.wait_us:
+        spans.insert(0, RunSpan(RUNTRACES, graph, "power on and acquire HVX and HMX", -line.wait_us, 0.0))
+    return tuple(spans)
+
+
+def _shared(
+    graph: GraphProfile, found: Estimate, priority: str, beside: Sequence[Neighbour], level: str
+) -> GraphProfile:
+    """The graph's first inference among others: when it ran, gave way, and was restored."""
+    others = [estimate(n.model, found.deployment, threads=found.threads) for n in beside]
+    shared = together([found, *others], [priority, *(n.priority for n in beside)])
+    mine = shared.jobs[0]
+    run = graph.runs[0]
+    spans = _job_spans(shared, mine.name, graph.name, 0)
+    for job in shared.jobs[1:]:
+        spans += _job_spans(shared, job.name, job.name, None)
+    yields = sum(s.lane == YIELDS and s.graph == graph.name and s.name == SAVE for s in spans)
+    longer = mine.latencies_us[0] - found.timeline.latency_us
+    run = replace(
+        run,
+        netrun_us=run.netrun_us + longer,
+        rpc_us=run.rpc_us + longer,
+        yields=yields,
+        spans=tuple(sorted(spans, key=lambda s: (s.start_us, s.lane))),
+    )
+    return replace(graph, runs=(run,))
+
+
+SAVE, ACQUIRE, RESTORE = "save VTCM", "re-acquire", "restore VTCM"
+
+
+def _job_spans(shared: Shared, job: str, graph: str, inference: int | None) -> list[RunSpan]:
+    """What a job did on the accelerator: its runs, and from each yield to its being restored."""
+    found: list[RunSpan] = []
+    saved: float | None = None
+    for span in shared.spans:
+        if span.name != job or span.unit == "host" or (inference is not None and span.inference != inference):
+            continue
+        if span.kind == "yield":
+            found.append(RunSpan(YIELDS, graph, SAVE, span.start_us, span.end_us))
+            saved = span.end_us
+        elif span.kind == "restore":
+            if saved is not None and span.start_us > saved:
+                found.append(RunSpan(YIELDS, graph, ACQUIRE, saved, span.start_us))
+            found.append(RunSpan(YIELDS, graph, RESTORE, span.start_us, span.end_us))
+            saved = None
+        else:
+            last = found[-1] if found else None
+            if last and last.lane == RUNTRACES and abs(last.end_us - span.start_us) < 1e-9:
+                found[-1] = replace(last, end_us=span.end_us)
+            else:
+                found.append(RunSpan(RUNTRACES, graph, "execute", span.start_us, span.end_us))
+    return found
