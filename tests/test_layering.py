@@ -68,7 +68,7 @@ INNER = {
         ("lora",),
     ),
     "analysis": (
-        ("optimize",),
+        ("optimize", "gate"),
         ("recommend",),
         ("quality", "advise", "profile"),
         ("estimate", "mixed_precision", "agreement"),
@@ -98,7 +98,7 @@ HOMES = {
     "pyopencl": ("backends.gpu",),
     "onnxruntime_qnn": ("vendor",),
     "ray": ("analysis.quality.spread",),
-    "pydantic": ("formats.backend_extensions", "cli.qnn_tools"),
+    "pydantic": ("formats.backend_extensions", "formats.budget", "cli.qnn_tools"),
 }
 
 

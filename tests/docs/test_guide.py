@@ -13,6 +13,7 @@ from tests.cli.commands_typed import parse
 
 GUIDE = ROOT / "docs" / "guide.md"
 README = ROOT / "README.md"
+TOOLS = ROOT / "docs" / "tools.md"
 PICTURE = re.compile(r"!\[[^\]]+\]\(([^)]+)\)")
 
 
@@ -22,11 +23,11 @@ def commands(text: str) -> list[str]:
     return [re.sub(r"\s+#.*", "", line) for line in lines]
 
 
-@pytest.mark.parametrize("line", [*commands(GUIDE.read_text("utf-8")), *commands(README.read_text("utf-8"))])
+@pytest.mark.parametrize("line", [c for page in (GUIDE, README, TOOLS) for c in commands(page.read_text("utf-8"))])
 def test_commands_parse(line: str, tmp_path: Path) -> None:
     words = line.replace("MODEL", "model.onnx").replace("OUT.bin", "out.bin")
     for word in words.split():  # files in folders, too, must be there
-        if re.fullmatch(r"[\w./-]+\.(onnx|bin|txt|csv)", word):
+        if re.fullmatch(r"[\w./-]+\.(onnx|bin|txt|csv|json|yaml)", word):
             (tmp_path / word).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / word).touch()
     assert parse(words, tmp_path) == line.split()[1]

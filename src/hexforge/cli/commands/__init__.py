@@ -126,6 +126,16 @@ COMMANDS = (
         ('hexforge prune model.bin --soc "8 Gen 3" -o one.bin',),
     ),
     Command(
+        "gate",
+        "quality.gate",
+        "gate",
+        "Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it.",
+        (
+            "hexforge gate budget.yaml",
+            "hexforge gate budget.yaml --baseline main.json --junit gate.xml --markdown comment.md",
+        ),
+    ),
+    Command(
         "tool",
         "contexts.tool",
         "tool",

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gate: models measured against a budget and a baseline, so that a regression is seen before a phone sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hexforge.analysis.estimate import estimate
+from hexforge.analysis.quality.compare import compare
+from hexforge.analysis.quality.evaluate import evaluate
+from hexforge.backends.htp.deployment import Deployment
+from hexforge.errors import CallError, HexforgeError
+from hexforge.formats.budget import Budget, ModelBudget
+
+_MB = 1 << 20
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GateCheck:
+    """One figure of a model, its limit, and what it was."""
+
+    model: str
+    what: str
+    """latency_ms on SM8650, refused_nodes, …"""
+    value: float
+    limit: float | None
+    higher_is_better: bool = False
+    baseline: float | None = None
+    regression_percent: float | None = None
+    error: str = ""
+    """Why it could not be measured."""
+
+    @property
+    def key(self) -> str:
+        """What a baseline calls it."""
+        return f"{self.model}: {self.what}"
+
+    @property
+    def change_percent(self) -> float | None:
+        """How much more it is than the baseline."""
+        if self.baseline is None or self.baseline == 0:
+            return None
+        return 100 * (self.value - self.baseline) / abs(self.baseline)
+
+    @property
+    def fault(self) -> str:
+        """Why it does not pass; empty where it does."""
+        if self.error:
+            return self.error
+        sign = -1 if self.higher_is_better else 1
+        if self.limit is not None and sign * self.value > sign * self.limit:
+            return f"{self.value:.4g} {'is below' if self.higher_is_better else 'is above'} the limit {self.limit:.4g}"
+        if self.baseline is not None and self.regression_percent is not None:
+            allowed = self.baseline + sign * abs(self.baseline) * self.regression_percent / 100
+            if sign * self.value > sign * allowed:
+                return f"{self.value:.4g} is worse than the baseline {self.baseline:.4g} by more than "\
+                       f"{self.regression_percent:g} %"  # fmt: skip
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "model": self.model,
+            "what": self.what,
+            "value": None if self.error or not math.isfinite(self.value) else self.value,
+            "limit": self.limit,
+            "baseline": self.baseline,
+            "change_percent": self.change_percent,
+            "passes": not self.fault,
+            "fault": self.fault,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """Every check of a budget."""
+
+    checks: tuple[GateCheck, ...]
+
+    @property
+    def passes(self) -> bool:
+        """True where nothing is over its budget."""
+        return not any(check.fault for check in self.checks)
+
+    def figures(self) -> dict[str, float]:
+        """What a later run compares with."""
+        return {check.key: check.value for check in self.checks if not check.error and math.isfinite(check.value)}
+
+
+def gate(
+    budget: Budget, folder: Path, baseline: Mapping[str, float] | None = None, progress: Progress = lambda _: None
+) -> GateResult:
+    """Measure every model of a budget, whose files lie in `folder`; a fault of one model is a failed check."""
+    checks: list[GateCheck] = []
+    for item in budget.models:
+        progress(item.model)
+        checks += _model_checks(item, folder)
+    before = baseline or {}
+    return GateResult(tuple(_with_baseline(check, before, budget.regression_percent) for check in checks))
+
+
+def read_baseline(data: Any, where: str) -> dict[str, float]:
+    """The figures of an earlier run."""
+    figures = data.get("figures") if isinstance(data, dict) else None
+    if not isinstance(figures, dict) or not all(type(v) in (int, float) for v in figures.values()):
+        raise CallError(f"{where}: is no baseline; `hexforge gate --save-baseline` writes one")
+    return dict(figures)
+
+
+def _with_baseline(check: GateCheck, before: Mapping[str, float], percent: float | None) -> GateCheck:
+    return replace(check, baseline=before.get(check.key), regression_percent=percent)
+
+
+def _model_checks(item: ModelBudget, folder: Path) -> list[GateCheck]:
+    path = folder / item.model
+    made: list[GateCheck] = []
+    for measure in (_latencies, _sizes, _sqnr, _metric):
+        try:
+            made += measure(item, path, folder)
+        except (HexforgeError, OSError) as error:
+            words = " ".join(str(error).split())
+            made.append(GateCheck(item.model, measure.__name__.strip("_"), 0.0, None, error=words[:400]))
+            if not path.exists():
+                break
+    return made
+
+
+def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+    refused: dict[str, int] = {}
+    by_ep: dict[str, int] = {}
+    for soc in item.soc:
+        found = estimate(path, Deployment(soc, item.precision), dims=dict(item.dims) or None)
+        refused[soc] = len(found.left)
+        yield GateCheck(item.model, f"latency_ms on {soc}", found.latency_ms, item.latency(soc))
+        if item.ep_refused_nodes is not None:
+            by_ep[soc] = _ep_refused(path, soc, item)
+    yield GateCheck(item.model, "refused_nodes", max(refused.values()), item.refused_nodes)
+    if by_ep:
+        yield GateCheck(item.model, "ep_refused_nodes", max(by_ep.values()), item.ep_refused_nodes)
+
+
+def _ep_refused(path: Path, soc: str, item: ModelBudget) -> int:
+    """Nodes that the QNN execution provider would leave to the CPU."""
+    from hexforge.frontends.onnx.pipeline import place_model
+    from hexforge.model.reader import read
+    from hexforge.runtime.plan import partitioned
+
+    model = read(path, dims=dict(item.dims) or None)
+    model.require_static()
+    rows = partitioned(place_model(model, Deployment(soc).backend())).rows
+    return sum(bool(row.ep_refuses) for row in rows)
+
+
+def _sizes(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+    from hexforge.runtime.contexts.compile import compile as compile_models
+    from hexforge.runtime.contexts.request import ContextRequest
+
+    if item.context_mb is None and item.spill_fill_mb is None:
+        return
+    request = ContextRequest(allow_partial=True)
+    compiled = compile_models(path, None, Deployment(item.soc[0]), request, dims=dict(item.dims) or None)
+    spill = max((graph.spill_fill_bytes for graph in compiled.info.graphs), default=0)
+    yield GateCheck(item.model, "context_mb", compiled.nbytes / _MB, item.context_mb)
+    yield GateCheck(item.model, "spill_fill_mb", spill / _MB, item.spill_fill_mb)
+
+
+def _sqnr(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+    if item.sqnr_db is not None:
+        wanted = item.sqnr_db
+        found = compare(folder / wanted.reference, path, folder / wanted.data, soc=item.soc[0], limit=wanted.limit)
+        yield GateCheck(item.model, "sqnr_db", found.sqnr_db, wanted.at_least, higher_is_better=True)
+
+
+def _metric(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+    if item.metric is not None:
+        wanted = item.metric
+        labels = None if wanted.labels is None else folder / wanted.labels
+        found = evaluate(path, folder / wanted.data, labels, wanted.name, soc=item.soc[0], limit=wanted.limit)
+        yield GateCheck(item.model, found.metric, found.score, wanted.at_least, higher_is_better=True)

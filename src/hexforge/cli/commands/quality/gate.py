@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge gate`: models against a budget, for CI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hexforge.cli.arguments import Json
+from hexforge.cli.screen import console, print_json, table, waiting
+from hexforge.errors import FormatError
+
+
+def gate(
+    budget: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The budget file.", show_default=False)],
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", exists=True, dir_okay=False, help="Figures of an earlier run.")
+    ] = None,
+    save_baseline: Annotated[
+        Path | None, typer.Option("--save-baseline", dir_okay=False, help="Write the figures of this run.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", dir_okay=False, help="Write JUnit XML.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", dir_okay=False, help="Write a comment with what changed.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
+    from hexforge.analysis.gate import gate as checked
+    from hexforge.analysis.gate import read_baseline
+    from hexforge.formats import budget as budgets
+    from hexforge.formats.files import require_writable, write_atomically
+    from hexforge.report import gate as views
+
+    require_writable(save_baseline, junit, markdown)
+    before = None
+    if baseline is not None:
+        try:
+            before = read_baseline(json.loads(baseline.read_bytes()), str(baseline))
+        except (ValueError, RecursionError):
+            raise FormatError(f"{baseline}: is no JSON; `hexforge gate --save-baseline` writes a baseline") from None
+    wanted = budgets.load(budget)
+    with waiting("measuring") as status:
+        result = checked(wanted, budget.parent, before, lambda model: status.update(f"measuring {model}"))
+    if save_baseline is not None:
+        write_atomically(save_baseline, json.dumps({"figures": result.figures()}, indent=2).encode() + b"\n")
+    if junit is not None:
+        write_atomically(junit, views.junit(result))
+    if markdown is not None:
+        write_atomically(markdown, views.markdown(result).encode())
+    if as_json:
+        print_json({"passes": result.passes, "checks": [check.to_json() for check in result.checks]})
+    else:
+        rows = [
+            (Text("fails", "bold red") if c.fault else Text("ok", "green"), c.model, c.what, *views.numbers(c))
+            for c in sorted(result.checks, key=lambda c: not c.fault)
+        ]
+        screen = console()
+        columns = ("", "model", "check", "is", "limit", "was", "change")
+        screen.print(table("", columns, rows, optional=("was", "change")))
+        for check in result.checks:
+            if check.fault:
+                screen.print(Text(f"{check.key}: {check.fault}", "red"))
+    if not result.passes:
+        raise typer.Exit(1)

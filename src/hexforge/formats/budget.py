@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budget: what a model may cost on its chips, read from YAML or JSON; what `hexforge gate` checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hexforge.errors import CallError, FormatError
+from hexforge.options import did_you_mean
+
+MOST_BYTES = 4 << 20
+
+
+class _Limits(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SqnrLimit(_Limits):
+    """How near the outputs must be to those of the float model."""
+
+    reference: str
+    data: str
+    at_least: float
+    limit: int | None = Field(None, ge=1)
+
+
+class MetricLimit(_Limits):
+    """How well the model must do on labelled samples."""
+
+    data: str
+    labels: str | None = None
+    name: str = "top1"
+    at_least: float
+    limit: int | None = Field(None, ge=1)
+
+
+class ModelBudget(_Limits):
+    """What one model may cost."""
+
+    model: str
+    soc: list[str] = Field(default=["SM8650"], min_length=1)
+    precision: Literal["as-is", "float", "w8a8", "w8a16", "w4a16"] = "as-is"
+    dims: dict[str, int] = {}
+    latency_ms: float | dict[str, float] | None = None
+    refused_nodes: int | None = Field(None, ge=0)
+    ep_refused_nodes: int | None = Field(None, ge=0)
+    context_mb: float | None = Field(None, gt=0)
+    spill_fill_mb: float | None = Field(None, ge=0)
+    sqnr_db: SqnrLimit | None = None
+    metric: MetricLimit | None = None
+
+    def latency(self, soc: str) -> float | None:
+        """The most milliseconds on a chip, or None where it has no limit."""
+        return self.latency_ms.get(soc) if isinstance(self.latency_ms, dict) else self.latency_ms
+
+
+class Budget(_Limits):
+    """What models may cost, and how much worse than the baseline they may get."""
+
+    models: list[ModelBudget] = Field(min_length=1)
+    regression_percent: float | None = Field(None, ge=0)
+
+
+def load(path: Path) -> Budget:
+    """A budget file; every fault of it is said at once."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise FormatError(f"{path}: is larger than a budget file can be ({MOST_BYTES:,} bytes)")
+        data = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{path}: neither YAML nor JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise FormatError(f"{path}: holds no budget; it begins with `models:`")
+    try:
+        found = Budget.model_validate(data)
+    except ValidationError as error:
+        raise CallError("\n".join(f"{path}: {_said(fault)}" for fault in error.errors())) from None
+    faults = [
+        f"{path}: {budget.model}: latency_ms names {soc!r}, which soc does not list"
+        for budget in found.models
+        if isinstance(budget.latency_ms, dict)
+        for soc in budget.latency_ms
+        if soc not in budget.soc
+    ]
+    if faults:
+        raise CallError("\n".join(faults))
+    return found
+
+
+def _said(fault: Any) -> str:
+    place = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "extra_forbidden":
+        known = [*Budget.model_fields, *ModelBudget.model_fields, *SqnrLimit.model_fields, *MetricLimit.model_fields]
+        return f"{place}: unknown key{did_you_mean(str(fault['loc'][-1]), known)}"
+    return f"{place}: {fault['msg'][0].lower()}{fault['msg'][1:]}"

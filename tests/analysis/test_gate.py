@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A budget checked: what is over it fails, what got worse fails, and what cannot be measured fails with words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from hexforge.analysis.gate import GateCheck
+from hexforge.errors import CallError, FormatError
+from hexforge.formats import budget as budgets
+from tests import ROOT
+from tests.cli.test_cli import run
+
+DEMO = ROOT / "src" / "hexforge" / "demo"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copy(DEMO / "digits.onnx", tmp_path / "digits.onnx")
+    held = np.load(DEMO / "digits_heldout.npz")
+    np.savez(tmp_path / "held.npz", image=held["pictures"].astype(np.float32)[:60])
+    np.save(tmp_path / "labels.npy", held["labels"][:60])
+    return tmp_path
+
+
+def written(folder: Path, **limits: Any) -> Path:
+    path = folder / "budget.yaml"
+    path.write_text(yaml.safe_dump({"regression_percent": 5, "models": [{"model": "digits.onnx", **limits}]}))
+    return path
+
+
+def test_what_is_within_its_budget_passes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metric = {"data": "held.npz", "labels": "labels.npy", "at_least": 0.9}
+    limits = {"latency_ms": 1.0, "refused_nodes": 0, "ep_refused_nodes": 0, "context_mb": 1, "metric": metric}
+    path = written(folder, soc=["SM8650", "SM8750"], **limits)
+    assert run("gate", str(path), "--save-baseline", str(folder / "b.json"), "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["passes"]
+    assert {check["what"] for check in said["checks"]} == {
+        "latency_ms on SM8650", "latency_ms on SM8750", "refused_nodes", "ep_refused_nodes", "context_mb",
+        "spill_fill_mb", "top1",
+    }  # fmt: skip
+    assert len(json.loads((folder / "b.json").read_text())["figures"]) == 7
+
+
+def test_what_is_over_it_fails_in_every_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(folder, latency_ms=0.001)
+    files = ("--junit", str(folder / "g.xml"), "--markdown", str(folder / "g.md"))
+    assert run("gate", str(path), *files) == 1
+    assert "is above the limit 0.001" in " ".join(capsys.readouterr().out.split())
+    suite = ET.parse(folder / "g.xml").getroot()[0]
+    assert suite.get("failures") == "1"
+    assert "**1 of 2 checks fail**" in (folder / "g.md").read_text()
+
+
+def test_a_regression_fails_without_a_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, base = written(folder), folder / "b.json"
+    assert run("gate", str(path), "--save-baseline", str(base)) == 0
+    figures = json.loads(base.read_text())["figures"]
+    key = "digits.onnx: latency_ms on SM8650"
+    base.write_text(json.dumps({"figures": figures | {key: figures[key] * 0.9}}))
+    assert run("gate", str(path), "--baseline", str(base)) == 1
+    assert "worse than the baseline" in " ".join(capsys.readouterr().out.split())
+    base.write_text(json.dumps({"figures": figures | {key: figures[key] * 0.97}}))
+    assert run("gate", str(path), "--baseline", str(base)) == 0
+
+
+def test_what_cannot_be_measured_fails_with_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(folder, sqnr_db={"reference": "absent.onnx", "data": "held.npz", "at_least": 30})
+    assert run("gate", str(path)) == 1
+    assert "absent.onnx" in capsys.readouterr().out
+
+
+def test_a_score_that_falls_is_worse() -> None:
+    score = GateCheck("m", "top1", 0.80, 0.75, higher_is_better=True, baseline=0.9, regression_percent=5)
+    assert "worse than the baseline" in score.fault
+    assert not GateCheck("m", "top1", 0.80, 0.75, higher_is_better=True, baseline=0.82, regression_percent=5).fault
+    assert "is below the limit" in GateCheck("m", "top1", 0.7, 0.75, higher_is_better=True).fault
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"models": [{"model": "m", "latency": 3}]}, "unknown key; did you mean 'latency_ms'"),
+        ({"models": []}, "at least 1"),
+        ({"models": [{"model": "m", "latency_ms": {"SM8750": 3}}]}, "which soc does not list"),
+        ({"models": [{"model": "m", "refused_nodes": -1}]}, "greater than or equal to 0"),
+    ],
+)
+def test_a_bad_budget_is_said(tmp_path: Path, data: Any, words: str) -> None:
+    path = tmp_path / "budget.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(CallError, match=words):
+        budgets.load(path)
+
+
+def test_what_is_no_budget(tmp_path: Path) -> None:
+    for text in ("- a", "{a: [", "\x00"):
+        (tmp_path / "b.yaml").write_text(text)
+        with pytest.raises(FormatError):
+            budgets.load(tmp_path / "b.yaml")
