@@ -10,6 +10,12 @@ struct Extent {
   std::int64_t zeros = 0, nonfinite = 0;
 };
 
+// How far an array is from its reference, over the elements where both are finite numbers.
+struct Difference {
+  double signal = 0, noise = 0, power = 0, largest = 0;
+  std::int64_t count = 0, lost = 0;  // lost: the reference is a number, what was found is not
+};
+
 // Bin b of a histogram holds the values in [b, b + 1) * 2^exponent, in counts[b mod bins], `bins` a power of two. The
 // exponent is the smallest with which all bins between the extremes have a place of their own, so it, and with it the
 // counts, depend on the values only and not on the order in which they came.
@@ -33,6 +39,13 @@ struct Observing {
   // high being multiples of scale
   double (*clipping)(const double* counts, std::int64_t bins, double first, double width, double scale, double low,
                      double high);
+  Difference (*apart)(const float* reference, const float* found, std::int64_t n);
+  Difference (*apart_wide)(const double* reference, const double* found, std::int64_t n);
+  // The same of x and what rounding to clamp(rint(x / scale), low, high) * scale leaves of it, for low and high of less
+  // than 2^22
+  Difference (*apart_rounded)(const float* x, std::int64_t n, float scale, float low, float high);
+  // Element by element: sums[i] += a * a, sums[n + i] += a * b, sums[2 * n + i] += b * b
+  void (*products)(const float* a, const float* b, std::int64_t n, double* sums);
 };
 extern const Observing kObservingPortable, kObservingAvx2, kObservingAvx512;
 const Observing& observing();

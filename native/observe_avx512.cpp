@@ -2,5 +2,5 @@
 #include "observe_body.h"
 
 namespace hexforge {
-const Observing kObservingAvx512 = {scan, place, widen, rounding, clipping};
+const Observing kObservingAvx512 = {scan, place, widen, rounding, clipping, apart, apart_wide, apart_rounded, products};
 }  // namespace hexforge

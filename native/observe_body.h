@@ -157,5 +157,92 @@ double clipping(const double* counts, std::int64_t bins, double first, double wi
   return sum / width;
 }
 
+// Sums of blocks, which are added up again element by element where something in them is no number.
+template <class Real, class Found>
+Difference difference(const Real* x, std::int64_t n, Found found) {
+  constexpr int kSums = 16, kBlock = 1024;  // as many sums everywhere: all sets add in the same order
+  Difference all;
+  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+    const std::int64_t end = n - begin < kBlock ? n : begin + kBlock;
+    double signal[kSums] = {}, noise[kSums] = {}, power[kSums] = {}, largest[kSums] = {};
+    std::int64_t i = begin;
+    for (; i + kSums <= end; i += kSums) {
+      for (int s = 0; s < kSums; ++s) {
+        const double a = x[i + s], b = found(i + s), error = a - b, size = error < 0 ? -error : error;
+        signal[s] += a * a;
+        power[s] += b * b;
+        noise[s] += error * error;
+        largest[s] = size > largest[s] ? size : largest[s];
+      }
+    }
+    for (; i < end; ++i) {
+      const double a = x[i], b = found(i), error = a - b, size = error < 0 ? -error : error;
+      signal[0] += a * a;
+      power[0] += b * b;
+      noise[0] += error * error;
+      largest[0] = size > largest[0] ? size : largest[0];
+    }
+    Difference block;
+    block.count = end - begin;
+    for (int s = 0; s < kSums; ++s) {
+      block.signal += signal[s];
+      block.power += power[s];
+      block.noise += noise[s];
+      block.largest = largest[s] > block.largest ? largest[s] : block.largest;
+    }
+    if (!(block.noise <= DBL_MAX)) {
+      block = Difference();
+      for (i = begin; i < end; ++i) {
+        const double a = x[i], b = found(i), error = a - b;
+        const bool known = a >= -DBL_MAX && a <= DBL_MAX;
+        if (!known || !(b >= -DBL_MAX && b <= DBL_MAX)) {
+          block.lost += known;
+          continue;
+        }
+        ++block.count;
+        block.signal += a * a;
+        block.power += b * b;
+        block.noise += error * error;
+        block.largest = error > block.largest ? error : -error > block.largest ? -error : block.largest;
+      }
+    }
+    all.signal += block.signal;
+    all.power += block.power;
+    all.noise += block.noise;
+    all.largest = block.largest > all.largest ? block.largest : all.largest;
+    all.count += block.count;
+    all.lost += block.lost;
+  }
+  return all;
+}
+
+Difference apart(const float* reference, const float* found, std::int64_t n) {
+  return difference(reference, n, [found](std::int64_t i) { return double{found[i]}; });
+}
+
+Difference apart_wide(const double* reference, const double* found, std::int64_t n) {
+  return difference(reference, n, [found](std::int64_t i) { return found[i]; });
+}
+
+Difference apart_rounded(const float* x, std::int64_t n, float scale, float low, float high) {
+  return difference(x, n, [=](std::int64_t i) {
+    float steps = x[i] / scale;
+    steps = steps < low ? low : steps;
+    steps = steps > high ? high : steps;
+    steps = (steps + 12582912.0f) - 12582912.0f;  // nearest integer of less than 2^22
+    return double{steps * scale};
+  });
+}
+
+void products(const float* a, const float* b, std::int64_t n, double* sums) {
+  double *first = sums, *both = sums + n, *second = sums + 2 * n;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double x = a[i], y = b[i];
+    first[i] += x * x;
+    both[i] += x * y;
+    second[i] += y * y;
+  }
+}
+
 }  // namespace
 }  // namespace hexforge

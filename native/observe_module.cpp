@@ -17,6 +17,7 @@ namespace hexforge {
 namespace {
 
 using Values = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Wide = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 using Cube = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -41,6 +42,9 @@ Histogram histogram_of(Counts counts, int exponent, double low, double high) {
 }
 
 std::tuple<double, double, std::int64_t, std::int64_t> plain(const Extent& e) { return {e.low, e.high, e.zeros, e.nonfinite}; }
+
+using Difference6 = std::tuple<double, double, double, double, std::int64_t, std::int64_t>;
+Difference6 plain(const Difference& d) { return {d.signal, d.noise, d.power, d.largest, d.count, d.lost}; }
 
 }  // namespace
 
@@ -166,6 +170,70 @@ void bind_observe(nb::module_& module) {
       },
       nb::arg("x"), nb::arg("scales"), nb::arg("low"), nb::arg("high"), nb::arg("out"),
       "out[r, k]: squared error of row r when rounded to low..high steps of scales[r, k].");
+  const auto same = [](std::size_t a, std::size_t b) {
+    if (a != b) throw std::invalid_argument("difference: as many elements of both");
+    return static_cast<std::int64_t>(a);
+  };
+  module.def(
+      "difference",
+      [same](Values reference, Values found) {
+        const std::int64_t n = same(reference.size(), found.size());
+        nb::gil_scoped_release release;
+        return plain(observing().apart(reference.data(), found.data(), n));
+      },
+      nb::arg("reference"), nb::arg("found"),
+      "Sums of squares of the reference, of the error, of what was found; the largest error; elements where both are "
+      "finite numbers, and elements where only the reference is.");
+  module.def(
+      "difference",
+      [same](Wide reference, Wide found) {
+        const std::int64_t n = same(reference.size(), found.size());
+        nb::gil_scoped_release release;
+        return plain(observing().apart_wide(reference.data(), found.data(), n));
+      },
+      nb::arg("reference"), nb::arg("found"), "The same of float64.");
+  module.def(
+      "rounding_difference",
+      [](Values x, double scale, double low, double high) {
+        if (!(scale > 0) || !(low >= -0x1p21) || !(high <= 0x1p21)) {
+          throw std::invalid_argument("rounding_difference: a positive scale, low and high of at most 21 bits");
+        }
+        nb::gil_scoped_release release;
+        return plain(observing().apart_rounded(x.data(), static_cast<std::int64_t>(x.size()), static_cast<float>(scale),
+                                               static_cast<float>(low), static_cast<float>(high)));
+      },
+      nb::arg("x"), nb::arg("scale"), nb::arg("low"), nb::arg("high"),
+      "The difference of x and what rounding it to low..high steps of a scale leaves of it.");
+  module.def(
+      "channel_products",
+      [](Cube reference, Cube found, Errors sums) {
+        const auto outer = static_cast<std::int64_t>(reference.shape(0)),
+                   channels = static_cast<std::int64_t>(reference.shape(1)),
+                   inner = static_cast<std::int64_t>(reference.shape(2));
+        for (std::size_t d = 0; d < 3; ++d) {
+          if (reference.shape(d) != found.shape(d)) throw std::invalid_argument("channel_products: arrays of one shape");
+        }
+        if (sums.shape(0) != 3 || sums.shape(1) != reference.shape(1)) {
+          throw std::invalid_argument("channel_products: sums are [3, channels]");
+        }
+        nb::gil_scoped_release release;
+        double* out = sums.data();
+        for (std::int64_t o = 0; o < outer; ++o) {
+          const std::int64_t row = o * channels * inner;
+          if (inner == 1) {
+            observing().products(reference.data() + row, found.data() + row, channels, out);
+            continue;
+          }
+          for (std::int64_t c = 0; c < channels; ++c) {
+            const Difference d = observing().apart(reference.data() + row + c * inner, found.data() + row + c * inner, inner);
+            out[c] += d.signal;
+            out[channels + c] += (d.signal + d.power - d.noise) / 2;
+            out[2 * channels + c] += d.power;
+          }
+        }
+      },
+      nb::arg("reference"), nb::arg("found"), nb::arg("sums"),
+      "Add to sums [3, channels] those of reference², reference * found and found² of each channel [outer, channel, inner].");
 }
 
 }  // namespace hexforge

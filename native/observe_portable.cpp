@@ -2,5 +2,5 @@
 #include "observe_body.h"
 
 namespace hexforge {
-const Observing kObservingPortable = {scan, place, widen, rounding, clipping};
+const Observing kObservingPortable = {scan, place, widen, rounding, clipping, apart, apart_wide, apart_rounded, products};
 }  // namespace hexforge

@@ -187,3 +187,40 @@ def rounding_errors(
     """
     out[r, k]: squared error of row r when rounded to low..high steps of scales[r, k].
     """
+
+@overload
+def difference(
+    reference: Annotated[NDArray[numpy.float32], dict(order="C", device="cpu", writable=False)],
+    found: Annotated[NDArray[numpy.float32], dict(order="C", device="cpu", writable=False)],
+) -> tuple[float, float, float, float, int, int]:
+    """
+    Sums of squares of the reference, of the error, of what was found; the largest error; elements where both are finite numbers, and elements where only the reference is.
+    """
+
+@overload
+def difference(
+    reference: Annotated[NDArray[numpy.float64], dict(order="C", device="cpu", writable=False)],
+    found: Annotated[NDArray[numpy.float64], dict(order="C", device="cpu", writable=False)],
+) -> tuple[float, float, float, float, int, int]:
+    """The same of float64."""
+
+def rounding_difference(
+    x: Annotated[NDArray[numpy.float32], dict(order="C", device="cpu", writable=False)],
+    scale: float,
+    low: float,
+    high: float,
+) -> tuple[float, float, float, float, int, int]:
+    """
+    The difference of x and what rounding it to low..high steps of a scale leaves of it.
+    """
+
+def channel_products(
+    reference: Annotated[
+        NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)
+    ],
+    found: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order="C", device="cpu", writable=False)],
+    sums: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+) -> None:
+    """
+    Add to sums [3, channels] those of reference², reference * found and found² of each channel [outer, channel, inner].
+    """

@@ -13,7 +13,7 @@ import pytest
 
 from hexforge.analysis.optimize import OptimizeRequest, optimize
 from hexforge.analysis.quality.search import LayerGroup, Searched
-from hexforge.analysis.recommend import knee, recommend
+from hexforge.analysis.recommend import recommend
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError
@@ -135,8 +135,13 @@ def test_by_a_score_of_labels() -> None:
     assert recommend(searched(points, "top1"), 0.7).kind == "fastest"
 
 
-def test_the_knee_is_above_the_line() -> None:
-    front = [Point(frozenset({i}), q, ms) for i, (ms, q) in enumerate([(1, 0), (2, 8), (3, 9), (5, 10)])]
-    assert knee(front).latency_ms == 2
-    straight = [Point(frozenset({i}), float(i), float(i)) for i in range(3)]
-    assert knee(straight) is straight[-1]
+def test_no_error_at_all_is_said_in_words() -> None:
+    found = recommend(searched([(1.0, float("inf"))]))
+    assert "exact" in found.reason
+    assert "inf" not in found.reason
+
+
+@pytest.mark.parametrize("points", [[(1.0, 20.0), (1.1, 35.0), (2.0, 38.0)], [(1.0, 20.0), (1.1, 22.0), (2.0, 38.0)]])
+def test_search_and_optimize_mean_the_same_knee(points: list[tuple[float, float]]) -> None:
+    found = searched(points)
+    assert recommend(found).point == found.best

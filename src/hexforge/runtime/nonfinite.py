@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge._native import extent
 from hexforge.backend import Backend
 from hexforge.errors import HexforgeError
 from hexforge.ir import Array, Graph, text
@@ -83,6 +84,8 @@ def _described(name: str, array: Array, op: str = "", nodes: tuple[str, ...] = (
 
 def _counts(array: Array) -> tuple[int, int]:
     if array.dtype.kind not in "fV" or not array.size:
+        return 0, 0
+    if array.dtype == np.float32 and array.flags.c_contiguous and not extent(array)[3]:
         return 0, 0
     real = array.astype(np.float32) if array.dtype.kind == "V" else array
     return int(np.isnan(real).sum()), int(np.isinf(real).sum())

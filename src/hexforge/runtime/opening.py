@@ -6,23 +6,28 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hexforge.backend import Backend
 from hexforge.frontends.onnx.context.model import read_context_model
 from hexforge.runtime.contexts.context_plan import ContextPlan
 from hexforge.runtime.stages import Stages
 
+if TYPE_CHECKING:
+    from hexforge.model.reader import Model
 
-def open_model(source: str | os.PathLike[str] | bytes, backend: Backend) -> tuple[Stages, Sequence[str]]:
+
+def open_model(source: str | os.PathLike[str] | bytes | Model, backend: Backend) -> tuple[Stages, Sequence[str]]:
     """What runs a model, and the names of its outputs; nodes that the backend refuses run on the CPU."""
-    compiled = read_context_model(source if isinstance(source, bytes) else Path(source))
-    if compiled is not None:
-        return ContextPlan(compiled, backend), [item.name for item in compiled.outputs]
+    if isinstance(source, (str, os.PathLike, bytes)):
+        compiled = read_context_model(source if isinstance(source, bytes) else Path(source))
+        if compiled is not None:
+            return ContextPlan(compiled, backend), [item.name for item in compiled.outputs]
     from hexforge.frontends.onnx.pipeline import place_model
-    from hexforge.model.reader import read
+    from hexforge.model.reader import Model, read
     from hexforge.runtime.plan import Plan, partitioned
 
-    model = read(source)
+    model = source if isinstance(source, Model) else read(source)
     model.require_static()
     placed = place_model(model, backend)
     return Plan(partitioned(placed), backend), placed.outputs

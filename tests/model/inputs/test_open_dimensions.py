@@ -39,6 +39,8 @@ def model(path: Path, shape: list[int | str | None]) -> Path:
         ((2, "batch_size", 64), {"batch_size": 1}, {}),
         ((None, None), {}, {}),
         ((1, 3), {}, {}),
+        (("batch_size", "N"), {"batch_size": 1}, {}),  # a wave of N samples
+        (("N", 3), {"N": 1}, {}),
     ],
 )
 def test_a_batch_becomes_one(shape: tuple[int | str | None, ...], dims: object, shapes: object) -> None:
@@ -59,11 +61,22 @@ def test_what_is_given_stays() -> None:
     [
         ("batch", 0, ("batch", 3), 1), ("height", 2, (1, 3, "height", "width"), 224), (None, 1, (2, None, 128), 1),
         ("sequence", 1, ("batch", "sequence"), 128), ("audio_samples", 1, (1, "audio_samples"), 16_000),
-        (None, 3, (1, 3, None, None), 224),
+        (None, 3, (1, 3, None, None), 224), ("N", 1, ("batch_size", "N"), 128), ("N", 1, (2, "N", 64), 1),
     ],
 )  # fmt: skip
 def test_sizes_that_suit(symbol: str | None, axis: int, shape: tuple[object, ...], size: int) -> None:
     assert suggested_size(symbol, axis, shape) == size
+
+
+def test_a_wave_is_long() -> None:
+    assert suggested_size("N", 1, ("batch_size", "N"), "waveforms") == 16_000
+    assert suggested_size(None, 0, (None,), "waveforms_lens") == 128
+
+
+def test_a_short_name_is_a_batch_where_it_comes_first_somewhere() -> None:
+    both = {"x": ("N", 3), "state": (2, "N", 64)}
+    assert batch_of_one(both, {}, {}).dims == {"N": 1}
+    assert batch_of_one({"state": (2, "N", 64)}, {}, {}).dims == {}
 
 
 def test_the_message_offers_them(tmp_path: Path) -> None:

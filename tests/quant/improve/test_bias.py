@@ -91,3 +91,18 @@ def test_a_bias_of_two_layers_is_left() -> None:
     x = net.node("Conv", x, net.constant(net.normal(4, 4, 1, 1)), bias)
     model, samples = net.model(x), net.samples(2)
     assert not correct_biases(model, plain(model, samples, 4), samples).constants
+
+
+def test_means_that_are_known_spare_the_float_model() -> None:
+    net = _deep()
+    model, samples = net.model(net.nodes[-1].output[0]), net.samples(6)
+    plan, means = plain(model, samples, 4), {}
+    first = correct_biases(model, plan, samples, means=means)
+    assert means
+    walked = Walk(model, plan, samples, coarse_only=True)
+    for _ in walked:
+        pass
+    assert set(walked.exact) <= {"x"}
+    second = correct_biases(model, plan, samples, means=means)
+    assert first.constants.keys() == second.constants.keys()
+    assert all(np.array_equal(first.constants[name], second.constants[name]) for name in first.constants)

@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from hexforge import _native
 from hexforge.demo import MODEL, held_out
 from hexforge.model.reader import read
 from hexforge.quant.measure import compare, sensitivity
 from hexforge.quant.measure.compare import ErrorSums, Linear
 from tests.models.quantize import quantized
+from tests.native.several import LEVELS
 
 Array = np.ndarray[Any, Any]
 
@@ -156,3 +158,62 @@ def test_a_changed_weight_is_not_taken_for_the_float_ones(qdq: Path) -> None:
     same = sensitivity.float_weights(model, constants)
     other = sensitivity.float_weights(model, constants | {"conv2.weight": 1.5 * constants["conv2.weight"]})
     assert len(same) == len(other) + 1
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 5000), st.sampled_from(["float32", "float64", "int32"]), st.integers(0, 3), st.integers(0, 2**32))
+def test_sums_are_those_of_numpy(size: int, dtype: str, odd: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    reference = (100 * random.standard_normal(size)).astype(dtype)
+    found = (reference + random.standard_normal(size)).astype(dtype)
+    if dtype != "int32" and size:
+        for array in (reference, found):
+            array[random.integers(0, size, odd)] = random.choice([np.nan, np.inf, -np.inf])
+    sums = ErrorSums()
+    sums.update(reference, found)
+    first, second = reference.astype(np.float64), found.astype(np.float64)
+    known = np.isfinite(first) & np.isfinite(second)
+    assert sums.count == known.sum()
+    assert sums.not_finite == (np.isfinite(first) & ~np.isfinite(second)).sum()
+    first, second = first[known], second[known]
+    wanted = [(first**2).sum(), ((first - second) ** 2).sum(), (second**2).sum(), np.abs(first - second).max(initial=0)]
+    np.testing.assert_allclose([sums.signal, sums.noise, sums.power, sums.max_error], wanted, rtol=1e-12, atol=1e-300)
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(["UINT8", "INT8", "UINT16", "INT16"]), st.integers(0, 2**32))
+def test_what_rounding_costs_is_the_difference_of_rounded_numbers(dtype: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    type = onnx_ir.DataType[dtype]
+    zero = int(random.integers(0, 100))
+    linear = Linear(type, np.array(random.uniform(1e-4, 3), np.float32), np.array(zero), 1, 0)
+    real = (random.uniform(1, 1e4) * random.standard_normal(3000)).astype(np.float32)
+    fast, slow = ErrorSums(), ErrorSums()
+    fast.update_rounded(real, linear)
+    slow.update(real, linear.rounded(real))
+    assert fast == slow
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7), (3, 4), (1, 3, 8, 9), (6, 1)])
+def test_factors_of_channels_are_found_along_both_axes(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(3)
+    reference, found = (random.standard_normal(shape).astype(np.float32) for _ in range(2))
+    fit = compare.ChannelFit()
+    fit.update(reference, found)
+    fit.update(found, reference)
+    for axis, sums in fit._sums.items():
+        others = tuple(i for i in range(len(shape)) if i != axis)
+        products = [(a.astype(np.float64) * b).sum(others) for a, b in ((reference, reference), (reference, found))]
+        both = products[0] + (found.astype(np.float64) ** 2).sum(others)
+        np.testing.assert_allclose(sums, [both, 2 * products[1], both], rtol=1e-10, atol=1e-10)
+
+
+def test_every_instruction_set_adds_up_the_same() -> None:
+    random = np.random.default_rng(5)
+    first, second = (random.standard_normal(10_007).astype(np.float32) for _ in range(2))
+    found = set()
+    for level in LEVELS:
+        _native.set_level(level)
+        found.add((_native.difference(first, second), _native.rounding_difference(first, 0.01, -128, 127)))
+    _native.set_level(LEVELS[-1])
+    assert len(found) == 1

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.quant.measure.search import Choice, Point, SearchPoints, search
+from hexforge.quant.measure.search import Choice, Point, SearchPoints, knee, search
 
 
 class World:
@@ -98,3 +98,14 @@ def test_the_knee_is_where_quality_becomes_dear() -> None:
     assert found.knee().latency_ms == 1.1
     one = SearchPoints(1, {frozenset(): Point(frozenset(), math.inf, 1.0)})
     assert one.knee().quality == math.inf
+
+
+def test_the_knee_is_above_the_line() -> None:
+    front = [Point(frozenset({i}), q, ms) for i, (ms, q) in enumerate([(1, 0), (2, 8), (3, 9), (5, 10)])]
+    assert knee(front).latency_ms == 2
+    straight = [Point(frozenset({i}), float(i), float(i)) for i in range(3)]
+    assert knee(straight) is straight[-1]
+    exact = [Point(frozenset({i}), q, ms) for i, (ms, q) in enumerate([(1, 20.0), (2, 30.0), (2.1, math.inf)])]
+    assert knee(exact) is exact[-1]
+    lost = [Point(frozenset({i}), q, ms) for i, (ms, q) in enumerate([(1, -math.inf), (1.2, 30.0), (5, 31.0)])]
+    assert knee(lost) is lost[1]

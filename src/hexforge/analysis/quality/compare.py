@@ -10,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, ModelError
@@ -188,7 +186,8 @@ def compare_models(
     quantizers = sum(n.op_type == tensors.QUANTIZE and _of_activation(n) for n in coarse.ir.graph)
     rows: list[TensorError] = []
     count = len(samples) if limit is None else min(limit, len(samples))
-    rounds = list(_rounds(exact.ir, names))
+    looked_at = {item.name for item in tensors.watch(coarse.ir.clone(), names)}
+    rounds = list(_rounds(exact.ir, [name for name in names if name in looked_at]))
     for index, some in enumerate(rounds):
 
         def told(done: int, of: int, before: int = index * count) -> None:
@@ -292,7 +291,7 @@ def _update(item: Watched, reference: Array, found: Array, running: ErrorSums, o
         )
     running.update(reference, found)
     if item.linear is not None:
-        own.update(reference, item.linear.rounded(np.asarray(reference, np.float32)))
+        own.update_rounded(reference, item.linear)
     if running.sqnr_db < DOUBTED_DB and reference.shape == found.shape:
         fit.update(reference, found)
 

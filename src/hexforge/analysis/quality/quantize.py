@@ -165,7 +165,7 @@ def quantize(
         raise CallError(f"{encodings}: none of its {len(given)} tensors is in the model; are they of another one?")
     if chosen.improve:
         better = improve(
-            folded, statistics, samples, chosen, lambda made: runner(to_bytes(made), backend),
+            folded, statistics, samples, chosen, lambda made: runner(loaded.edited(made), backend),
             held_out=split.judged if split.held_out else None, given=given, wide_products=wide, progress=said,
         )  # fmt: skip
     else:

@@ -11,6 +11,8 @@ from hexforge.backend import Backend, Prepares
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.model.reader import Model
+from hexforge.model.save import to_bytes
 from hexforge.options import did_you_mean
 from hexforge.runtime import registry
 from hexforge.runtime.cpu_part import WholeModel
@@ -24,12 +26,17 @@ Feeds = Mapping[str, Array]
 
 
 def runner(
-    model: str | Path | bytes, backend: Backend | str = registry.DEFAULT, *, threads: int = 0, name: str = "model"
+    model: str | Path | bytes | Model,
+    backend: Backend | str = registry.DEFAULT,
+    *,
+    threads: int = 0,
+    name: str = "model",
 ) -> Callable[[Feeds], dict[str, Array]]:
     """What runs the model; `threads` 0 is as many as there are cores, `name` is for messages about bytes."""
     if isinstance(backend, str) and backend not in BACKENDS:
         raise CallError(f"backend {backend!r}: there are {', '.join(BACKENDS)}{did_you_mean(backend, BACKENDS)}")
     if backend == ORT:
+        model = to_bytes(model.ir) if isinstance(model, Model) else model
         return WholeModel(model, name if isinstance(model, bytes) else Path(model).name, threads).run
     chosen = registry.backend(backend, threads=threads) if isinstance(backend, str) else backend
     plan, outputs = open_model(model, chosen)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _BATCH = ("n", "b", "bs")
 _PICTURE = ("height", "width", "h", "w", "size", "imgsz")
+_SOUNDS = ("audio", "wave", "speech")
 _LONG = ("audio", "samples", "wave", "frames_in", "time_steps")
 PICTURE_SIZE, SEQUENCE_SIZE, AUDIO_SIZE = 224, 128, 16_000
 
@@ -62,14 +63,16 @@ def batch_of_one(
     return FixedSizes(named, given, ", ".join(assumed))
 
 
-def suggested_size(symbol: str | None, axis: int, shape: Sequence[Any]) -> int:
-    """A size that suits an open dimension, by its name and its place."""
+def suggested_size(symbol: str | None, axis: int, shape: Sequence[Any], name: str = "") -> int:
+    """A size that suits an open dimension, by its name and its place in the input called `name`."""
     words = (symbol or "").lower()
-    if (axis == 0 and len(shape) > 1) or "batch" in words or words in _BATCH:
+    if axis == 0 or "batch" in words:  # an input of one dimension has a value for each of the batch
+        return SEQUENCE_SIZE if len(shape) == 1 and "batch" not in words and words not in _BATCH else 1
+    if words in _BATCH and not any("batch" in str(dim).lower() for dim in shape):
         return 1
     if len(shape) == 3 and axis == 1 and not symbol and isinstance(shape[0], int):
         return 1  # the state of a recurrent layer: [layers, batch, width]
-    if any(word in words for word in _LONG):
+    if any(word in words for word in _LONG) or (len(shape) == 2 and any(word in name.lower() for word in _SOUNDS)):
         return AUDIO_SIZE
     if words in _PICTURE or len(shape) == 4 or any(word in words for word in ("height", "width")):
         return PICTURE_SIZE
@@ -83,11 +86,11 @@ def _is_open(dim: int | str | None) -> bool:
 def _is_batch(symbol: str, declared: Mapping[str, InputShape]) -> bool:
     """By its name; or where it is the first dimension of every input that has it, and not the only one."""
     words = symbol.lower()
-    if "batch" in words or words in _BATCH:
-        return True
     places = [
         (axis, len(shape or ())) for shape in declared.values() for axis, dim in enumerate(shape or ()) if dim == symbol
     ]
+    if "batch" in words or (words in _BATCH and any(place == 0 for place, _ in places)):
+        return True
     return all(place == 0 and rank > 1 for place, rank in places) and not any(
         word in words for word in ("len", "seq", "time", "height", "width", "tokens")
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir
 
+from hexforge.ir import Array
 from hexforge.model.nodes import dims, float_constant, only_reader
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan
@@ -20,14 +21,19 @@ def correct_biases(
     plan: EncodingPlan,
     samples: Sequence[Feeds],
     progress: Callable[[int, int], None] | None = None,
+    means: dict[str, Array] | None = None,
 ) -> EncodingPlan:
-    """A plan whose layers have the float model's means, layer after layer, each behind the corrected ones."""
+    """A plan whose layers have the float model's means, layer after layer, each behind the corrected ones.
+
+    `means` are the float model's on these samples: empty to be filled, filled to be used the next time.
+    """
     corrected = plan.copied()
-    walk, count = Walk(model, corrected, samples), len(model.graph)
+    means = {} if means is None else means
+    walk, count = Walk(model, corrected, samples, coarse_only=bool(means)), len(model.graph)
     for index, step in enumerate(walk):
         here = layer(step.node)
         if here is not None:
-            correct(step, here)
+            correct(step, here, means)
         if progress is not None:
             progress(index + 1, count)
     return corrected
@@ -46,19 +52,36 @@ def bias_of(of: Layer) -> onnx_ir.Value | None:
     return value if array is not None and row is not None and array.size == of.outputs else None
 
 
-def correct(step: NodeStep, here: Layer) -> bool:
-    """Shift one layer's bias by what its outputs lack on average; False where there is none to shift."""
+def correct(step: NodeStep, here: Layer, means: dict[str, Array] | None = None) -> bool:
+    """Shift one layer's bias by what its outputs lack on average; False where there is none to shift.
+
+    `means` gets the float model's mean of the layer, or has it.
+    """
     bias = bias_of(here)
     if bias is None or len(bias.uses()) > 1 or bias.name is None or bias.const_value is None:
         return False
-    axes = tuple(i for i in range(step.outputs(True)[0][0].ndim) if i != here.channel_axis)
-    lack = np.mean([
-        (exact[0].astype(np.float64) - coarse[0]).mean(axes)
-        for exact, coarse in zip(step.outputs(True), step.outputs(False), strict=True)
-    ], axis=0)  # fmt: skip
+    name = str(here.out.name)
+    wanted = None if means is None else means.get(name)
+    wanted = _mean(step, here, exact=True) if wanted is None else wanted
+    if means is not None:
+        means[name] = wanted
+    lack = wanted - _mean(step, here, exact=False)
     before = step.plan.constants.get(bias.name)
     before = bias.const_value.numpy() if before is None else before
     step.plan.constants[bias.name] = (before + lack.reshape(before.shape)).astype(np.float32)
     step.plan.integers.pop(bias.name, None)
-    step.forget()
+    if bias is here.bias:
+        fixed = step.plan.tensors.get(bias.name)
+        if fixed is None or fixed.dtype.bits >= 32:  # in steps too small to see
+            rank = step.outputs(False)[0][0].ndim
+            step.add(lack.astype(np.float32).reshape([-1 if i == here.channel_axis % rank else 1 for i in range(rank)]))
+        else:
+            step.forget()
     return True
+
+
+def _mean(step: NodeStep, here: Layer, *, exact: bool) -> Array:
+    """Of each channel that a layer makes, over all samples."""
+    made = [outputs[0] for outputs in step.outputs(exact)]
+    axes = tuple(i for i in range(made[0].ndim) if i != here.channel_axis)
+    return np.asarray(np.mean([array.mean(axes, dtype=np.float64) for array in made], axis=0))

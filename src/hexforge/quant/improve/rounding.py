@@ -34,6 +34,8 @@ COLUMNS = 1152
 _DAMPING = 0.01
 _RIDGE = 0.1
 _FACTORS = np.linspace(1.0, 0.5, 11, dtype=np.float32)
+_WORSE = 2
+"""Factors in a row that were no better, after which smaller ones are not tried."""
 _BLOCK = 64
 
 
@@ -77,8 +79,8 @@ def _layer(step: NodeStep, here: Layer, compensate: bool, random: np.random.Gene
     integers = nearest
     if compensate:
         moved = np.concatenate([
-            _compensated(wanted[..., part] + seen.shift(wanted, part), grid.at(part), seen.moments(part))
-            for part in parts(wanted.shape[-1])
+            _compensated(wanted[..., part] + seen.shift(wanted, part, moments), grid.at(part), moments)
+            for part, moments in ((part, seen.moments(part)) for part in parts(wanted.shape[-1]))
         ], axis=-1)  # fmt: skip
         better = seen.loss(wanted, grid.real(moved)) < seen.loss(wanted, grid.real(nearest))
         integers = np.where(better[..., None], moved, nearest)
@@ -124,9 +126,9 @@ class _Seen:
         x = self.coarse[..., part]
         return np.asarray(x.swapaxes(1, 2) @ x / np.float32(x.shape[1]))
 
-    def shift(self, weight: Array, part: slice) -> Array:
+    def shift(self, weight: Array, part: slice, moments: Array) -> Array:
         """What weights change by to make of coarse inputs what they make of exact ones; a cautious least squares."""
-        moments, x = self.moments(part), self.coarse[..., part]
+        x = self.coarse[..., part]
         lack = (self.exact[..., part] - x) @ weight[..., part].swapaxes(1, 2)
         size = moments.shape[-1]
         ridge = np.float32(_RIDGE) * np.trace(moments, axis1=1, axis2=2)[:, None, None] / size + np.float32(1e-12)
@@ -138,9 +140,9 @@ class _Seen:
         lack = self.judge_exact @ weight.swapaxes(1, 2) - self.judge_coarse @ rounded.swapaxes(1, 2)
         return np.asarray(lack.var(axis=1))
 
-    def own_loss(self, lack: Array) -> Array:
-        """Squared error of each output [groups, outputs] that a difference of weights makes."""
-        return np.asarray(np.square(self.judge_coarse @ lack.swapaxes(1, 2)).mean(1))
+    def own_loss(self, group: int, lack: Array) -> Array:
+        """Squared error of each output of a group that a difference of weights [outputs, inputs] makes."""
+        return np.asarray(np.square(self.judge_coarse[group] @ lack.T).mean(0))
 
 
 def _patches(here: Layer, pair: list[Array], count: int, random: np.random.Generator) -> tuple[Array, Array] | None:
@@ -211,21 +213,41 @@ def _scale(here: Layer, fixed: Fixed, weight: Array, wanted: Array, seen: _Seen)
         return encoding
     if isinstance(encoding, AxisScaleOffset) and encoding.axis != here.output_axis:
         return encoding
+    if isinstance(encoding, AxisScaleOffset) and len(encoding.scales) != here.outputs:
+        return encoding  # a transposed convolution's groups share scales
     grid = _Grid.of(here, fixed, weight.shape)
-    losses = []
-    for factor in _FACTORS:
-        tried = replace(grid, scale=grid.scale * factor)
-        lack = wanted - tried.real(tried.nearest(wanted))
-        losses.append(seen.own_loss(lack).reshape(-1))
     if isinstance(encoding, ScaleOffset):
-        best = _FACTORS[int(np.argmin(np.sum(losses, axis=1)))]
+        best = _factors(grid, wanted, seen, together=True)[0, 0]
         return replace(encoding, scale=float(np.float32(encoding.scale * best)))
-    factors = _FACTORS[np.argmin(losses, axis=0)]
-    if len(encoding.scales) != here.outputs:  # a transposed convolution's groups share scales
-        return encoding
+    factors = _factors(grid, wanted, seen, together=False).reshape(-1)
     return replace(
         encoding, scales=tuple(float(np.float32(s * f)) for s, f in zip(encoding.scales, factors, strict=True))
     )
+
+
+def _factors(grid: _Grid, wanted: Array, seen: _Seen, *, together: bool) -> Array:
+    """By how much the scale of each output [groups, outputs] is best made smaller, or of all outputs together.
+
+    One that was worse for the last _WORSE factors is not tried any further: its weights are cut off more and more.
+    """
+    best = np.ones(wanted.shape[:2], np.float32)
+    least = np.full(wanted.shape[:2], np.inf)
+    worse = np.zeros(wanted.shape[:2], np.int64)
+    for factor in _FACTORS:
+        losses = np.full(wanted.shape[:2], np.inf)
+        for group, left in enumerate(worse < _WORSE):
+            if left.any():
+                tried = _Grid(grid.scale[group, left] * factor, grid.offset[group, left], grid.low, grid.high)
+                real = wanted[group, left]
+                losses[group, left] = seen.own_loss(group, real - tried.real(tried.nearest(real)))
+        if together:
+            losses[...] = losses.sum()
+        better = losses < least
+        best[better], least[better] = factor, losses[better]
+        worse = np.where(better, 0, worse + 1)
+        if (worse >= _WORSE).all():
+            break
+    return best
 
 
 def _compensated(wanted: Array, grid: _Grid, moments: Array) -> Array:
@@ -237,21 +259,20 @@ def _compensated(wanted: Array, grid: _Grid, moments: Array) -> Array:
     damping = np.float32(_DAMPING) * diagonal.mean(1)[:, None, None] + np.float32(1e-12)
     damped = moments + damping * np.eye(size, dtype=np.float32)
     damped = np.take_along_axis(np.take_along_axis(damped, order[:, :, None], 1), across, 2)
-    # the upper factor of the inverse: row i is how an error in column i is made up for by those behind it
-    factor = _inverse_factor(damped)
-    rest = np.take_along_axis(wanted, across, 2)
+    # (w - q) H (w - q)^T is the length of (w - q) M: each column is rounded to undo what those before it left there
+    factor = _upper_factor(damped)
+    factor /= np.einsum("gkk->gk", factor)[:, None, :]
+    aim = np.take_along_axis(wanted, across, 2)
     scale, offset = np.take_along_axis(grid.scale, across, 2), np.take_along_axis(grid.offset, across, 2)
-    columns = np.empty_like(rest)
+    columns, lack = np.empty_like(aim), np.empty_like(aim)
     for start in range(0, size, _BLOCK):
         end = min(start + _BLOCK, size)
-        errors = np.empty((*rest.shape[:2], end - start), rest.dtype)
+        moved = aim[..., start:end] + lack[..., :start] @ factor[:, :start, start:end]
         for k in range(start, end):
-            column = rest[..., k]
+            column = moved[..., k - start]
             columns[..., k] = np.clip(np.rint(column / scale[..., k]) - offset[..., k], grid.low, grid.high)
-            lack = (column - (columns[..., k] + offset[..., k]) * scale[..., k]) / factor[:, None, k, k]
-            errors[..., k - start] = lack
-            rest[..., k:end] -= lack[..., None] * factor[:, None, k, k:end]
-        rest[..., end:] -= errors @ factor[:, start:end, end:]
+            lack[..., k] = aim[..., k] - (columns[..., k] + offset[..., k]) * scale[..., k]
+            moved[..., k + 1 - start :] += lack[..., k, None] * factor[:, None, k, k + 1 : end]
     integers = np.empty_like(columns)
     np.put_along_axis(integers, np.broadcast_to(across, columns.shape), columns, 2)
     # greedy rounding can lose to the nearest integers where there are few columns: then those are kept
@@ -265,10 +286,10 @@ def _losses(lack: Array, moments: Array) -> Array:
     return np.asarray(((lack @ moments) * lack).sum(-1))
 
 
-def _inverse_factor(matrix: Array) -> Array:
-    """U, upper triangular, with U^T U the inverse: of M M^T = matrix (M upper triangular) it is M's inverse."""
+def _upper_factor(matrix: Array) -> Array:
+    """M, upper triangular, with M M^T = matrix."""
     try:
         lower = np.linalg.cholesky(matrix[:, ::-1, ::-1])
     except np.linalg.LinAlgError:  # too close to singular for float32
-        lower = np.linalg.cholesky(matrix[:, ::-1, ::-1].astype(np.float64))
-    return np.triu(np.linalg.inv(lower[:, ::-1, ::-1])).astype(np.float32)
+        lower = np.linalg.cholesky(matrix[:, ::-1, ::-1].astype(np.float64)).astype(np.float32)
+    return np.ascontiguousarray(lower[:, ::-1, ::-1])

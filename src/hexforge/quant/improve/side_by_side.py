@@ -140,6 +140,11 @@ class NodeStep:
             ]
         return self._made[exact]
 
+    def add(self, amount: Array) -> None:
+        """The plan changed what the node makes first by an amount."""
+        if False in self._made:
+            self._made[False] = [[made[0] + amount, *made[1:]] for made in self._made[False]]
+
     def forget(self) -> None:
         """The plan changed what the node makes."""
         self._made.pop(False, None)
@@ -148,11 +153,15 @@ class NodeStep:
 class Walk:
     """Steps over a model. `plan` may be changed between steps; without one, only the float world is walked.
 
-    `exact` and `coarse` hold the values alive, afterwards the model's outputs.
+    `exact` and `coarse` hold the values alive, afterwards the model's outputs. With `coarse_only` the float world is
+    not walked: what is to be known of it is known.
     """
 
-    def __init__(self, model: onnx_ir.Model, plan: EncodingPlan | None, samples: Sequence[Feeds]) -> None:
-        self.model, self.plan, self.float_only = model, plan or EncodingPlan(), plan is None
+    def __init__(
+        self, model: onnx_ir.Model, plan: EncodingPlan | None, samples: Sequence[Feeds], *, coarse_only: bool = False
+    ) -> None:
+        self.model, self.plan = model, plan or EncodingPlan()
+        self.worlds = (True,) if plan is None else (False,) if coarse_only else (True, False)
         self.samples = samples[: max(1, MEMORY_BYTES // max(1, 2 * peak_bytes(model)))]
         self.exact: dict[str, _Values] = {}
         self.coarse: dict[str, _Values] = {}
@@ -169,8 +178,8 @@ class Walk:
             runner = NodeRunner(node, self.model)
             step = NodeStep(node, runner, self.plan, self.exact, self.coarse, count)
             yield step
-            for exact, world in ((True, self.exact), (False, self.coarse))[: 1 if self.float_only else 2]:
-                results = step.outputs(exact)
+            for exact in self.worlds:
+                world, results = self.exact if exact else self.coarse, step.outputs(exact)
                 for index, name in enumerate(runner.made):
                     arrays = [r[index] for r in results]
                     world[name] = arrays if exact else [self._left(name, a) for a in arrays]

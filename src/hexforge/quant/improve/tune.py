@@ -177,6 +177,8 @@ class _Improving:
         self.load = load
         self.tried: list[Tried] = []
         self.correcting = False
+        self.means: tuple[onnx_ir.Model, dict[str, Array]] = model, {}
+        """What a model's layers make on average, found when biases are first corrected."""
         self.dropped: list[tuple[str, EncodingPlan]] = []
         """Ranges that were no better as a whole: weights rounded for them may be."""
         self.plan = self.best = self._assign()
@@ -213,7 +215,9 @@ class _Improving:
         """Judge a plan, with its biases corrected where that is asked for; take it if it is better, and say so."""
         best = plan
         if self.correcting and not corrected:
-            best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"))
+            if self.means[0] is not self.model:
+                self.means = self.model, {}
+            best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"), self.means[1])
         score = self.judge.score(self.model, best)
         better = score.better(self.score, margin)
         self.tried.append(Tried(name, self.score.db, score.db, better, time.perf_counter() - since))

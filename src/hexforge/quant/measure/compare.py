@@ -11,15 +11,13 @@ from typing import Literal
 import numpy as np
 import onnx_ir
 
+from hexforge._native import channel_products, difference, rounding_difference
 from hexforge.errors import CallError
 from hexforge.ir import Array
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 SUFFIXES = ("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output", "_quantized", "_dequantized")
 """What quantizers append to the names of a float model's tensors."""
-
-_PIECE = 1 << 15
-"""Elements looked at together: their float64 copies stay in the cache."""
 
 _FITTED_PIECES = 2
 """Samples that factors are looked for in: equalized weights show in one, and looking costs more than comparing."""
@@ -46,24 +44,22 @@ class ErrorSums:
         first, second = np.ravel(reference), np.ravel(found)
         if first.size != second.size:
             raise ValueError(f"{first.size} elements against {second.size}")
-        for start in range(0, first.size, _PIECE):
-            self._add(
-                first[start : start + _PIECE].astype(np.float64), second[start : start + _PIECE].astype(np.float64)
-            )
+        if first.dtype != np.float32 or second.dtype != np.float32:
+            first, second = first.astype(np.float64), second.astype(np.float64)
+        self._add(difference(first, second))
 
-    def _add(self, first: Array, second: Array) -> None:
-        error = first - second
-        noise = _square(error)
-        if not math.isfinite(noise):
-            known = np.isfinite(first) & np.isfinite(second)
-            self.not_finite += int((np.isfinite(first) & ~np.isfinite(second)).sum())
-            first, second, error = first[known], second[known], error[known]
-            noise = _square(error)
-        self.signal += _square(first)
-        self.power += _square(second)
-        self.noise += noise
-        self.max_error = max(self.max_error, float(np.abs(error).max(initial=0.0)))
-        self.count += first.size
+    def update_rounded(self, real: Array, linear: Linear) -> None:
+        """Add a piece: real numbers, and what quantizing leaves of them."""
+        if linear.scale.size == 1 and linear.dtype.bitwidth <= 16:
+            low, high = linear.steps
+            self._add(
+                rounding_difference(np.ravel(np.asarray(real, np.float32)), float(linear.scale.flat[0]), low, high)
+            )
+        else:
+            self.update(real, linear.rounded(np.asarray(real, np.float32)))
+
+    def _add(self, piece: tuple[float, float, float, float, int, int]) -> None:
+        self.merge(ErrorSums(*piece))
 
     def merge(self, other: ErrorSums) -> None:
         """Add what another has seen."""
@@ -106,14 +102,12 @@ class ChannelFit:
             return
         self._pieces += 1
         self._count += reference.size
+        first, second = (np.ascontiguousarray(a, np.float32) for a in (reference, found))
         for axis in {1, reference.ndim - 1} if reference.ndim > 1 else ():
-            channels = reference.shape[axis]
-            first, second = (
-                np.moveaxis(a, axis, 0).reshape(channels, -1).astype(np.float64) for a in (reference, found)
-            )
-            pairs = ((first, first), (first, second), (second, second))
-            sums = np.stack([np.einsum("ij,ij->i", a, b) for a, b in pairs])
-            self._sums[axis] = self._sums.get(axis, 0) + sums
+            shape = reference.shape
+            cube = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+            sums = self._sums.setdefault(axis, np.zeros((3, shape[axis])))
+            channel_products(first.reshape(cube), second.reshape(cube), sums)
 
     def sqnr_db(self) -> float | None:
         """The SQNR with the best factors; None where they explain little, or too few elements are of a channel."""
@@ -138,10 +132,6 @@ def require_float(model: onnx_ir.Model, name: str) -> None:
         raise CallError(
             f"{name}: is quantized already ({len(done)} Q and DQ nodes, as {done[0]!r}); give the float model"
         )
-
-
-def _square(array: Array) -> float:
-    return float(np.einsum("i,i->", array, array))  # not `@`: for so little work BLAS's threads only wait
 
 
 def _sums(reference: Array, found: Array) -> ErrorSums:
@@ -200,6 +190,13 @@ class Linear:
     def type(self) -> str:
         """The integer type, e.g. uint8."""
         return self.dtype.name.lower()
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The lowest and the highest multiple of the scale there is, of one scale for all."""
+        bits = self.dtype.bitwidth
+        low = (-(1 << (bits - 1)) if self.dtype.is_signed() else 0) - int(self.zero_point.flat[0])
+        return low, low + (1 << bits) - 1
 
     def _spread(self, values: Array, shape: tuple[int, ...]) -> Array:
         """A scale or zero point against an array of this shape."""

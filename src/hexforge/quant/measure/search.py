@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 Choice = frozenset[int]
+BEYOND = 40.0
+"""Decibels by which outputs without any error count as better than the best that have one; and lost ones as worse."""
 Measure = Callable[[Sequence[Choice]], Iterable[tuple[float, float]]]
 """Quality and latency in ms of each choice, in order."""
 
@@ -64,28 +66,36 @@ class SearchPoints:
         return min(good, key=lambda p: (p.latency_ms, -p.quality), default=None)
 
     def knee(self) -> Point:
-        """The point of the front up to which quality is cheap and from which on it is dear.
-
-        It lies furthest above the line from the front's fastest point to its best, both axes as parts of that line.
-        """
-        front = self.front()
-        first, last = front[0], front[-1]
-        finite = [p.quality for p in front if math.isfinite(p.quality)]
-        low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-        span_ms, span = last.latency_ms - first.latency_ms, high - low
-        if span_ms <= 0 or span <= 0:
-            return last
-
-        def above(point: Point) -> float:
-            quality = min(max(point.quality, low), high)
-            return (quality - low) / span - (point.latency_ms - first.latency_ms) / span_ms
-
-        return max(front, key=above)
+        """The knee of the front."""
+        return knee(self.front())
 
     def dominating(self) -> list[Point]:
         """Mixes that beat the high precision everywhere: faster, and no worse."""
         high = self.high
         return [p for p in self.front() if p.latency_ms < high.latency_ms and p.quality >= high.quality]
+
+
+def knee(front: Sequence[Point]) -> Point:
+    """The point of a front up to which quality is cheap and from which on it is dear; its best where there is none.
+
+    It lies furthest above the line from the front's fastest point to its best, both axes as parts of that line. No
+    error at all counts as BEYOND better than the best of the others, outputs that are no numbers as BEYOND worse.
+    """
+    first, last = front[0], front[-1]
+    finite = [p.quality for p in front if math.isfinite(p.quality)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    low -= BEYOND if first.quality == -math.inf else 0.0
+    high += BEYOND if last.quality == math.inf else 0.0
+    span_ms, span = last.latency_ms - first.latency_ms, high - low
+    if span_ms <= 0 or span <= 0:
+        return last
+
+    def above(point: Point) -> float:
+        quality = min(max(point.quality, low), high)
+        return (quality - low) / span - (point.latency_ms - first.latency_ms) / span_ms
+
+    point = max(front, key=above)
+    return point if above(point) > 1e-9 else last
 
 
 def search(
