@@ -54,7 +54,7 @@ INNER = {
         ("prepare", "data"),
     ),
     "runtime": (
-        ("opening", "nonfinite"),
+        ("opening", "nonfinite", "replay"),
         ("contexts",),
         ("plan", "nonfinite"),
         ("stages",),
@@ -68,13 +68,13 @@ INNER = {
         ("lora",),
     ),
     "analysis": (
-        ("optimize", "gate"),
+        ("optimize", "gate", "minimise"),
         ("recommend",),
         ("quality", "advise", "profile"),
         ("estimate", "mixed_precision", "agreement"),
     ),
     "frontends.qnn": (
-        ("graph",),
+        ("graph", "recorded"),
         ("tensors", "operations"),
         ("declarations",),
     ),

@@ -48,7 +48,9 @@ class ProviderOptions(OptionTable):
         "clocks and sleep of the HTP",
         _TIME,
     )
-    qnn_saver_path: str = text("library of the Saver backend, which records calls instead", "saver is not built yet")
+    qnn_saver_path: str = text(
+        "library of the Saver backend, e.g. libQnnSaver.so: the calls are recorded into ./saver_output as well"
+    )
     qnn_context_priority: str = choice(
         "normal low normal_high high normal_low high_plus critical critical_plus", "priority of the context", _TIME
     )
@@ -196,6 +198,8 @@ class ProviderOptions(OptionTable):
 
     def _conflicts(self) -> list[str]:
         faults = []
+        if self.qnn_saver_path and backend_of_library(self.qnn_saver_path, "qnn_saver_path") != "saver":
+            faults.append(f"qnn_saver_path is {self.qnn_saver_path!r}: expected libQnnSaver.so or QnnSaver.dll")
         if self.profiling_level != "off" and not self.profiling_file_path:
             faults.append(f"profiling_level={self.profiling_level} needs profiling_file_path, the csv file to write")
         try:
@@ -209,7 +213,7 @@ class ProviderOptions(OptionTable):
         return faults
 
 
-def backend_of_library(path: str) -> str:
+def backend_of_library(path: str, option: str = "backend_path") -> str:
     """The backend a library file belongs to, by its name on any platform; CallError if none does."""
     file = re.split(r"[\\/]", path)[-1]
     found = _LIBRARY.fullmatch(file)
@@ -217,7 +221,7 @@ def backend_of_library(path: str) -> str:
         names = [b.capitalize() for b in registry.QNN_BACKENDS[:-1]]
         known = [text.format(name) for name in names for text in ("libQnn{}.so", "Qnn{}.dll")]
         raise CallError(
-            f"provider option 'backend_path' is {path!r}: no QNN backend library has that name; expected libQnn<X>.so "
+            f"provider option {option!r} is {path!r}: no QNN backend library has that name; expected libQnn<X>.so "
             f"or Qnn<X>.dll with X one of Cpu, Htp, Gpu, Saver, Ir{did_you_mean(file, known)}"
         )
     return found[1].lower()
@@ -226,4 +230,6 @@ def backend_of_library(path: str) -> str:
 def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False) -> Backend:
     """The backend that provider options name; of several chips the first runs, a context is made for every one."""
     made = registry.backend(options.backend, options.settings(), threads)
+    if options.qnn_saver_path and options.backend != "saver":
+        made = registry.recorded(made)
     return made if every_chip or not isinstance(made, Prepares) else made.only(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 from hexforge.backend import Backend, BackendClass, Deploys
 from hexforge.errors import CallError, UnsupportedError
@@ -20,6 +20,8 @@ BUILT: dict[str, str] = {
     "cpu": "hexforge.backends.cpu.backend:CpuBackend",
 }
 """name -> "module:Class" of every backend that is built; the class is called with its own Config and threads."""
+SAVER = "hexforge.backends.saver.backend:SaverBackend"
+"""What records the calls of another backend; `saver` alone records those of the default one."""
 DEPLOYMENT = "hexforge.backends.htp.deployment:Deployment"
 """What a chip's name stands for."""
 
@@ -27,7 +29,13 @@ DEPLOYMENT = "hexforge.backends.htp.deployment:Deployment"
 def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, threads: int = 0) -> Backend:
     """A backend, made with options as its own Config spells them; 0 threads: as many as there are processors."""
     made = backend_class(name)
-    return made(made.Config.parse(settings or {}), threads)
+    found = made(made.Config.parse(settings or {}), threads)
+    return recorded(found) if name == "saver" else found
+
+
+def recorded(inner: Backend) -> Backend:
+    """A backend that does what another does, and records it."""
+    return cast(Backend, _imported(SAVER)(inner))
 
 
 def deployed(wanted: Deploys | Backend | str | None = None) -> Backend:
@@ -35,18 +43,23 @@ def deployed(wanted: Deploys | Backend | str | None = None) -> Backend:
     if isinstance(wanted, str) and wanted in QNN_BACKENDS:
         return backend(wanted)
     if wanted is None or isinstance(wanted, str):
-        module, _, attribute = DEPLOYMENT.partition(":")
-        named = getattr(importlib.import_module(module), attribute)
+        named = _imported(DEPLOYMENT)
         wanted = cast(Deploys, named() if wanted is None else named(wanted))
     return wanted.backend() if isinstance(wanted, Deploys) else wanted
 
 
 def backend_class(name: str) -> BackendClass:
     """The class of the backend `name`; UnsupportedError for one that QNN has and hexforge does not have yet."""
+    if name == "saver":
+        return backend_class(DEFAULT)  # its calls are recorded, and its options are the options
     if name in BUILT:
-        module, _, attribute = BUILT[name].partition(":")
-        return cast(BackendClass, getattr(importlib.import_module(module), attribute))
+        return cast(BackendClass, _imported(BUILT[name]))
     if name in QNN_BACKENDS:
-        built = " or ".join(f"backend_type={b}" for b in BUILT)
+        built = " or ".join(f"backend_type={b}" for b in (*BUILT, "saver"))
         raise UnsupportedError(f"backend {name!r} is not built yet; use {built}")
     raise CallError(f"no backend {name!r}; expected one of {', '.join(QNN_BACKENDS)}{did_you_mean(name, QNN_BACKENDS)}")
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -136,6 +136,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "replay",
+        "inspect.replay",
+        "replay",
+        "Run a recording of the Saver again and compare what comes out; find the smallest part that fails.",
+        (
+            "hexforge replay saver_output",
+            "hexforge replay saver_output --backend htp --against cpu --minimise smallest",
+        ),
+    ),
+    Command(
         "tool",
         "contexts.tool",
         "tool",

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The saver backend: another backend whose every QNN call is recorded, with its numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from hexforge.backend import Backend, Program
+from hexforge.formats.recording import Recorder
+from hexforge.ir import Array, Graph, Value, text
+
+FOLDER = "saver_output"
+"""Where recordings go, from the folder the process runs in, as QNN's Saver does."""
+
+
+class SaverBackend:
+    """A backend that does what another does and records it; whatever else is asked of it, the other answers."""
+
+    def __init__(self, inner: Backend, recorder: Recorder | None = None, folder: Path | None = None) -> None:
+        self.inner = inner
+        self._folder = folder or Path(FOLDER)
+        self._recorder = recorder
+        self._numbers = itertools.count()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    @property
+    def recorder(self) -> Recorder:
+        """Where calls are written; the folder is made with the first of them."""
+        if self._recorder is None:
+            self._recorder = Recorder(self._folder)
+            self._recorder.call("QnnBackend_create", self.inner.name, self.inner.config.pairs())
+            self._recorder.call("QnnContext_create", "context_0")
+        return self._recorder
+
+    def only(self, index: int) -> Self:
+        """The same for one of the chips."""
+        inner: Any = self.inner
+        return type(self)(inner.only(index), self._recorder, self._folder)
+
+    def compile(self, graph: Graph) -> SavedProgram:
+        """Compile the graph as the other backend does, every tensor and node of it recorded."""
+        graph.sort()
+        name = f"graph_{next(self._numbers)}"
+        to = self.recorder
+        to.call("QnnGraph_create", "context_0", name, graph.name)
+        for value in graph.values.values():
+            _record_tensor(to, name, value)
+        for node in graph:
+            reads = [None if v is None else v.name for v in node.inputs]
+            writes = [v.name for v in node.outputs]
+            params = {key: _plain(value) for key, value in node.params.items()}
+            to.call("QnnGraph_addNode", name, node.name, "qti.aisw", node.op.name, params, reads, writes)
+        program = self.inner.compile(graph)
+        to.call("QnnGraph_finalize", name)
+        return SavedProgram(program, name, to)
+
+
+class SavedProgram:
+    """A program whose executions are recorded, with what went in and what came out."""
+
+    def __init__(self, program: Program, name: str, recorder: Recorder) -> None:
+        self._program, self._name, self._recorder = program, name, recorder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it computes."""
+        return self._program.graph
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run it, and record that."""
+        outputs = self._program.run(feeds)
+        reads = {v.name: self._kept(v, feeds[v.name]) for v in self.graph.inputs}
+        writes = {v.name: self._kept(v, outputs[v.name]) for v in self.graph.outputs}
+        self._recorder.call("QnnGraph_execute", self._name, reads, writes)
+        return outputs
+
+    def _kept(self, value: Value, array: Array) -> list[Any]:
+        """An array as it was given, whose type may be wider than the tensor's."""
+        import numpy as np
+
+        plain = np.ascontiguousarray(array)
+        return [str(plain.dtype), list(plain.shape), self._recorder.put(plain.tobytes())]
+
+
+def _record_tensor(to: Recorder, graph: str, value: Value) -> None:
+    arguments: list[Any] = [graph, value.name, f"QNN_TENSOR_TYPE_{value.role.value}", text.dump_type(value.type)]
+    if value.data is not None:
+        arguments.append(to.put(text.packed(value.data, value.dtype)))
+    to.call("QnnTensor_createGraphTensor", *arguments)
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON has it; real numbers that JSON has not are texts."""
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return {"float": str(value)}
+    return value
