@@ -82,8 +82,9 @@ INNER = {
         ("__main__",),
         ("model_compiler", "stand_in", "devices", "preprocess"),
         ("session",),
-        ("prepare", "binding", "profiling"),
+        ("prepare", "binding"),
         ("options", "signature", "providers", "provider_options"),
+        ("profiling",),
         ("config", "values", "context_callbacks", "errors"),
     ),
 }

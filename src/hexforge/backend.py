@@ -53,6 +53,33 @@ def interrupted_by(check: Callable[[], None] | None) -> Iterator[None]:
         interruption.reset(token)
 
 
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """How long one kernel really took, by the clock of what ran it, in nanoseconds from when that clock likes."""
+
+    node: str
+    """The node of the graph that it computed."""
+    unit: str
+    """CPU or GPU."""
+    start_ns: int
+    end_ns: int
+
+
+kernel_times: ContextVar[list[KernelTime] | None] = ContextVar("kernel_times", default=None)
+"""Where a program notes, in the order they ran, how long its kernels took; None: nobody asks, and nothing is timed."""
+
+
+@contextmanager
+def timed_kernels() -> Iterator[list[KernelTime]]:
+    """The times of the kernels that programs run meanwhile, in this thread; empty where they cannot tell."""
+    times: list[KernelTime] = []
+    token = kernel_times.set(times)
+    try:
+        yield times
+    finally:
+        kernel_times.reset(token)
+
+
 @runtime_checkable
 class TellsReferences(Protocol):
     """A program that tells which nodes have no kernel of their own."""

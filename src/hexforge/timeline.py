@@ -115,6 +115,8 @@ class Timeline:
     """What the end waited for by matrix rate and kind of work, the call included, waits beyond burst left out."""
     steps: tuple[MainStep, ...] = ()
     """The main thread from the start to the end of the accelerator's time, without a gap."""
+    hvx_threads: int = 0
+    """Vector threads that the graph uses."""
 
     @property
     def host_us(self) -> float:
@@ -352,6 +354,11 @@ class Times(Protocol):
     @property
     def chips(self) -> tuple[str, ...]:
         """Every chip that it can time."""
+        ...
+
+    @property
+    def chip_name(self) -> str:
+        """The chip that it times; where only an architecture is known, one of that architecture."""
         ...
 
     def prepared(self, graph: Graph) -> Graph:

@@ -15,6 +15,7 @@ from hexforge.frontends.onnx.context.model import ContextModel, read_context_mod
 from hexforge.model.standalone import Extract
 from hexforge.ort.config import ORT_SESSION_KEYS, SessionConfig, spinning_of
 from hexforge.ort.options import context_reader, named_dims, options_of_parts, overridden_shapes, session_entries
+from hexforge.ort.profiling.dumps import write_dumps
 from hexforge.ort.provider_options import ProviderOptions, backend_of
 from hexforge.ort.signature import NodeArg, arguments
 from hexforge.runtime.contexts import share
@@ -38,6 +39,7 @@ class Prepared:
     """A model that is ready to run."""
 
     plan: Stages
+    backend: Backend
     inputs: list[NodeArg]
     outputs: list[NodeArg]
     fixed: frozenset[str]
@@ -46,6 +48,8 @@ class Prepared:
     report: Report | None = None
     """What was written."""
     notes: tuple[str, ...] = ()
+    from_context: bool = False
+    """Whether the graphs were compiled before, and only loaded."""
 
 
 def output_of(source: ModelSource, config: SessionConfig, options: ProviderOptions) -> Output | None:
@@ -92,6 +96,7 @@ def prepare(
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
     backend = backend_of(options, sess_options.intra_op_num_threads, every_chip=output is not None)
+    options.dumps.check()
     if isinstance(backend, KeepsThreads):
         backend.spinning = spinning_of(session_entries(sess_options, ORT_SESSION_KEYS))
     folder = Path(config.context_file_path).parent if isinstance(source, bytes) and config.context_file_path else None
@@ -99,7 +104,7 @@ def prepare(
     if compiled is not None:
         if output is not None:
             raise CallError(f"{compiled.where}: is a context model, so it is compiled already; use it as it is")
-        return _opened(compiled, backend, sess_options, config)
+        return _opened(compiled, backend, sess_options, config, options)
     if config.disable_model_compile:
         raise UnsupportedError(
             "session.disable_model_compile=1, and the model must be compiled (ORT_MODEL_REQUIRES_COMPILATION): "
@@ -110,7 +115,9 @@ def prepare(
     return _compiled(read_model(source, sess_options), backend, sess_options, config, options, output)
 
 
-def _opened(model: ContextModel, backend: Backend, sess_options: Any, config: SessionConfig) -> Prepared:
+def _opened(
+    model: ContextModel, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions
+) -> Prepared:
     stop = config.stop_share_ep_contexts
     plan = ContextPlan(
         model,
@@ -123,9 +130,11 @@ def _opened(model: ContextModel, backend: Backend, sess_options: Any, config: Se
     )
     if stop:
         share.close()
+    if options.dumps.any:
+        write_dumps(options.dumps, plan, backend, None, Path(model.where).stem)
     notes = tuple(f"the context is sub-optimal: {reason}" for reason in plan.suboptimal)
     inputs, outputs = arguments(model.inputs, ()), arguments(model.outputs, ())
-    return Prepared(plan, inputs, outputs, model.constants, model.metadata, notes=notes)
+    return Prepared(plan, backend, inputs, outputs, model.constants, model.metadata, notes=notes, from_context=True)
 
 
 def _compiled(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
@@ -158,10 +167,13 @@ def _compiled(model: Model, backend: Backend, sess_options: Any, config: Session
             notes = ("no context model is written: no node was compiled",)
     if options.acts("enable_htp_prepare_and_load") and plan.graphs:
         plan.take(Context(in_memory(plan, backend), "the prepared context").programs(backend=backend))
+    if options.dumps.any:
+        name = model.path.stem if model.path is not None else model.name
+        write_dumps(options.dumps, plan, backend, model, name)
     graph = model.ir.graph
     inputs, outputs = arguments(model.inputs, graph.inputs), arguments(model.outputs, graph.outputs)
     fixed = frozenset(str(v.name) for v in graph.initializers.values()) - {a.name for a in inputs}
-    return Prepared(plan, inputs, outputs, fixed, model.metadata, report, notes)
+    return Prepared(plan, backend, inputs, outputs, fixed, model.metadata, report, notes)
 
 
 def read_model(source: ModelSource, sess_options: Any) -> Model:

@@ -6,19 +6,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
+from hexforge.ort.profiling.dumps import WantedDumps
 from hexforge.runtime import registry
 
 _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
 
 _TIME = "it changes when things happen on the chip and no number; `hexforge estimate` says how long they take"
 _CONTEXT = "it concerns how contexts lie in a Snapdragon's memory, and changes no number"
-_DUMP = "this dump is not written yet; `hexforge show` prints the graph"
-_PROFILE = "profiling is not built yet"
 _DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
 _IR = "the ir (DLC) backend is not built yet"
 _GENIE = "the genie path exists only on Windows on Snapdragon"
@@ -30,8 +30,11 @@ class ProviderOptions(OptionTable):
 
     backend_type: str = choice(" ".join(registry.QNN_BACKENDS), "which backend runs the graphs")
     backend_path: str = text("the backend by its library, e.g. libQnnCpu.so or QnnHtp.dll; excludes backend_type")
-    profiling_level: str = choice("off basic detailed optrace", "how much is profiled", _PROFILE)
-    profiling_file_path: str = text("csv file the profile is written to", _PROFILE)
+    profiling_level: str = choice(
+        "off basic detailed linting optrace",
+        "how much is profiled: the call, each op, what goes on beside it, every activity on the chip",
+    )
+    profiling_file_path: str = text("csv file the profile is written to, with <stem>_qnn.log beside it")
     rpc_control_latency: int = integer(0, "RPC control latency in µs", _TIME)
     vtcm_mb: tuple[int, ...] = numbers(
         0,
@@ -116,16 +119,16 @@ class ProviderOptions(OptionTable):
         "op packages to register",
         "op packages are binaries for a Snapdragon and cannot be loaded here",
     )
-    dump_json_qnn_graph: bool = flag(False, "write each QNN graph as JSON", _DUMP)
-    json_qnn_graph_dir: str = text("folder for dump_json_qnn_graph", _DUMP)
+    dump_json_qnn_graph: bool = flag(False, "write each QNN graph as <graph>.json and <graph>_tensor_log.json")
+    json_qnn_graph_dir: str = text("folder for dump_json_qnn_graph; the current one where it is empty")
     dump_qnn_ir_dlc: bool = flag(False, "write each QNN graph as DLC", _IR)
     dump_qnn_ir_dlc_dir: str = text("folder for dump_qnn_ir_dlc", _IR)
     qnn_ir_backend_path: str = text("library of the ir backend", _IR)
     skip_backend_op_validation: bool = flag(False, "with dump_qnn_ir_dlc: generic instead of target validation", _IR)
-    enable_framework_op_trace: bool = flag(False, "write which model node became which QNN op", _DUMP)
-    framework_op_trace_dir: str = text("folder for enable_framework_op_trace", _DUMP)
-    dump_qnn_ep_input_graph: bool = flag(False, "write the graph the provider is asked about", _DUMP)
-    dump_qnn_ep_input_graph_dir: str = text("folder for dump_qnn_ep_input_graph", _DUMP)
+    enable_framework_op_trace: bool = flag(False, "write which model node became which QNN op (qnn_op_trace.json)")
+    framework_op_trace_dir: str = text("folder for enable_framework_op_trace; the current one where it is empty")
+    dump_qnn_ep_input_graph: bool = flag(False, "write the graph the provider is asked about")
+    dump_qnn_ep_input_graph_dir: str = text("folder for dump_qnn_ep_input_graph; the current one where it is empty")
     skip_qnn_version_check: bool = flag(False, "accept other QNN API versions", "no QNN library is loaded here")
     htp_bf16_enable: bool = flag(
         False, "compute float32 models in bfloat16; needs soc_model 88 or newer", backend="htp"
@@ -180,6 +183,19 @@ class ProviderOptions(OptionTable):
         """What the backend is made with: the options that are its own, by its own names, which are the same."""
         own = {option.key for option in registry.backend_class(self.backend).Config.table()}
         return {key: value for key, value in self.pairs().items() if key in own}
+
+    @property
+    def dumps(self) -> WantedDumps:
+        """What is to be written of the graphs, and where."""
+
+        def folder(wanted: bool, name: str) -> Path | None:
+            return Path(name or ".") if wanted else None
+
+        return WantedDumps(
+            folder(self.dump_json_qnn_graph, self.json_qnn_graph_dir),
+            folder(self.enable_framework_op_trace, self.framework_op_trace_dir),
+            folder(self.dump_qnn_ep_input_graph, self.dump_qnn_ep_input_graph_dir),
+        )
 
     @property
     def backend(self) -> str:

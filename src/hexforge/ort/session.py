@@ -8,14 +8,18 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
-from hexforge.backend import interrupted_by
+from hexforge.backend import interrupted_by, timed_kernels
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
+from hexforge.formats.profile.record import HostEvent
 from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.ort.binding import IOBinding
@@ -39,8 +43,10 @@ from hexforge.ort.options import (
     run_entries,
     session_entries,
 )
-from hexforge.ort.prepare import check_built, output_of, prepare
-from hexforge.ort.profiling import Trace
+from hexforge.ort.prepare import Prepared, check_built, output_of, prepare
+from hexforge.ort.profiling.files import ProfileFiles
+from hexforge.ort.profiling.stage import StageProfile, profiled_stages
+from hexforge.ort.profiling.trace import Trace
 from hexforge.ort.provider_options import ProviderOptions
 from hexforge.ort.providers import Requested, requested, uses_qnn
 from hexforge.ort.signature import NodeArg, check_feed, check_outputs
@@ -55,6 +61,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("hexforge")
 _FILE = re.compile(r"(?:_path|_dir|_filepath|_to_file|_trace|dump_\w+)\b")
 """Options that promise a file: one that is not written is worth a warning."""
+OFF = "off"
 _KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
 
 
@@ -174,8 +181,10 @@ class QnnSession(InferenceSession):
         output = output_of(source, entries.config, options)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
         self._trace = Trace(prefix) if self._sess_options.enable_profiling else None
+        began = time.monotonic_ns()
         with self._span("Session", "session_initialization"):
             prepared = prepare(source, self._sess_options, entries.config, options, output)
+        took_us = (time.monotonic_ns() - began) // 1000
         self._plan: Stages = prepared.plan
         self._inputs_meta, self._outputs_meta, self._fixed = prepared.inputs, prepared.outputs, prepared.fixed
         self._model_meta = prepared.metadata
@@ -184,6 +193,10 @@ class QnnSession(InferenceSession):
         self._provider_options = {QNN: {**entries.provider, **wanted[QNN]}, CPU: wanted.get(CPU, {})}
         self._dynamic = DynamicOptions()
         self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options), *prepared.notes)
+        self._profile_files: ProfileFiles | None = None
+        self._profiled: Mapping[str, StageProfile] = {}
+        if not self._only_prepared and (options.profiling_level != OFF or self._trace is not None):
+            self._start_profile(options, prepared, took_us)
 
     # -- what the session is ----------------------------------------------------------------------------------------
 
@@ -276,7 +289,7 @@ class QnnSession(InferenceSession):
     def _execute(self, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
         if self._only_prepared:
             raise CallError("enable_htp_prepare_only=1: the session only prepares the context model; run that")
-        if run_options is None and self._trace is None:
+        if run_options is None and self._trace is None and self._profile_files is None:
             plain = self._plan.run(feeds, names)
             return [plain[name] for name in names]
         only_needed, stages = False, None
@@ -290,6 +303,8 @@ class QnnSession(InferenceSession):
         def around(stage: Stage) -> contextlib.AbstractContextManager[None]:
             if run_options is not None and run_options.terminate:
                 raise HexforgeError(f"the run was stopped before {stage.name}: RunOptions.terminate is set")
+            if stage.name in self._profiled:
+                return self._profiled_run(self._profiled[stage.name])
             return self._span("Node", stage.name, provider=QNN if stage.part.taken else CPU)
 
         def stop() -> None:
@@ -358,6 +373,39 @@ class QnnSession(InferenceSession):
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
+    def _start_profile(self, options: ProviderOptions, prepared: Prepared, took_us: int) -> None:
+        """Write what is known before the first run, and see to what each run adds."""
+        name = Path(self._source).stem if isinstance(self._source, str | os.PathLike) else "model"
+        if options.profiling_level == OFF:  # onnxruntime's own profile has ops, too
+            self._profiled = profiled_stages(prepared.plan.stages, prepared.backend, "detailed", self._note)
+            return
+        files = ProfileFiles(
+            Path(options.profiling_file_path),
+            options.profiling_level,
+            options.enable_framework_op_trace,
+            prepared.plan.stages,
+            prepared.backend,
+            self._note,
+        )
+        loaded = prepared.from_context
+        message, what = ("INIT", "QNN (load binary) time") if loaded else ("FINALIZE", "QNN (finalize) time")
+        files.start(name, [HostEvent(message, what, took_us, root=True, timestamp_us=time.time_ns() // 1000)])
+        self._profile_files, self._profiled = files, files.stages
+        weakref.finalize(self, _freed, files, [prepared.plan])
+
+    @contextlib.contextmanager
+    def _profiled_run(self, stage: StageProfile) -> Iterator[None]:
+        """Record what a stage does while it runs; a run that fails is not recorded."""
+        with self._span("Node", stage.name, provider=QNN), timed_kernels() as times:
+            begin = time.monotonic_ns()
+            yield
+            took = time.monotonic_ns() - begin
+        run = stage.run(times, took)
+        if self._profile_files is not None:
+            self._profile_files.add(stage, run)
+        if self._trace is not None:
+            self._trace.ops(stage.graph, run, begin, QNN, stage.source)
+
     def _span(self, category: str, name: str, **arguments: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._trace is None else self._trace.span(category, name, **arguments)
 
@@ -369,6 +417,14 @@ class QnnSession(InferenceSession):
         for note in new:
             promised = _FILE.search(note.partition(" has no effect")[0])
             _LOG.log(logging.INFO if promised is None else logging.WARNING, note)
+
+
+def _freed(files: ProfileFiles, plans: list[Stages]) -> None:
+    """Free a session's programs, and write down how long that took."""
+    began = time.monotonic_ns()
+    plans.clear()
+    with contextlib.suppress(OSError):  # the folder may be gone with what else a test or a script made
+        files.close((time.monotonic_ns() - began) // 1000)
 
 
 def _cpu_memory() -> Any:

@@ -12,7 +12,6 @@ from hexforge.analysis.estimate import Estimate, TimedGraphs, estimate, timed_gr
 from hexforge.analysis.profile.graph_ops import graph_ops
 from hexforge.analysis.profile.main_thread import main_thread
 from hexforge.analysis.profile.services import activities, counters
-from hexforge.backends.htp.chip.soc import named
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import (
@@ -72,10 +71,7 @@ def profile(
     timed = timed_graphs(model, chosen, dims=dims, shapes=shapes)
     found = [estimate(replace(timed, graphs=(graph,)), chosen) for graph in timed.graphs]
     prepared_us = (time.monotonic_ns() - began) // 1000
-    threads = chosen.config.num_hvx_threads or named(found[0].soc).hvx_threads
-    graphs = [
-        graph_profile(graph, e.timeline, level, e.soc, threads) for graph, e in zip(timed.graphs, found, strict=True)
-    ]
+    graphs = [graph_profile(graph, e.timeline, level, e.soc) for graph, e in zip(timed.graphs, found, strict=True)]
     if beside:
         graphs[0] = _shared(graphs[0], found[0], priority, beside, level)
     start = time.time_ns() // 1000
@@ -89,7 +85,7 @@ def _at(run: ProfiledRun, start_us: int, number: int) -> ProfiledRun:
     return replace(run, timestamp_us=start_us + round(number * run.netrun_us))
 
 
-def graph_profile(graph: Graph, line: Timeline, level: str, chip: str, hvx_threads: int = 0) -> GraphProfile:
+def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphProfile:
     """A graph with one run of it."""
     line = _as_seen(line)
     ops = graph_ops(graph)
@@ -103,7 +99,7 @@ def graph_profile(graph: Graph, line: Timeline, level: str, chip: str, hvx_threa
         accelerator_us=accelerator,
         critical_cycles=critical,
         power_us=line.wait_us,
-        hvx_threads=hvx_threads,
+        hvx_threads=line.hvx_threads,
         spans=_alone(graph.name, line),
     )
     if level != LEVELS[0]:

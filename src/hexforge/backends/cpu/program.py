@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Put, checked_feeds, interruption
+from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kernel_times
 from hexforge.ir import Array, Graph, Value, text
 from hexforge.ops.evaluate import PreparedCall
 
@@ -37,12 +38,16 @@ class CpuProgram:
         checked = checked_feeds(self.graph.name, self._inputs, feeds)
         given = {v: checked[v.name] for v in self._inputs}
         environment: dict[Value, Array] = {**self._statics, **given}
-        check = interruption.get()
+        check, times = interruption.get(), kernel_times.get()
         for (evaluation, inputs, outputs), frees in zip(self._steps, self._frees, strict=True):
             if check is not None:
                 check()
+            start = 0 if times is None else time.perf_counter_ns()
             arrays = [None if v is None else environment[v] for v in inputs]
             environment.update(zip(outputs, evaluation(arrays), strict=True))
+            if times is not None:
+                node = outputs[0].producer
+                times.append(KernelTime(node.name if node else "", "CPU", start, time.perf_counter_ns()))
             for value in frees:
                 environment.pop(value, None)
         taken = {id(a) for a in (*given.values(), *self._statics.values())}

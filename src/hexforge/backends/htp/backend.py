@@ -134,7 +134,10 @@ class HtpBackend:
         return together(tenants, cost.costs(self._soc()).dram_us(1 << 20), count)
 
     def _soc(self) -> Soc:
-        return self.target.soc if self.target.soc is not None else named(self.config.soc_model[0])
+        if self.target.soc is not None:
+            return self.target.soc
+        like = [soc for soc in SOCS if soc.htp_arch == self.target.arch and not self.config.soc_model[0].strip("0")]
+        return like[0] if like else named(self.config.soc_model[0])
 
     def _clock(self) -> Clock:
         from hexforge.backends.htp.timing import Clock

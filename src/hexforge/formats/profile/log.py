@@ -5,7 +5,8 @@
     frames   each 16 bytes (kind, bytes stored, bytes of JSON, CRC-32C of what is stored), then JSON, zlib-compressed
 
 The first frame is the profile's (PROF), then one for each graph (GRPH) and each run (RUN_, with its graph's place), so
-that a run is added with one write at the end. A schematic is a log without runs. Lists of many things are columns.
+that a run is added with one write at the end. AGN_ is a run as one before was. A schematic is a log without
+runs. Lists of many things are columns.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ def run_frame(graph: int, run: ProfiledRun) -> bytes:
     return _frame(b"RUN_", {"graph": graph, **_plain(run)})
 
 
+def again_frame(graph: int, run: int, timestamp_us: int) -> bytes:
+    """What is added for a run that is as another of its graph was, at another time: simulated ones are."""
+    return _frame(b"AGN_", {"graph": graph, "run": run, "timestamp_us": timestamp_us})
+
+
 def append(path: Path, frames: bytes) -> None:
     """Add frames to a log by a single write, so that it ends with a whole frame."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -119,6 +125,13 @@ def from_bytes(data: bytes, where: str = "log") -> Profile:
                 if type(place) is not int or not 0 <= place < len(graphs):
                     raise ValueError(f"there is no graph {place!r}")
                 runs[place].append(_made(ProfiledRun, content))
+            elif kind == b"AGN_" and graphs:
+                if content.keys() != {"graph", "run", "timestamp_us"}:
+                    raise ValueError("it has other fields")
+                place, number, stamp = (_whole(content[key]) for key in ("graph", "run", "timestamp_us"))
+                if not 0 <= place < len(graphs) or not 0 <= number < len(runs[place]):
+                    raise ValueError(f"there is no run {number} of a graph {place}")
+                runs[place].append(dataclasses.replace(runs[place][number], timestamp_us=stamp))
             else:
                 raise ValueError(f"a frame {kind!r} cannot be here")
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:

@@ -63,6 +63,11 @@ class Settings:
         return self.costs.soc.clock_mhz(self.power.mode.corner)
 
     @property
+    def hvx_threads(self) -> int:
+        """Vector threads that run the graph."""
+        return self.config.num_hvx_threads or self.costs.soc.hvx_threads
+
+    @property
     def ahead_eighths(self) -> int:
         """Eighths of VTCM for weights fetched ahead: higher levels plan further."""
         return self.config.optimization or 3

@@ -183,6 +183,7 @@ class _Order:
             spill_fill_bytes=spill_fill_bytes(once, self.vtcm_bytes),
             work_us=self._work_us(critical, on_path, costs.host_us(0, runtime), call),
             steps=tuple(steps),
+            hvx_threads=self.settings.hvx_threads,
         )
 
     def _work_us(
