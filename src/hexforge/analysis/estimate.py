@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -233,6 +233,7 @@ def everywhere(
     threads: int = 1,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Estimate | tuple[str, str]]:
     """The estimate on every chip, or (its name, why there is none); what every chip refuses is an error."""
     chosen = Deployment.of(deployment)
@@ -249,6 +250,7 @@ def everywhere(
         except (CallError, CapacityError, UnsupportedError) as error:
             results.append((chip, str(error)))
             refused.append(error)
+        progress(len(results), len(backend.chips))
     if len(refused) == len(results):
         counted = Counter(str(error) for error in refused)
         raise max(refused, key=lambda error: counted[str(error)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextvars import copy_context
 from typing import Annotated
 
 import typer
@@ -41,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; an error of the model, the call or a file is one message and exit code 2."""
     try:
         with deferred():
-            app(None if arguments is None else list(arguments), prog_name="hexforge")
+            given = None if arguments is None else list(arguments)
+            copy_context().run(app, given, prog_name="hexforge")  # what a command sets is gone with it
     except HexforgeError as error:
         typer.secho(f"hexforge: {error}", fg=typer.colors.RED, err=True)
         sys.exit(2)

@@ -36,7 +36,16 @@ Pins = Annotated[
     list[str] | None,
     typer.Option("--pin", metavar="INPUT=VALUE", help="Make an input a constant: a number, N,N,… or a .npy file."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def _read_by_program(said: bool) -> bool:
+    from hexforge.cli.screen import read_by_program
+
+    read_by_program.set(said)
+    return said
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", callback=_read_by_program)]
 
 All = Annotated[bool, typer.Option("--all", help="Every row, not only the first ten.")]
 

@@ -7,15 +7,21 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.fitted_table import WIDE, FittedTable, fitted
 
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+read_by_program: ContextVar[bool] = ContextVar("read_by_program", default=False)
+"""True where --json was said."""
 TOP = 10
 """Rows of a table that are shown unless all are asked for."""
 
@@ -28,35 +34,49 @@ def console() -> Console:
     return made
 
 
+def _watched() -> Console | None:
+    """Standard error, where somebody looks at it: a terminal, and no --json, whose reader is a program."""
+    screen = Console(stderr=True)
+    return screen if screen.is_terminal and not read_by_program.get() else None
+
+
 def waiting(message: str) -> AbstractContextManager[Any]:
-    """A spinner on standard error while something long goes on; nothing where that is not a terminal."""
-    return Console(stderr=True).status(message)
+    """A spinner on standard error while something long goes on; nothing where nobody looks at it."""
+    screen = _watched()
+    return screen.status(message) if screen is not None else nullcontext(Unseen())
+
+
+class Unseen:
+    """Stands for a spinner that is not shown."""
+
+    def update(self, message: str) -> None:
+        """Say what goes on now."""
+
+
+def _progress() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen = _watched()
+    return Progress(*columns, console=screen, transient=True, disable=screen is None)
 
 
 @contextmanager
 def bar(message: str) -> Iterator[Callable[[int, int], None]]:
-    """Gives what says (done, of all): a bar with the time left on standard error, nothing where that is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as shown:
+    """Gives what says (done, of all): a bar with the time left on standard error, nothing where nobody looks at it."""
+    with _progress() as shown:
         task = shown.add_task(message, total=None)
         yield lambda done, of: shown.update(task, completed=done, total=of)
 
 
 @contextmanager
 def bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Gives what says (what, done, of all): a bar for each thing on standard error, nothing where that is no terminal.
+    """Gives what says (what, done, of all): a bar for each thing on standard error, nothing where nobody looks at it.
 
     A thing is done when the next begins, so its bar is full then.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-    screen = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     tasks: dict[str, tuple[TaskID, int]] = {}
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as shown:
+    with _progress() as shown:
 
         def show(what: str, done: int, of: int) -> None:
             if what not in tasks:

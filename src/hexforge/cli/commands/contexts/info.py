@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.arguments import Json
-from hexforge.cli.screen import console, print_json, table
+from hexforge.cli.screen import console, print_json, table, waiting
 
 _COLOURS = {"optimal": "green", "sub-optimal": "yellow", "unsupported": "bold red"}
 
@@ -26,7 +26,8 @@ def info(
     """Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified."""
     from hexforge.runtime.contexts.describe import describe
 
-    found = describe(file, soc)
+    with waiting(f"reading {file.name}"):
+        found = describe(file, soc)
     if as_json:
         print_json(found)
         return

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from hexforge.cli.screen import waiting
+
 
 def prune(
     context: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The context.", show_default=False)],
@@ -18,5 +20,6 @@ def prune(
     from hexforge.runtime.contexts.wrap import prune as pruned
 
     before = context.stat().st_size
-    found = pruned(context, soc, output)
+    with waiting(f"pruning {context.name}"):
+        found = pruned(context, soc, output)
     typer.echo(f"{output}: {len(found.container):,} bytes for {found.info.targets[0].name}, {before:,} before")

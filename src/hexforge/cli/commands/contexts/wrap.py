@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from hexforge.cli.screen import waiting
+
 
 def wrap(
     context: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The context.", show_default=False)],
@@ -22,5 +24,7 @@ def wrap(
     """Write one ONNX model around each graph of a context, which InferenceSession runs."""
     from hexforge.runtime.contexts.wrap import wrap as wrapped
 
-    for path in wrapped(context, output, embed=embed, quantized_io=quantized_io):
+    with waiting(f"wrapping {context.name}"):
+        written = list(wrapped(context, output, embed=embed, quantized_io=quantized_io))
+    for path in written:
         typer.echo(path)

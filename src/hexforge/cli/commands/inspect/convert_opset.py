@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Model
+from hexforge.cli.screen import waiting
 from hexforge.formats.files import require_another_file, require_writable
 
 
@@ -24,6 +25,7 @@ def convert_opset(
 
     require_another_file(out, model)
     require_writable(out)
-    source = read(model, fold=False)
-    files = save(converted(source.ir, opset, source.name), out)
+    with waiting(f"converting {model.name}"):
+        source = read(model, fold=False)
+        files = save(converted(source.ir, opset, source.name), out)
     typer.echo(f"opset {source.opset} is now {opset}: wrote {', '.join(map(str, files))}")

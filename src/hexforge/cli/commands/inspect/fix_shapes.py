@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Dims, Model, Pins, Shapes, pins, sizes
+from hexforge.cli.screen import waiting
 from hexforge.formats.files import require_another_file
 
 
@@ -25,7 +26,9 @@ def fix_shapes(
 
     require_another_file(out, model)
     names, whole = sizes(model, dim, shape)
-    read(model, shapes=whole, dims=names, fold=False, pins=pins(pin)).require_static()
-    write(model, out, whole, names, pins(pin))
-    for value in read(out, fold=False).inputs:
+    with waiting(f"fixing shapes of {model.name}"):
+        read(model, shapes=whole, dims=names, fold=False, pins=pins(pin)).require_static()
+        write(model, out, whole, names, pins(pin))
+        inputs = read(out, fold=False).inputs
+    for value in inputs:
         typer.echo(f"{value.name}: {value.type} [{', '.join(map(str, value.shape or ()))}]")

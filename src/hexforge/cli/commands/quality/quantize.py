@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +12,7 @@ import typer
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
-from hexforge.cli.screen import console, print_json, stoppable, table
+from hexforge.cli.screen import bars, console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
 
 if TYPE_CHECKING:
@@ -71,7 +69,7 @@ def quantize(
     named, whole = sizes(model, dim, shape)
     require_writable(target, export_encodings, state)
     again = "nothing was written; with --state FILE calibration is kept"
-    with stoppable(again, *([] if state is None else [state])), _progress() as progress:
+    with stoppable(again, *([] if state is None else [state])), bars() as progress:
         found = quantized(
             model,
             samples,
@@ -94,25 +92,6 @@ def quantize(
     else:
         _print(found, export_encodings)
         _print_quality(found, model, data)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Bars on standard error, one for each thing that takes long; nothing where that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    tasks: dict[str, int] = {}
-    screen = Console(stderr=True)
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
-
-        def show(what: str, done: int, whole: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what)
-            bars.update(tasks[what], completed=done, total=whole)  # type: ignore[arg-type]
-
-        yield show
 
 
 def _print(found: Quantization, exported: Path | None) -> None:

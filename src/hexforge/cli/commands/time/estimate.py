@@ -17,7 +17,7 @@ from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import All, Dims, Json, Model, Pins, Shapes, pins, sizes
-from hexforge.cli.screen import TOP, console, print_json, rest, table, waiting
+from hexforge.cli.screen import TOP, bar, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 
@@ -111,14 +111,13 @@ def estimate(
             raise CallError(
                 "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
             )
-        _compare(
-            everywhere(source, deployment, batch=batch, threads=threads),
-            model.name,
-            as_json,
-        )
+        with bar("timing chips") as progress:
+            each = everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
+        _compare(each, model.name, as_json)
         return
-    found = estimated(graphs, deployment, batch=batch, threads=threads)
-    shared = _beside(found, priority, beside, batch) if beside else None
+    with waiting(f"timing {model.name}"):
+        found = estimated(graphs, deployment, batch=batch, threads=threads)
+        shared = _beside(found, priority, beside, batch) if beside else None
     if trace is not None:
         data = json.dumps(found.timeline.trace()).encode()
         write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
@@ -126,8 +125,8 @@ def estimate(
         from hexforge.report import page
         from hexforge.report.graph import graph_section
 
-        with waiting("comparing chips"):
-            others = everywhere(source, deployment, batch=batch, threads=threads)
+        with bar("comparing chips") as progress:
+            others = everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
         graph = graph_section(found, graphs.graphs)
         sections = [graph] if graph is not None else []
         write_atomically(report, page(found, sections=sections, others=others, title=model.name).encode())

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command that can take long says so on a terminal, and nothing where nobody looks: in a pipe, or with --json."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hexforge.cli.commands import COMMANDS
+from hexforge.demo import MODEL
+from tests.cli.test_cli import run
+from tests.runtime.contexts.lora_models import transformer
+
+QUICK = {"ops", "options", "socs", "config", "tool"}
+"""Commands that read nothing large; `tool` is the vendor's tools, which have flags and output of their own."""
+DATA = ("--data", "random:4")
+
+
+class Terminal(io.StringIO):
+    """Standard error that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A quantized model, a context, one of two chips, a budget."""
+    made = tmp_path_factory.mktemp("progress")
+    assert run("quantize", str(MODEL), *DATA, "-o", str(made / "q.onnx"), "--json") == 0
+    chips = ("--soc", "SM8650", "--soc", "SM8550")
+    assert run("compile", str(made / "q.onnx"), "-o", str(made / "c.bin"), *chips) == 0
+    (made / "budget.yaml").write_text("models:\n  - model: q.onnx\n    latency_ms: 1000\n")
+    (made / "block.onnx").write_bytes(transformer())
+    assert run("compile", str(made / "block.onnx"), "-o", str(made / "lora.bin"), "--updatable", "block.[qk].*") == 0
+    return made
+
+
+LONG: dict[str, Callable[[Path], list[object]]] = {
+    "optimize": lambda f: [MODEL, *DATA, "--budget", "2", "-o", f / "fast"],
+    "check": lambda f: [MODEL],
+    "estimate": lambda f: [MODEL],
+    "estimate --soc all": lambda f: [MODEL, "--soc", "all"],
+    "advise": lambda f: [MODEL],
+    "quantize": lambda f: [MODEL, *DATA, "-o", f / "again.onnx"],
+    "compare": lambda f: [MODEL, f / "q.onnx", *DATA],
+    "search": lambda f: [MODEL, *DATA, "--budget", "2"],
+    "compile": lambda f: [f / "q.onnx", "-o", f / "again.bin"],
+    "info": lambda f: [f / "c.bin"],
+    "wrap": lambda f: [f / "c.bin", "-o", f / "wrapped"],
+    "prune": lambda f: [f / "c.bin", "--soc", "SM8650", "-o", f / "one.bin"],
+    "gate": lambda f: [f / "budget.yaml"],
+    "show": lambda f: [MODEL],
+    "run": lambda f: [MODEL],
+    "bench": lambda f: [MODEL, "--iterations", "2"],
+    "fix-shapes": lambda f: [MODEL, f / "fixed.onnx"],
+    "convert-opset": lambda f: [MODEL, f / "newer.onnx"],
+    "demo": lambda f: [],
+    "eval": lambda f: [f / "q.onnx", *DATA, "--metric", f"sqnr:{MODEL}"],
+    "lora": lambda f: ["make", f / "lora.bin", "-o", f / "tuned.adapter"],
+}
+
+
+def test_every_command_is_here() -> None:
+    assert {name.split()[0] for name in LONG} | QUICK == {row.name for row in COMMANDS}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_progress_on_a_terminal_only(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    arguments = [name.split()[0], *map(str, LONG[name](folder))]
+    seen = Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    assert run(*arguments) == 0
+    assert "\x1b[" in seen.getvalue(), "nothing was shown"
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    assert run(*arguments) == 0
+    assert "\x1b[" not in pipe.getvalue()
+
+
+@pytest.mark.parametrize("name", ["check", "estimate", "quantize", "compare", "bench"])
+def test_no_progress_beside_json(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Terminal()
+    monkeypatch.setattr(sys, "stderr", seen)
+    assert run(name, *map(str, LONG[name](folder)), "--json") == 0
+    assert "\x1b[?25l" not in seen.getvalue()  # no cursor is hidden, as bars and spinners do
