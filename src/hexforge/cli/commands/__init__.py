@@ -166,6 +166,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "executor-runner",
+        "executorch.executor_runner",
+        "executor_runner",
+        "Run a .pte over files of inputs, with the flags of ExecuTorch's qnn_executor_runner.",
+        (
+            "hexforge executor-runner --model_path model.pte --input_list_path input_list.txt",
+            "hexforge executor-runner --model_path model.pte --profile_level 2 --etdump_path etdump.etdp",
+        ),
+    ),
+    Command(
         "ops",
         "tables.ops",
         "ops",

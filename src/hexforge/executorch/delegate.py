@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delegate: the part of a method that the QNN backend runs: a graph of a context file, bound to arguments by name.
+
+Tensors are called as ExecuTorch's Qualcomm backend calls them: `input_<i>_...` is argument i, `output_...` are the
+outputs in the graph's order, `..._mutbuf_<i>_...` is a buffer that the delegate keeps from run to run; what else the
+graph gives are intermediate tensors that were asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexforge.backend import Program
+from hexforge.errors import CallError, FormatError
+from hexforge.ir import Array, ScaleOffset, Value
+from hexforge.runtime.contexts.context import Context
+
+_NUMBER = re.compile(r"input_(\d+)_")
+_BUFFER = re.compile(r"mutbuf_(\d+)_")
+
+
+@dataclass(frozen=True, slots=True)
+class Intermediate:
+    """A tensor within a delegate, under its QNN name."""
+
+    name: str
+    array: Array
+
+
+class QnnDelegate:
+    """A graph of a context with its buffers; runs of one delegate follow each other."""
+
+    def __init__(self, context: Context, graph: str, program: Program, where: str) -> None:
+        self.context, self.graph, self.program, self.where = context, graph, program, where
+        row = context.graph(graph)
+        inputs, outputs = row.values()
+        named = any(_NUMBER.match(v.name) for v in inputs) or any(v.name.startswith("output_") for v in outputs)
+        self.inputs = sorted((v for v in inputs if not _BUFFER.search(v.name)), key=_number) if named else inputs
+        given = [v for v in outputs if not _BUFFER.search(v.name)]
+        self.outputs = [v for v in given if v.name.startswith("output_")] if named else given
+        self.intermediates = [v for v in given if v not in self.outputs]
+        self._kept = [(v.name, _buffer(v.name)) for v in inputs if _BUFFER.search(v.name)]
+        self._renewed = [(v.name, _buffer(v.name)) for v in outputs if _BUFFER.search(v.name)]
+        self._buffers = {_buffer(v.name): _zeros(v) for v in inputs if _BUFFER.search(v.name)}
+        self._lock = threading.Lock()
+        self.last: list[Intermediate] = []
+        """Intermediate tensors of the last run."""
+
+    def reset(self) -> None:
+        """Let the buffers be what they were at first."""
+        inputs, _ = self.context.graph(self.graph).values()
+        self._buffers = {_buffer(v.name): _zeros(v) for v in inputs if _BUFFER.search(v.name)}
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Outputs for inputs; both in the order of the method's arguments."""
+        if len(arrays) != len(self.inputs):
+            raise FormatError(f"{self.where}: is called with {len(arrays)} tensors, its graph has {len(self.inputs)}")
+        feeds = {v.name: self._fed(v, a) for v, a in zip(self.inputs, arrays, strict=True)}
+        with self._lock:
+            feeds.update((name, self._buffers[number]) for name, number in self._kept)
+            found = self.program.run(feeds)
+            self._buffers.update((number, found[name]) for name, number in self._renewed)
+            self.last = [Intermediate(v.name, found[v.name]) for v in self.intermediates]
+        return [found[v.name] for v in self.outputs]
+
+    def _fed(self, value: Value, array: Array) -> Array:
+        """An argument as the graph takes it: the same bytes under the graph's type and sizes."""
+        dtype = value.dtype.numpy
+        if array.dtype != dtype:
+            if array.dtype.itemsize != dtype.itemsize or (array.dtype.kind == "f") != (dtype.kind == "f"):
+                raise CallError(f"{self.where}: input {value.name!r} is {array.dtype.name}, it must be {dtype.name}")
+            array = np.ascontiguousarray(array).view(dtype)
+        if array.shape != value.shape:
+            if array.size != int(np.prod(value.shape)):
+                raise CallError(
+                    f"{self.where}: input {value.name!r} has the sizes {list(array.shape)}, it must have "
+                    f"{list(value.shape)}"
+                )
+            array = array.reshape(value.shape)
+        return array
+
+
+def _number(value: Value) -> int:
+    found = _NUMBER.match(value.name)
+    return int(found.group(1)) if found else -1
+
+
+def _buffer(name: str) -> int:
+    found = _BUFFER.search(name)
+    assert found is not None
+    return int(found.group(1))
+
+
+def _zeros(value: Value) -> Array:
+    """A buffer that holds the real number zero."""
+    encoding = value.type.encoding
+    code = -encoding.offset if isinstance(encoding, ScaleOffset) else 0
+    return np.full(value.shape, code, value.dtype.numpy)

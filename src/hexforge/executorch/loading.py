@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading: a .pte file as methods that run, every delegate of it on hexforge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.executorch import blob
+from hexforge.executorch.delegate import QnnDelegate
+from hexforge.executorch.method import MemoryPools, Method, Observer, Result
+from hexforge.formats.pte import Delegate, PteFile, read_pte
+from hexforge.runtime import registry
+from hexforge.runtime.contexts.context import Context
+
+BACKEND_ID = "QnnBackend"
+
+
+class PteModule:
+    """A program: methods by name, made when they are first used."""
+
+    def __init__(self, file: PteFile, threads: int = 0, share_memory: bool = False) -> None:
+        self.file, self.where = file, file.where
+        self.threads = threads
+        self._pools: MemoryPools | None = {} if share_memory else None
+        self._contexts: dict[tuple[int, int], Context] = {}
+        self._methods: dict[str, Method] = {}
+        for plan in file.plans:  # what cannot run is said at once, of all methods
+            for i, delegate in enumerate(plan.delegates):
+                self._context(delegate, f"{self.where}: method {plan.name!r}: delegate {i}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its methods, in the file's order."""
+        return tuple(p.name for p in self.file.plans)
+
+    def method(self, name: str = "") -> Method:
+        """A new instance of a method, with buffers of its own; the first one unless named."""
+        return Method(self.file.plan(name or self.names[0]), self.where, self._delegate, self._pools)
+
+    def run(self, name: str, inputs: Sequence[Any], observer: Observer | None = None) -> list[Result]:
+        """Run a method; its buffers stay from run to run."""
+        if name not in self._methods:
+            self._methods[name] = self.method(name)
+        return self._methods[name].run(inputs, observer)
+
+    def _delegate(self, delegate: Delegate, method: str, where: str) -> QnnDelegate:
+        context = self._context(delegate, where)
+        names = [g.name for g in context.graphs]
+        if method not in names:
+            if len(names) > 1:
+                raise CallError(f"{where}: its context has the graphs {', '.join(names)}, none for this method")
+            method = names[0]
+        backend = registry.backend(context.info.backend, threads=self.threads)
+        return QnnDelegate(context, method, context.program(method, backend), where)
+
+    def _context(self, delegate: Delegate, where: str) -> Context:
+        """The context of a delegate, opened once however many methods have it."""
+        if delegate.id != BACKEND_ID:
+            raise UnsupportedError(
+                f"{where}: is for {delegate.id!r}, which hexforge does not run; it runs {BACKEND_ID!r}: lower the model "
+                "with ExecuTorch's Qualcomm partitioner"
+            )
+        key = (delegate.offset, len(delegate.data))
+        if not delegate.offset or key not in self._contexts:
+            self._contexts[key] = blob.opened(delegate.data, where)
+        return self._contexts[key]
+
+
+def load(
+    source: str | os.PathLike[str] | bytes, *, threads: int = 0, share_memory: bool = False
+) -> PteModule:
+    """Open a .pte file; with `share_memory` its methods share planned memory, and so the buffers they have in common."""
+    return PteModule(read_pte(source), threads, share_memory)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runner: what qnn_executor_runner does with a .pte and files of inputs, flag by flag."""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexforge.backends.htp.chip.power import MODES, Corner
+from hexforge.errors import CallError, FormatError
+from hexforge.executorch.event_log import EXECUTE, LOAD, EventLog
+from hexforge.executorch.loading import load
+from hexforge.executorch.method import Method
+from hexforge.formats import etdump
+from hexforge.formats.files import write_together
+from hexforge.formats.pte import TensorValue
+from hexforge.formats.qnn_options import PERFORMANCE_MODES
+from hexforge.ir import Array
+
+Log = Callable[[int, str], None]
+"""Told a level (1 error to 5 debug) and a line."""
+_CORNERS = {
+    Corner.DISABLE: 0x10, Corner.SVS2: 0x30, Corner.SVS: 0x40, Corner.SVS_PLUS: 0x50, Corner.NOM: 0x60,
+    Corner.NOM_PLUS: 0x70, Corner.TURBO: 0x80, Corner.MAX_VOLTAGE_CORNER: 0xA0,
+}  # fmt: skip
+"""DCVS_VOLTAGE_VCORNER_*, as QNN's power votes number them."""
+ERROR, WARN, INFO, VERBOSE, DEBUG = range(1, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerFlags:
+    """The flags of qnn_executor_runner that say what is run and what is written, under their own names."""
+
+    model_path: Path
+    output_folder_path: Path = Path("outputs")
+    input_list_path: Path | None = None
+    iteration: int = 1
+    warm_up: int = 0
+    method_index: int = 0
+    etdump_path: Path = Path("etdump.etdp")
+    dump_intermediate_outputs: bool = False
+    debug_output_path: Path = Path("debug_output.bin")
+    debug_buffer_size: int = 20_000_000
+    input_shape_path: Path | None = None
+    output_shape_path: Path | None = None
+    performance_output_path: Path | None = None
+    heap_profiling_path: Path | None = None
+    profile_level: int = 0
+    threads: int = 0
+
+
+def voted(number: int) -> str:
+    """What a device is asked for under a performance mode, given by ExecuTorch's number."""
+    mode = MODES[PERFORMANCE_MODES[number]]
+    corner = _CORNERS[mode.corner]
+    return (
+        f"performance mode {mode.name}: busVoltageCornerMin {corner}, busVoltageCornerTarget {corner}, "
+        f"busVoltageCornerMax {corner}, coreVoltageCornerMin {corner}, coreVoltageCornerTarget {corner}, "
+        f"coreVoltageCornerMax {corner}, sleepLatency {mode.sleep_latency_us}, dcvsEnable {int(mode.dcvs)}"
+    )
+
+
+def execute(flags: RunnerFlags, log: Log) -> None:
+    """Run the method over every line of the input list, and write what the flags ask for."""
+    heap = [("before_context_created", _resident_bytes())]
+    log(INFO, f"loading {flags.model_path}")
+    start = time.perf_counter_ns()
+    module = load(flags.model_path, threads=flags.threads)
+    if not 0 <= flags.method_index < len(module.names):
+        raise CallError(
+            f"{flags.model_path}: has the methods 0 to {len(module.names) - 1} ({', '.join(module.names)}), not "
+            f"{flags.method_index}"
+        )
+    method = module.method(module.names[flags.method_index])
+    tensors = etdump.TensorStore(flags.debug_buffer_size) if flags.dump_intermediate_outputs else None
+    events = EventLog(flags.profile_level, tensors)
+    loaded = (start, time.perf_counter_ns())
+    log(INFO, f"method {method.name!r}: {len(method.inputs)} inputs, {len(method.outputs)} outputs, "
+              f"{len(method.delegates)} delegates, {len(method.plan.operators)} operators left to the CPU")  # fmt: skip
+    sizes = _shapes(flags.input_shape_path)
+    expected = _shapes(flags.output_shape_path)
+    flags.output_folder_path.mkdir(parents=True, exist_ok=True)
+    spent_ms: list[float] = []
+    for number, feeds in enumerate(_inferences(flags, method, sizes)):
+        outputs = _inference(flags, method, feeds, events, loaded, spent_ms)
+        files: list[tuple[Path, Any]] = []
+        for i, output in enumerate(outputs):
+            array = np.ascontiguousarray(output)
+            if i < len(expected) and array.shape != expected[i]:
+                raise CallError(f"inference {number}: output {i} has the sizes {list(array.shape)}, "
+                                f"{flags.output_shape_path} says {list(expected[i])}")  # fmt: skip
+            files.append((flags.output_folder_path / f"output_{number}_{i}.raw", array.tobytes()))
+        if files:
+            write_together(files)
+    average = sum(spent_ms) / max(len(spent_ms), 1)
+    log(INFO, f"{len(spent_ms)} inferences took {sum(spent_ms):.3f} ms, {average:.3f} ms each")
+    written: list[tuple[Path, Any]] = [(flags.etdump_path, etdump.dump(events.runs))]
+    if tensors is not None:
+        if tensors.is_full:
+            log(WARN, f"debug_buffer_size {flags.debug_buffer_size}: is too small for all tensors; some are left out")
+        written.append((flags.debug_output_path, b"".join(tensors.parts)))
+    if flags.performance_output_path is not None:
+        flags.performance_output_path.parent.mkdir(parents=True, exist_ok=True)
+        written.append((flags.performance_output_path, f"{average}\n".encode()))
+    del method, module
+    gc.collect()
+    if flags.heap_profiling_path is not None:
+        heap.append(("after_context_freed", _resident_bytes()))
+        written.append((flags.heap_profiling_path, "".join(f"{name}, {size}\n" for name, size in heap).encode()))
+    write_together(written)
+
+
+def _inference(
+    flags: RunnerFlags, method: Method, feeds: Sequence[Any], events: EventLog, loaded: tuple[int, int],
+    spent_ms: list[float],
+) -> list[Any]:  # fmt: skip
+    """Warm up, then run as often as asked for; only the last run's tensors are logged."""
+    for _ in range(flags.warm_up):
+        method.run(feeds)
+    outputs: list[Any] = []
+    for _ in range(max(flags.iteration, 1)):
+        events.begin(method.name)
+        if len(events.runs) == 1:
+            events.profile(LOAD, *loaded)
+        start = time.perf_counter_ns()
+        outputs = method.run(feeds, events)
+        end = time.perf_counter_ns()
+        events.profile(EXECUTE, start, end)
+        spent_ms.append((end - start) / 1e6)
+    for output in outputs:
+        if isinstance(output, np.ndarray):
+            events.output(output)
+    return outputs
+
+
+# -- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def _inferences(
+    flags: RunnerFlags, method: Method, sizes: Sequence[tuple[int, ...]]
+) -> Iterator[list[Any]]:
+    """The inputs of each inference: a line of the list, or ones where there is no list."""
+    if flags.input_list_path is None:
+        yield [
+            np.ones(_size(v, i, sizes), v.dtype.numpy) if isinstance(v, TensorValue) else v
+            for i, v in enumerate(method.inputs)
+        ]
+        return
+    lines = _text(flags.input_list_path).splitlines()
+    for number, line in enumerate(lines):
+        files = line.split()
+        if not files:
+            continue
+        where = f"{flags.input_list_path}, line {number + 1}"
+        tensors = [v for v in method.inputs if isinstance(v, TensorValue)]
+        if len(files) not in (len(tensors), len(method.inputs)):
+            raise CallError(f"{where}: names {len(files)} files, method {method.name!r} has {len(tensors)} inputs")
+        with_numbers = len(files) == len(method.inputs)
+        left = iter(enumerate(files))
+        feeds: list[Any] = []
+        for value in method.inputs:
+            if isinstance(value, TensorValue):
+                i, file = next(left)
+                feeds.append(_tensor(Path(file.rpartition(":=")[2]), value, _size(value, i, sizes), where))
+            else:
+                feeds.append(value)
+                if with_numbers:
+                    next(left)
+        yield feeds
+
+
+def _tensor(file: Path, value: TensorValue, shape: tuple[int, ...], where: str) -> Array:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise CallError(f"{where}: {file}: {error.strerror}") from None
+    size = int(np.prod(shape)) * value.dtype.numpy.itemsize
+    if len(data) != size:
+        raise CallError(f"{where}: {file} has {len(data)} bytes, {value.dtype.numpy.name}{list(shape)} has {size}")
+    return np.frombuffer(data, value.dtype.numpy).reshape(shape)
+
+
+def _size(value: TensorValue, index: int, sizes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return sizes[index] if index < len(sizes) else value.sizes
+
+
+def _shapes(path: Path | None) -> list[tuple[int, ...]]:
+    """Sizes, one tensor a line, numbers with commas between."""
+    if path is None:
+        return []
+    found: list[tuple[int, ...]] = []
+    for number, line in enumerate(_text(path).splitlines()):
+        if re.sub(r"[\s,\d]", "", line):
+            raise FormatError(f"{path}, line {number + 1}: sizes are numbers with commas between, not {line[:40]!r}")
+        found.append(tuple(int(d) for d in re.findall(r"\d+", line)))
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallError(f"{path}: cannot be read: {error}") from None
+
+
+def _resident_bytes() -> int:
+    """Memory that this process has in use; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    except (OSError, ValueError, IndexError):
+        return 0
