@@ -17,6 +17,7 @@ import numpy as np
 
 from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError
+from hexforge.formats.qnn_options import QnnOptions
 from hexforge.ir import Array, ScaleOffset, Value
 from hexforge.runtime.contexts.context import Context
 
@@ -35,8 +36,12 @@ class Intermediate:
 class QnnDelegate:
     """A graph of a context with its buffers; runs of one delegate follow each other."""
 
-    def __init__(self, context: Context, graph: str, program: Program, where: str) -> None:
+    def __init__(
+        self, context: Context, graph: str, program: Program, where: str, options: QnnOptions | None = None
+    ) -> None:
         self.context, self.graph, self.program, self.where = context, graph, program, where
+        self.options = options
+        """What it was compiled with, where the file says so."""
         row = context.graph(graph)
         inputs, outputs = row.values()
         named = any(_NUMBER.match(v.name) for v in inputs) or any(v.name.startswith("output_") for v in outputs)

@@ -17,7 +17,9 @@ BASIC, DETAILED = 1, 2
 
 
 class EventLog:
-    """Collects events of runs; times are nanoseconds of this computer, cycles of a chip where the name says so."""
+    """Collects events of runs; a level of 0 leaves it to what a delegate was compiled with. Times are
+    nanoseconds of this computer, cycles of a chip where the name says so.
+    """
 
     def __init__(self, profile_level: int = 0, tensors: TensorStore | None = None) -> None:
         self.profile_level = profile_level
@@ -41,7 +43,7 @@ class EventLog:
 
     def delegate(self, index: int, delegate: QnnDelegate, start_ns: int, end_ns: int, outputs: Sequence[Array]) -> None:
         """A delegate was run."""
-        for name, count in self._measures(delegate, end_ns - start_ns):
+        for name, count in measures(delegate, end_ns - start_ns, self.profile_level):
             self.runs[-1].events.append(ProfileEvent("", 0, count, index, name))
         self.profile(DELEGATE, start_ns, end_ns, index)
         for tensor in delegate.last:
@@ -61,25 +63,30 @@ class EventLog:
                 LoggedTensor(name, kind, tuple(array.shape), offset, index, delegate, is_output)
             )
 
-    def _measures(self, delegate: QnnDelegate, elapsed_ns: int) -> list[tuple[str, int]]:
-        """What QNN's profiling says of a graph, in its words; on the chip that the context was made for."""
-        if self.profile_level < BASIC:
-            return []
-        found = [("QNN (execute) time", elapsed_ns // 1000)]
-        chip: Any = delegate.context.schematic(delegate.graph)
-        if chip is None:
-            return found
-        accelerator = round(chip["accelerator_us"])
-        found += [
-            ("Number of HVX threads used", chip["num_hvx_threads"]),
-            ("RPC (execute) time", round(chip["latency_us"])),
-            ("QNN accelerator (execute) time", accelerator),
-            ("Accelerator (execute) time (cycles)", round(chip["accelerator_us"] * chip["core_mhz"])),
-            ("Accelerator (execute) time", accelerator),
-        ]
-        if self.profile_level >= DETAILED:
-            cycles, nodes = chip["columns"].index("cycles"), chip["columns"].index("nodes")
-            for row in chip["rows"]:
-                for i, node in enumerate(row[nodes]):  # ops that run as one task: the first has its cycles
-                    found.append((f"{node}:OpId_{len(found)} (cycles)", row[cycles] if i == 0 else 0))
+
+def measures(delegate: QnnDelegate, elapsed_ns: int, level: int) -> list[tuple[str, int]]:
+    """What QNN's profiling says of a graph, in its words; on the chip that the context was made for.
+
+    A level of 0 leaves it to what the delegate was compiled with.
+    """
+    level = level or (delegate.options.profile_level if delegate.options is not None else 0)
+    if level < BASIC:
+        return []
+    found = [("QNN (execute) time", elapsed_ns // 1000)]
+    chip: Any = delegate.context.schematic(delegate.graph)
+    if chip is None:
         return found
+    accelerator = round(chip["accelerator_us"])
+    found += [
+        ("Number of HVX threads used", chip["num_hvx_threads"]),
+        ("RPC (execute) time", round(chip["latency_us"])),
+        ("QNN accelerator (execute) time", accelerator),
+        ("Accelerator (execute) time (cycles)", round(chip["accelerator_us"] * chip["core_mhz"])),
+        ("Accelerator (execute) time", accelerator),
+    ]
+    if level >= DETAILED:
+        cycles, nodes = chip["columns"].index("cycles"), chip["columns"].index("nodes")
+        for row in chip["rows"]:
+            for i, node in enumerate(row[nodes]):  # ops that run as one task: the first has its cycles
+                found.append((f"{node}:OpId_{len(found)} (cycles)", row[cycles] if i == 0 else 0))
+    return found

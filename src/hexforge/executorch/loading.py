@@ -12,6 +12,7 @@ from hexforge.executorch import blob
 from hexforge.executorch.delegate import QnnDelegate
 from hexforge.executorch.method import MemoryPools, Method, Observer, Result
 from hexforge.formats.pte import Delegate, PteFile, read_pte
+from hexforge.formats.qnn_options import KEY, read_options
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
 
@@ -47,14 +48,7 @@ class PteModule:
         return self._methods[name].run(inputs, observer)
 
     def _delegate(self, delegate: Delegate, method: str, where: str) -> QnnDelegate:
-        context = self._context(delegate, where)
-        names = [g.name for g in context.graphs]
-        if method not in names:
-            if len(names) > 1:
-                raise CallError(f"{where}: its context has the graphs {', '.join(names)}, none for this method")
-            method = names[0]
-        backend = registry.backend(context.info.backend, threads=self.threads)
-        return QnnDelegate(context, method, context.program(method, backend), where)
+        return open_delegate(delegate, method, where, self._context(delegate, where), self.threads)
 
     def _context(self, delegate: Delegate, where: str) -> Context:
         """The context of a delegate, opened once however many methods have it."""
@@ -67,6 +61,22 @@ class PteModule:
         if not delegate.offset or key not in self._contexts:
             self._contexts[key] = blob.opened(delegate.data, where)
         return self._contexts[key]
+
+
+def open_delegate(
+    delegate: Delegate, method: str, where: str, context: Context | None = None, threads: int = 0
+) -> QnnDelegate:
+    """A delegate of a method, ready to run; its context is opened unless it is given."""
+    context = context or blob.opened(delegate.data, where)
+    names = [g.name for g in context.graphs]
+    if method not in names:
+        if len(names) > 1:
+            raise CallError(f"{where}: its context has the graphs {', '.join(names)}, none for this method")
+        method = names[0]
+    backend = registry.backend(context.info.backend, threads=threads)
+    spec = delegate.specs.get(KEY)
+    options = None if spec is None else read_options(spec, where)
+    return QnnDelegate(context, method, context.program(method, backend), where, options)
 
 
 def load(

@@ -53,12 +53,13 @@ class RunnerFlags:
     performance_output_path: Path | None = None
     heap_profiling_path: Path | None = None
     profile_level: int = 0
+    htp_performance_mode: int = 0
     threads: int = 0
 
 
-def voted(number: int) -> str:
-    """What a device is asked for under a performance mode, given by ExecuTorch's number."""
-    mode = MODES[PERFORMANCE_MODES[number]]
+def voted(name: str) -> str:
+    """What a device is asked for under a performance mode."""
+    mode = MODES[name]
     corner = _CORNERS[mode.corner]
     return (
         f"performance mode {mode.name}: busVoltageCornerMin {corner}, busVoltageCornerTarget {corner}, "
@@ -84,6 +85,11 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     loaded = (start, time.perf_counter_ns())
     log(INFO, f"method {method.name!r}: {len(method.inputs)} inputs, {len(method.outputs)} outputs, "
               f"{len(method.delegates)} delegates, {len(method.plan.operators)} operators left to the CPU")  # fmt: skip
+    modes = [d.options.performance_mode for d in method.delegates if d.options is not None]
+    if flags.htp_performance_mode:
+        modes = [PERFORMANCE_MODES[flags.htp_performance_mode]]
+    for mode in dict.fromkeys(modes):
+        log(VERBOSE, f"{voted(mode)}; a device would vote so, nothing on this computer depends on it")
     sizes = _shapes(flags.input_shape_path)
     expected = _shapes(flags.output_shape_path)
     flags.output_folder_path.mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,7 @@ def executor_runner(
     threads: Annotated[int, _flag("threads", "Threads of a run; 0: as many as processors.", min=0)] = 0,
 ) -> None:
     """Run a .pte over files of inputs, with the flags of ExecuTorch's qnn_executor_runner."""
-    from hexforge.executorch.runner import INFO, VERBOSE, WARN, RunnerFlags, execute, voted
+    from hexforge.executorch.runner import INFO, WARN, RunnerFlags, execute
 
     def log(level: int, line: str) -> None:
         if level <= (log_level or INFO):
@@ -77,14 +77,13 @@ def executor_runner(
     if any(lpai):
         log(WARN, "lpai_*: hexforge has no LPAI backend; these flags do nothing")
     if htp_performance_mode:
-        log(VERBOSE, voted(htp_performance_mode))
         log(WARN, "htp_performance_mode: sets a device's clocks; nothing on this computer depends on it")
     if shared_buffer:
         log(INFO, "shared_buffer: inputs and outputs are used where they lie, with this flag and without")
     flags = RunnerFlags(
         model_path, output_folder_path, input_list_path, iteration, warm_up, method_index, etdump_path,
         dump_intermediate_outputs, debug_output_path, debug_buffer_size, input_shape_path, output_shape_path,
-        performance_output_path, heap_profiling_path, profile_level, threads,
+        performance_output_path, heap_profiling_path, profile_level, htp_performance_mode, threads,
     )  # fmt: skip
     try:
         execute(flags, log)
