@@ -75,33 +75,33 @@ class _Record(unittest.TestResult):
         self.suite, self.outcomes = suite, []
         self._start, self._why = 0.0, ""
 
-    def startTest(self, test: unittest.TestCase) -> None:
+    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
         super().startTest(test)
         self._start, self._why = time.monotonic(), ""
 
-    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
+    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802 - unittest's name
         if err is not None:
             self._why = self._why or _line(err)
         super().addSubTest(test, subtest, err)
 
-    def addSuccess(self, test: unittest.TestCase) -> None:
+    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
         self._add(test, "failed" if self._why else "passed", self._why)
 
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802 - unittest's name
         self._add(test, "failed", _line(err))
 
-    addError = addFailure
+    addError = addFailure  # noqa: N815 - unittest's name
 
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802 - unittest's name
         self._add(test, "skipped", reason)
 
-    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802 - unittest's name
         self._add(test, "expected failure", _line(err))
 
-    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
         self._add(test, "passed", "was expected to fail")
 
-    def stopTest(self, test: unittest.TestCase) -> None:
+    def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
         if not any(o.test == _name(test) for o in self.outcomes):  # only sub-tests have failed
             self._add(test, "failed", self._why)
         super().stopTest(test)
@@ -109,7 +109,9 @@ class _Record(unittest.TestResult):
     def _add(self, test: unittest.TestCase, result: str, why: str = "") -> None:
         seconds = time.monotonic() - self._start
         self.outcomes.append(Outcome(self.suite, _name(test), result, why, round(seconds, 1)))
-        print(f"{result:>16} {seconds:6.1f} s  {_name(test)}{'  ' + why if why else ''}", file=sys.__stdout__, flush=True)
+        print(
+            f"{result:>16} {seconds:6.1f} s  {_name(test)}{'  ' + why if why else ''}", file=sys.__stdout__, flush=True
+        )
 
 
 def _name(test: unittest.TestCase) -> str:

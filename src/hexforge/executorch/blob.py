@@ -20,6 +20,11 @@ ALIGNMENT = 256
 _HEADER = struct.Struct("<IQQ")
 
 
+def ops_key(graph: str) -> str:
+    """Where a context's metadata names the ops of a graph as they were handed over, one a line; profiles list them."""
+    return f"ops of {graph}"
+
+
 def wrapped(context: bytes) -> bytes:
     """A context file behind its header; the signature is a hash of it, so that equal contexts are equal blobs."""
     signature = int.from_bytes(hashlib.blake2b(context, digest_size=8).digest(), "little")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from hexforge.backend import Backend, Prepares, Schematic
 from hexforge.errors import HexforgeError, UnsupportedError
+from hexforge.executorch.blob import ops_key
 from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.frontends.qnn.graph import build_fragment, build_graph
 from hexforge.ir import Graph
@@ -36,6 +37,7 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
     settings = backend.graph_settings() if isinstance(backend, Prepares) else {}
     for name, ops in graphs.items():
         graph = build_graph(name, ops)
+        builder.metadata[ops_key(name)] = "\n".join(node.name for node in graph.nodes)
         _require_supported(graph, backend)
         run(graph, NEUTRAL)
         program = backend.compile(graph)

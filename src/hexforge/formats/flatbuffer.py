@@ -50,9 +50,9 @@ class Flatbuffer:
         """Where an offset points to."""
         return at + int(self.unpack(_U32, at))
 
-    def root(self) -> Table:
+    def root(self) -> FlatTable:
         """The outermost table."""
-        return Table(self, self.follow(0))
+        return FlatTable(self, self.follow(0))
 
     def span(self, at: int, width: int) -> tuple[int, int]:
         """First byte and count of a vector's items."""
@@ -63,7 +63,7 @@ class Flatbuffer:
         return at + 4, count
 
 
-class Table:
+class FlatTable:
     """A table: fields by number."""
 
     __slots__ = ("_at", "_buffer", "_fields", "_size", "_vtable")
@@ -136,20 +136,20 @@ class Table:
         first, count = self._buffer.span(self._buffer.follow(at), _SCALARS[code].size)
         return struct.unpack_from(f"<{count}{code}", self._buffer.data, first)
 
-    def table(self, number: int) -> Table | None:
+    def table(self, number: int) -> FlatTable | None:
         """A table; None where it is absent."""
         at = self._field(number)
-        return Table(self._buffer, self._buffer.follow(at)) if at else None
+        return FlatTable(self._buffer, self._buffer.follow(at)) if at else None
 
-    def tables(self, number: int) -> Iterator[Table]:
+    def tables(self, number: int) -> Iterator[FlatTable]:
         """A vector of tables."""
         at = self._field(number)
         if at:
             first, count = self._buffer.span(self._buffer.follow(at), 4)
             for i in range(count):
-                yield Table(self._buffer, self._buffer.follow(first + 4 * i))
+                yield FlatTable(self._buffer, self._buffer.follow(first + 4 * i))
 
-    def union(self, number: int) -> tuple[int, Table]:
+    def union(self, number: int) -> tuple[int, FlatTable]:
         """The kind and the table of a union whose type field is `number`."""
         kind = self.integer(number, "B")
         found = self.table(number + 1)

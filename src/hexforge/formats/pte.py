@@ -24,7 +24,7 @@ import ml_dtypes
 import numpy as np
 
 from hexforge.errors import CallError, FormatError
-from hexforge.formats.flatbuffer import Flatbuffer, Table
+from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
 
 MAGIC = b"ET12"
 _HEADER = struct.Struct("<4sIQQQ")
@@ -59,7 +59,7 @@ class ScalarType(IntEnum):
         return _NUMPY[self]
 
 
-_NUMPY = {
+_NUMPY: dict[ScalarType, np.dtype[Any]] = {
     t: np.dtype(d)
     for t, d in zip(
         ScalarType,
@@ -109,8 +109,10 @@ class TensorValue:
     @property
     def nbytes(self) -> int:
         """Bytes of the largest sizes."""
-        return int(np.prod(self.sizes, dtype=object)) * self.dtype.numpy.itemsize if self.sizes else (
-            self.dtype.numpy.itemsize
+        return (
+            int(np.prod(self.sizes, dtype=object)) * self.dtype.numpy.itemsize
+            if self.sizes
+            else (self.dtype.numpy.itemsize)
         )
 
     @property
@@ -319,7 +321,7 @@ class _Reader:
 
     # -- data --------------------------------------------------------------------------------------------------------
 
-    def _segment(self, table: Table) -> tuple[int, memoryview]:
+    def _segment(self, table: FlatTable) -> tuple[int, memoryview]:
         offset, size = table.integer(0, "Q"), table.integer(1, "Q")
         if offset + size > self.segment_bytes:
             raise table.fault(f"has a segment from {offset} to {offset + size}; its segments have {self.segment_bytes}"
@@ -327,12 +329,12 @@ class _Reader:
         first = self.base + offset
         return first, self.data[first : first + size]
 
-    def _segment_at(self, index: int, table: Table) -> tuple[int, memoryview]:
+    def _segment_at(self, index: int, table: FlatTable) -> tuple[int, memoryview]:
         if index >= len(self.segments):
             raise table.fault(f"refers to segment {index} of {len(self.segments)}")
         return self.segments[index]
 
-    def _pieces(self, table: Table) -> list[memoryview]:
+    def _pieces(self, table: FlatTable) -> list[memoryview]:
         """What each offset of a segment begins."""
         _, data = self._segment_at(table.integer(0, "I"), table) if self.segments else (0, memoryview(b""))
         offsets = table.numbers(1, "Q")
@@ -347,7 +349,7 @@ class _Reader:
 
     # -- methods -----------------------------------------------------------------------------------------------------
 
-    def _plan(self, table: Table, inline: list[memoryview]) -> ExecutionPlan:
+    def _plan(self, table: FlatTable, inline: list[memoryview]) -> ExecutionPlan:
         name = table.text(0) or ""
         memory = table.numbers(8, "q")
         if any(size < 0 for size in memory):
@@ -368,7 +370,7 @@ class _Reader:
         _check_lists(values, table)
         return ExecutionPlan(name, values, inputs, outputs, instructions, operators, delegates, memory)
 
-    def _value(self, table: Table, memory: tuple[int, ...]) -> EValue:
+    def _value(self, table: FlatTable, memory: tuple[int, ...]) -> EValue:
         kind, value = table.union(0)
         if kind == 1:
             return None
@@ -392,7 +394,7 @@ class _Reader:
             return TensorList(value.numbers(0, "i"), kind == 11)
         raise table.fault(f"has a value of kind {kind}, which this hexforge does not know")
 
-    def _tensor(self, table: Table, memory: tuple[int, ...]) -> TensorValue:
+    def _tensor(self, table: FlatTable, memory: tuple[int, ...]) -> TensorValue:
         number = table.integer(0, "b")
         if number not in _NUMBERS:
             raise table.fault(f"has a tensor of element type {number}, which this hexforge does not know")
@@ -423,7 +425,7 @@ class _Reader:
         data = self._data(table, index, extra, place is not None, size)
         return TensorValue(found.dtype, sizes, found.dim_order, found.dynamism, place, data, name)
 
-    def _data(self, table: Table, index: int, extra: Table | None, mutable: bool, size: int) -> memoryview:
+    def _data(self, table: FlatTable, index: int, extra: FlatTable | None, mutable: bool, size: int) -> memoryview:
         pieces = self.constants
         if mutable:
             which = extra.integer(0, "Q") if extra is not None else 0
@@ -436,13 +438,13 @@ class _Reader:
             raise table.fault(f"has a tensor of {size} bytes, of which {len(pieces[index])} are there")
         return pieces[index][:size]
 
-    def _allocation(self, table: Table) -> Allocation | None:
+    def _allocation(self, table: FlatTable) -> Allocation | None:
         place = table.table(6)
         if place is None:
             return None
         return Allocation(place.integer(0, "I"), place.integer(1, "I") | place.integer(2, "I") << 32)
 
-    def _delegate(self, table: Table, inline: list[memoryview]) -> Delegate:
+    def _delegate(self, table: FlatTable, inline: list[memoryview]) -> Delegate:
         reference = table.table(1)
         if reference is None:
             raise table.fault("has a delegate without data")
@@ -456,7 +458,7 @@ class _Reader:
         return Delegate(table.text(0) or "", data, offset, specs)
 
     def _instruction(
-        self, table: Table, values: int, operators: tuple[str, ...], delegates: int, count: int
+        self, table: FlatTable, values: int, operators: tuple[str, ...], delegates: int, count: int
     ) -> Instruction:
         kind, call = table.union(0)
         if kind in (1, 2):
@@ -478,7 +480,7 @@ class _Reader:
         return FreeCall(first)
 
 
-def _check_lists(values: tuple[EValue, ...], table: Table) -> None:
+def _check_lists(values: tuple[EValue, ...], table: FlatTable) -> None:
     """FormatError where a list of values has something else in it than it says."""
     for value in values:
         if isinstance(value, TensorList | IntList):
@@ -494,6 +496,6 @@ def _check_lists(values: tuple[EValue, ...], table: Table) -> None:
 _NUMBERS = frozenset(int(t) for t in ScalarType)
 
 
-def _within(index: int, count: int, what: str, table: Table) -> None:
+def _within(index: int, count: int, what: str, table: FlatTable) -> None:
     if not 0 <= index < count:
         raise table.fault(f"refers to {what} {index} of {count}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compile spec of a QnnBackend delegate (key `qnn_compile_spec`): a flatbuffer of ExecuTorch's qc_compiler_spec.fbs."""
+"""QnnOptions: the compile spec of a QnnBackend delegate, a flatbuffer of ExecuTorch's qc_compiler_spec.fbs."""
 
 from __future__ import annotations
 

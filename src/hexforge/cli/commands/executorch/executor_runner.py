@@ -67,7 +67,7 @@ def executor_runner(
     threads: Annotated[int, _flag("threads", "Threads of a run; 0: as many as processors.", min=0)] = 0,
 ) -> None:
     """Run a .pte over files of inputs, with the flags of ExecuTorch's qnn_executor_runner."""
-    from hexforge.executorch.runner import INFO, WARN, RunnerFlags, execute
+    from hexforge.executorch.running.runner import INFO, WARN, RunnerFlags, execute
 
     def log(level: int, line: str) -> None:
         if level <= (log_level or INFO):

@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hexforge.executorch.delegate import QnnDelegate
+from hexforge.executorch.blob import ops_key
+from hexforge.executorch.running.delegate import QnnDelegate
 from hexforge.formats.etdump import LoggedTensor, ProfileEvent, RunLog, TensorStore, scalar_type
 from hexforge.ir import Array
 
-EXECUTE, LOAD, DELEGATE, OPERATOR = "Method::execute", "Program::load_method", "DELEGATE_CALL", "OPERATOR_CALL"
+EXECUTE, INIT, LOAD = "Method::execute", "Method::init", "Program::load_method"
+DELEGATE, OPERATOR = "DELEGATE_CALL", "OPERATOR_CALL"
 """What ExecuTorch's runtime calls these events."""
+FIRST_OP = 2
+"""The number of a graph's first op in QNN's profiles."""
 BASIC, DETAILED = 1, 2
 """Profile levels: what a delegate spent as a whole, and what each of its ops did."""
 
@@ -81,12 +85,18 @@ def measures(delegate: QnnDelegate, elapsed_ns: int, level: int) -> list[tuple[s
         ("Number of HVX threads used", chip["num_hvx_threads"]),
         ("RPC (execute) time", round(chip["latency_us"])),
         ("QNN accelerator (execute) time", accelerator),
+        ("Num times yield occured", 0),
         ("Accelerator (execute) time (cycles)", round(chip["accelerator_us"] * chip["core_mhz"])),
         ("Accelerator (execute) time", accelerator),
+        ("Accelerator (execute excluding wait) time", accelerator),
     ]
-    if level >= DETAILED:
-        cycles, nodes = chip["columns"].index("cycles"), chip["columns"].index("nodes")
-        for row in chip["rows"]:
-            for i, node in enumerate(row[nodes]):  # ops that run as one task: the first has its cycles
-                found.append((f"{node}:OpId_{len(found)} (cycles)", row[cycles] if i == 0 else 0))
-    return found
+    if level < DETAILED:
+        return found
+    cycles, nodes = chip["columns"].index("cycles"), chip["columns"].index("nodes")
+    # of ops that run as one task the first has its cycles; an op that passes removed has none
+    spent = {row[nodes][0]: row[cycles] for row in chip["rows"] if row[nodes]}
+    known = [node for row in chip["rows"] for node in row[nodes]]
+    listed = delegate.context.info.metadata.get(ops_key(delegate.graph), "").splitlines()
+    names = dict.fromkeys([*listed, *(node for node in known if node not in listed)])
+    numbered = enumerate(["Input", "Output", *names], FIRST_OP)
+    return found + [(f"{node}:OpId_{number} (cycles)", spent.get(node, 0)) for number, node in numbered]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backend "QnnBackend" of ExecuTorch's own runtime, answered for by functions that are given at registration.
-// Built against the headers of the executorch wheel by hexforge.executorch.stock_runtime.
+// Built against the headers of the executorch wheel by hexforge.executorch.running.stock_runtime.
 #include <executorch/runtime/backend/interface.h>
 #include <executorch/runtime/core/event_tracer_hooks_delegate.h>
 #include <executorch/runtime/core/exec_aten/util/tensor_util.h>

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ExecuTorch's own runtime (`executorch.runtime`, `portable_lib`) with hexforge behind its QnnBackend.
 
-The runtime knows backends by name, and the first that registers a name has it. The wheel's own QnnBackend registers when
-the Python bindings are loaded; a small library (runtime_backend.cpp), built against the wheel's headers and loaded
+The runtime knows backends by name, and the first that registers a name has it. The wheel's own QnnBackend registers
+when the Python bindings are loaded; a small library (runtime_backend.cpp), built against the wheel's headers and loaded
 before, registers first and hands every delegate to this module.
 """
 
@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import CallError, HexforgeError
-from hexforge.executorch.event_log import measures
-from hexforge.executorch.loading import open_delegate
+from hexforge.executorch.running.event_log import measures
+from hexforge.executorch.running.loading import open_delegate
+from hexforge.executorch.stand_in import BINDINGS
 from hexforge.formats.pte import Delegate, ScalarType
 from hexforge.formats.qnn_options import KEY
 
 logger = logging.getLogger("hexforge.executorch")
-BINDINGS = "executorch.extension.pybindings._C"
 SOURCE = Path(__file__).with_name("runtime_backend.cpp")
 _FAILED = 1
 _MOST_DIMS = 16
@@ -52,9 +52,7 @@ class _Tensor(ctypes.Structure):
 _Init = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p
 )
-_Execute = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_int64, ctypes.c_int32, ctypes.POINTER(_Tensor), ctypes.c_void_p
-)
+_Execute = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int32, ctypes.POINTER(_Tensor), ctypes.c_void_p)
 _Destroy = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
 

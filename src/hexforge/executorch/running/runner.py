@@ -15,9 +15,9 @@ import numpy as np
 
 from hexforge.backends.htp.chip.power import MODES, Corner
 from hexforge.errors import CallError, FormatError
-from hexforge.executorch.event_log import EXECUTE, LOAD, EventLog
-from hexforge.executorch.loading import load
-from hexforge.executorch.method import Method
+from hexforge.executorch.running.event_log import EXECUTE, INIT, LOAD, EventLog
+from hexforge.executorch.running.loading import load
+from hexforge.executorch.running.method import Method
 from hexforge.formats import etdump
 from hexforge.formats.files import write_together
 from hexforge.formats.pte import TensorValue
@@ -134,6 +134,7 @@ def _inference(
     for _ in range(max(flags.iteration, 1)):
         events.begin(method.name)
         if len(events.runs) == 1:
+            events.profile(INIT, *loaded)
             events.profile(LOAD, *loaded)
         start = time.perf_counter_ns()
         outputs = method.run(feeds, events)
@@ -149,9 +150,7 @@ def _inference(
 # -- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def _inferences(
-    flags: RunnerFlags, method: Method, sizes: Sequence[tuple[int, ...]]
-) -> Iterator[list[Any]]:
+def _inferences(flags: RunnerFlags, method: Method, sizes: Sequence[tuple[int, ...]]) -> Iterator[list[Any]]:
     """The inputs of each inference: a line of the list, or ones where there is no list."""
     if flags.input_list_path is None:
         yield [

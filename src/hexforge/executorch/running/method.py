@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.executorch.delegate import QnnDelegate
-from hexforge.executorch.kernels import COPIES, TorchKernel, missing, primitive
+from hexforge.executorch.running.delegate import QnnDelegate
+from hexforge.executorch.running.kernels import COPIES, TorchKernel, missing, primitive
 from hexforge.formats.pte import (
     Delegate,
     DelegateCall,
@@ -234,7 +234,9 @@ class Method:
                 raise FormatError(f"{self.where}: operator {call.operator}: {str(error).splitlines()[0]}") from None
             if observer is not None:
                 out = self._values[call.args[-1]] if call.args else None
-                observer.kernel(at, call.operator, start, time.perf_counter_ns(), [out] if isinstance(out, np.ndarray) else [])
+                observer.kernel(
+                    at, call.operator, start, time.perf_counter_ns(), [out] if isinstance(out, np.ndarray) else []
+                )
 
         return run
 
@@ -242,12 +244,14 @@ class Method:
         """Operators on numbers and on how memory is looked at."""
         args = call.args
         if call.operator.startswith("executorch_prim::et_view"):
+
             def view() -> None:
                 source, sizes = self._argument(args[0]), self._argument(args[1])
                 self._values[args[2]] = np.ascontiguousarray(source).reshape(sizes)
 
             return view
         if call.operator.startswith("executorch_prim::et_copy_index"):
+
             def copy_index() -> None:
                 stack, piece, row = self._values[args[0]], self._argument(args[1]), self._argument(args[2])
                 if stack is None or row == 0 or row >= len(stack):
@@ -314,5 +318,3 @@ def _laid_out(flat: Array, value: TensorValue) -> Array:
     order = value.dim_order
     stored = flat.reshape([value.sizes[d] for d in order])
     return stored.transpose(np.argsort(order)) if order != tuple(sorted(order)) else stored
-
-

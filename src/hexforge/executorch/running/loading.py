@@ -9,8 +9,8 @@ from typing import Any
 
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.executorch import blob
-from hexforge.executorch.delegate import QnnDelegate
-from hexforge.executorch.method import MemoryPools, Method, Observer, Result
+from hexforge.executorch.running.delegate import QnnDelegate
+from hexforge.executorch.running.method import MemoryPools, Method, Observer, Result
 from hexforge.formats.pte import Delegate, PteFile, read_pte
 from hexforge.formats.qnn_options import KEY, read_options
 from hexforge.runtime import registry
@@ -54,8 +54,8 @@ class PteModule:
         """The context of a delegate, opened once however many methods have it."""
         if delegate.id != BACKEND_ID:
             raise UnsupportedError(
-                f"{where}: is for {delegate.id!r}, which hexforge does not run; it runs {BACKEND_ID!r}: lower the model "
-                "with ExecuTorch's Qualcomm partitioner"
+                f"{where}: is for {delegate.id!r}, which hexforge does not run; it runs {BACKEND_ID!r}: lower the "
+                "model with ExecuTorch's Qualcomm partitioner"
             )
         key = (delegate.offset, len(delegate.data))
         if not delegate.offset or key not in self._contexts:
@@ -79,8 +79,6 @@ def open_delegate(
     return QnnDelegate(context, method, context.program(method, backend), where, options)
 
 
-def load(
-    source: str | os.PathLike[str] | bytes, *, threads: int = 0, share_memory: bool = False
-) -> PteModule:
-    """Open a .pte file; with `share_memory` its methods share planned memory, and so the buffers they have in common."""
+def load(source: str | os.PathLike[str] | bytes, *, threads: int = 0, share_memory: bool = False) -> PteModule:
+    """Open a .pte file; with `share_memory` its methods share planned memory, and so buffers they have in common."""
     return PteModule(read_pte(source), threads, share_memory)
