@@ -124,10 +124,9 @@ def test_waits_are_checkpoints_and_their_transfers_no_overlap() -> None:
     graph = profile(showcase.sub(256)[0], "SM8650").graphs[0]
     run = graph.runs[0]
     waited = sum(a.us for a in run.activities if a.name in (CHECKPOINT_WAIT, SYNC))
-    set_us = 0.02 * sum(a.name == CHECKPOINT_WAIT for a in run.activities)
     waits = sum(c.wait for c in run.costs)
     assert waits > 0
-    assert waited * graph.clock_mhz == pytest.approx(waits, abs=set_us * graph.clock_mhz + 2)
+    assert waited * graph.clock_mhz == pytest.approx(waits, abs=2)
     assert any(a.name == READ for a in run.activities)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from hexforge.analysis.profile.graph_ops import GraphOps
 from hexforge.analysis.profile.main_thread import Member, StepWork, members, merged, steps_of
@@ -36,7 +37,7 @@ BLOCK = 32
 STORED_A_CYCLE = 4 * 128
 """Bytes that four HVX threads store a clock."""
 SET_US = 0.02
-"""Assumed: setting a checkpoint; the rest of the time to the first use is synchronizing."""
+"""Assumed: setting a checkpoint, beside what the main thread does."""
 
 
 def activities(line: Timeline, ops: GraphOps) -> list[Activity]:
@@ -47,8 +48,14 @@ def activities(line: Timeline, ops: GraphOps) -> list[Activity]:
         executed[step.row] += step.ready_us - step.start_us
     parts = {i: members(line.rows[i], us, ops) for i, us in executed.items()}
     found: list[Activity] = []
+    last: int | None = None
     for step in steps:
-        found += _step(step, parts[step.row], ops, line)
+        for a in _step(step, parts[step.row], ops, line):
+            if a.name == CHECKPOINT_SET:  # the next transfer's may come before it is done
+                if last is not None and found[last].end_us > a.start_us:
+                    found[last] = replace(found[last], end_us=a.start_us)
+                last = len(found)
+            found.append(a)
     return sorted((a for a in found if a.us > 0 or a.name == CHECKPOINT_SET), key=lambda a: (a.start_us, a.unit))
 
 
@@ -75,12 +82,12 @@ def _step(step: StepWork, parts: Sequence[Member], ops: GraphOps, line: Timeline
         yield Activity(DMA, READ, place, event.start_us, middle, event.bytes - written)
     if written:
         yield Activity(DMA, WRITE, place, middle, event.end_us, written)
-    set_end = event.end_us + SET_US
     if step.waits:
-        yield Activity(SERVICE, CHECKPOINT_WAIT, place, step.ready_us, max(step.ready_us, event.end_us))
-        set_end = min(set_end, step.end_us)
-        yield Activity(SERVICE, SYNC, place, max(step.ready_us, min(set_end, step.end_us)), step.end_us)
-    yield Activity(SERVICE, CHECKPOINT_SET, place, event.end_us, min(set_end, max(event.end_us, line.accelerator_us)))
+        arrived = max(step.ready_us, event.end_us)
+        yield Activity(SERVICE, CHECKPOINT_WAIT, place, step.ready_us, arrived)
+        yield Activity(SERVICE, SYNC, place, arrived, step.end_us)
+    set_us = min(event.end_us + SET_US, max(event.end_us, line.accelerator_us))
+    yield Activity(SERVICE, CHECKPOINT_SET, place, event.end_us, set_us)
 
 
 def _vector(
@@ -137,7 +144,7 @@ def counters(line: Timeline, ops: GraphOps, found: Iterable[Activity]) -> list[C
 
 def _summed(pieces: Sequence[tuple[float, float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Rates that may overlap as one that changes at times."""
-    change = defaultdict[float, float](float)
+    change = defaultdict[float, float](float, {0.0: 0.0})
     for start, end, rate in pieces:
         change[start] += rate
         change[end] -= rate
