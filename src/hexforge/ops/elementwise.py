@@ -217,6 +217,31 @@ define(
     doc="True where the element is not a number.",
 )
 
+_UNARY_OPERATIONS = (
+    "ABS ASIN ATAN CEIL COS EXP FLOOR LOG NEG NOT RECIPROCAL ROUND RSQRT SIGN SIN SQRT"
+).split()  # fmt: skip
+
+
+def _reciprocal(call: Call, x: Array) -> Array:
+    if call["operation"] != _UNARY_OPERATIONS.index("RECIPROCAL"):
+        raise call.fail(f"operation {call['operation']} has an op of its own")
+    with np.errstate(divide="ignore"):
+        return np.asarray(1 / x)
+
+
+define(
+    "ElementWiseUnary",
+    "in",
+    params=(Param("operation", "uint32", choices={name: i for i, name in enumerate(_UNARY_OPERATIONS)}),),
+    infer=_infer_unary,
+    reference=_reciprocal,
+    kind=Work.LOOKUP,
+    work=per_element(lanes=0, lookups=1),
+    quant=rules.OWN,
+    layout=POINTWISE,
+    doc="A function chosen by `operation`: RECIPROCAL, 1 / x; the others are ops of their own.",
+)
+
 _NEURON = {
     "ELU": 0, "GELU": 1, "HARD_SIGMOID": 2, "HARD_SWISH": 3, "RELU": 4, "RELU_MIN_MAX": 5, "SIGMOID": 6,
     "SOFTPLUS": 7, "TANH": 8,

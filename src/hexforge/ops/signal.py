@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signal ops: short-time Fourier transform."""
+"""Signal ops: short-time Fourier transform, Hadamard transform."""
 
 from __future__ import annotations
 
@@ -50,4 +50,34 @@ define(
     kind=Work.OTHER,
     work=_AS_PRODUCT,
     doc="Fourier transform of (windowed) frames of a signal; the last output axis is real and imaginary part.",
+)
+
+
+def _infer_hadamard(call: Call) -> tuple[TensorType, ...]:
+    shape = call.input(0).shape
+    if not shape or shape[-1] < 1 or shape[-1] & (shape[-1] - 1):
+        raise call.fail(f"in has shape {list(shape)}; its last axis must be a power of two")
+    return (TensorType(call.input(0).dtype, shape),)
+
+
+def _hadamard(call: Call, x: Array) -> Array:
+    size = x.shape[-1]
+    out, half = x.astype(np.float64), 1
+    while half < size:
+        pairs = out.reshape(*x.shape[:-1], size // (2 * half), 2, half)
+        out = np.stack([pairs[..., 0, :] + pairs[..., 1, :], pairs[..., 0, :] - pairs[..., 1, :]], axis=-2)
+        half *= 2
+    scaled = out.reshape(x.shape) * (call["scale"] / np.sqrt(size))
+    return np.asarray(scaled.astype(x.dtype) if x.dtype.kind == "f" else scaled)
+
+
+define(
+    "HadamardTransform",
+    "in",
+    params=(Param("scale", "float32", default=1.0),),
+    infer=_infer_hadamard,
+    reference=_hadamard,
+    kind=Work.OTHER,
+    work=Measure(lanes=lambda call: call.out().size * (call.out().shape[-1].bit_length() - 1)),
+    doc="The last axis times the orthonormal Hadamard matrix in natural order, times scale.",
 )

@@ -61,4 +61,5 @@ SAMPLES = [
         "IsInf", [f32([np.inf, 0, -np.inf])], [np.array([False, False, True])], {"detect_positive": False}, "-negative"
     ),
     Sample("ElementWiseNeuron", [f32([-4, 0, 4])], [f32([0, 0.5, 1])], {"operation": 2, "alpha": 0.2, "beta": 0.5}),
+    Sample("ElementWiseUnary", [f32([-4, 0.5, 2])], [f32([-0.25, 2, 0.5])], {"operation": 10}),
 ]

@@ -21,4 +21,10 @@ SAMPLES = [
         {"frame_step": 3, "frame_length": 4, "onesided": False},
         id="-window",
     ),
+    Sample(
+        "HadamardTransform",
+        [f32([[1, 2, 3, 4], [1, 0, 0, 0]])],
+        [f32([[10, -2, -4, 0], [1, 1, 1, 1]])],
+        {"scale": 2.0},
+    ),
 ]

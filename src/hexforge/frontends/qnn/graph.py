@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor
 from hexforge.frontends.qnn.operations import resolved
 from hexforge.frontends.qnn.tensors import data_of, role_of, type_of
-from hexforge.ir import Graph, Node, Role, Value
+from hexforge.ir import Call, Graph, Node, Role, Value
+from hexforge.ir.op import Op, ParamValue
+from hexforge.ir.verify import verify
 
 
 def build_graph(name: str, ops: Sequence[QnnOp], packages: Collection[str] = (QTI_PACKAGE,)) -> Graph:
@@ -29,6 +31,7 @@ def build_graph(name: str, ops: Sequence[QnnOp], packages: Collection[str] = (QT
     if faults:
         raise ModelError(f"graph {name!r}: " + "; ".join(faults))
     builder.graph.sort()
+    verify(builder.graph)
     return builder.graph
 
 
@@ -57,10 +60,26 @@ class _Builder:
             kind, params = resolved(op)
             inputs = [self._value(t) for t in op.inputs]
             outputs = [self._value(t) for t in op.outputs]
-            self.graph.node(kind, inputs, outputs, name=op.name, source=(op.name,), **params)
+            self._node(op.name, kind, inputs, outputs, params)
         except ModelError as error:
             text = str(error)
             raise ModelError(text if op.name in text else f"op {op.name!r} ({op.type}): {text}") from None
+
+    def _node(
+        self, name: str, kind: Op, inputs: list[Value], outputs: list[Value], params: Mapping[str, ParamValue]
+    ) -> None:
+        """A node; where the op gives a tensor of rank 0, which QNN declares as [1], that is reshaped."""
+        types = (tuple(v.type for v in inputs), tuple(v.type for v in outputs))
+        inferred = kind.infer(Call(kind, *types, kind.complete(params)))
+        scalars = {
+            i: self.graph.value(self.graph.unique(f"{v.name}_scalar"), v.type.with_shape(()))
+            for i, (v, type) in enumerate(zip(outputs, inferred, strict=False))
+            if type.shape == () and v.shape == (1,)
+        }
+        written = [scalars.get(i, v) for i, v in enumerate(outputs)]
+        self.graph.node(kind, inputs, written, name=name, source=(name,), **params)
+        for i, scalar in scalars.items():
+            self.graph.node("Reshape", [scalar], [outputs[i]], source=(name,))
 
     def _value(self, tensor: QnnTensor) -> Value:
         known = self._values.get(id(tensor))

@@ -41,9 +41,10 @@ def type_of(tensor: QnnTensor) -> TensorType:
             raise ModelError(f"tensor {tensor.name!r}: has an encoding but is {tensor.data_type}, not fixed point")
     if dtype is None:
         raise ModelError(f"tensor {tensor.name!r}: hexforge has no tensors of {tensor.data_type}")
+    shape = tensor.dimensions or (1,)  # QNN has no tensors of rank 0
     if tensor.quantization is None:
-        return TensorType(dtype, tensor.dimensions)
-    type = TensorType(dtype, tensor.dimensions, encoding_of(tensor.quantization, tensor))
+        return TensorType(dtype, shape)
+    type = TensorType(dtype, shape, encoding_of(tensor.quantization, tensor))
     problem = fault(type)
     if problem:
         raise ModelError(f"tensor {tensor.name!r}: {problem}")

@@ -27,7 +27,7 @@ _UNARY = (
     "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "Elu", "Gelu", "HardSwish", "ElementWiseNeuron",
     "ElementWiseAbs", "ElementWiseAsin", "ElementWiseAtan", "ElementWiseCeil", "ElementWiseCos", "ElementWiseExp",
     "ElementWiseFloor", "ElementWiseLog", "ElementWiseNeg", "ElementWiseRound", "ElementWiseRsqrt", "ElementWiseSign",
-    "ElementWiseSin", "ElementWiseSquareRoot", "ElementWiseSoftplus", "ElementWisePower", "Convert",
+    "ElementWiseSin", "ElementWiseSquareRoot", "ElementWiseSoftplus", "ElementWisePower", "ElementWiseUnary", "Convert",
 )  # fmt: skip
 _TYPES = {
     t: i
