@@ -95,9 +95,9 @@ def _rms(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
 
 define(
     "Batchnorm",
-    "in weight bias",
+    "in weight bias?",
     infer=_infer_channels,
-    reference=lambda call, x, weight, bias: x * weight + bias,
+    reference=lambda call, x, weight, bias=None: _affine(x, weight, bias),
     kind=Work.AFFINE,
     work=_passes(1),
     doc="in * weight + bias, per channel (the last axis).",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.ir.op import Op, ParamValue, lookup

@@ -140,7 +140,7 @@ def batchnorm(lowering: Lowering, node: Node) -> bool:
     assert x is not None
     own, out = lowering.storage(x), lowering.storage(y)
     n = x.shape[-1]
-    weight, bias = (_vector(v, n, 0.0) for v in node.inputs[1:3])
+    weight, bias = (_vector(v, n, 0.0) for v in [*node.inputs[1:3], None][:2])
     if own.kind == "raw" or own.kind != out.kind or weight is None or bias is None:
         return False
     attributes: dict[str, Any] = {"rows": own.size // n, "n": n}
