@@ -75,7 +75,7 @@ INNER = {
     ),
     "frontends.qnn": (
         ("graph", "recorded"),
-        ("tensors", "operations"),
+        ("tensors", "operations", "grouped"),
         ("declarations",),
     ),
     "ort": (

@@ -9,6 +9,7 @@ import numpy as np
 
 from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor
+from hexforge.frontends.qnn.grouped import ungrouped
 from hexforge.frontends.qnn.operations import resolved
 from hexforge.frontends.qnn.tensors import data_of, role_of, type_of
 from hexforge.ir import Call, Graph, Node, Role, Value
@@ -57,6 +58,7 @@ class _Builder:
         if op.package not in self._packages:
             raise ModelError(f"op {op.name!r} ({op.type}): no op package {op.package!r} is registered")
         try:
+            op = ungrouped(op)
             kind, params = resolved(op)
             inputs = [self._value(t) for t in op.inputs]
             outputs = [self._value(t) for t in op.outputs]
