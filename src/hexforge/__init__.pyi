@@ -23,6 +23,9 @@ from hexforge.errors import HexforgeError as HexforgeError
 from hexforge.errors import ModelError as ModelError
 from hexforge.errors import UnsupportedError as UnsupportedError
 from hexforge.formats.adapter import Adapter as Adapter
+from hexforge.ir.op import Param as Param
+from hexforge.ops.packages import OpPackage as OpPackage
+from hexforge.ops.packages import register_op_package as register_op_package
 from hexforge.ort.model_compiler import ModelCompiler as ModelCompiler
 from hexforge.ort.options import RunOptions as RunOptions
 from hexforge.ort.options import SessionOptions as SessionOptions

@@ -27,7 +27,7 @@ def commands(text: str) -> list[str]:
 def test_commands_parse(line: str, tmp_path: Path) -> None:
     words = line.replace("MODEL", "model.onnx").replace("OUT.bin", "out.bin")
     for word in words.split():  # files in folders, too, must be there
-        if re.fullmatch(r"[\w./-]+\.(onnx|bin|txt|csv|json|yaml)", word):
+        if re.fullmatch(r"[\w./-]+\.(onnx|bin|txt|csv|json|yaml|cpp)", word):
             (tmp_path / word).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / word).touch()
     assert parse(words, tmp_path) == line.split()[1]

@@ -47,6 +47,26 @@ def _read_by_program(said: bool) -> bool:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", callback=_read_by_program)]
 
+
+def _register(specs: list[str] | None) -> list[str] | None:
+    """Load the packages that the command line names, before the model is read."""
+    if specs:
+        import hexforge.ops  # noqa: F401 - QNN's own ops, whose names are taken
+        from hexforge.ops.packages import register_op_package
+
+        for spec in specs:
+            register_op_package(spec)
+    return specs
+
+
+OpPackages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--op-package", metavar="OP:PATH:INTERFACE[:TARGET]", help="An op of your own (see `hexforge op-package`).",
+        callback=_register,
+    ),
+]  # fmt: skip
+
 All = Annotated[bool, typer.Option("--all", help="Every row, not only the first ten.")]
 
 

@@ -187,11 +187,29 @@ def define(
     return op
 
 
+def declare(op: Op) -> None:
+    """Add an op of a package to the table."""
+    if op.name in _TABLE:
+        raise ValueError(f"op {op.name} is defined twice")
+    _TABLE[op.name] = op
+
+
+def withdraw(op: Op) -> None:
+    """Take an op of a package out of the table."""
+    if _TABLE.get(op.name) is op:
+        del _TABLE[op.name]
+
+
+def known_names() -> frozenset[str]:
+    """The names of all ops."""
+    return frozenset(_TABLE)
+
+
 def lookup(name: str) -> Op:
     """The op of that QNN name."""
     found = _TABLE.get(name)
     if found is None:
-        raise ModelError(f"no QNN op is named {name!r}")
+        raise ModelError(f"no QNN op is named {name!r}; one of an op package is registered first (op_packages)")
     return found
 
 

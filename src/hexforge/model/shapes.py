@@ -9,7 +9,10 @@ import onnx
 import onnx_ir
 from onnx_ir import serde
 
+from hexforge.errors import HexforgeError
+from hexforge.ir import Call, DType, TensorType
 from hexforge.model.source import schema_of
+from hexforge.ops.packages import custom_op
 
 Type = tuple[onnx_ir.DataType | None, onnx_ir.Shape | None]
 Rule = Callable[[onnx_ir.Node], list[Type]]
@@ -17,7 +20,7 @@ Dim = int | onnx_ir.SymbolicDim
 
 _FAILURES = (
     onnx.shape_inference.InferenceError, onnx.checker.ValidationError, serde.SerdeError,
-    RuntimeError, ValueError, LookupError, TypeError,
+    RuntimeError, ValueError, LookupError, TypeError, HexforgeError,
 )  # fmt: skip
 MOST_DATA = 4096
 """Elements of a constant shown to onnx's inference: shapes, axes and sizes are all shorter."""
@@ -26,6 +29,8 @@ MOST_DATA = 4096
 def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -> None:
     """Set dtype and shape of what a node writes, as far as they follow from what it reads."""
     rule = _RULES.get((node.domain, node.op_type))
+    if rule is None and custom_op(node.domain, node.op_type) is not None:
+        rule = _by_package
     try:
         types = rule(node) if rule is not None else _by_schema(node, opsets, ir_version)
         if node.op_type == "ConvTranspose" and not node.domain:
@@ -129,6 +134,26 @@ def _by_schema(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
         value.type = serde.deserialize_type_proto_for_type(inferred) or value.type
         result.append((None, serde.deserialize_type_proto_for_shape(inferred)))
     return result
+
+
+# -- ops of packages ----------------------------------------------------------------------------------------------
+
+
+def _by_package(node: onnx_ir.Node) -> list[Type]:
+    """What the package of an op says of its outputs."""
+    custom = custom_op(node.domain, node.op_type)
+    assert custom is not None
+    ins = tuple(None if value is None else _tensor_type(value) for value in node.inputs)
+    given = {name: attribute.value for name, attribute in node.attributes.items()}
+    inferred = custom.op.infer(Call(custom.op, ins, (), custom.op.complete(given)))
+    return [(onnx_ir.DataType.from_numpy(type.dtype.numpy), onnx_ir.Shape(type.shape)) for type in inferred]
+
+
+def _tensor_type(value: onnx_ir.Value) -> TensorType:
+    sizes = [] if value.shape is None else [size for size in value.shape if isinstance(size, int)]
+    if value.dtype is None or value.shape is None or len(sizes) != len(value.shape):
+        raise ValueError("unknown shape")
+    return TensorType(DType.of(value.dtype.numpy()), tuple(sizes))
 
 
 # -- ops of com.microsoft, and those onnxruntime adds to ai.onnx -------------------------------------------------

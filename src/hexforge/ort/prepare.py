@@ -13,6 +13,7 @@ from hexforge.backend import Backend, KeepsThreads
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.context.model import ContextModel, read_context_model
 from hexforge.model.standalone import Extract
+from hexforge.ops.packages import register_op_package
 from hexforge.ort.config import ORT_SESSION_KEYS, SessionConfig, spinning_of
 from hexforge.ort.options import context_reader, named_dims, options_of_parts, overridden_shapes, session_entries
 from hexforge.ort.profiling.dumps import write_dumps
@@ -95,6 +96,8 @@ def prepare(
     """Open a context model, or place and compile any other and write its context model where one is wanted."""
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
+    for spec in options.op_packages:
+        register_op_package(spec)
     backend = backend_of(options, sess_options.intra_op_num_threads, every_chip=output is not None)
     options.dumps.check()
     if isinstance(backend, KeepsThreads):

@@ -116,8 +116,7 @@ class ProviderOptions(OptionTable):
         (),
         r"[^:,]+:(?:[A-Za-z]:[\\/])?[^:,]+:[^:,]+(?::[^:,]+)?",
         "a comma list of <OpType>:<PackagePath>:<InterfaceSymbol>[:<Target>]",
-        "op packages to register",
-        "op packages are binaries for a Snapdragon and cannot be loaded here",
+        "op packages to register: a Python file and its OpPackage, or a library built against hexforge_op_package.h",
     )
     dump_json_qnn_graph: bool = flag(False, "write each QNN graph as <graph>.json and <graph>_tensor_log.json")
     json_qnn_graph_dir: str = text("folder for dump_json_qnn_graph; the current one where it is empty")

@@ -12,6 +12,7 @@ from hexforge.backends.cpu.program import CpuProgram
 from hexforge.errors import FormatError
 from hexforge.ir import Graph, Node, Value, text
 from hexforge.ir.verify import verify
+from hexforge.ops.packages import custom_named
 from hexforge.options import OptionTable
 
 
@@ -35,7 +36,10 @@ class CpuBackend:
         self.config = config if config is not None else CpuConfig()  # the threads are numpy's and its BLAS's own
 
     def unsupported(self, node: Node) -> str | None:
-        """None: what the op table defines, this backend runs."""
+        """None: what the op table defines, this backend runs; but for op packages that are for HTP alone."""
+        custom = custom_named(node.op.name)
+        if custom is not None and "CPU" not in custom.targets:
+            return f"its op package {custom.package!r} is registered for HTP only; register it with the target CPU"
         return None
 
     def compile(self, graph: Graph) -> CpuProgram:

@@ -27,6 +27,7 @@ from hexforge.ir import (
     Value,
     Work,
 )
+from hexforge.ops.packages import custom_named
 
 MAX_RANK = 5
 INT16_WEIGHTS = (-0x8000, 0x7F7F)
@@ -52,6 +53,9 @@ class Limit:
 
 def unsupported(node: Node, target: ChipTarget) -> str | None:
     """Why HTP refuses the node, and what would work; None if it takes it."""
+    custom = custom_named(node.op.name)
+    if custom is not None and "HTP" not in custom.targets:
+        return f"its op package {custom.package!r} is registered for the CPU only; register it with the target HTP"
     for rule in RULES:
         if rule.applies(node) and (reason := rule.check(node, target)) is not None:
             return reason

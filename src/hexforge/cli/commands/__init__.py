@@ -156,6 +156,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "op-package",
+        "tables.op_package",
+        "op_package",
+        "Op packages: compile one, look at one.",
+        (
+            "hexforge op-package build swish.cpp -o libswish.so",
+            "hexforge op-package show Swish:libswish.so:swish_package",
+        ),
+    ),
+    Command(
         "config",
         "tables.config",
         "config",

@@ -25,6 +25,7 @@ from hexforge.frontends.onnx.ep_limits import ep_refuses
 from hexforge.frontends.onnx.fusions.table import FUSED, fused
 from hexforge.frontends.onnx.translate import ops as _ops  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
+from hexforge.frontends.onnx.translate.packages import package_translator
 from hexforge.frontends.onnx.units.node_units import node_units
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
 from hexforge.frontends.onnx.units.zero_scales import write_zeros
@@ -114,7 +115,7 @@ def translator(unit: Unit) -> Translator:
     """The function that writes a unit; Refusal if there is none, or the unit says it stays with the CPU."""
     if unit.refusal is not None:
         raise Refusal(unit.refusal)
-    write = FUSED.get(unit.kind) if unit.kind.is_fusion else TRANSLATORS.get(unit.op)
+    write = FUSED.get(unit.kind) if unit.kind.is_fusion else TRANSLATORS.get(unit.op) or package_translator(unit)
     if write is None:
         raise Refusal(f"QNN EP has no op builder for {unit.op}; rewrite it with ops that have one (hexforge ops)")
     return write

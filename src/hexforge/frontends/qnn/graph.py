@@ -15,6 +15,7 @@ from hexforge.frontends.qnn.tensors import data_of, role_of, type_of
 from hexforge.ir import Call, Graph, Node, Role, Value
 from hexforge.ir.op import Op, ParamValue
 from hexforge.ir.verify import verify
+from hexforge.ops.packages import custom_named
 
 
 def build_graph(name: str, ops: Sequence[QnnOp], packages: Collection[str] = (QTI_PACKAGE,)) -> Graph:
@@ -44,6 +45,12 @@ def build_fragment(ops: Sequence[QnnOp], packages: Collection[str] = (QTI_PACKAG
     return builder.graph.nodes
 
 
+def _is_registered(op: QnnOp) -> bool:
+    """True for an op of a package that the user registered."""
+    custom = custom_named(op.type)
+    return custom is not None and custom.package == op.package
+
+
 class _Builder:
     """A graph on its way, and which tensor each of its values was."""
 
@@ -55,7 +62,7 @@ class _Builder:
 
     def add(self, op: QnnOp) -> None:
         """Append the node of an op."""
-        if op.package not in self._packages:
+        if op.package not in self._packages and not _is_registered(op):
             raise ModelError(f"op {op.name!r} ({op.type}): no op package {op.package!r} is registered")
         try:
             op = ungrouped(op)

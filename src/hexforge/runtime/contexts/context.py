@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+import json
 import os
 import threading
 import weakref
@@ -18,9 +19,12 @@ from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import MAGIC, SLACK, Container, Pool, Source, Writer, encoded
 from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info
+from hexforge.ops import packages
 from hexforge.runtime import registry
 from hexforge.runtime.contexts import lora
 
+OP_PACKAGES = "op_packages"
+"""Metadata of a context whose graphs have ops of packages: which, by JSON."""
 PRODUCER = f"hexforge {importlib.metadata.version('hexforge')}"
 
 
@@ -48,6 +52,8 @@ class ContextBuilder:
     weight_sharing: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
+    packages: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Ops of packages that the graphs have, with what the file says of them."""
     _graphs: dict[str, GraphInfo] = field(default_factory=dict)
     _programs: dict[bytes, str] = field(default_factory=dict)
     _schematics: dict[str, Any] = field(default_factory=dict)
@@ -77,6 +83,7 @@ class ContextBuilder:
             used.add(place)
             return place
 
+        self.packages |= packages.needed([node.op.name for node in program.graph])
         data = encoded(program.save(put))
         section = self._programs.setdefault(data, str(len(self._programs)))
         self._graphs[name] = GraphInfo(
@@ -97,6 +104,8 @@ class ContextBuilder:
     def info(self) -> Info:
         """What the file will say of itself."""
         graphs = tuple(self._graphs.values())
+        if self.packages:
+            self.metadata[OP_PACKAGES] = json.dumps(self.packages, sort_keys=True)
         return Info(
             PRODUCER, self.backend, tuple(self.targets), self.options, graphs, self.weight_sharing, self.metadata
         )
@@ -178,6 +187,7 @@ class Context:
         `check` is called again and again while the program is made, and may raise to end that.
         """
         row = self.graph(name)
+        self._require_packages()
         backend = backend or registry.backend(self.info.backend)
         if backend.name != self.info.backend:
             raise UnsupportedError(f"{self.where}: was made for the {self.info.backend} backend, not {backend.name}")
@@ -190,6 +200,17 @@ class Context:
             found.under(self.adapters)
             self._switches.add(found)
         return found
+
+    def _require_packages(self) -> None:
+        """ModelError where a graph has ops of a package that is not registered."""
+        if OP_PACKAGES not in self.info.metadata:
+            return
+        try:
+            wanted = json.loads(self.info.metadata[OP_PACKAGES])
+            facts = {str(name): dict(row) for name, row in wanted.items()}
+        except (ValueError, TypeError, AttributeError):
+            raise FormatError(f"{self.where}: what it says of op packages is malformed") from None
+        packages.require_registered(facts, self.where)
 
     def _made(
         self, row: GraphInfo, backend: Loads, check: Callable[[], None], adapter: Adapter | None = None

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import BackendName, Dims, Json, Shapes, pairs, sizes
+from hexforge.cli.arguments import BackendName, Dims, Json, OpPackages, Shapes, pairs, sizes
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 
@@ -69,6 +69,7 @@ def compile(
     ] = None,
     dim: Dims = None,
     shape: Shapes = None,
+    op_package: OpPackages = None,
     wrap: Annotated[bool, typer.Option("--wrap", help="Also write an ONNX model around each graph.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -20,6 +20,7 @@ from hexforge.cli.arguments import (
     Dims,
     Json,
     Model,
+    OpPackages,
     Options,
     Pins,
     Shapes,
@@ -46,6 +47,7 @@ def check(
     option: Options = None,
     dim: Dims = None,
     shape: Shapes = None,
+    op_package: OpPackages = None,
     pin: Pins = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="As without CPU fallback: exit code 1 where a node is refused.")

@@ -17,6 +17,7 @@ from hexforge.cli.arguments import (
     Dims,
     Json,
     Model,
+    OpPackages,
     Options,
     Pins,
     Shapes,
@@ -51,6 +52,7 @@ def run(
     option: Options = None,
     dim: Dims = None,
     shape: Shapes = None,
+    op_package: OpPackages = None,
     pin: Pins = None,
     as_json: Json = False,
 ) -> None:

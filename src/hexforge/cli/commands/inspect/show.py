@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.arguments import BackendName, Dims, Model, Options, Pins, Shapes, Soc, pins, provider_options, sizes
+from hexforge.cli.arguments import (
+    BackendName,
+    Dims,
+    Model,
+    OpPackages,
+    Options,
+    Pins,
+    Shapes,
+    Soc,
+    pins,
+    provider_options,
+    sizes,
+)
 from hexforge.cli.loading import loaded
 
 ELIDED = 8
@@ -21,6 +33,7 @@ def show(
     option: Options = None,
     dim: Dims = None,
     shape: Shapes = None,
+    op_package: OpPackages = None,
     pin: Pins = None,
     onnx_units: Annotated[bool, typer.Option("--onnx-units", help="The model's units instead of QNN graphs.")] = False,
     passes: Annotated[bool, typer.Option(help="Run the passes first.")] = True,

@@ -17,6 +17,7 @@ from hexforge.cli.arguments import (
     Dims,
     Json,
     Model,
+    OpPackages,
     Options,
     Pins,
     Shapes,
@@ -80,6 +81,7 @@ def bench(
     option: Options = None,
     dim: Dims = None,
     shape: Shapes = None,
+    op_package: OpPackages = None,
     pin: Pins = None,
     as_json: Json = False,
 ) -> None:

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import All, Dims, Json, Model, Pins, Shapes, pins, sizes
+from hexforge.cli.arguments import All, Dims, Json, Model, OpPackages, Pins, Shapes, pins, sizes
 from hexforge.cli.screen import TOP, bar, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
@@ -65,6 +65,7 @@ def estimate(
     ] = None,
     dim: Dims = None,
     shape: Shapes = None,
+    op_package: OpPackages = None,
     pin: Pins = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
     every: All = False,

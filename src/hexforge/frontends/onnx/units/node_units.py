@@ -31,8 +31,9 @@ from hexforge.frontends.onnx.units.unit import (
 )
 from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
-from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate
+from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate, same_type
 from hexforge.model.tensors import stored_bytes
+from hexforge.ops.packages import custom_op
 
 
 def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -> list[Unit]:
@@ -79,6 +80,12 @@ def _fold_quantized_constants(graph: onnx_ir.Graph) -> None:
         graph.register_initializer(new)
 
 
+def _of_package(target: onnx_ir.Node) -> OnnxOp | None:
+    """How an op of a registered package is grouped: all its inputs and outputs in one integer type."""
+    custom = custom_op(target.domain, target.op_type)
+    return None if custom is None else OnnxOp(custom.op.quant, (same_type,), clip=False)
+
+
 class _Grouping:
     """Takes nodes into QDQ units; what is left becomes single units."""
 
@@ -100,7 +107,7 @@ class _Grouping:
 
     def group(self, target: onnx_ir.Node) -> None:
         """Make `target` a QDQ unit if the op table allows it."""
-        op = OPS.get(target.op_type) if target.domain in DOMAINS else None
+        op = OPS.get(target.op_type) if target.domain in DOMAINS else _of_package(target)
         if op is None or target in self.taken:
             return
         dq = self._dequantized(target, op)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge op-package`: ops of the user's own, compiled and looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import Json
+from hexforge.cli.screen import console, print_json, table
+
+op_package = typer.Typer(no_args_is_help=True, add_completion=False, help="Op packages: compile one, look at one.")
+
+
+@op_package.command("build")
+def build(
+    source: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A C or C++ file.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The shared library to write.", dir_okay=False)],
+) -> None:
+    """Compile an op package against hexforge_op_package.h."""
+    from hexforge.formats.files import require_writable
+    from hexforge.ops.package_library import build_library
+
+    require_writable(output)
+    build_library(source, output)
+    typer.echo(f"{output}: register it with --op-package <OpType>:{output}:<function>")
+
+
+@op_package.command("show")
+def show(
+    package: Annotated[
+        str, typer.Argument(help="<OpType>:<path>:<interface>[:<target>], as in op_packages.", show_default=False)
+    ],
+    as_json: Json = False,
+) -> None:
+    """Load an op of a package and say what it is."""
+    import hexforge.ops  # noqa: F401 - QNN's own ops, whose names are taken
+    from hexforge.ops.packages import register_op_package
+
+    custom = register_op_package(package)
+    facts = {
+        "op": custom.op.name,
+        "package": custom.package,
+        "domain": custom.domain,
+        "targets": ", ".join(custom.targets),
+        "inputs": " ".join(custom.op.inputs),
+        "outputs": " ".join(custom.op.outputs),
+        "params": ", ".join(p.name if p.required else f"{p.name}={p.default}" for p in custom.op.params) or "none",
+        "work": custom.op.kind.value,
+        "sha256": custom.digest,
+        "doc": custom.op.doc,
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        console().print(table("", ("", ""), list(facts.items())))

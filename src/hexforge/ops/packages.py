@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Op packages: ops that a user defines, in Python or in a shared library, beside QNN's own.
+
+A package is loaded only because the user names it: `<OpType>:<path>:<interface>[:<target>]`, as QNN's option
+op_packages spells it. Its ops are then ops of the table like any other: they are placed, run, timed, kept in contexts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hexforge.errors import CallError, ModelError, UnsupportedError
+from hexforge.ir.layout import BOUND, POINTWISE
+from hexforge.ir.op import Call, Op, Param, declare, known_names, withdraw
+from hexforge.ir.types import TensorType
+from hexforge.ir.work import Measure, Work, moves, per_element
+from hexforge.ops import rules
+from hexforge.ops.package_library import load_library
+from hexforge.options import did_you_mean
+
+TARGETS = ("CPU", "HTP")
+_SPEC = re.compile(r"([^:,]+):((?:[A-Za-z]:[\\/])?[^:,]+):([^:,]+)(?::([^:,]+))?")
+_RULES = {"own": rules.OWN, "input": rules.SAME, "never": rules.NEVER}
+Shape = tuple[int, ...]
+ShapeRule = Callable[..., Any]
+"""Shapes of the inputs, then the parameters by name, to the output's shape, or a list of the outputs' shapes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CustomOp:
+    """An op of a package."""
+
+    op: Op
+    package: str
+    domain: str
+    """The ONNX domain its nodes have."""
+    targets: tuple[str, ...] = TARGETS
+    """Backends that take it, as QnnBackend_registerOpPackage names them."""
+    path: str = ""
+    digest: str = ""
+    """Of the file it was read from."""
+
+
+class OpPackage:
+    """Ops that belong together, defined by functions over numpy arrays."""
+
+    def __init__(self, name: str, domain: str) -> None:
+        if not name or not domain or domain in ("ai.onnx", "com.microsoft"):
+            raise CallError(f"op package {name!r}: needs a name, and an ONNX domain of its own, not {domain!r}")
+        self.name, self.domain = name, domain
+        self.ops: dict[str, CustomOp] = {}
+
+    def op(
+        self,
+        type: str,
+        inputs: str = "in",
+        outputs: str = "out",
+        params: Sequence[Param] = (),
+        *,
+        shape: ShapeRule | None = None,
+        quant: Literal["own", "input", "never"] = "own",
+        work: str = "add",
+        lanes: int = 1,
+        lookups: int = 0,
+        macs: Callable[..., int] | None = None,
+        doc: str = "",
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Define an op by its reference: a function of the inputs' arrays and of the parameters by name.
+
+        `shape` gives the outputs' shapes; without it an output has the shape of the first input. `work` is the kind of
+        work (`hexforge ops` lists them), `lanes` and `lookups` how much of it each output element is; `macs` counts
+        multiply-accumulates from the inputs' shapes and the parameters.
+        """
+        kinds = {kind.value: kind for kind in Work}
+        if work not in kinds:
+            listed = f"{', '.join(kinds)}{did_you_mean(work, kinds)}"
+            raise CallError(f"op {type!r}: no kind of work {work!r}; there are {listed}")
+        if quant not in _RULES:
+            raise CallError(f"op {type!r}: quant is {quant!r}; expected {', '.join(_RULES)}")
+
+        def define(function: Callable[..., Any]) -> Callable[..., Any]:
+            made = Op(
+                type,
+                tuple(inputs.split()),
+                tuple(outputs.split()),
+                tuple(params),
+                _infer(shape, len(outputs.split())),
+                lambda call, *arrays: function(*arrays, **call.params),
+                kinds[work],
+                _measure(kinds[work], lanes, lookups, macs),
+                _RULES[quant],
+                POINTWISE if shape is None and len(outputs.split()) == 1 else BOUND,
+                doc or (function.__doc__ or f"{type} of {self.name}.").strip().splitlines()[0],
+            )
+            self.ops[type] = CustomOp(made, self.name, self.domain)
+            return function
+
+        return define
+
+
+def _infer(shape: ShapeRule | None, count: int) -> Callable[[Call], tuple[TensorType, ...]]:
+    def infer(call: Call) -> tuple[TensorType, ...]:
+        first = call.input(0)
+        if shape is None:
+            return (TensorType(first.dtype, first.shape),) * count
+        found = shape(*(None if t is None else t.shape for t in call.ins), **call.params)
+        shapes = [found] if count == 1 and (not found or not isinstance(found[0], (list, tuple))) else list(found)
+        if len(shapes) != count or not all(isinstance(d, (int, np.integer)) and d >= 0 for s in shapes for d in s):
+            raise call.fail(f"the shape rule gives {found!r}; expected {count} shapes of whole numbers")
+        return tuple(TensorType(first.dtype, tuple(int(d) for d in s)) for s in shapes)
+
+    return infer
+
+
+def _measure(kind: Work, lanes: int, lookups: int, macs: Callable[..., int] | None) -> Measure:
+    if macs is not None:
+        count = macs
+
+        def counted(call: Call) -> int:
+            return int(count(*(None if t is None else t.shape for t in call.ins), **call.params))
+
+        return replace(per_element(lanes, lookups), macs=counted)
+    return moves if kind in (Work.MOVE, Work.RESHAPE, Work.TRANSPOSE) else per_element(lanes, lookups)
+
+
+# -- what is registered -----------------------------------------------------------------------------------------------
+
+_REGISTERED: dict[tuple[str, str], CustomOp] = {}
+_BY_NAME: dict[str, CustomOp] = {}
+
+
+def custom_op(domain: str, type: str) -> CustomOp | None:
+    """The registered op of an ONNX node, or None."""
+    return _REGISTERED.get((domain, type))
+
+
+def custom_named(name: str) -> CustomOp | None:
+    """The registered op of a QNN name, None for QNN's own."""
+    return _BY_NAME.get(name)
+
+
+def registered() -> tuple[CustomOp, ...]:
+    """Every op of a package."""
+    return tuple(_BY_NAME.values())
+
+
+def register_op_package(spec: str) -> CustomOp:
+    """Load an op of a package, `<OpType>:<path>:<interface>[:<target>]`; the same one again changes nothing.
+
+    `path` is a Python file, and `interface` the OpPackage in it; or a shared library, and `interface` its function.
+    """
+    found = _SPEC.fullmatch(spec.strip())
+    if found is None:
+        raise CallError(f"op package {spec!r}: expected <OpType>:<path>:<interface>[:<target>]")
+    type, path, interface, target = found.groups()
+    if target is not None and target.upper() not in TARGETS:
+        raise CallError(f"op package {spec!r}: target {target!r}: expected {' or '.join(TARGETS)}")
+    file = Path(path)
+    if not file.is_file():
+        raise CallError(f"op package {spec!r}: there is no file {path}")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    package = _python(file, interface, spec) if file.suffix == ".py" else _library(file, interface, spec)
+    if type not in package.ops:
+        listed = ", ".join(package.ops) or "none"
+        raise CallError(f"op package {spec!r}: {package.name} has no op {type!r}; it has {listed}"
+                        f"{did_you_mean(type, package.ops)}")  # fmt: skip
+    targets = TARGETS if target is None else (target.upper(),)
+    return _register(replace(package.ops[type], targets=targets, path=str(file), digest=digest))
+
+
+def _register(custom: CustomOp) -> CustomOp:
+    before = _BY_NAME.get(custom.op.name)
+    if before is not None:
+        if (before.digest, before.package) == (custom.digest, custom.package):
+            targets = tuple(t for t in TARGETS if t in (*before.targets, *custom.targets))
+            custom = replace(before, targets=targets)
+        else:
+            withdraw(before.op)  # another version of it, or another package: the newest registration holds
+            del _REGISTERED[before.domain, before.op.name]
+            declare(custom.op)
+    elif custom.op.name in known_names():
+        raise CallError(f"op package {custom.package!r}: QNN has an op {custom.op.name!r} of its own; use another name")
+    else:
+        declare(custom.op)
+    _REGISTERED[custom.domain, custom.op.name] = _BY_NAME[custom.op.name] = custom
+    return custom
+
+
+def unregister(name: str) -> None:
+    """Forget an op of a package, as its backend's end does."""
+    custom = _BY_NAME.pop(name, None)
+    if custom is not None:
+        del _REGISTERED[custom.domain, name]
+        withdraw(custom.op)
+
+
+def _python(file: Path, interface: str, spec: str) -> OpPackage:
+    """The package that a Python file defines; whatever goes wrong in it is said with its line."""
+    module_spec = importlib.util.spec_from_file_location(f"hexforge_op_package_{file.stem}", file)
+    if module_spec is None or module_spec.loader is None:
+        raise CallError(f"op package {spec!r}: {file} cannot be imported")
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except CallError:
+        raise
+    except Exception as error:
+        line = next((f" line {e.tb_lineno}" for e in _frames(error) if e.tb_frame.f_code.co_filename == str(file)), "")
+        raise CallError(f"op package {spec!r}: {file}{line}: {error.__class__.__name__}: {error}") from error
+    found = getattr(module, interface, None)
+    if not isinstance(found, OpPackage):
+        packages = [name for name, value in vars(module).items() if isinstance(value, OpPackage)]
+        listed = f"; it has {', '.join(packages)}" if packages else ""
+        raise CallError(f"op package {spec!r}: {file} has no OpPackage named {interface!r}{listed}")
+    return found
+
+
+def _frames(error: BaseException) -> list[Any]:
+    frames, at = [], error.__traceback__
+    while at is not None:
+        frames.append(at)
+        at = at.tb_next
+    return frames[::-1]
+
+
+def _library(file: Path, interface: str, spec: str) -> OpPackage:
+    made: list[OpPackage] = []
+
+    def make(name: str, domain: str) -> OpPackage:
+        made.append(OpPackage(name, domain))
+        return made[0]
+
+    try:
+        load_library(file, interface, make)
+    except (CallError, UnsupportedError) as error:
+        raise type(error)(f"op package {spec!r}: {error}") from None
+    return made[0]
+
+
+def require_registered(wanted: Mapping[str, Mapping[str, str]], where: str) -> None:
+    """ModelError naming the packages that a file needs and that are not registered, or are another version."""
+    for name, facts in wanted.items():
+        custom = _BY_NAME.get(name)
+        if custom is None:
+            raise ModelError(
+                f"{where}: needs the op {name!r} of the op package {facts.get('package')!r}; register it: "
+                f"op_packages={name}:<path>:<interface>"
+            )
+        if facts.get("digest") and custom.digest and facts["digest"] != custom.digest:
+            raise ModelError(
+                f"{where}: was made with another version of the op package {custom.package!r} than {custom.path}; "
+                "register that one, or make the context again"
+            )
+
+
+def needed(ops: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Of some ops those of packages, with what a file keeps of them."""
+    found = {name: _BY_NAME[name] for name in ops if name in _BY_NAME}
+    return {name: {"package": custom.package, "digest": custom.digest} for name, custom in found.items()}
