@@ -12,6 +12,7 @@ import pytest
 import hexforge
 from hexforge.cli.qnn_tools import tool_command
 from hexforge.errors import CallError, FormatError, HexforgeError
+from hexforge.formats.profile import log
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from tests import ROOT
 
@@ -122,6 +123,25 @@ def test_throughput_of_two_threads(folder: Path, capsys: pytest.CaptureFixture[s
     (folder / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(CallError, match="no model 'digit' is defined"):
         tool("qnn-throughput-net-run", "--config", "plan.json")
+
+
+def test_profiles_are_logs_that_read_back(folder: Path) -> None:
+    (folder / "htp.json").write_text('{"devices": [{"soc_model": 57, "profiling_level": "linting"}]}')
+    config = ("--config_file", "tool.json")
+    tool("qnn-net-run", *NET_RUN, *config, "--profiling_level", "backend")
+    found = log.read(folder / "output" / "qnn-profiling-data_0.log")
+    assert found.level == "linting"
+    assert [len(graph.runs) for graph in found.graphs] == [len(PICTURES)]
+    traced = ("--profiling_level", "detailed", "--profiling_option", "optrace")
+    tool("qnn-net-run", *NET_RUN, *config, *traced)
+    assert log.read(folder / "output" / "qnn-profiling-data.log").level == "optrace"
+    made = ("--model", str(MODEL), "--backend", "libQnnHtp.so", "--binary_file", "ctx")
+    tool("qnn-context-binary-generator", *made, *config, *traced)
+    assert not log.read(folder / "digits_schematic.bin").graphs[0].runs
+    with pytest.raises(CallError, match="did you mean 'detailed'"):
+        tool("qnn-net-run", *NET_RUN, "--profiling_level", "detaild")
+    with pytest.raises(CallError, match="needs --profiling_level"):
+        tool("qnn-net-run", *NET_RUN, "--profiling_option", "optrace")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import typer
 
 from hexforge.backend import Prepares
 from hexforge.cli.qnn_tools import graphs
+from hexforge.cli.qnn_tools.profiling import level_of, write_schematic
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
 
@@ -23,6 +24,12 @@ def run(
     dlc_path: Annotated[str, typer.Option("--dlc_path", help="Models, in the place of --model.")] = "",
     output_dir: Annotated[Path, typer.Option("--output_dir", help="Where the context is written.")] = Path("output"),
     config_file: Annotated[Path | None, typer.Option("--config_file", help="Backend extensions as JSON.")] = None,
+    profiling_level: Annotated[
+        str, typer.Option("--profiling_level", help="basic, detailed, backend or client; with optrace a schematic.")
+    ] = "",
+    profiling_option: Annotated[
+        str, typer.Option("--profiling_option", help="optrace: write <graph>_schematic.bin for qnn-profile-viewer.")
+    ] = "",
     log_level: Annotated[str, typer.Option("--log_level", help="error, warn, info, debug or verbose.")] = "error",
     model_prefix: Annotated[str, typer.Option("--model_prefix", help="Changes nothing here.")] = "",
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -41,6 +48,7 @@ def run(
     from hexforge.runtime.contexts.request import ContextRequest
 
     config = graphs.read_config(config_file, TOOL)
+    level = level_of(profiling_level, profiling_option, config)
     paths = graphs.model_paths(model, dlc_path)
     for path in paths:
         graphs.require_model(path)
@@ -63,4 +71,6 @@ def run(
     target = output_dir / (name if name.endswith(".bin") else f"{name}.bin")
     with bar(f"preparing {', '.join(names)}") as progress:
         compiled = compile_models(paths, target, made, request, progress=progress)
+    for graph in names if level == "optrace" else ():
+        typer.echo(str(write_schematic(compiled.program(graph), made, graph, Path.cwd())))
     typer.echo(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")

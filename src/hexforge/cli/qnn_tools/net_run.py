@@ -13,6 +13,7 @@ import typer
 
 from hexforge.backend import Program
 from hexforge.cli.qnn_tools import graphs
+from hexforge.cli.qnn_tools.profiling import level_of, write_profile
 from hexforge.cli.qnn_tools.raw import (
     SKIPPED,
     InputList,
@@ -92,6 +93,13 @@ def run(
     binary_updates: Annotated[
         str, typer.Option("--binary_updates", help="Adapters of `hexforge lora`, applied to the context first.")
     ] = "",
+    profiling_level: Annotated[
+        str,
+        typer.Option("--profiling_level", help="basic, detailed, backend or client: write a log of the runs."),
+    ] = "",
+    profiling_option: Annotated[
+        str, typer.Option("--profiling_option", help="optrace: every task of the chip, for qnn-profile-viewer.")
+    ] = "",
     log_level: Annotated[str, typer.Option("--log_level", help="error, warn, info, debug or verbose.")] = "error",
     model_prefix: Annotated[str, typer.Option("--model_prefix", help="Changes nothing here.")] = "",
     system_library: Annotated[str, typer.Option("--system_library", help="Changes nothing here.")] = "",
@@ -125,6 +133,7 @@ def run(
     if bool(retrieve_context) == bool(model or dlc_path):
         raise CallError("give one of --model (or --dlc_path) and --retrieve_context")
     config = graphs.read_config(config_file, TOOL)
+    level = level_of(profiling_level, profiling_option, config)
     programs = _programs(model, dlc_path, retrieve_context, backend, config, perf_profile)
     if binary_updates:
         raise CallError("--binary_updates: apply adapters with `hexforge lora`, and give the context it writes")
@@ -140,6 +149,9 @@ def run(
             names = set(inputs) if native is InputType.NATIVE else set(chosen.get(job.name, ()))
             written = _wanted(job, wanted.get(job.name) or job.list.outputs)
             took = _run(job, inputs, names, written, kind, num_inferences, duration, keep_num_outputs, batch_multiplier)
+            if level:
+                chip = graphs.tool_backend(backend, config, TOOL, job.name, perf_profile)
+                write_profile(job.program, chip, level, len(took), output_dir, jobs.index(job))
             if verbose and took:
                 best, mean = min(took), sum(took) / len(took)
                 typer.echo(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")
