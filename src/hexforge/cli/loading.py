@@ -53,7 +53,8 @@ def loaded(
         model.require_static()
     with waiting(f"placing {model.node_count} nodes"):
         offload = options.offload_graph_io_quantization and not strict
-        placed = place_model(model, backend, offload_io_quantization=offload, obey_ep=obey_ep)
+        pins = options.affinity()
+        placed = place_model(model, backend, offload_io_quantization=offload, obey_ep=obey_ep, affinity=pins)
         parts = partitioned(placed, keep_converts=strict)
         if strict and parts.refused:
             parts = partitioned(placed)

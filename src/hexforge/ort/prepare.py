@@ -156,7 +156,13 @@ def _compiled(model: Model, backend: Backend, sess_options: Any, config: Session
 
     strict = config.disable_cpu_ep_fallback
     offload = options.offload_graph_io_quantization and not strict
-    placed = place_model(model, backend, offload_io_quantization=offload, obey_ep=config.obey_ep_limits)
+    placed = place_model(
+        model,
+        backend,
+        offload_io_quantization=offload,
+        obey_ep=config.obey_ep_limits,
+        affinity=options.affinity(),
+    )
     parts = partitioned(placed, keep_converts=strict)
     if strict:
         require_whole(parts, backend.name)

@@ -11,6 +11,7 @@ from typing import Self
 
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
+from hexforge.formats.backend_extensions.json_text import read_json
 from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
 from hexforge.ort.profiling.dumps import WantedDumps
 from hexforge.runtime import registry
@@ -145,7 +146,7 @@ class ProviderOptions(OptionTable):
         0xFFFFFFFF, "threads preparing split graphs; the default leaves it to the backend", _CONTEXT, high=0xFFFFFFFF
     )
     htp_reused_io_limit_mb: int = integer(0, "cap of the reused I/O buffer in MB", _CONTEXT)
-    op_affinity: str = text("JSON file that pins op types to a backend", "no op type has a choice of backends here yet")
+    op_affinity: str = text('JSON file that pins op types to a backend: {"op_type": {"Gelu": "CPU"}}')
     enable_htp_cross_device_prepare: bool = flag(False, "prepare for another device", _CONTEXT)
     htp_num_cores: int = integer(0, "HTP cores to prepare for", _CONTEXT)
     genie_log_level: str = choice("error warn info verbose", "log level of Genie", _GENIE)
@@ -177,6 +178,21 @@ class ProviderOptions(OptionTable):
         """True where a flag is set and the backend that runs is the one it is for."""
         option = next(o for o in self.table() if o.key == name)
         return bool(getattr(self, name)) and option.backend in ("", self.backend)
+
+    def affinity(self) -> dict[str, str]:
+        """The backend that each op type of the op_affinity file is pinned to, in small letters."""
+        if not self.op_affinity:
+            return {}
+        path = Path(self.op_affinity)
+        data = read_json(path)
+        rows = data.get("op_type") if isinstance(data, dict) and set(data) == {"op_type"} else None
+        if not isinstance(rows, dict) or not all(isinstance(name, str) for name in rows.values()):
+            raise CallError(f'op_affinity: {path}: expected {{"op_type": {{"<OpType>": "HTP"}}}}')
+        for op, name in rows.items():
+            if name.lower() not in registry.QNN_BACKENDS:
+                near = did_you_mean(name, [backend.upper() for backend in registry.QNN_BACKENDS])
+                raise CallError(f"op_affinity: {path}: {op} is pinned to {name!r}, which is no backend{near}")
+        return {op: name.lower() for op, name in rows.items()}
 
     def settings(self) -> dict[str, str]:
         """What the backend is made with: the options that are its own, by its own names, which are the same."""

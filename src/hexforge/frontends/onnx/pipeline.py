@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -91,21 +92,37 @@ class PlacedModel:
 
 
 def place_model(
-    model: Model, backend: Backend, *, offload_io_quantization: bool = False, obey_ep: bool = False
+    model: Model,
+    backend: Backend,
+    *,
+    offload_io_quantization: bool = False,
+    obey_ep: bool = False,
+    affinity: Mapping[str, str] = MappingProxyType({}),
 ) -> PlacedModel:
     """A model's units, each taken by the backend or refused with a reason.
 
     With `offload_io_quantization` the quantization of the graph's inputs and outputs is left to the CPU, with
-    `obey_ep` also what onnxruntime's QNN EP refuses though the backend could take it.
+    `obey_ep` also what onnxruntime's QNN EP refuses though the backend could take it. `affinity` pins op types to
+    backends by name: those of another one are refused.
     """
     copy = model.copied()
     write_zeros(copy.ir)
     _check_model(copy)
-    units = fused(node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization))
+    pinned = {op: name for op, name in affinity.items() if name != backend.name}
+    single = [_pinned(u, pinned) for u in node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization)]
+    units = fused(single)
     limited = isinstance(backend, EpLimited) and backend.ep_limited
     limits = EpLimits(lambda unit: ep_refuses(unit, model.declared_opset), obey_ep) if limited else None
     placements = _without_inner_reads(place(units, backend.unsupported, limits), (value.name for value in copy.outputs))
     return PlacedModel(copy, tuple(placements), limited, limited and obey_ep)
+
+
+def _pinned(unit: Unit, pinned: Mapping[str, str]) -> Unit:
+    """A unit, refused where its op type is pinned to another backend."""
+    other = pinned.get(unit.target.op_type)
+    if other is None or unit.refusal is not None:
+        return unit
+    return replace(unit, refusal=f"op_affinity pins {unit.target.op_type} to the {other} backend; remove it there")
 
 
 # -- one unit after the other ------------------------------------------------------------------------------------------

@@ -69,6 +69,8 @@ class Net:
         `detail` is what the fusion's translator needs to know (`detail_of`).
         """
         members = sorted(dict.fromkeys(parts), key=self.order.__getitem__)
+        if any(part.refusal is not None for part in members):
+            return None
         nodes = [node for part in members for node in part.nodes]
         inside = set(nodes)
         kept = {o.value for o in outputs if o is not None}
