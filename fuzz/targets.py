@@ -17,17 +17,22 @@ import numpy as np
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
+from hexforge.executorch.running.loading import PteModule
 from hexforge.formats import encodings
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer, checksum
 from hexforge.formats.profile import linting, log
+from hexforge.formats.pte import read_pte
+from hexforge.formats.qnn_options import read_options
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe import recipe
 from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.lora_adapters import Maker
+from tests.executorch.pte_files import delegated, pte
 from tests.formats.profile.test_log import made as made_profile
+from tests.formats.test_pte import PLAN
 
 BACKEND = HtpBackend(threads=1)
 U8 = ScaleOffset(0.05, -128)
@@ -248,6 +253,12 @@ def seeds(target: str) -> Iterable[bytes]:
             raw = zlib.decompress(whole[at + 16 : (at := at + 16 + struct.unpack_from("<I", whole, at + 4)[0])])
             contents += struct.pack("<H", len(raw)) + raw
         yield contents
+    elif target == "pte_program":
+        yield pte(PLAN)
+        yield pte(delegated())
+    elif target == "compile_spec":
+        yield bytes(PLAN.specs["qnn_compile_spec"]).ljust(64, b"\0")
+        yield struct.pack("<IHHHHiI", 12, 8, 8, 4, 0, 8, 0) + bytes(32)
     elif target == "profile_text":
         yield (Path("tests") / "formats" / "profile" / "published_reports.txt").read_bytes()[:9000]
     elif target == "lora_config":
@@ -347,6 +358,27 @@ def profile_text(data: bytes) -> None:
             str(report)
 
 
+def pte_program(data: bytes) -> None:
+    """A .pte: what it says, the compile specs in it, and its methods made ready to run."""
+    with contextlib.suppress(HexforgeError):
+        file = read_pte(data)
+        for plan in file.plans:
+            for delegate in plan.delegates:
+                for spec in delegate.specs.values():
+                    with contextlib.suppress(HexforgeError):
+                        read_options(spec, "fuzz")
+        module = PteModule(file, threads=1)
+        for name in module.names:
+            with contextlib.suppress(HexforgeError):
+                module.method(name)
+
+
+def compile_spec(data: bytes) -> None:
+    """The compile spec of a delegate."""
+    with contextlib.suppress(HexforgeError):
+        read_options(data, "fuzz")
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     f.__name__: f
     for f in (
@@ -362,5 +394,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         onnx_model,
         profile_log,
         profile_text,
+        pte_program,
+        compile_spec,
     )
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from hexforge.backends.htp.chip.soc import named
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.timing import AS_IS
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
+from hexforge.formats.pte import is_pte
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.stages import PlacedNode
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from hexforge.model.reader import Model, ModelSource
 
 FLOAT = "float"
+READERS = ("hexforge.executorch.running.lowered:timed_graphs_of",)
+"""What reads models that are neither ONNX nor contexts, as "module:function", imported on use."""
 BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
 
@@ -181,7 +185,8 @@ def estimate(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Estimate:
-    """How long an inference takes: of a model file, its bytes, a context, a QNN graph or a compiled program.
+    """How long an inference takes: of a model file, its bytes, a context, a .pte, an exported program of torch, a
+    QNN graph or a compiled program.
 
     `deployment` is a hexforge.Deployment, or a chip by name. What the NPU does not take is left out, and said. A float
     model at the precision of integers is timed as the model that `quantize` would make of it.
@@ -383,6 +388,8 @@ def _read(
         return _of_context(Path(model))
     from hexforge.model.reader import Model, read
 
+    if not isinstance(model, bytes | Model) and (other := _of_reader(model)) is not None:
+        return other
     loaded = model if isinstance(model, Model) else read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     if any(node.op_type == "EPContext" for node in loaded.ir.graph):
@@ -390,6 +397,19 @@ def _read(
             f"{loaded.name}: is a context model; give the context it names, a .bin, or the model it is of"
         )
     return loaded
+
+
+def _of_reader(model: Any) -> TimedGraphs | None:
+    """The graphs of a .pte or of an exported program of torch; None for anything else."""
+    known = isinstance(model, str | Path) and is_pte(model)
+    if not known and not type(model).__module__.startswith("torch."):
+        return None
+    for reader in READERS:
+        module, _, name = reader.partition(":")
+        found: TimedGraphs | None = getattr(importlib.import_module(module), name)(model)
+        if found is not None:
+            return found
+    return None
 
 
 def _of_context(path: Path) -> TimedGraphs:

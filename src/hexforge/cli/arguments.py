@@ -14,7 +14,9 @@ from hexforge.errors import CallError
 
 DEFAULT_BACKEND = "htp"
 
-Model = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX file.", show_default=False)]
+Model = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX file, or a .pte.", show_default=False)
+]
 BackendName = Annotated[
     str,
     typer.Option("--backend", help="QNN backend: htp (the default) or cpu (gpu, saver and ir are not built yet)."),
@@ -100,11 +102,12 @@ def sizes(
     model: Path, dim: Iterable[str] | None, shape: Iterable[str] | None
 ) -> tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]:
     """Sizes of --dim and --shape for a model, with a batch of one where it is open, which is said."""
+    from hexforge.formats.pte import is_pte
     from hexforge.model.inputs.open_dimensions import with_batch_of_one
     from hexforge.runtime.contexts.context import is_context
 
     named, whole = dims(dim), shapes(shape)
-    if is_context(model):
+    if is_context(model) or is_pte(model):
         return named, whole
     fixed = with_batch_of_one(model, named, whole)
     if fixed.note:

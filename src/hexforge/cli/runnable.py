@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anything that runs, opened for `run` and `bench`: a model, a context model, or a graph of a context file."""
+"""What runs, opened for `run` and `bench`: a model, a context model, a graph of a context, or a method of a .pte."""
 
 from __future__ import annotations
 
@@ -60,12 +60,18 @@ def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: s
 
 
 def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) -> Runnable:
+    from hexforge.cli.pte import runnable_pte
+    from hexforge.formats.pte import is_pte
     from hexforge.frontends.onnx.context.model import read_context_model
     from hexforge.ort.provider_options import ProviderOptions, backend_of
     from hexforge.ort.signature import arguments
     from hexforge.runtime.contexts.context import is_context
     from hexforge.runtime.contexts.context_plan import ContextPlan
 
+    if is_pte(path):
+        if sizes or set(options) - {"backend_type", "soc_model"}:
+            raise CallError(f"{path}: is compiled already; leave --dim, --shape, --pin and --option out")
+        return runnable_pte(path, graph)
     is_binary = is_context(path)
     compiled = None if is_binary else read_context_model(path)
     if (is_binary or compiled is not None) and sizes:

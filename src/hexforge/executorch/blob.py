@@ -20,6 +20,10 @@ ALIGNMENT = 256
 _HEADER = struct.Struct("<IQQ")
 
 
+REFUSED = "refused"
+"""Key of a context's metadata: nodes that the backend refused while the model was partitioned, a tab, and why."""
+
+
 def ops_key(graph: str) -> str:
     """Where a context's metadata names the ops of a graph as they were handed over, one a line; profiles list them."""
     return f"ops of {graph}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from hexforge.backend import Backend, Prepares, Schematic
 from hexforge.errors import HexforgeError, UnsupportedError
-from hexforge.executorch.blob import ops_key
+from hexforge.executorch.blob import REFUSED, ops_key
 from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.frontends.qnn.graph import build_fragment, build_graph
 from hexforge.ir import Graph
@@ -29,11 +29,17 @@ def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
     return None
 
 
-def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weight_sharing: bool = False) -> bytes:
-    """A context file with each graph under its name; UnsupportedError names every op that the backend refuses."""
+def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weight_sharing: bool = False,
+                   refused: Mapping[str, str] | None = None) -> bytes:  # fmt: skip
+    """A context file with each graph under its name; UnsupportedError names every op that the backend refuses.
+
+    `refused` are nodes of the model that it refused before, with why; the file keeps them for those who look at it.
+    """
     if weight_sharing and isinstance(backend, Prepares) and (reason := backend.no_weight_sharing()) is not None:
         raise UnsupportedError(f"weight sharing: {reason}")
     builder = ContextBuilder.of(backend, weight_sharing=weight_sharing)
+    if refused:
+        builder.metadata[REFUSED] = "\n".join(f"{node}\t{reason}" for node, reason in refused.items())
     settings = backend.graph_settings() if isinstance(backend, Prepares) else {}
     for name, ops in graphs.items():
         graph = build_graph(name, ops)

@@ -26,6 +26,7 @@ class QnnManager:
         self._request: CompileRequest | None = None
         self._context: Context | None = None
         self._graph_names: list[str] = []
+        self._refused: dict[str, str] = {}
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -78,13 +79,14 @@ class QnnManager:
         reason = refusal([op.declaration for op in ops], self.request.backend)
         if reason is not None:
             logger.warning("[hexforge] %s", reason)
+            self._refused[ops[0].declaration.name] = " ".join(reason.split())
         return reason is None
 
     def Compile(self, graph_names: Sequence[str], ops: Sequence[Sequence[PyQnnOpWrapper]]) -> bytes:  # noqa: N802
         """The blob of one or several graphs."""
         request = self.request
         graphs = {n: [op.declaration for op in own] for n, own in zip(graph_names, ops, strict=True)}
-        return blob.wrapped(compile_graphs(graphs, request.backend, request.weight_sharing))
+        return blob.wrapped(compile_graphs(graphs, request.backend, request.weight_sharing, self._refused))
 
     @property
     def request(self) -> CompileRequest:

@@ -18,14 +18,24 @@ _COLOURS = {"optimal": "green", "sub-optimal": "yellow", "unsupported": "bold re
 
 def info(
     file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="A context, or an EPContext model.", show_default=False)
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="A context, an EPContext model, or a .pte.", show_default=False
+        ),
     ],
     soc: Annotated[str, typer.Option("--soc", help="Say how well it suits this chip.")] = "",
     as_json: Json = False,
 ) -> None:
     """Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified."""
+    from hexforge.formats.pte import is_pte
     from hexforge.runtime.contexts.describe import describe
 
+    if is_pte(file):
+        from hexforge.cli.pte import described_pte, print_described
+
+        lowered = described_pte(file)
+        print_json(lowered) if as_json else print_described(console(), lowered)
+        return
     with waiting(f"reading {file.name}"):
         found = describe(file, soc)
     if as_json:

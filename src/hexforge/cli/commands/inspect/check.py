@@ -32,6 +32,7 @@ from hexforge.cli.arguments import (
 from hexforge.cli.fitted_table import WIDE, shortened
 from hexforge.cli.loading import loaded
 from hexforge.cli.screen import TOP, console, print_json, rest, table
+from hexforge.errors import CallError
 
 QNN = "QNNExecutionProvider"
 NAMED = 3
@@ -62,7 +63,7 @@ def check(
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     options = provider_options(backend, soc, option)
     named, whole = sizes(model, dim, shape)
-    found = checked(
+    found = _checked_any(
         model, options, dims=named, shapes=whole, pins=pins(pin), strict=strict or strict_ep, obey_ep=strict_ep
     )
     if as_json:
@@ -71,6 +72,18 @@ def check(
         print_checked(console(), found, every=every, refused=refused)
     if (strict or strict_ep) and found["totals"]["refused"]:
         raise typer.Exit(1)
+
+
+def _checked_any(path: Path, options: Mapping[str, str], **more: Any) -> dict[str, Any]:
+    from hexforge.formats.pte import is_pte
+
+    if not is_pte(path):
+        return checked(path, options, **more)
+    from hexforge.cli.pte import checked_pte
+
+    if more["dims"] or more["shapes"] or more["pins"]:
+        raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")
+    return checked_pte(path, dict(options))
 
 
 def checked(

@@ -21,6 +21,7 @@ from hexforge.cli.arguments import (
     sizes,
 )
 from hexforge.cli.loading import loaded
+from hexforge.errors import CallError
 
 ELIDED = 8
 """Constants with more elements are left out unless --weights asks for them."""
@@ -40,8 +41,16 @@ def show(
     weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
 ) -> None:
     """Print the QNN graphs that a model becomes, as text."""
+    from hexforge.formats.pte import is_pte
     from hexforge.ir import text
 
+    if is_pte(model):
+        from hexforge.cli.pte import shown_pte
+
+        if onnx_units or not passes or dim or shape or pin:
+            raise CallError(f"{model}: is compiled already; only --weights can be given with it")
+        shown_pte(model, None if weights else ELIDED)
+        return
     options = provider_options(backend, soc, option)
     named, whole = sizes(model, dim, shape)
     read = loaded(model, options, dims=named, shapes=whole, pins=pins(pin))

@@ -13,6 +13,7 @@ from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
 from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
+from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 
 
 
 def compare(
-    float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file.")],
-    quantized: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it.")],
+    float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file, or .pte.")],
+    quantized: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it, or a .pte.")],
     data: Data,
     backend: Backend = DEFAULT_BACKEND,
     soc: Soc = "",
@@ -50,7 +51,15 @@ def compare(
 ) -> None:
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
     from hexforge.analysis.quality.compare import compare as compared
+    from hexforge.formats.pte import is_pte
 
+    if is_pte(quantized):
+        from hexforge.cli.pte import print_compared
+
+        if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc:
+            raise CallError(f"{quantized}: is compiled; only --data, --limit and --json can be given with it")
+        print_compared(float_model, quantized, data, limit, as_json)
+        return
     require_writable(report)
     pictures = PictureArguments(mean, std, resize, crop, layout, scale)
     samples = pictures.data(data)

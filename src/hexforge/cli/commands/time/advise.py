@@ -44,6 +44,7 @@ def advise(
     """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
     from hexforge.analysis.advise import AdviceRequest, advised
     from hexforge.backends.htp.deployment import Deployment
+    from hexforge.formats.pte import is_pte
     from hexforge.frontends.onnx.rewrites.write import model_bytes
     from hexforge.model.writing.loads import require_loads
 
@@ -52,6 +53,13 @@ def advise(
         require_another_file(apply, model)
         if not verify:
             raise CallError("--apply writes only what was verified; leave --no-verify out")
+    if is_pte(model):
+        from hexforge.cli.pte import print_advice
+
+        if apply is not None or dim or shape:
+            raise CallError(f"{model}: is compiled already; leave --apply, --dim and --shape out")
+        print_advice(model, Deployment(soc, precision, runtime), least, as_json)
+        return
     named, whole = sizes(model, dim, shape)
     with bar(f"trying rewrites of {model.name}") as show:
         found = advised(

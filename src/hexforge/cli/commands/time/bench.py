@@ -172,13 +172,18 @@ def _on_the_chip(model: Path, soc: str, wanted: Sizes) -> float | None:
     """What the chip would take; None where there is none, or nothing to say."""
     from hexforge.analysis.estimate import estimate
     from hexforge.backends.htp.deployment import Deployment
+    from hexforge.formats.pte import is_pte
     from hexforge.model.reader import read
     from hexforge.runtime.contexts.context import is_context
 
     if not soc:
         return None
     try:
-        source = model if is_context(model) else read(model, dims=wanted.dims, shapes=wanted.shapes, pins=wanted.pins)
+        source = (
+            model
+            if is_context(model) or is_pte(model)
+            else read(model, dims=wanted.dims, shapes=wanted.shapes, pins=wanted.pins)
+        )
         return estimate(source, Deployment(soc)).latency_ms
     except HexforgeError:
         return None

@@ -67,6 +67,7 @@ def estimate(
     shape: Shapes = None,
     op_package: OpPackages = None,
     pin: Pins = None,
+    method: Annotated[str, typer.Option("--method", help="Which method, of a .pte that has several.")] = "",
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
     every: All = False,
     refused: Annotated[bool, typer.Option("--refused", help="Every node the NPU does not take, with why.")] = False,
@@ -102,7 +103,7 @@ def estimate(
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, config, power)
     with waiting(f"reading {model.name}"):
-        source = _source(model, dim, shape, pin)
+        source = _source(model, dim, shape, pin, method)
         graphs = timed_graphs(source, deployment)
     constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
     if weights_packing and (graphs.promised or not any(v.dtype.bits == 8 for v in constants)):
@@ -142,12 +143,21 @@ def estimate(
         console().print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
 
 
-def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: list[str] | None) -> Any:
-    """The model read with the sizes and values given; a context by its path."""
+def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: list[str] | None, method: str = "") -> Any:
+    """The model read with the sizes and values given; a context by its path, a .pte as its graphs."""
+    from hexforge.formats.pte import is_pte
     from hexforge.model.reader import read
     from hexforge.runtime.contexts.context import is_context
 
     named, whole = sizes(path, dim, shape)
+    if is_pte(path):
+        from hexforge.executorch.running.lowered import timed_method
+
+        if named or whole or pin:
+            raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")
+        return timed_method(path, method)
+    if method:
+        raise CallError(f"{path}: --method names a method of a .pte; leave it out")
     return path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(pin))
 
 

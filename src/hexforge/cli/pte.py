@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands show of a .pte: where each operator went, the graphs, the file's facts, and how to run it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from hexforge.cli.screen import bar, console, print_json, table, waiting
+from hexforge.errors import CallError
+
+if TYPE_CHECKING:
+    from hexforge.cli.runnable import Runnable
+    from hexforge.executorch.running.lowered import LoweredMethod
+
+MOST_PLACES = 5
+"""Lines about where advice was found."""
+
+
+def checked_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
+    """What `hexforge check` says of a model, of the methods of a .pte."""
+    from hexforge.executorch.running.lowered import QNN, lowered
+
+    with waiting(f"reading {path.name}"):
+        methods = lowered(path)
+    nodes: list[dict[str, Any]] = []
+    slow: Counter[str] = Counter()
+    for method in methods:
+        for delegate in method.delegates:
+            slow.update(node.op.name for node in getattr(delegate.program, "references", ()))
+        for row in method.rows():
+            nodes.append(
+                {
+                    "node": row.node if len(methods) == 1 else f"{method.name}: {row.node}", "op": row.op_type,
+                    "runs_on": row.where, "qnn_ops": list(row.qnn_ops), "slow_ops": [], "unsafe": [],
+                    "reason": row.reason, "ep_refuses": "", "unit": len(nodes),
+                }
+            )  # fmt: skip
+    placed = sum(row["runs_on"] == QNN for row in nodes)
+    graphs = [graph for method in methods for graph in method.graphs]
+    totals = {
+        "nodes": len(nodes), "added": 0, "folded": 0, "placed": placed, "refused": len(nodes) - placed,
+        "refused_by_ep": 0, "offloaded": 0, "units": len(nodes), "qnn_graphs": len(graphs),
+        "qnn_ops_before_passes": placed, "qnn_ops": sum(map(len, graphs)), "slow_ops": dict(slow),
+    }  # fmt: skip
+    return {
+        "model": path.name, "opset": None, "backend": backend, "ep_version": None, "ep_obeyed": False, "nodes": nodes,
+        "folded": [], "totals": totals,
+    }  # fmt: skip
+
+
+def described_pte(path: Path) -> dict[str, Any]:
+    """What `hexforge info --json` prints of a .pte."""
+    from hexforge.executorch.running.lowered import lowered
+    from hexforge.formats.pte import TensorValue, read_pte
+
+    file = read_pte(path)
+
+    def tensors(method: LoweredMethod, indices: tuple[int, ...]) -> list[str]:
+        values = (method.plan.values[i] for i in indices)
+        return [f"{v}{' or less' if v.dynamism else ''}" if isinstance(v, TensorValue) else repr(v) for v in values]
+
+    return {
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "format": "ET12",
+        "methods": [
+            {
+                "name": method.name,
+                "inputs": tensors(method, method.plan.inputs),
+                "outputs": tensors(method, method.plan.outputs),
+                "instructions": dict(Counter(type(i).__name__ for i in method.plan.instructions)),
+                "memory_bytes": sum(method.plan.memory_bytes),
+                "left_to_the_cpu": [{"operator": row.op_type, "reason": row.reason} for row in method.left],
+                "delegates": [_delegate(d) for d in method.delegates],
+            }
+            for method in lowered(file)
+        ],
+        "named_data": {name: len(data) for name, data in file.named_data.items()},
+    }
+
+
+def _delegate(delegate: Any) -> dict[str, Any]:
+    info, options = delegate.context.info, delegate.options
+    return {
+        "graph": delegate.graph,
+        "graphs_of_its_context": [g.name for g in info.graphs],
+        "backend": info.backend,
+        "chips": [t.label for t in info.targets],
+        "made_by": info.producer,
+        "bytes": len(delegate.context.container),
+        "weight_sharing": info.weight_sharing,
+        "inputs": [v.name for v in delegate.inputs],
+        "outputs": [v.name for v in delegate.outputs],
+        "options": None if options is None else {key: getattr(options, key) for key in options.__slots__},
+    }
+
+
+def print_described(screen: Console, found: dict[str, Any]) -> None:
+    """The file, its methods, their delegates."""
+    screen.print(f"[bold]{found['file']}[/]: ExecuTorch program ({found['format']}), {found['bytes']:,} bytes")
+    for method in found["methods"]:
+        facts = [
+            ("inputs", ", ".join(method["inputs"])),
+            ("outputs", ", ".join(method["outputs"])),
+            ("instructions", ", ".join(f"{k} {v}" for k, v in method["instructions"].items())),
+            ("left to the CPU", ", ".join(row["operator"] for row in method["left_to_the_cpu"]) or "nothing"),
+        ]
+        screen.print(table(f"method {method['name']}", ("", ""), facts))
+        rows = [
+            (
+                str(i), d["graph"], d["backend"], ", ".join(d["chips"]), f"{d['bytes']:,}",
+                "-" if d["options"] is None else "float16" if d["options"]["use_fp16"] else "quantized",
+                str(len(d["inputs"])), str(len(d["outputs"])),
+            )
+            for i, d in enumerate(method["delegates"])
+        ]  # fmt: skip
+        if rows:
+            columns = ("delegate", "graph", "backend", "chips", "bytes", "compiled as", "inputs", "outputs")
+            screen.print(table("", columns, rows))
+
+
+def shown_pte(path: Path, elide: int | None) -> None:
+    """The graphs of every method as text."""
+    from hexforge.executorch.running.lowered import lowered
+    from hexforge.ir import text
+
+    methods = lowered(path)
+    for method in methods:
+        for graph in method.graphs:
+            typer.echo(text.dumps(graph, elide=elide), nl=False)
+    left = sum(len(method.left) for method in methods)
+    if left:
+        typer.secho(f"{left} operators are not in these graphs: see `hexforge check {path}`", fg="yellow", err=True)
+
+
+def runnable_pte(path: Path, method: str) -> Runnable:
+    """A method of a .pte as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
+    from hexforge.cli.runnable import Runnable
+    from hexforge.executorch.running.loading import load
+    from hexforge.formats.pte import TensorValue
+    from hexforge.ort.signature import NodeArg
+
+    start = time.perf_counter()
+    module = load(path)
+    if not method and len(module.names) > 1:
+        raise CallError(f"{path}: has the methods {', '.join(module.names)}; name one with --graph")
+    opened = module.method(method)
+    for i, value in enumerate(opened.inputs):
+        if not isinstance(value, TensorValue):
+            raise CallError(f"{path}: input {i} is no tensor but {value!r}; use hexforge.executorch.load")
+    inputs = [
+        NodeArg(f"input_{i}", f"tensor({v.dtype.numpy})", list(v.sizes), v.dtype.numpy)
+        for i, v in enumerate(opened.inputs)
+    ]
+
+    def run(feeds: Any) -> dict[str, Any]:
+        outputs = opened.run([feeds[value.name] for value in inputs])
+        return {f"output_{i}": output for i, output in enumerate(outputs)}
+
+    left = len(opened.plan.operators)
+    about = f"{len(opened.delegates)} delegates on hexforge" + (f", {left} operators on the CPU" if left else "")
+    return Runnable(inputs, run, about, 1e3 * (time.perf_counter() - start))
+
+
+def print_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) -> None:
+    """What would make a .pte faster on a chip."""
+    from hexforge.executorch.running.advice import advised_on
+    from hexforge.executorch.running.lowered import timed_method
+
+    with waiting(f"timing {path.name}"):
+        before, advice = advised_on(timed_method(path), deployment, min_gain)
+    if as_json:
+        print_json({"model": path.name, "before_us": round(before, 3), "advice": [a.to_json() for a in advice]})
+        return
+    screen = console()
+    rows = [(f"{a.gain_us:.1f}", f"{100 * a.gain:.1f} %", a.title, a.how) for a in advice]
+    if rows:
+        screen.print(table("", ("us", "gain", "advice", "how"), rows, whole=True))
+    for advised in advice:
+        for place in advised.places[:MOST_PLACES]:
+            screen.print(Text(f"  {advised.rule}: {place}"))
+    end = "" if rows else "; nothing to advise"
+    screen.print(Text(f"{path.name} on {deployment.soc}: {before / 1e3:.3f} ms{end}"))
+
+
+def print_compared(reference: Path, path: Path, data: str, limit: int, as_json: bool) -> None:
+    """How far the outputs of a .pte are from those of another .pte, or of an ONNX model with the same inputs."""
+    from hexforge.cli.runnable import Sizes, open_runnable
+    from hexforge.quant.measure.compare import ErrorSums
+
+    first = open_runnable(reference, {"backend_type": "cpu"}, Sizes({}, {}, {}))
+    second = runnable_pte(path, "")
+    wanted = [(value.dtype, [int(d or 0) for d in value.shape]) for value in second.inputs]
+    if [(v.dtype, [int(d or 0) for d in v.shape]) for v in first.inputs] != wanted:
+        raise CallError(f"{reference} and {path} take other inputs; they must be the same, in the same order")
+    sums: list[ErrorSums] = []
+    samples = samples_for(second, data)[: limit or None]
+    with bar(f"comparing {path.name}") as progress:
+        for done, sample in enumerate(samples):
+            expected = first.run({v.name: a for v, a in zip(first.inputs, sample, strict=True)})
+            found = second.run({v.name: a for v, a in zip(second.inputs, sample, strict=True)})
+            if len(expected) != len(found):
+                raise CallError(f"{reference} gives {len(expected)} outputs, {path} {len(found)}")
+            sums = sums or [ErrorSums() for _ in found]
+            for one, a, b in zip(sums, expected.values(), found.values(), strict=True):
+                one.update(a, b)
+            progress(done + 1, len(samples))
+    rows = [
+        {"output": i, "sqnr_db": one.sqnr_db, "cosine": one.cosine, "max_error": one.max_error}
+        for i, one in enumerate(sums)
+    ]
+    if as_json:
+        print_json({"model": path.name, "reference": reference.name, "samples": len(samples), "outputs": rows})
+        return
+    lines = [
+        (f"output_{i}", "exact" if r["sqnr_db"] == float("inf") else f"{r['sqnr_db']:.2f}", f"{r['cosine']:.6f}",
+         f"{r['max_error']:.4g}")
+        for i, r in enumerate(rows)
+    ]  # fmt: skip
+    title = f"{path.name} against {reference.name}, {len(samples)} samples"
+    console().print(table(title, ("output", "SQNR dB", "cosine", "max error"), lines))
+
+
+def samples_for(opened: Runnable, data: str) -> list[list[Any]]:
+    """Inputs of several inferences: random:N, or a folder with an .npz (input_0 and so on) or .npy for each."""
+    import numpy as np
+
+    from hexforge.cli.runnable import feeds_for
+
+    kind, _, count = data.partition(":")
+    if kind == "random":
+        if not (count or "8").isdecimal():
+            raise CallError(f"--data {data}: random:N gives N samples of random numbers")
+        seeds = range(int(count or 8))
+        return [list(feeds_for(opened.inputs, {}, seed).values()) for seed in seeds]
+    files = sorted(p for p in Path(data).iterdir() if p.suffix in (".npy", ".npz")) if Path(data).is_dir() else []
+    if not files:
+        raise CallError(f"--data {data}: give random:N, or a folder with an .npz or .npy for each inference")
+    found: list[list[Any]] = []
+    for file in files:
+        loaded = np.load(file, allow_pickle=False)
+        arrays = [loaded] if file.suffix == ".npy" else [loaded[v.name] for v in opened.inputs if v.name in loaded]
+        if len(arrays) != len(opened.inputs):
+            raise CallError(f"{file}: has not all of {', '.join(v.name for v in opened.inputs)}")
+        found.append(arrays)
+    return found

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A .pte in the commands that take models, and in hexforge.estimate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexforge
+from hexforge.cli import main
+from tests.executorch.pte_files import Plan, Tensor, context_blob, delegated, doubling, pte
+
+LIKE = Tensor(np.float32, (2, 3))
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    path = tmp_path / "whole.pte"
+    path.write_bytes(pte(delegated()))
+    return path
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> Path:
+    """Two delegates with an operator between them that is left to the CPU."""
+    data = context_blob(doubling("forward"))
+    plan = Plan(
+        [LIKE] * 4, [0], [3], [("delegate", 0, [0, 1]), ("kernel", 0, [1, 2, 2]), ("delegate", 1, [2, 3])],
+        operators=["aten::sin.out"], delegates=[("QnnBackend", data), ("QnnBackend", data)],
+    )  # fmt: skip
+    path = tmp_path / "cut.pte"
+    path.write_bytes(pte(plan))
+    return path
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+def test_check_says_where_each_operator_went(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(capsys, "check", str(cut), "--json"))
+    assert found["totals"]["placed"] == 2
+    assert found["totals"]["qnn_graphs"] == 2
+    (left,) = [row for row in found["nodes"] if row["reason"]]
+    assert left["op"] == "aten::sin.out"
+    assert "partitioner never delegates" in left["reason"]
+    assert "1 of 3 nodes are left to the CPU" in told(capsys, "check", str(cut))
+
+
+def test_info(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (method,) = json.loads(told(capsys, "info", str(cut), "--json"))["methods"]
+    assert method["instructions"] == {"DelegateCall": 2, "KernelCall": 1}
+    assert [d["graph"] for d in method["delegates"]] == ["forward", "forward"]
+    assert "left to the CPU" in told(capsys, "info", str(cut))
+
+
+def test_show(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "ElementWiseAdd" in told(capsys, "show", str(whole))
+
+
+def test_estimate_of_the_file_is_that_of_its_graphs(whole: Path, cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (hexforge.estimate(path, "SM8650") for path in (whole, cut))
+    assert two.timeline.rpc_us == pytest.approx(2 * one.timeline.rpc_us)
+    assert [row.op_type for row in two.left] == ["aten::sin.out"]
+    found = json.loads(told(capsys, "estimate", str(whole), "--soc", "SM8650", "--json"))
+    assert found["latency_ms"] == round(one.latency_ms, 4)
+
+
+def test_advice_counts_calls(cut: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(capsys, "advise", str(cut), "--json"))
+    assert found["advice"][0]["rule"] == "one_delegate"
+
+
+def test_run_and_bench(whole: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+    told(capsys, "run", str(whole), "-i", f"input_0={tmp_path / 'x.npy'}", "-o", str(tmp_path / "out"))
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "output_0.npy"), 2 * np.ones((2, 3)))
+    assert json.loads(told(capsys, "bench", str(whole), "-n", "2", "--json"))["iterations"] == 2
+
+
+def test_compare(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(capsys, "compare", str(whole), str(whole), "--data", "random:2", "--json"))
+    assert found["samples"] == 2
+    assert found["outputs"][0]["max_error"] == 0
+
+
+@pytest.mark.parametrize("command", ["check", "info", "show", "estimate", "advise", "run", "bench"])
+def test_files_that_are_not_ours(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, data, said in (
+        ("other.pte", pte(delegated(b"blob", "XnnpackBackend")), "is for 'XnnpackBackend'"),
+        ("vendor.pte", pte(delegated(b"\0" * 300)), "hexforge did not make"),
+        ("short.pte", pte(delegated())[:-300], "is cut short"),
+        ("old.pte", pte(delegated(), magic=b"ET11"), "is of version 'ET11'"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(data)
+        with pytest.raises(SystemExit) as ended:
+            main([command, str(path)])
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err.replace("\n", " ")
