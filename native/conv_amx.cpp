@@ -3,7 +3,7 @@
 // The weights' packed layout is the one of the other instruction sets; integers are exact, so the bits are the same.
 #include <immintrin.h>
 
-#include "conv_tile.h"
+#include "depthwise_tile.h"
 #include "vector_avx512.h"
 
 namespace hexforge {

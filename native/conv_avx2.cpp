@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conv_tile.h"
+#include "depthwise_tile.h"
 #include "vector_avx2.h"
 
 namespace hexforge {

@@ -4,7 +4,7 @@
 // share it. Vectors of 64, 32 and 16 channels: of the last ones no more is computed than there are.
 #include <immintrin.h>
 
-#include "conv_tile.h"
+#include "depthwise_tile.h"
 #include "vector_avx512.h"
 
 namespace hexforge {

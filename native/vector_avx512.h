@@ -76,6 +76,44 @@ struct Avx512 {
       __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(wide_x), "v"(wide_w));
     }
   }
+  // One kernel row of a depthwise tile (depthwise_tile.h): its columns are loaded once for the P pixels. 16-bit columns go
+  // in pairs of neighbours, so that one dot product has two taps.
+  static constexpr bool kHoldsColumns = true;
+  template <int Bits, int P, int KW, int S>
+  [[gnu::always_inline]] static inline void add_line(Acc (&acc)[P][1], const char* const* line, std::int64_t offset, const char* weights,
+                                                     std::int64_t stride, int lanes) {
+    constexpr int kSpan = (P - 1) * S + KW;
+    const __mmask16 mask = static_cast<__mmask16>((1u << lanes) - 1);
+    if constexpr (Bits == 32) {
+      __m512 x[kSpan];
+#pragma GCC unroll 20
+      for (int c = 0; c < kSpan; ++c) x[c] = _mm512_maskz_loadu_ps(mask, line[c] + offset);
+#pragma GCC unroll 5
+      for (int k = 0; k < KW; ++k) {
+        const __m512 w = _mm512_loadu_ps(weights + k * stride);
+#pragma GCC unroll 8
+        for (int p = 0; p < P; ++p) acc[p][0] = _mm512_castps_si512(_mm512_fmadd_ps(x[p * S + k], w, _mm512_castsi512_ps(acc[p][0])));
+      }
+    } else {
+      const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+      const __m512i places = _mm512_or_si512(lane, _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(32)), 16));
+      __m512i x[kSpan + 1];
+#pragma GCC unroll 20
+      for (int c = 0; c < kSpan; ++c) x[c] = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(mask, line[c] + offset));
+      x[kSpan] = x[kSpan - 1];
+#pragma GCC unroll 3
+      for (int k = 0; k < KW; k += 2) {
+        const __m512i first = _mm512_loadu_si512(weights + k * stride);
+        const __m512i second = k + 1 < KW ? _mm512_slli_epi32(_mm512_loadu_si512(weights + (k + 1) * stride), 16) : zero();
+        const __m512i w = _mm512_mask_blend_epi16(0xaaaaaaaa, first, second);
+#pragma GCC unroll 8
+        for (int p = 0; p < P; ++p) {
+          const __m512i pair = _mm512_permutex2var_epi16(x[p * S + k], places, x[p * S + k + 1]);
+          __asm__("vpdpwssd %2, %1, %0" : "+v"(acc[p][0]) : "v"(pair), "v"(w));
+        }
+      }
+    }
+  }
   static constexpr bool kStoresRegisters = true;
   // Sums of 16 channels to bytes, straight from the register.
   struct Requantize {

@@ -22,12 +22,7 @@ struct Portable {
   };
   using Weights = const char*;
   static constexpr int kRows1 = 4, kRows2 = 2, kRows3 = 1, kRows4 = 1;
-  static constexpr bool kStoresRegisters = false, kReadsMemory = false;
-  struct Requantize {
-    Requantize(const ConvArgs&, std::int64_t) {}
-    template <class Sums>
-    void operator()(const Sums&, std::uint8_t*) const {}  // never called: kStoresRegisters is false
-  };
+  static constexpr bool kStoresRegisters = false, kReadsMemory = false, kHoldsColumns = false;
   static void look_up(std::uint8_t* row, int rows, std::int64_t stride, std::int64_t lanes, const std::uint8_t* table) {
     for (int i = 0; i < rows; ++i, row += stride)
       for (std::int64_t j = 0; j < lanes; ++j) row[j] = table[row[j]];
