@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "caches.h"
 #include "conv.h"
 #include "parallel.h"
 #include "program.h"
@@ -269,6 +270,9 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     // Tasks of one share of the blocks follow each other, pixel by pixel.
     parallel_for(members, groups * split.shares * split.units, 1, [&](std::int64_t begin, std::int64_t end) {
       const Scratch scratch = working_memory(a, all_blocks);
+      const std::int64_t reads = (end - begin) * split.unit * std::min(a.out_channels, split.share * kBlock);
+      fetch_table(a.table16, 65536 * 2, reads);
+      fetch_table(a.table_f32, 65536 * 4, reads);
       while (begin < end) {
         const std::int64_t part = begin / split.units, unit = begin % split.units;
         const std::int64_t some = std::min(end - begin, split.units - unit);

@@ -128,6 +128,13 @@ inline void finish_row16(const ConvArgs& a, std::int16_t* row, std::int64_t pixe
   V::finish_row16(a, row, a.residual_s16 ? a.residual_s16 + pixel * a.residual_stride + channel : nullptr, lanes);
 }
 
+// Where the next block's weights lie, line by line: while a block is multiplied with its pixels, the one after it comes
+// from the memory into the caches.
+struct Ahead {
+  const char* line;
+  std::int64_t step;
+};
+
 // Add int32 sums to float64 ones, or start those: exact, both are integers below 2^53.
 inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
   for (int i = 0; i < n; ++i) wide[i] = sums[i] + (add ? wide[i] : 0.0);
@@ -135,10 +142,11 @@ inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
 
 // MR pixels times NR vectors of output channels. The accumulators live in registers between two spills to `sums`:
 // loops over them have constant bounds and no branches, or GCC keeps them in memory.
-// 8-bit sums go to bytes straight from the registers where the vectors can.
+// 8-bit sums go to bytes straight from the registers where the vectors can. With every k-step a line of what is needed
+// next is fetched from `ahead`.
 template <class V, int Bits, int MR, int NR>
 [[gnu::noinline]] void run_tile(const ConvArgs& a, const char* const* rows, std::int64_t taps, const char* weights,
-                     std::int64_t block, std::int64_t pixel, const std::int32_t* corrections, int count) {
+                     std::int64_t block, std::int64_t pixel, const std::int32_t* corrections, int count, Ahead ahead) {
   alignas(64) std::int32_t sums[MR][NR * kLane];
   alignas(64) double wide[Bits == 16 ? MR : 1][Bits == 16 ? NR * kLane : 1];
   bool flushed = false;
@@ -176,6 +184,8 @@ template <class V, int Bits, int MR, int NR>
           if constexpr (kHeld < NR) V::template dot_memory<Bits>(acc[i][NR - 1], xv, weights + kHeld * kLane * 4);
         }
         weights += NR * kLane * 4;
+        __builtin_prefetch(ahead.line, 0, 2);
+        ahead.line += ahead.step;
       }
       if (Bits == 16 && a.flush && left == 0) {
 #pragma GCC unroll 16
@@ -236,7 +246,7 @@ namespace {
 
 template <class V, int Bits, int MR, int NR>
 void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block, const char* weights,
-                const Scratch& scratch) {
+                const char* next, const Scratch& scratch) {
   const char** rows = scratch.rows;
   Locator<Bits> locator(a, begin, scratch.copies);
   constexpr int kTail = MR < 3 ? MR : 3;  // a short last tile is cheaper than a whole one
@@ -258,10 +268,13 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
       }
     }
     const std::int32_t* corrected = a.weight_offset ? corrections : nullptr;
+    // Each of the first tiles fetches its part.
+    const std::int64_t tile = (pixel - begin) / MR;
+    const Ahead ahead = next && tile < NR ? Ahead{next + tile * a.taps * a.steps * 64, 64} : Ahead{weights, 0};
     if (count > kTail) {
-      run_tile<V, Bits, MR, NR>(a, rows, a.taps, weights, block, pixel, corrected, count);
+      run_tile<V, Bits, MR, NR>(a, rows, a.taps, weights, block, pixel, corrected, count, ahead);
     } else {
-      run_tile<V, Bits, kTail, NR>(a, rows, a.taps, weights, block, pixel, corrected, count);
+      run_tile<V, Bits, kTail, NR>(a, rows, a.taps, weights, block, pixel, corrected, count, ahead);
     }
   }
 }
@@ -271,8 +284,9 @@ void run_conv(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int6
               std::int64_t block_end, const Scratch& scratch) {
   for (std::int64_t block = block_begin; block < block_end; ++block) {
     const char* weights = static_cast<const char*>(a.weights) + block * a.taps * a.steps * kBlock * 4;
+    const char* next = block + 1 < block_end || (block_end - block_begin == 1 && (block + 1) * kBlock < a.out_channels) ? weights + a.taps * a.steps * kBlock * 4 : nullptr;
     const auto run = [&]<int MR, int NR>() {
-      run_pixels<V, Bits, MR, NR>(a, begin, end, block, weights, scratch);
+      run_pixels<V, Bits, MR, NR>(a, begin, end, block, weights, next, scratch);
     };
     switch ((a.out_channels - block * kBlock + kLane - 1) / kLane) {
       case 1: run.template operator()<V::kRows1, 1>(); break;

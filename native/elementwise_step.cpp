@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "caches.h"
 #include "loops.h"
 #include "parallel.h"
 #include "program.h"
@@ -39,6 +40,7 @@ Factory table_step(void (*Loops::*loop)(const In*, const Out*, Out*, std::int64_
     const Out* table = at.constant<Out>("table", std::int64_t{1} << (8 * sizeof(In)));
     return [=](const Operands& o) {
       parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+        if (sizeof(In) > 1) fetch_table(table, 65536 * sizeof(Out), end - begin);
         (loops(current_level()).*loop)(o.in<In>() + begin, table, o.out<Out>() + begin, end - begin);
       });
     };
@@ -201,6 +203,7 @@ Run table_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<
   const float* table = at.constant<float>("table", 65536);
   return [=](const Operands& o) {
     parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      fetch_table(table, 65536 * 4, end - begin);
       loops(current_level()).table_f32(o.in<float>() + begin, table, o.out<float>() + begin, end - begin);
     });
   };
