@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.h"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -198,6 +201,25 @@ std::shared_ptr<Arenas> Arenas::shared() {
   return found;
 }
 
+namespace {
+// Memory in large pages where it fills some and the system gives them.
+std::unique_ptr<char[], Arenas::Free> fresh(std::int64_t bytes) {
+  constexpr std::size_t kPage = std::size_t{1} << 21;
+  const std::size_t size = static_cast<std::size_t>(bytes);
+  char* memory = nullptr;
+#if defined(__linux__)
+  if (size >= kPage && size <= SIZE_MAX - kPage) {
+    const std::size_t whole = (size + kPage - 1) / kPage * kPage;
+    memory = static_cast<char*>(std::aligned_alloc(kPage, whole));
+    if (memory) madvise(memory, whole, MADV_HUGEPAGE);
+  }
+#endif
+  if (!memory) memory = static_cast<char*>(std::malloc(size));
+  if (!memory) throw std::bad_alloc();
+  return std::unique_ptr<char[], Arenas::Free>(memory);
+}
+}  // namespace
+
 Arenas::Arena Arenas::take(std::int64_t bytes) {
   {
     std::lock_guard lock(fork_mutex());
@@ -216,7 +238,7 @@ Arenas::Arena Arenas::take(std::int64_t bytes) {
       if (fits) return arena;
     }
   }
-  return {std::make_unique_for_overwrite<char[]>(static_cast<std::size_t>(bytes)), bytes};
+  return {fresh(bytes), bytes};
 }
 
 void Arenas::give(Arena arena) {

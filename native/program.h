@@ -2,6 +2,7 @@
 // A compiled graph: tensors, and steps run one after the other over them.
 #pragma once
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -122,8 +123,11 @@ void register_step(const std::string& kind, Factory factory);
 // Working memory of runs, shared by all programs: as many arenas as ran at the same time, each as large as was needed.
 class Arenas {
  public:
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
   struct Arena {
-    std::unique_ptr<char[]> memory;
+    std::unique_ptr<char[], Free> memory;
     std::int64_t bytes = 0;
   };
   static std::shared_ptr<Arenas> shared();  // the one there is; it ends with the last program
