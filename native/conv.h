@@ -70,13 +70,18 @@ struct ConvArgs {
 // Memory a kernel call works in, given by the caller: files built for one instruction set must not instantiate
 // library templates that the linker could then share with the others.
 struct Scratch {
-  const char** rows;  // kMostRows * taps
+  const char** rows;  // (kFloatPixels + kMostRows) * taps
   char* copies;       // kMostRows * taps * steps * 4
+  float* sums;        // kFloatPixels rounded up to a tile, times kBlock: sums of floats between two parts of the weights
   char* panel;        // AMX: kPanelPixels * taps * (run rounded up to 64) values, aligned to 64 bytes
 };
-constexpr std::int64_t kPanelPixels = 192;  // at most these pixels per kernel call
+constexpr std::int64_t kPanelPixels = 192;  // at most these pixels per kernel call of bytes and 16 bits,
+constexpr std::int64_t kFloatPixels = 196;  // and these of floats
 constexpr std::int64_t kWeightSlack = 4096;  // bytes that may be read, and count for nothing, behind packed weights
 constexpr int kMostRows = 14;  // pixels of the tallest tile
+
+// Each thread keeps its working memory: fresh pages for every call would cost more than the smaller convolutions.
+Scratch working_memory(const ConvArgs& a, bool panel);
 
 // Output pixels [begin, end) of the convolution, all output channels of blocks [block_begin, block_end).
 using ConvKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
@@ -93,7 +98,7 @@ struct ConvKernels {
 
 void depthwise_u8_avx512(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
-extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx512, kConvAmx;
+extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx2Vnni, kConvAvx512, kConvAmx;
 const ConvKernels& conv_kernels(Level level);
 
 }  // namespace hexforge

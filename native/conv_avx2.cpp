@@ -3,5 +3,14 @@
 #include "vector_avx2.h"
 
 namespace hexforge {
-const ConvKernels kConvAvx2 = kernels_of<Avx2>();
+namespace {
+template <class Bytes>
+constexpr ConvKernels kernels_with() {
+  return {run_conv<Bytes, 8>,     run_conv<Avx2, 16>,      run_conv<Avx2, 32>,
+          run_depthwise<Avx2, 8>, run_depthwise<Avx2, 16>, run_depthwise<Avx2, 32>};
+}
+}  // namespace
+
+const ConvKernels kConvAvx2 = kernels_with<Avx2Bytes>();
+const ConvKernels kConvAvx2Vnni = kernels_with<Avx2Vnni>();
 }  // namespace hexforge

@@ -17,10 +17,24 @@ const ConvKernels& conv_kernels(Level level) {
 #if defined(__x86_64__)
   if (level == Level::amx) return kConvAmx;
   if (level == Level::avx512) return kConvAvx512;
-  if (level == Level::avx2) return kConvAvx2;
+  if (level == Level::avx2) return has_avx_vnni() ? kConvAvx2Vnni : kConvAvx2;
 #endif
   (void)level;
   return kConvPortable;
+}
+
+Scratch working_memory(const ConvArgs& a, bool panel) {
+  thread_local std::vector<const char*> rows;
+  thread_local std::vector<char> bytes;
+  const auto grow = [](auto& memory, std::int64_t count) {
+    if (static_cast<std::int64_t>(memory.size()) < count) memory.resize(static_cast<std::size_t>(count));
+  };
+  grow(rows, (kFloatPixels + kMostRows) * a.taps);
+  const std::int64_t copies = (kMostRows * a.taps * a.steps * 4 + 63) / 64 * 64;
+  constexpr std::int64_t kSums = (kFloatPixels + kMostRows) * kBlock * 4;
+  grow(bytes, kSums + copies + (panel ? kPanelPixels * a.taps * ((a.run + 63) / 64 * 64) * 2 : 0) + 64);
+  char* start = bytes.data() + (64 - reinterpret_cast<std::uintptr_t>(bytes.data()) % 64) % 64;
+  return {rows.data(), start + kSums, reinterpret_cast<float*>(start), start + kSums + copies};
 }
 
 namespace {
@@ -88,20 +102,6 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
     throw std::invalid_argument("conv: a kernel row is not contiguous");
   }
   return a;
-}
-
-// Each thread keeps its working memory: fresh pages for every call would cost more than the smaller convolutions.
-Scratch working_memory(const ConvArgs& a, bool panel) {
-  thread_local std::vector<const char*> rows;
-  thread_local std::vector<char> bytes;
-  const auto grow = [](auto& memory, std::int64_t count) {
-    if (static_cast<std::int64_t>(memory.size()) < count) memory.resize(static_cast<std::size_t>(count));
-  };
-  grow(rows, kMostRows * a.taps);
-  const std::int64_t copies = (kMostRows * a.taps * a.steps * 4 + 63) / 64 * 64;
-  grow(bytes, copies + (panel ? kPanelPixels * a.taps * ((a.run + 63) / 64 * 64) * 2 : 0) + 64);
-  char* start = bytes.data() + (64 - reinterpret_cast<std::uintptr_t>(bytes.data()) % 64) % 64;
-  return {rows.data(), start, start + copies};
 }
 
 constexpr std::int64_t kChunk = 168;  // pixels of one kernel call: a multiple of every tile height
@@ -259,11 +259,12 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       } else {
         const auto kernel = Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32;
         // What is read again and again is the smaller: the weights for every chunk of pixels, or the pixels for every block.
-        const std::int64_t chunks = divided_up(last - first, kChunk), some = block_end - block;
+        const std::int64_t chunks = std::max<std::int64_t>(1, divided_up(last - first, Bits == 32 ? kFloatPixels : kChunk)), some = block_end - block;
+        const std::int64_t chunk = Bits == 32 ? divided_up(divided_up(last - first, chunks), 28) * 28 : kChunk;
         const bool by_chunks = all_blocks || chunks * some * (weight_bytes / blocks) < some * (in_bytes / std::max<std::int64_t>(1, pixels)) * (last - first);
         const std::int64_t step = by_chunks ? some : 1;
         for (; block < block_end; block += step) {
-          for (std::int64_t at = first; at < last; at += kChunk) kernel(own, at, std::min(last, at + kChunk), block, block + step, scratch);
+          for (std::int64_t at = first; at < last; at += chunk) kernel(own, at, std::min(last, at + chunk), block, block + step, scratch);
         }
       }
     };

@@ -135,6 +135,14 @@ struct Ahead {
   std::int64_t step;
 };
 
+// What one pass over the pixels multiplies: taps [tap, tap_end), of each k-steps [step, step_end). Float blocks larger
+// than a cache are multiplied in parts, and the sums wait in memory between them.
+struct Part {
+  std::int64_t tap, tap_end, step, step_end;
+  bool first, last;
+  std::int64_t length() const { return (tap_end - tap) * (step_end - step); }
+};
+
 // Add int32 sums to float64 ones, or start those: exact, both are integers below 2^53.
 inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
   for (int i = 0; i < n; ++i) wide[i] = sums[i] + (add ? wide[i] : 0.0);
@@ -145,8 +153,9 @@ inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
 // 8-bit sums go to bytes straight from the registers where the vectors can. With every k-step a line of what is needed
 // next is fetched from `ahead`.
 template <class V, int Bits, int MR, int NR>
-[[gnu::noinline]] void run_tile(const ConvArgs& a, const char* const* rows, std::int64_t taps, const char* weights,
-                     std::int64_t block, std::int64_t pixel, const std::int32_t* corrections, int count, Ahead ahead) {
+[[gnu::noinline]] void run_tile(const ConvArgs& a, const char* const* rows, const Part& part, const char* weights, std::int64_t advance,
+                                std::int64_t channel, std::int64_t pixel, const std::int32_t* corrections, int count,
+                                float* waiting, Ahead ahead) {
   alignas(64) std::int32_t sums[MR][NR * kLane];
   alignas(64) double wide[Bits == 16 ? MR : 1][Bits == 16 ? NR * kLane : 1];
   bool flushed = false;
@@ -157,19 +166,28 @@ template <class V, int Bits, int MR, int NR>
 #pragma GCC unroll 4
     for (int j = 0; j < NR; ++j) {
       if constexpr (kDirect) {
-        acc[i][j] = V::start(a, block * kBlock + j * kLane);
+        acc[i][j] = V::start(a, channel + j * kLane);
       } else {
         acc[i][j] = V::zero();
       }
     }
+  if constexpr (Bits == 32) {
+    if (!part.first) {
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < NR; ++j) acc[i][j] = V::resume(waiting + (i * NR + j) * kLane);
+    }
+  }
   std::int64_t left = a.flush;
-  for (std::int64_t t = 0; t < taps; ++t) {
+  const std::int64_t taps = a.taps, steps = Bits == 32 ? part.step_end : a.steps;
+  for (std::int64_t t = Bits == 32 ? part.tap : 0, last = Bits == 32 ? part.tap_end : taps; t < last; ++t) {
     const char* x[MR];
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) x[i] = rows[i * taps + t];
-    std::int64_t c = 0;
+    std::int64_t c = Bits == 32 ? part.step : 0;
     do {
-      const std::int64_t until = Bits == 16 && a.flush ? std::min(a.steps, c + left) : a.steps;
+      const std::int64_t until = Bits == 16 && a.flush ? std::min(steps, c + left) : steps;
       if (Bits == 16) left -= until - c;
       for (; c < until; ++c) {
         constexpr int kHeld = V::kReadsMemory && MR * NR > 24 && NR == 4 ? NR - 1 : NR;  // vectors of weights in registers
@@ -183,7 +201,7 @@ template <class V, int Bits, int MR, int NR>
           for (int j = 0; j < kHeld; ++j) V::template dot<Bits>(acc[i][j], xv, w[j]);
           if constexpr (kHeld < NR) V::template dot_memory<Bits>(acc[i][NR - 1], xv, weights + kHeld * kLane * 4);
         }
-        weights += NR * kLane * 4;
+        weights += advance;
         __builtin_prefetch(ahead.line, 0, 2);
         ahead.line += ahead.step;
       }
@@ -199,9 +217,17 @@ template <class V, int Bits, int MR, int NR>
         flushed = true;
         left = a.flush;
       }
-    } while (c < a.steps);
+    } while (c < steps);
   }
-  const std::int64_t channel = block * kBlock;
+  if constexpr (Bits == 32) {
+    if (!part.last) {
+#pragma GCC unroll 16
+      for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < NR; ++j) V::spill(reinterpret_cast<std::int32_t*>(waiting) + (i * NR + j) * kLane, acc[i][j]);
+      return;
+    }
+  }
   const std::int64_t lanes = std::min<std::int64_t>(NR * kLane, a.out_channels - channel);
   if constexpr (kDirect) {
     V::store_tile(acc, a, channel, pixel, corrections, count, lanes);
@@ -244,22 +270,28 @@ template <class V, int Bits, int MR, int NR>
 namespace hexforge {
 namespace {
 
+// Pixels [begin, end) times NR vectors of output channels from `channel` on, of a block's `vectors`.
 template <class V, int Bits, int MR, int NR>
-void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block, const char* weights,
-                const char* next, const Scratch& scratch) {
-  const char** rows = scratch.rows;
+void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t channel, std::int64_t vectors, const Part& part,
+                const char* weights, const char* next, const Scratch& scratch) {
+  const bool kept = Bits == 32 && !a.row_taps;  // where inputs lie is found out once for all parts
   Locator<Bits> locator(a, begin, scratch.copies);
   constexpr int kTail = MR < 3 ? MR : 3;  // a short last tile is cheaper than a whole one
   std::int32_t corrections[MR] = {};
+  const std::int64_t advance = vectors * kLane * 4, length = Bits == 32 ? part.length() : a.taps * a.steps;
+  std::int64_t fetched = 0;  // bytes of the next weights
   for (std::int64_t pixel = begin; pixel < end; pixel += MR) {
     const int count = static_cast<int>(std::min<std::int64_t>(MR, end - pixel));
-    if (a.pointwise) {
-      const char* x = static_cast<const char*>(a.x) + pixel * a.x_stride * (Bits / 8);
-      for (int i = 0; i < count; ++i) rows[i] = x + i * a.x_stride * (Bits / 8);
-    } else {
-      locator.fill(rows, count);
+    const char** rows = scratch.rows + (kept ? (pixel - begin) * a.taps : 0);
+    if (!kept || part.first) {
+      if (a.pointwise) {
+        const char* x = static_cast<const char*>(a.x) + pixel * a.x_stride * (Bits / 8);
+        for (int i = 0; i < count; ++i) rows[i] = x + i * a.x_stride * (Bits / 8);
+      } else {
+        locator.fill(rows, count);
+      }
+      for (std::int64_t i = count * a.taps; i < MR * a.taps; ++i) rows[i] = rows[i % a.taps];  // not stored
     }
-    for (std::int64_t i = count * a.taps; i < MR * a.taps; ++i) rows[i] = rows[i % a.taps];  // not stored
     if (Bits == 8 && a.weight_offset) {
       for (int i = 0; i < count; ++i) {
         std::int32_t sum = 0;
@@ -268,13 +300,29 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
       }
     }
     const std::int32_t* corrected = a.weight_offset ? corrections : nullptr;
-    // Each of the first tiles fetches its part.
-    const std::int64_t tile = (pixel - begin) / MR;
-    const Ahead ahead = next && tile < NR ? Ahead{next + tile * a.taps * a.steps * 64, 64} : Ahead{weights, 0};
+    const Ahead ahead = next && fetched < length * advance ? Ahead{next + fetched, 64} : Ahead{weights, 0};
+    fetched += length * 64;
+    float* waiting = Bits == 32 ? scratch.sums + (pixel - begin) * NR * kLane : nullptr;
     if (count > kTail) {
-      run_tile<V, Bits, MR, NR>(a, rows, a.taps, weights, block, pixel, corrected, count, ahead);
+      run_tile<V, Bits, MR, NR>(a, rows, part, weights, advance, channel, pixel, corrected, count, waiting, ahead);
     } else {
-      run_tile<V, Bits, kTail, NR>(a, rows, a.taps, weights, block, pixel, corrected, count, ahead);
+      run_tile<V, Bits, kTail, NR>(a, rows, part, weights, advance, channel, pixel, corrected, count, waiting, ahead);
+    }
+  }
+}
+
+// body(part, weights passed before it): all of a block at once, or parts of it that stay in a cache.
+template <class V, int Bits, class Body>
+void in_parts(const ConvArgs& a, const Body& body) {
+  constexpr std::int64_t kPart = V::kPartSteps;
+  if (Bits != 32 || a.taps * a.steps <= 2 * kPart) return body(Part{0, a.taps, 0, a.steps, true, true}, std::int64_t{0});
+  const std::int64_t pieces = (a.steps + kPart - 1) / kPart, length = (a.steps + pieces - 1) / pieces;
+  const std::int64_t taps = pieces > 1 ? 1 : std::max<std::int64_t>(1, kPart / a.steps);
+  for (std::int64_t tap = 0; tap < a.taps; tap += taps) {
+    const std::int64_t tap_end = std::min(a.taps, tap + taps);
+    for (std::int64_t step = 0; step < a.steps; step += length) {
+      const std::int64_t step_end = std::min(a.steps, step + length);
+      body(Part{tap, tap_end, step, step_end, tap == 0 && step == 0, tap_end == a.taps && step_end == a.steps}, tap * a.steps + step);
     }
   }
 }
@@ -283,19 +331,28 @@ template <class V, int Bits>
 void run_conv(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
               std::int64_t block_end, const Scratch& scratch) {
   for (std::int64_t block = block_begin; block < block_end; ++block) {
-    const char* weights = static_cast<const char*>(a.weights) + block * a.taps * a.steps * kBlock * 4;
-    const char* next = block + 1 < block_end || (block_end - block_begin == 1 && (block + 1) * kBlock < a.out_channels) ? weights + a.taps * a.steps * kBlock * 4 : nullptr;
-    const auto run = [&]<int MR, int NR>() {
-      run_pixels<V, Bits, MR, NR>(a, begin, end, block, weights, next, scratch);
+    const std::int64_t channel = block * kBlock, vectors = std::min<std::int64_t>(4, (a.out_channels - channel + kLane - 1) / kLane);
+    const std::int64_t bytes = a.taps * a.steps * kBlock * 4;
+    const char* packed = static_cast<const char*>(a.weights) + block * bytes;
+    // NR of the block's vectors, from `vector` on.
+    const auto run = [&]<int MR, int NR>(std::int64_t vector) {
+      in_parts<V, Bits>(a, [&](const Part& part, std::int64_t passed) {
+        const char* weights = packed + passed * vectors * kLane * 4;
+        const char* next = !part.last ? weights + part.length() * vectors * kLane * 4 : channel + kBlock < a.out_channels ? packed + bytes : nullptr;
+        run_pixels<V, Bits, MR, NR>(a, begin, end, channel + vector * kLane, vectors, part, weights + vector * kLane * 4, next, scratch);
+      });
     };
-    switch ((a.out_channels - block * kBlock + kLane - 1) / kLane) {
-      case 1: run.template operator()<V::kRows1, 1>(); break;
-      case 2: run.template operator()<V::kRows2, 2>(); break;
-      case 3: run.template operator()<V::kRows3, 3>(); break;
-      default: run.template operator()<V::kRows4, 4>(); break;
+    if constexpr (!V::kWholeBlocks) {
+      for (std::int64_t vector = 0; vector < vectors; ++vector) run.template operator()<V::kRows1, 1>(vector);
+    } else {
+      switch (vectors) {
+        case 1: run.template operator()<V::kRows1, 1>(0); break;
+        case 2: run.template operator()<V::kRows2, 2>(0); break;
+        case 3: run.template operator()<V::kRows3, 3>(0); break;
+        default: run.template operator()<V::kRows4, 4>(0); break;
+      }
     }
   }
 }
-
 }  // namespace
 }  // namespace hexforge

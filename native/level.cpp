@@ -4,8 +4,10 @@
 #include <atomic>
 #include <stdexcept>
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -27,6 +29,18 @@ bool has_amx() {
 }
 
 }  // namespace
+
+bool has_avx_vnni() {
+#if defined(__x86_64__)
+  static const bool found = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+  }();
+  return found;
+#else
+  return false;
+#endif
+}
 
 Level best_level() {
 #if defined(__x86_64__)

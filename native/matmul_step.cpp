@@ -66,13 +66,10 @@ void run_conv(ConvArgs a, const Product& p, int threads, bool amx, Kernel kernel
   constexpr std::int64_t kChunk = 168;
   const std::int64_t chunks = (p.m + kChunk - 1) / kChunk;
   parallel_for(threads, blocks * chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-    const char* rows[kMostRows];
-    const std::int64_t bytes = amx ? kPanelPixels * ((a.steps + 15) / 16) * 64 : 0;
-    std::vector<char> panel(static_cast<std::size_t>(bytes + 64));
-    char* aligned = panel.data() + (64 - reinterpret_cast<std::uintptr_t>(panel.data()) % 64) % 64;
+    const Scratch scratch = working_memory(a, amx);
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t first = task % chunks * kChunk;
-      kernel(a, first, std::min(p.m, first + kChunk), task / chunks, task / chunks + 1, Scratch{rows, nullptr, aligned});
+      kernel(a, first, std::min(p.m, first + kChunk), task / chunks, task / chunks + 1, scratch);
     }
   });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16 int32 lanes in two ymm: AVX2. Exact: the saturating byte product is used on operands that cannot saturate.
+// 16 int32 lanes in two ymm: AVX2, and for bytes its dot products where the CPU has them (AVX-VNNI), else exact ones of
+// 16 bits: the product of bytes saturates.
 #pragma once
 #include <immintrin.h>
 
@@ -15,67 +16,140 @@ struct Avx2 : Portable {
   struct Weights {
     __m256i low, high;
   };
-  static constexpr int kRows1 = 4, kRows2 = 2, kRows3 = 1, kRows4 = 1;
+  static constexpr int kRows1 = 6;  // twelve sums, two of weights, one of x, one for a product
 
   static Acc zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-  static Weights load(const char* p) {
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
-            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
-  }
+  static __m256i vector(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  static Acc resume(const float* sums) { return {vector(sums), vector(sums + 8)}; }
+  static Weights load(const char* p) { return {vector(p), vector(p + 32)}; }
   static __m256i broadcast(const char* p) {
     std::int32_t v;
     std::memcpy(&v, p, 4);
     return _mm256_set1_epi32(v);
   }
-  // Four u8 x s8 products per lane: x = (x & 127) + (x & 128), each half's pair sum fits 16 bits.
-  static __m256i dot_bytes(__m256i acc, __m256i x, __m256i w) {
-    const __m256i ones = _mm256_set1_epi16(1), top = _mm256_set1_epi8(-128);
-    const __m256i lower = _mm256_maddubs_epi16(_mm256_andnot_si256(top, x), w);
-    const __m256i upper = _mm256_maddubs_epi16(_mm256_and_si256(top, x), w);
-    return _mm256_add_epi32(acc, _mm256_add_epi32(_mm256_madd_epi16(lower, ones), _mm256_madd_epi16(upper, ones)));
-  }
   template <int Bits>
   static void dot(Acc& acc, __m256i x, Weights w) {
-    if constexpr (Bits == 8) {
-      acc.low = dot_bytes(acc.low, x, w.low);
-      acc.high = dot_bytes(acc.high, x, w.high);
-    } else if constexpr (Bits == 32) {
+    if constexpr (Bits == 32) {
       acc.low = _mm256_castps_si256(_mm256_fmadd_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(w.low), _mm256_castsi256_ps(acc.low)));
       acc.high = _mm256_castps_si256(_mm256_fmadd_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(w.high), _mm256_castsi256_ps(acc.high)));
     } else {
+      static_assert(Bits == 16);
       acc.low = _mm256_add_epi32(acc.low, _mm256_madd_epi16(x, w.low));
       acc.high = _mm256_add_epi32(acc.high, _mm256_madd_epi16(x, w.high));
     }
   }
+  // One tap of a depthwise convolution: weights of 16 bits in lanes of 32.
   template <int Bits>
   static void multiply_add(Acc& acc, const char* x, const char* w, int lanes) {
+    alignas(32) char some[4 * kLane];
+    if (lanes < kLane) x = static_cast<const char*>(std::memcpy(some, x, static_cast<std::size_t>(lanes) * Bits / 8));
     if constexpr (Bits == 32) {
-      alignas(32) float xs[kLane] = {};
-      std::memcpy(xs, x, static_cast<std::size_t>(lanes) * 4);
-      dot32(acc, _mm256_load_ps(xs), _mm256_load_ps(xs + 8), reinterpret_cast<const float*>(w));
+      const float *xs = reinterpret_cast<const float*>(x), *ws = reinterpret_cast<const float*>(w);
+      acc.low = _mm256_castps_si256(_mm256_fmadd_ps(_mm256_loadu_ps(xs), _mm256_loadu_ps(ws), _mm256_castsi256_ps(acc.low)));
+      acc.high = _mm256_castps_si256(_mm256_fmadd_ps(_mm256_loadu_ps(xs + 8), _mm256_loadu_ps(ws + 8), _mm256_castsi256_ps(acc.high)));
     } else {
-      alignas(32) std::int16_t xs[kLane] = {};
-      if constexpr (Bits == 8) {
-        for (int lane = 0; lane < lanes; ++lane) xs[lane] = static_cast<std::uint8_t>(x[lane]);
-      } else {
-        std::memcpy(xs, x, static_cast<std::size_t>(lanes) * 2);
-      }
-      const auto product = [&](int half) {
-        const __m256i wide_x = _mm256_cvtepi16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(xs + half)));
-        const __m256i wide_w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 4 * half));
-        return _mm256_madd_epi16(wide_x, wide_w);
+      const auto wide = [&](int half) {
+        if constexpr (Bits == 8) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x + half)));
+        else return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + 2 * half)));
       };
-      acc.low = _mm256_add_epi32(acc.low, product(0));
-      acc.high = _mm256_add_epi32(acc.high, product(8));
+      acc.low = _mm256_add_epi32(acc.low, _mm256_madd_epi16(wide(0), vector(w)));
+      acc.high = _mm256_add_epi32(acc.high, _mm256_madd_epi16(wide(8), vector(w + 32)));
     }
-  }
-  static void dot32(Acc& acc, __m256 x0, __m256 x1, const float* w) {
-    acc.low = _mm256_castps_si256(_mm256_fmadd_ps(x0, _mm256_loadu_ps(w), _mm256_castsi256_ps(acc.low)));
-    acc.high = _mm256_castps_si256(_mm256_fmadd_ps(x1, _mm256_loadu_ps(w + 8), _mm256_castsi256_ps(acc.high)));
   }
   static void spill(std::int32_t* p, const Acc& acc) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), acc.low);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), acc.high);
+  }
+
+  static std::int32_t sum_u8(const char* p, std::int64_t n) {
+    __m256i sum = _mm256_setzero_si256();
+    std::int64_t i = 0;
+    for (; i + 32 <= n; i += 32) sum = _mm256_add_epi64(sum, _mm256_sad_epu8(vector(p + i), _mm256_setzero_si256()));
+    alignas(32) std::int64_t parts[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(parts), sum);
+    return static_cast<std::int32_t>(parts[0] + parts[1] + parts[2] + parts[3]) + Portable::sum_u8(p + i, n - i);
+  }
+  static void store_u8(const std::int32_t* sums, const ConvArgs& a, std::int64_t channel, std::int32_t correction,
+                       std::uint8_t* row, std::int64_t lanes) {
+    const __m256 low = _mm256_set1_ps(static_cast<float>(a.low - a.zero_point)), high = _mm256_set1_ps(static_cast<float>(a.high - a.zero_point));
+    for (std::int64_t j = 0; j < lanes; j += 8) {
+      const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(vector(sums + j), vector(a.bias32 + channel + j)), _mm256_set1_epi32(correction));
+      const __m256 f = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(a.multiplier32 + channel + j));
+      const __m256i q = _mm256_add_epi32(_mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(f, low), high)), _mm256_set1_epi32(a.zero_point));
+      const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+      const std::int64_t bytes = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));
+      std::memcpy(row + j, &bytes, static_cast<std::size_t>(std::min<std::int64_t>(8, lanes - j)));
+    }
+  }
+  static void store_s16(const double* sums, const ConvArgs& a, std::int64_t channel, std::int16_t* row, std::int64_t lanes) {
+    const __m256d low = _mm256_set1_pd(a.low - a.zero_point), high = _mm256_set1_pd(a.high - a.zero_point);
+    for (std::int64_t j = 0; j < lanes; j += 4) {
+      const std::int64_t* bias = a.bias + channel + j;
+      const __m256d shift = _mm256_setr_pd(static_cast<double>(bias[0]), static_cast<double>(bias[1]), static_cast<double>(bias[2]), static_cast<double>(bias[3]));
+      const __m256d f = _mm256_mul_pd(_mm256_add_pd(_mm256_loadu_pd(sums + j), shift), _mm256_loadu_pd(a.multiplier + channel + j));
+      const __m128i q = _mm_add_epi32(_mm256_cvtpd_epi32(_mm256_min_pd(_mm256_max_pd(f, low), high)), _mm_set1_epi32(a.zero_point));
+      const std::int64_t words = _mm_cvtsi128_si64(_mm_packs_epi32(q, q));
+      std::memcpy(row + j, &words, static_cast<std::size_t>(std::min<std::int64_t>(4, lanes - j)) * 2);
+    }
+  }
+  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes, const float* other) {
+    const __m256 low = _mm256_set1_ps(a.low_f32), high = _mm256_set1_ps(a.high_f32);
+    const __m256i order = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const auto rounded = [&](__m256 f) { return a.half ? _mm256_cvtph_ps(_mm256_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT)) : f; };
+    for (std::int64_t j = 0; j < lanes; j += 8) {
+      const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<std::int32_t>(lanes - j)), order);
+      __m256 f = _mm256_add_ps(_mm256_loadu_ps(sums + j), _mm256_loadu_ps(a.bias_f32 + channel + j));
+      if (other) f = _mm256_add_ps(rounded(f), _mm256_maskload_ps(other + j, mask));
+      f = _mm256_min_ps(high, _mm256_max_ps(low, f));  // NaN stays: both return their second operand then
+      if (a.table_f32) {
+        f = _mm256_i32gather_ps(a.table_f32, _mm256_cvtepu16_epi32(_mm256_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT)), 4);
+      } else {
+        f = rounded(f);
+      }
+      _mm256_maskstore_ps(row + j, mask, f);
+    }
+  }
+};
+
+// Bytes as exact products of 16 bits: weights are widened where they are read, and a lane has two sums until the end.
+struct Avx2Bytes : Avx2 {
+  struct Acc {
+    __m256i part[4];  // of four lanes each
+  };
+  using Weights = Acc;
+  static constexpr int kRows1 = 2;
+
+  static Acc zero() { return {}; }
+  static Weights load(const char* p) {
+    Weights w;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) w.part[i] = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
+    return w;
+  }
+  static __m256i broadcast(const char* p) {
+    std::int32_t v;
+    std::memcpy(&v, p, 4);
+    return _mm256_cvtepu8_epi16(_mm_set1_epi32(v));
+  }
+  template <int Bits>
+  static void dot(Acc& acc, __m256i x, const Weights& w) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) acc.part[i] = _mm256_add_epi32(acc.part[i], _mm256_madd_epi16(x, w.part[i]));
+  }
+  static void spill(std::int32_t* p, const Acc& acc) {
+    for (int half = 0; half < 2; ++half) {
+      const __m256i sums = _mm256_hadd_epi32(acc.part[2 * half], acc.part[2 * half + 1]);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8 * half), _mm256_permute4x64_epi64(sums, 0xd8));
+    }
+  }
+};
+
+// Bytes by the dot products of AVX-VNNI.
+struct Avx2Vnni : Avx2 {
+  template <int Bits>
+  static void dot(Acc& acc, __m256i x, Weights w) {
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc.low) : "x"(x), "x"(w.low));
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc.high) : "x"(x), "x"(w.high));
   }
 };
 }  // namespace

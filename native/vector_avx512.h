@@ -13,6 +13,8 @@ namespace {
 struct Avx512 {
   using Acc = __m512i;
   using Weights = __m512i;
+  static constexpr bool kWholeBlocks = true;
+  static constexpr std::int64_t kPartSteps = 512;  // of four vectors: half a level-2 cache is two such parts
   static constexpr int kRows1 = 14, kRows2 = 12, kRows3 = 8, kRows4 = 7;  // pixels of a tile, by vectors of channels
 
   static std::int32_t sum_u8(const char* p, std::int64_t n) {
@@ -27,6 +29,7 @@ struct Avx512 {
   }
 
   static Acc zero() { return _mm512_setzero_si512(); }
+  static Acc resume(const float* sums) { return _mm512_load_si512(sums); }
   static Weights load(const char* p) { return _mm512_loadu_si512(p); }
   static __m512i broadcast(const char* p) {
     std::int32_t v;

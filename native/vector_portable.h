@@ -21,7 +21,9 @@ struct Portable {
     std::int32_t lane[kLane];
   };
   using Weights = const char*;
-  static constexpr int kRows1 = 4, kRows2 = 2, kRows3 = 1, kRows4 = 1;
+  static constexpr bool kWholeBlocks = false;
+  static constexpr std::int64_t kPartSteps = 160;  // of one vector, which stay in a level-1 cache
+  static constexpr int kRows1 = 4;  // pixels of a tile
   static constexpr bool kStoresRegisters = false, kReadsMemory = false, kHoldsColumns = false;
   static void look_up(std::uint8_t* row, int rows, std::int64_t stride, std::int64_t lanes, const std::uint8_t* table) {
     for (int i = 0; i < rows; ++i, row += stride)
@@ -35,6 +37,11 @@ struct Portable {
   template <class... Any>
   static void store_tile_f32(Any&&...) {}
   static Acc zero() { return {}; }
+  static Acc resume(const float* sums) {
+    Acc acc;
+    std::memcpy(acc.lane, sums, sizeof acc.lane);
+    return acc;
+  }
   static Weights load(const char* p) { return p; }
   static const char* broadcast(const char* p) { return p; }
   static std::int32_t sum_u8(const char* p, std::int64_t n) {

@@ -214,6 +214,24 @@ def ordered(g: Geometry, x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarra
     rounded=st.booleans(), size=st.sampled_from([1e-6, 1.0, 1.0, 200.0]),
 )  # fmt: skip
 def test_float(seed: int, g: Geometry, inputs: int, outputs: int, groups: int, rounded: bool, size: float) -> None:
+    check_float(seed, g, inputs, outputs, groups, rounded, size)
+
+
+@pytest.mark.parametrize("kernel, inputs", [((1, 1, 1), 1531), ((1, 3, 3), 130), ((1, 5, 5), 50), ((1, 9, 9), 13)])
+def test_float_sums_of_many_products_wait_between_parts(kernel: tuple[int, int, int], inputs: int) -> None:
+    for seed in range(4):
+        pad = (0, kernel[1] // 2, kernel[2] // 2)
+        g = Geometry(1, (1, 5 + seed, 6), kernel, (1, 1, 1), pad, pad, (1, 1, 1))
+        check_float(seed, g, inputs, (17, 64, 100, 200)[seed], 1, bool(seed % 2), 1.0)
+
+
+def test_a_float_convolution_of_no_pixels() -> None:
+    g = Geometry(1, (1, 4, 4), (1, 5, 5), (1, 1, 1), (0, 0, 0), (0, 0, 0), (1, 1, 1))
+    check_float(0, g, 3, 5, 1, True, 1.0)
+
+
+def check_float(seed: int, g: Geometry, inputs: int, outputs: int, groups: int, rounded: bool, size: float) -> None:
+    """Compare a convolution with float32 sums in their order."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((g.batch, *g.ins, inputs * groups)).astype(np.float32) * np.float32(size)
     w = rng.standard_normal((*g.kernel, inputs, outputs * groups)).astype(np.float32) * np.float32(size)

@@ -86,9 +86,23 @@ def test_many_pixels_are_shared_by_the_threads(bits: int) -> None:
     check(bits, g, np.random.default_rng(5), 37)
 
 
+@pytest.mark.parametrize("kernel, stride", [(3, 1), (3, 2), (5, 1), (5, 2), (4, 1), (7, 3)])
+def test_every_width_of_the_tiles(kernel: int, stride: int) -> None:
+    for width in range(1, 20):
+        pad = (0, 1, width % kernel)
+        g = Geometry(1, (1, 3, max(width, kernel - 2 * pad[2])), (1, 3, kernel), (1, 1, stride), pad, pad, (1, 1, 1))
+        check(16, g, np.random.default_rng(width), 1 + 7 * width, "random" if width % 2 else "ends")
+        check_float(width, g, 1 + 7 * width, True)
+
+
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), g=geometries(), channels=st.integers(1, 100), rounded=st.booleans())
+@given(seed=st.integers(0, 2**32 - 1), g=geometries(kernel=5), channels=st.integers(1, 100), rounded=st.booleans())
 def test_float(seed: int, g: Geometry, channels: int, rounded: bool) -> None:
+    check_float(seed, g, channels, rounded)
+
+
+def check_float(seed: int, g: Geometry, channels: int, rounded: bool) -> None:
+    """Compare with float32 sums in the order of the taps."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((g.batch, *g.ins, channels)).astype(np.float32)
     w = rng.standard_normal((*g.kernel, channels)).astype(np.float32)

@@ -19,6 +19,8 @@ from hexforge.ir.fixed_point import centered, dequantize, scale_array
 
 BLOCK, LANE = 64, 16
 _SLACK = 4096
+_LONG = 64
+"""k-steps of a run."""
 _BITS = {"u8": 8, "s16": 16, "f32": 32}
 _ELEMENT = {8: np.int8, 16: np.int16, 32: np.float32}
 
@@ -247,7 +249,9 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
             return False
         lowering.emit(f"depthwise_{own.kind}", [x], [out], **attributes)
         return True
-    row_taps = groups == 1 and windows.dilation[2] == 1
+    # A kernel row as one run, where a single position is too short for the loop around it. Rows that leave the image are
+    # copied, which long ones are not worth.
+    row_taps = groups == 1 and windows.dilation[2] == 1 and channels < _LONG * (32 // bits)
     run = kernel[2] * channels if row_taps else channels
     steps = -(-run // (32 // bits))
     attributes |= {
