@@ -217,7 +217,7 @@ def test_float(seed: int, g: Geometry, inputs: int, outputs: int, groups: int, r
     check_float(seed, g, inputs, outputs, groups, rounded, size)
 
 
-@pytest.mark.parametrize("kernel, inputs", [((1, 1, 1), 1531), ((1, 3, 3), 130), ((1, 5, 5), 50), ((1, 9, 9), 13)])
+@pytest.mark.parametrize(("kernel", "inputs"), [((1, 1, 1), 1531), ((1, 3, 3), 130), ((1, 5, 5), 50), ((1, 9, 9), 13)])
 def test_float_sums_of_many_products_wait_between_parts(kernel: tuple[int, int, int], inputs: int) -> None:
     for seed in range(4):
         pad = (0, kernel[1] // 2, kernel[2] // 2)

@@ -86,7 +86,7 @@ def test_many_pixels_are_shared_by_the_threads(bits: int) -> None:
     check(bits, g, np.random.default_rng(5), 37)
 
 
-@pytest.mark.parametrize("kernel, stride", [(3, 1), (3, 2), (5, 1), (5, 2), (4, 1), (7, 3)])
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (4, 1), (7, 3)])
 def test_every_width_of_the_tiles(kernel: int, stride: int) -> None:
     for width in range(1, 20):
         pad = (0, 1, width % kernel)

@@ -249,8 +249,8 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
             return False
         lowering.emit(f"depthwise_{own.kind}", [x], [out], **attributes)
         return True
-    # A kernel row as one run, where a single position is too short for the loop around it. Rows that leave the image are
-    # copied, which long ones are not worth.
+    # A kernel row is one run where a single position is too short for the loop around it; rows that leave the image are
+    # copied then, which long ones are not worth.
     row_taps = groups == 1 and windows.dilation[2] == 1 and channels < _LONG * (32 // bits)
     run = kernel[2] * channels if row_taps else channels
     steps = -(-run // (32 // bits))
