@@ -15,16 +15,20 @@ from hexforge.errors import CallError
 
 
 class Corner(IntEnum):
-    """DCVS_VOLTAGE_VCORNER_*, slowest first."""
+    """DCVS_VOLTAGE_VCORNER_* with the numbers of QnnHtpPerfInfrastructure.h, slowest first."""
 
-    DISABLE = 0
-    SVS2 = 1
-    SVS = 2
-    SVS_PLUS = 3
-    NOM = 4
-    NOM_PLUS = 5
-    TURBO = 6
-    MAX_VOLTAGE_CORNER = 7
+    DISABLE = 0x10
+    MIN_VOLTAGE_CORNER = 0x20
+    SVS2 = 0x30
+    SVS = 0x40
+    SVS_PLUS = 0x50
+    NOM = 0x60
+    NOM_PLUS = 0x70
+    TURBO = 0x80
+    TURBO_PLUS = 0x90
+    TURBO_L2 = 0x92
+    TURBO_L3 = 0x93
+    MAX_VOLTAGE_CORNER = 0xA0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,10 @@ class Power:
     """How the device is driven while a graph runs."""
 
     performance_mode: str = "burst"
+    core_corner: Corner | None = None
+    """The corner that the core runs at; None: as the mode has it."""
+    bus_corner: Corner | None = None
+    """The corner of the bus to DRAM; None: the core's."""
     hmx_corner: Corner | None = None
     """An HMX vote of its own (v75 and newer); None: HMX scales with the mode."""
     rpc_polling_us: int | None = None
@@ -102,6 +110,11 @@ class Power:
     def mode(self) -> Mode:
         """Its performance mode."""
         return MODES[self.performance_mode]
+
+    @property
+    def corner(self) -> Corner:
+        """The corner that the core runs at."""
+        return self.mode.corner if self.core_corner is None else self.core_corner
 
     @property
     def polling_us(self) -> int:

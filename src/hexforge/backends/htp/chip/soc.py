@@ -42,12 +42,16 @@ FIGURES = ("htp_arch", "vtcm_mb", "hvx_threads", "hmx_kmacs", "core_mhz", "dram_
 ABILITIES = ("hmx", "float16", "bfloat16", "weight_sharing", "dlbc", "slc")
 CLOCK_SHARE: Mapping[Corner, float] = {
     Corner.DISABLE: 0.20,
+    Corner.MIN_VOLTAGE_CORNER: 0.25,
     Corner.SVS2: 0.30,
     Corner.SVS: 0.42,
     Corner.SVS_PLUS: 0.53,
     Corner.NOM: 0.66,
     Corner.NOM_PLUS: 0.77,
     Corner.TURBO: 0.90,
+    Corner.TURBO_PLUS: 0.93,
+    Corner.TURBO_L2: 0.95,
+    Corner.TURBO_L3: 0.97,
     Corner.MAX_VOLTAGE_CORNER: 1.00,
 }
 """Assumed: the clock at a corner as a share of that at the highest. Only their order is published."""

@@ -51,16 +51,17 @@ class Settings:
         if power.hmx_corner is not None and chip.htp_arch < 75:
             raise CallError(f"{chip.name} is v{chip.htp_arch}: an HMX vote of its own needs v75 or newer")
         full = chip.clock_mhz(Corner.MAX_VOLTAGE_CORNER)
-        core = full / chip.clock_mhz(power.mode.corner)
+        core = full / chip.clock_mhz(power.corner)
+        bus = core if power.bus_corner is None else full / chip.clock_mhz(power.bus_corner)
         hmx = core if power.hmx_corner is None else full / chip.clock_mhz(power.hmx_corner)
         spread = 1 - PARALLEL + PARALLEL * chip.hvx_threads / threads
-        slowed = costs.slowed({"hmx_float": hmx, "hmx_fixed": hmx, "hvx": core * spread, "dram": core})
+        slowed = costs.slowed({"hmx_float": hmx, "hmx_fixed": hmx, "hvx": core * spread, "dram": bus})
         return cls(slowed, config, power, _vtcm_bytes(costs, config))
 
     @property
     def core_mhz(self) -> float:
         """The clock cycles are counted in."""
-        return self.costs.soc.clock_mhz(self.power.mode.corner)
+        return self.costs.soc.clock_mhz(self.power.corner)
 
     @property
     def hvx_threads(self) -> int:
