@@ -67,6 +67,18 @@ INNER = {
         ("context",),
         ("lora",),
     ),
+    "device": (
+        ("scenario",),
+        ("api",),
+        ("simulated_device",),
+        ("client",),
+        ("contexts",),
+        ("buffers", "cores", "signal"),
+        ("memory",),
+        ("graph_time", "log"),
+        ("power", "clock"),
+        ("codes",),
+    ),
     "analysis": (
         ("optimize", "gate", "minimise"),
         ("recommend",),

@@ -69,11 +69,22 @@ def page(
         "kinds": timing.kinds(line).to_json(),
         "sections": [section.to_json() for section in shown],
     }
+    return _filled(f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms", content)
+
+
+def sections_page(name: str, sections: Sequence[Section]) -> str:
+    """A page that is about something else than one inference: its sections alone."""
+    lead = [section.to_json() for section in sections]
+    return _filled(_text(name), {"summary": {"model": name}, "lead": lead, "timeline": None, "sections": []})
+
+
+def _filled(title: str, content: Mapping[str, Any]) -> str:
+    """The template with the style, the script and the content in it."""
     style = (ASSETS / "page.css").read_text("utf-8")
     script = "\n".join((ASSETS / name).read_text("utf-8") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
     fields = {
-        "title": html.escape(f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms"),
+        "title": html.escape(title),
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
         "style": style,
         "data": _embedded(content),

@@ -260,6 +260,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "device",
+        "time.device",
+        "device",
+        "Play a scenario of contexts, priorities, power and faults on a simulated device, and show what became of it.",
+        (
+            "hexforge device scenario.json --report page.html --log events.jsonl",
+            "hexforge device scenario.json --json",
+        ),
+    ),
+    Command(
         "demo",
         "inspect.demo",
         "demo",

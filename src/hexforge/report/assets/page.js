@@ -53,7 +53,7 @@ let screen = null;
 addEventListener("beforeprint", () => {
   screen = root.dataset.theme;
   setTheme("light");
-  timeline.paint(); // at once: no frame comes before the print
+  if (timeline) timeline.paint(); // at once: no frame comes before the print
 });
 addEventListener("afterprint", () => screen && setTheme(screen));
 
@@ -161,24 +161,29 @@ function drawSection(section, id) {
 
 // ---- put together
 document.getElementById("top").append(make("h1", "", content.summary.model), ...content.lead.map((section, n) => drawSection(section, `lead-${n}`)));
-if (content.lead.length) document.getElementById("summary").append(heading("summary", "Time"));
-else link("summary", "Summary");
-document.getElementById("summary").append(...summary(content.summary));
+/** What one inference takes; a page that is about something else has none of it. */
+function drawTime() {
+  if (content.lead.length) document.getElementById("summary").append(heading("summary", "Time"));
+  else link("summary", "Summary");
+  document.getElementById("summary").append(...summary(content.summary));
 
-timeline = drawTimeline(content.timeline, content.ops, pick);
-repaint.push(timeline.redraw);
-const hint = "Drag to move, drag the ruler to zoom in, click a task to choose it; after a click the wheel zooms. Keys: ← → + − ↑ ↓ 0.";
-document.getElementById("timeline").append(heading("timeline", "Timeline"), timeline.element, make("p", "note hint", hint));
+  timeline = drawTimeline(content.timeline, content.ops, pick);
+  repaint.push(timeline.redraw);
+  const hint = "Drag to move, drag the ruler to zoom in, click a task to choose it; after a click the wheel zooms. Keys: ← → + − ↑ ↓ 0.";
+  document.getElementById("timeline").append(heading("timeline", "Timeline"), timeline.element, make("p", "note hint", hint));
 
-table = drawTable(content.ops, { search: (i) => content.timeline.fused[i].join("\n"), pick });
-const kinds = drawTable(content.kinds, { pick: (i) => table.choose(1, content.kinds.rows[i][0]) });
-document.getElementById("ops").append(
-  heading("ops", "Ops"),
-  make("p", "note", "By type; a click shows the tasks of that type."),
-  kinds.element,
-  make("p", "note", "Every task. Sort by a column's head; a click on a row shows it in the timeline."),
-  table.element,
-);
+  table = drawTable(content.ops, { search: (i) => content.timeline.fused[i].join("\n"), pick });
+  const kinds = drawTable(content.kinds, { pick: (i) => table.choose(1, content.kinds.rows[i][0]) });
+  document.getElementById("ops").append(
+    heading("ops", "Ops"),
+    make("p", "note", "By type; a click shows the tasks of that type."),
+    kinds.element,
+    make("p", "note", "Every task. Sort by a column's head; a click on a row shows it in the timeline."),
+    table.element,
+  );
+}
+if (content.timeline) drawTime();
+else ["summary", "timeline", "ops"].forEach((id) => document.getElementById(id).remove());
 
 content.sections.forEach((section, n) => document.getElementById("main").append(drawSection(section, `section-${n}`)));
 root.dataset.drawn = "yes";

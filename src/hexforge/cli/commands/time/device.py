@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge device`: a scenario on a simulated device: sessions, memory, priorities, power, faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexforge.cli.arguments import All, Json
+from hexforge.cli.screen import TOP, console, print_json, rest, table
+
+if TYPE_CHECKING:
+    from hexforge.device.scenario.play import Played
+
+
+def device(
+    script: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The scenario.", show_default=False)],
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    log: Annotated[Path | None, typer.Option("--log", help="Write every event, one JSON object a line.")] = None,
+    every: All = False,
+    as_json: Json = False,
+) -> None:
+    """Play a scenario of contexts, priorities, power and faults on a simulated device, and show what became of it.
+
+    The exit status is 1 where a step does not go as the script says. docs/device.md has the fields of a script.
+    """
+    from hexforge.device.scenario.play import play
+    from hexforge.device.scenario.script import read_script
+    from hexforge.formats.files import write_atomically
+
+    played = play(read_script(script))
+    if log is not None:
+        write_atomically(log, ("\n".join(played.device.log.lines()) + "\n").encode())
+    if report is not None:
+        from hexforge.report.device import device_page
+
+        write_atomically(report, device_page(played, script.name).encode())
+    if as_json:
+        print_json(_facts(played))
+    else:
+        _show(played, every)
+        for path, what in ((log, "the log"), (report, "the page")):
+            if path is not None:
+                console().print(f"{path}: {what}")
+    if played.unexpected:
+        raise typer.Exit(1)
+
+
+def _facts(played: Played) -> dict[str, Any]:
+    found = played.device
+    return {
+        "soc": found.soc.name,
+        "simulated_us": round(found.clock.now_us, 3),
+        "events": len(found.log.entries),
+        "memory_bytes": found.memory.used_bytes,
+        "peak_memory_bytes": max((e["memory_bytes"] for e in found.log.entries), default=0),
+        "energy_uj_assumed": round(found.energy_uj, 3),
+        "sessions": [
+            {"process": s.process, "index": s.index, "used_bytes": s.used_bytes, "by_kind": s.by_kind()}
+            for s in found.memory.sessions.values()
+        ],
+        "contexts": {
+            c.label: {"session": c.session.index if c.session else None, "state": str(c.state)}
+            for client in found.clients.values()
+            for c in client.contexts.values()
+        },
+        "steps": [
+            {
+                "process": s.process, "thread": s.thread, "do": s.step.do, "start_us": round(s.start_us, 3),
+                "end_us": round(s.end_us, 3), "code": s.code, "as_expected": s.as_expected, "message": s.message,
+                "digests": list(s.digests),
+            }
+            for s in played.steps
+        ],
+    }  # fmt: skip
+
+
+def _show(played: Played, every: bool) -> None:
+    screen, found = console(), played.device
+    shown = played.steps if every else [*played.unexpected, *(s for s in played.steps if s.as_expected)][: 2 * TOP]
+    rows = [
+        (f"{s.start_us / 1e3:.3f}", f"{(s.end_us - s.start_us) / 1e3:.3f}", f"{s.process}.{s.thread}", s.step.do,
+         s.code or "ok", "" if s.as_expected else "UNEXPECTED", s.message or s.step.note)
+        for s in sorted(shown, key=lambda s: s.start_us)
+    ]  # fmt: skip
+    columns = ("ms", "took", "thread", "step", "code", "", "what")
+    screen.print(table(f"steps on {found.soc.name}", columns, rows, optional=("took", "what")))
+    screen.print(rest(len(shown), len(played.steps), "steps"))
+    runs = []
+    for name, done in played.executed.items():
+        times = [run.latency_us / 1e3 for run in done]
+        cells = (name, str(len(done)), f"{mean(times):.3f}", f"{max(times):.3f}", str(sum(r.yields for r in done)))
+        runs.append((*cells, f"{mean(r.energy_uj for r in done):.1f}"))
+    titles = ("process and graph", "runs", "mean ms", "longest", "yields", "µJ (assumed)")
+    screen.print(table("executions", titles, runs, optional=("µJ (assumed)", "yields")))
+    peak = max((e["memory_bytes"] for e in found.log.entries), default=0)
+    held = ", ".join(f"{s.process}/{s.index} {s.used_bytes / 2**20:.1f} MB" for s in found.memory.sessions.values())
+    screen.print(f"{len(found.log.entries)} events in {found.clock.now_us / 1e3:.3f} simulated ms; at every one memory "
+                 f"adds up. Most {peak / 2**20:.1f} MB; at the end {held or 'no session'}.")  # fmt: skip
+    wrong = len(played.unexpected)
+    screen.print("every step went as the script says" if not wrong else f"{wrong} steps did not go as the script says")

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Qnn: QNN's calls by their names, for one process. Each lets the device's time pass until it is done.
+
+What fails raises `DeviceError` with QNN's code name and number. Calls that end in Async return at once; `wait` lets
+time pass until what they gave is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
+from hexforge.device.client import Client
+from hexforge.device.clock import ClockTask, Pending
+from hexforge.device.codes import Code, DeviceError
+from hexforge.device.contexts import creation, execution
+from hexforge.device.contexts.binary import Binary
+from hexforge.device.contexts.callbacks import DmaBufferCallback
+from hexforge.device.contexts.configs import CreationConfig, ListConfig
+from hexforge.device.contexts.creation import Notify
+from hexforge.device.contexts.execution import Executed, Feed
+from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
+from hexforge.device.power.payloads import PowerConfig
+from hexforge.device.power.profiles import Profile
+from hexforge.device.signal import DeviceSignal
+
+
+class Qnn:
+    """The calls of one process."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def wait(self, pending: Pending) -> Any:
+        """Let time pass until a result is there."""
+        return self.client.device.clock.wait(pending)
+
+    # -- libraries ----------------------------------------------------------------------------------------------------
+
+    def load_backend(self, path: str) -> None:
+        """dlopen of libQnnHtp.so; from a second path, calls that need the library fail from then on."""
+        self.client.libraries.add(path)
+
+    def _one_library(self, call: str) -> None:
+        if len(self.client.libraries) > 1:
+            raise DeviceError(
+                Code.QNN_COMMON_ERROR_LOADING_BINARIES,
+                f"{call}: the backend library is loaded from {', '.join(sorted(self.client.libraries))}; one process "
+                "uses one copy",
+            )
+
+    def QnnBackend_registerOpPackage(self, path: str) -> None:  # noqa: N802
+        """Checks the library only: op packages are not the device's."""
+        self._one_library("QnnBackend_registerOpPackage")
+
+    def QnnBackend_validateOpConfig(self) -> None:  # noqa: N802
+        """Checks the library only: ops are the backend's."""
+        self._one_library("QnnBackend_validateOpConfig")
+
+    def QnnDevice_create(self) -> dict[str, Any]:  # noqa: N802
+        """The device; there is one, and it is there."""
+        self._one_library("QnnDevice_create")
+        return self.QnnDevice_getPlatformInfo()
+
+    def QnnDevice_getPlatformInfo(self) -> dict[str, Any]:  # noqa: N802
+        """VTCM, chip, architecture, NSP cores, signed PD and DLBC."""
+        return self.client.device.platform_info()
+
+    # -- contexts -----------------------------------------------------------------------------------------------------
+
+    def QnnContext_create(self, binary: Binary, config: CreationConfig | None = None) -> DeviceContext:  # noqa: N802
+        """A context prepared online: as from a binary that is in no file."""
+        self._one_library("QnnContext_create")
+        return self.QnnContext_createFromBinary(binary.embed(), config)
+
+    def QnnContext_createFromBinary(  # noqa: N802
+        self, binary: Binary, config: CreationConfig | None = None
+    ) -> DeviceContext:
+        """A context, ready to run."""
+        made: DeviceContext = self.wait(creation.create(self.client, binary, config or CreationConfig()))
+        return made
+
+    def QnnContext_createFromBinaryWithSignal(  # noqa: N802
+        self, binary: Binary, signal: DeviceSignal, config: CreationConfig | None = None
+    ) -> DeviceContext:
+        """As createFromBinary, ended by an abort or a timeout; nothing stays behind."""
+        made: DeviceContext = self.wait(creation.create(self.client, binary, config or CreationConfig(), signal))
+        return made
+
+    def QnnContext_createFromBinaryWithCallback(  # noqa: N802
+        self, binary: Binary, callback: DmaBufferCallback, config: CreationConfig | None = None,
+        signal: DeviceSignal | None = None,
+    ) -> DeviceContext:  # fmt: skip
+        """As createFromBinary, with the weights in the client's DMA buffers."""
+        task = creation.create(self.client, binary, config or CreationConfig(), signal, callback)
+        made: DeviceContext = self.wait(task)
+        return made
+
+    def QnnContext_createFromBinaryListAsync(  # noqa: N802
+        self, members: Sequence[tuple[Binary, CreationConfig]], config: ListConfig, notify: Notify
+    ) -> list[ClockTask]:
+        """Begin to create several contexts and return; `notify` is told of every graph and context as time passes."""
+        return creation.create_list(self.client, members, config, notify)
+
+    def QnnContext_setConfig(  # noqa: N802
+        self, context: DeviceContext, *, priority: Priority | None = None, dsp_memory_profiling: bool | None = None
+    ) -> None:
+        """The priority of all graphs, and DSP heap profiling, from now on."""
+        context.require_alive()
+        if priority is not None:
+            self.client.set_priority(context, priority)
+        if dsp_memory_profiling is not None:
+            from dataclasses import replace
+
+            context.config = replace(context.config, dsp_memory_profiling_enabled=dsp_memory_profiling)
+
+    def QnnContext_applyBinarySection(self, graph: DeviceGraph, adapter: str) -> None:  # noqa: N802
+        """Put an adapter on a graph."""
+        self.client.apply_adapter(graph, adapter)
+
+    def QnnContext_free(self, context: DeviceContext) -> None:  # noqa: N802
+        """Give back all that a context has."""
+        self.wait(self.client.device.clock.start(creation.free(context)))
+
+    def recover(self, context: DeviceContext) -> DeviceContext:
+        """Load a context again that was lost in a crash; its handles stay good."""
+        made: DeviceContext = self.wait(self.client.device.clock.start(creation.reload(context)))
+        return made
+
+    # -- graphs -------------------------------------------------------------------------------------------------------
+
+    def QnnGraph_create(self, context: DeviceContext, name: str) -> DeviceGraph:  # noqa: N802
+        """Checks the library, then as retrieve: graphs come from binaries here."""
+        self._one_library("QnnGraph_create")
+        return self.QnnGraph_retrieve(context, name)
+
+    def QnnGraph_retrieve(self, context: DeviceContext, name: str) -> DeviceGraph:  # noqa: N802
+        """A graph of a context."""
+        context.require_alive()
+        if name not in context.graphs:
+            context.binary.graph(name)
+            raise DeviceError(Code.QNN_GRAPH_ERROR_DISABLED, f"{context.label}: graph {name!r} is not enabled")
+        return context.graphs[name]
+
+    def QnnGraph_setConfig(  # noqa: N802
+        self,
+        graph: DeviceGraph,
+        *,
+        priority: Priority | None = None,
+        slc: bool | None = None,
+        num_hvx_threads: int | None = None,
+    ) -> None:
+        """Priority and use of the system level cache from now on; HVX threads until the graph first runs."""
+        graph.context.require_alive()
+        if priority is not None:
+            self.client.set_priority(graph, priority)
+        if slc is not None:
+            graph.set_slc(slc)
+        if num_hvx_threads is not None:
+            graph.set_hvx_threads(num_hvx_threads)
+
+    def QnnGraph_execute(  # noqa: N802
+        self, graph: DeviceGraph, inputs: Mapping[str, Feed] | None = None,
+        outputs: Mapping[str, MemHandle] | None = None, signal: DeviceSignal | None = None, *, batch: int = 1,
+        recover: bool = False,
+    ) -> Executed:  # fmt: skip
+        """Outputs for inputs; every tensor may have the same multiple of the batch."""
+        task = execution.execute(graph, inputs, outputs, signal, batch=batch, recover=recover)
+        found: Executed = self.wait(task)
+        return found
+
+    def QnnGraph_executeAsync(  # noqa: N802
+        self, graph: DeviceGraph, inputs: Mapping[str, Feed] | None = None,
+        outputs: Mapping[str, MemHandle] | None = None, signal: DeviceSignal | None = None, *, batch: int = 1,
+        recover: bool = False,
+    ) -> ClockTask:  # fmt: skip
+        """Begin to execute and return."""
+        return execution.execute(graph, inputs, outputs, signal, batch=batch, recover=recover)
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def rpcmem_alloc(self, size: int) -> SharedBuffer:
+        """A buffer that host and HTP share."""
+        return SharedBuffer(size)
+
+    def QnnMem_register(  # noqa: N802
+        self, context: DeviceContext, descriptors: Sequence[MemDescriptor]
+    ) -> list[MemHandle]:
+        """Tensors of a context in shared buffers, one or many in one."""
+        return self.client.register(context, descriptors)
+
+    def QnnMem_deRegister(self, handles: Sequence[MemHandle]) -> None:  # noqa: N802
+        """Forget registered tensors."""
+        self.client.deregister(handles)
+
+    # -- power --------------------------------------------------------------------------------------------------------
+
+    def createPowerConfigId(self, deviceId: int = 0, coreId: int = 0) -> int:  # noqa: N802, N803
+        """An id to vote with."""
+        return self.client.device.power.create_power_config_id(deviceId, coreId, self.client.name)
+
+    def setPowerConfig(self, powerConfigId: int, configs: Sequence[PowerConfig]) -> None:  # noqa: N802, N803
+        """Vote: DCVS, HMX, RPC latency and polling."""
+        self.client.device.power.set_power_config(powerConfigId, configs)
+
+    def destroyPowerConfigId(self, powerConfigId: int) -> None:  # noqa: N802, N803
+        """Remove all votes of an id."""
+        self.client.device.power.destroy_power_config_id(powerConfigId)
+
+    def use_profile(self, profile: Profile | None) -> None:
+        """Have stages vote by a profile, as the backend extensions do; None: the application votes itself."""
+        self.client.profile = profile

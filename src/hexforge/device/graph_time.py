@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GraphTime: how long each task of a graph takes under the clocks of the moment, and what energy that asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hexforge.backends.htp.chip.power import Corner, Power
+from hexforge.backends.htp.chip.soc import CLOCK_SHARE, Soc
+from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.timing import AS_IS, Clock
+from hexforge.device.power.energy import energy_uj
+from hexforge.ir import Graph
+from hexforge.timeline import Timeline
+
+CORES_SHARE = 0.9
+"""Assumed: what a second NSP core adds of what it could."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Voltage corners in force."""
+
+    core: Corner = Corner.MAX_VOLTAGE_CORNER
+    bus: Corner = Corner.MAX_VOLTAGE_CORNER
+    hmx: Corner = Corner.MAX_VOLTAGE_CORNER
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What one execution asks of the device."""
+
+    pieces_us: tuple[float, ...]
+    """Its tasks; it can yield after each."""
+    rpc_us: float
+    """The call there and back."""
+    io_us: float
+    """Inputs and outputs converted and copied on the host."""
+    vtcm_bytes: int
+    """What is saved when it yields."""
+    energy_uj: float
+    """Assumed; nothing of it is measured."""
+
+    @property
+    def accelerator_us(self) -> float:
+        """Without the host's part."""
+        return sum(self.pieces_us)
+
+    def on_cores(self, count: int) -> Inference:
+        """The same on several NSP cores."""
+        if count == 1:
+            return self
+        faster = 1 + CORES_SHARE * (count - 1)
+        return replace(self, pieces_us=tuple(us / faster for us in self.pieces_us))
+
+
+class GraphTime(Protocol):
+    """How long a graph takes."""
+
+    def inference(self, clocks: Clocks, batch: int = 1) -> Inference:
+        """One execution under some clocks."""
+        ...
+
+
+class SimulatedTime:
+    """The time of a graph that exists, by the simulator of its chip."""
+
+    def __init__(self, graph: Graph, soc: Soc, config: GraphConfig, runtime: str = "qnn_dlc") -> None:
+        self._graph, self._soc, self._config, self._runtime = graph, soc, config, runtime
+        self._known: dict[tuple[Clocks, int], tuple[Inference, Timeline]] = {}
+
+    def inference(self, clocks: Clocks, batch: int = 1) -> Inference:
+        """One execution under some clocks."""
+        return self._both(clocks, batch)[0]
+
+    def under(self, config: GraphConfig) -> SimulatedTime:
+        """The same graph with other options."""
+        return SimulatedTime(self._graph, self._soc, config, self._runtime)
+
+    @property
+    def config(self) -> GraphConfig:
+        """How the graph was prepared."""
+        return self._config
+
+    def timeline(self, clocks: Clocks | None = None, batch: int = 1) -> Timeline:
+        """The same, task by task and unit by unit."""
+        return self._both(clocks or Clocks(), batch)[1]
+
+    def _both(self, clocks: Clocks, batch: int) -> tuple[Inference, Timeline]:
+        known = self._known.get((clocks, batch))
+        if known is None:
+            known = self._known[clocks, batch] = self._worked_out(clocks, batch)
+        return known
+
+    def _worked_out(self, clocks: Clocks, batch: int) -> tuple[Inference, Timeline]:
+        own = clocks.hmx if clocks.hmx is not clocks.core else None  # an HMX vote of its own: v75 and newer
+        power = Power(core_corner=clocks.core, bus_corner=clocks.bus, hmx_corner=own)
+        line = Clock(self._soc, self._config, power).timing(self._graph, AS_IS, self._runtime, batch).timeline
+        pieces = tuple(us * line.factor for us in line.pieces_us) or (0.0,)
+        made = Inference(
+            pieces,
+            line.rpc_us * line.factor,
+            line.io_us * line.factor,
+            line.vtcm_peak_bytes,
+            energy_uj(line, clocks.core),
+        )
+        return made, line
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTime:
+    """The time of a graph of which only figures are known: at the highest corner, in equal tasks."""
+
+    accelerator_us: float
+    tasks: int = 1
+    rpc_us: float = 0.0
+    io_us: float = 0.0
+    vtcm_bytes: int = 0
+    energy_uj: float = 0.0
+
+    def inference(self, clocks: Clocks, batch: int = 1) -> Inference:
+        """One execution: all of it scales with the core's clock."""
+        us = self.accelerator_us * batch / CLOCK_SHARE[clocks.core] / self.tasks
+        return Inference((us,) * self.tasks, self.rpc_us, self.io_us * batch, self.vtcm_bytes, self.energy_uj * batch)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields: a JSON object read with suspicion: every fault says where it is, what is wrong, and what would work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hexforge.errors import CallError
+from hexforge.options import did_you_mean
+
+NOTHING: Any = object()
+MOST = 1 << 62
+
+
+class Fields:
+    """The fields of one object; `done` after the last was read refuses whatever is left."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        self.where = where
+        if not isinstance(data, Mapping):
+            raise CallError(f"{where}: is a {type(data).__name__}, not an object")
+        self._data = dict(data)
+        self._read: list[str] = []
+
+    def has(self, key: str) -> bool:
+        """Whether a field is given."""
+        return key in self._data
+
+    def any(self, key: str, default: Any = NOTHING) -> Any:
+        """A field of any kind."""
+        self._read.append(key)
+        if key in self._data:
+            return self._data[key]
+        if default is NOTHING:
+            hint = did_you_mean(key, self._data)
+            raise CallError(f"{self.where}: needs a field {key!r}{hint}")
+        return default
+
+    def text(self, key: str, default: Any = NOTHING, choices: Sequence[str] = ()) -> str:
+        """A text."""
+        found = self.any(key, default)
+        if not isinstance(found, str):
+            raise self._wrong(key, found, "a text")
+        if choices and found not in choices:
+            raise CallError(
+                f"{self.where}: {key} is {found!r}; it is one of {', '.join(choices)}{did_you_mean(found, choices)}"
+            )
+        return found
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """true or false."""
+        found = self.any(key, default)
+        if not isinstance(found, bool):
+            raise self._wrong(key, found, "true or false")
+        return found
+
+    def number(self, key: str, default: Any = NOTHING, low: float = 0.0) -> float:
+        """A number that is not below `low`."""
+        found = self.any(key, default)
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found) or found < low:
+            raise self._wrong(key, found, f"a number of at least {low:g}")
+        return float(found)
+
+    def count(self, key: str, default: Any = NOTHING, low: int = 0) -> int:
+        """A whole number that is not below `low`."""
+        found = self.any(key, default)
+        if isinstance(found, bool) or not isinstance(found, int) or not low <= found < MOST:
+            raise self._wrong(key, found, f"a whole number of at least {low}")
+        return found
+
+    def bytes(self, name: str, default: int = 0) -> int:
+        """A size: `<name>_bytes`, or `<name>_mb`."""
+        if self.has(f"{name}_mb"):
+            if self.has(f"{name}_bytes"):
+                raise CallError(f"{self.where}: give {name}_mb or {name}_bytes, not both")
+            return round(self.number(f"{name}_mb") * (1 << 20))
+        self._read.append(f"{name}_mb")
+        return self.count(f"{name}_bytes", default)
+
+    def list(self, key: str, default: Any = NOTHING) -> list[Any]:
+        """A list."""
+        found = self.any(key, default)
+        if not isinstance(found, list):
+            raise self._wrong(key, found, "a list")
+        return found
+
+    def names(self, key: str, default: Any = NOTHING) -> tuple[str, ...]:
+        """A list of texts."""
+        found = self.list(key, default)
+        if not all(isinstance(item, str) for item in found):
+            raise self._wrong(key, found, "a list of texts")
+        return tuple(found)
+
+    def done(self) -> None:
+        """CallError for a field that nobody reads."""
+        for key in self._data:
+            if key not in self._read:
+                known = f"; it can have {', '.join(dict.fromkeys(self._read))}"
+                raise CallError(f"{self.where}: unknown field {key!r}{did_you_mean(key, self._read) or known}")
+
+    def _wrong(self, key: str, found: Any, wanted: str) -> CallError:
+        return CallError(f"{self.where}: {key} is {found!r}, not {wanted}")

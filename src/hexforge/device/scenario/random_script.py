@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random scripts: contexts, switches, priorities, faults and cancellations by a seed, and what must be true after."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hexforge.device.codes import Code
+from hexforge.device.contexts.binary import Binary
+from hexforge.device.log import audit
+from hexforge.device.scenario.play import Played, StepOutcome, digest, feeds_of
+from hexforge.errors import FormatError
+
+PRIORITIES = ("LOW", "NORMAL", "NORMAL_HIGH", "HIGH")
+CRASHED = Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION.name
+ABORTED = {
+    Code.QNN_GRAPH_ERROR_ABORTED.name,
+    Code.QNN_GRAPH_ERROR_TIMED_OUT.name,
+    Code.QNN_CONTEXT_ERROR_ABORTED.name,
+    Code.QNN_CONTEXT_ERROR_TIMED_OUT.name,
+}
+
+
+def random_script(seed: int, binaries: Mapping[str, Binary]) -> dict[str, Any]:
+    """A scenario as JSON data over some binaries; the same seed gives the same one."""
+    chance = random.Random(seed)
+    names = sorted(binaries)
+    processes = []
+    for p in range(chance.randint(1, 2)):
+        threads = [_thread(chance, f"p{p}t{t}", names, binaries) for t in range(chance.randint(1, 3))]
+        profile = chance.choice(("", "burst", "high_performance", "balanced", "power_saver"))
+        processes.append({"name": f"p{p}", "privileged": True, "profile": profile, "threads": threads})
+    faults = []
+    for _ in range(chance.choice((0, 0, 1, 1, 2))):
+        process = chance.choice(processes)["name"]
+        at = round(10 ** chance.uniform(3.0, 5.3), 1)
+        faults.append({"at_us": at, "kind": chance.choice(("ssr", "pd")), "process": process, "session": 0})
+    return {
+        "about": f"random scenario {seed}",
+        "soc": chance.choice(("SM8550", "SM8650", "SM8750", "SM8850")),
+        "cores": chance.choice((1, 1, 2)),
+        "processes": processes,
+        "faults": faults,
+    }
+
+
+def _thread(chance: random.Random, prefix: str, names: list[str], binaries: Mapping[str, Binary]) -> list[Any]:
+    steps: list[Any] = []
+    made: list[tuple[str, str]] = []
+    for i in range(chance.randint(1, 2)):
+        context, binary = f"{prefix}c{i}", chance.choice(names)
+        config: dict[str, Any] = {"priority": chance.choice(PRIORITIES)}
+        graphs = [graph.name for graph in binaries[binary].graphs]
+        if len(graphs) > 1 and chance.random() < 0.5:
+            config |= {"is_persistent_binary": True, "memory_limit_hint": 1}
+            if chance.random() < 0.5:
+                config["graph_retention_order"] = chance.sample(graphs, chance.randint(1, len(graphs)))
+        elif chance.random() < 0.3:
+            config["register_multi_contexts"] = {"max_spill_fill_bytes": 1 << 20}
+        step: dict[str, Any] = {"do": "create", "context": context, "binary": binary, "config": config}
+        if chance.random() < 0.1:  # a creation that is cancelled, and then one that is not
+            steps.append({**step, "abort_us": round(chance.uniform(1, 30_000), 1)})
+            steps.append({"do": "free", "context": context})
+        steps.append(step)
+        made.append((context, binary))
+    for _ in range(chance.randint(2, 6)):
+        context, binary = chance.choice(made)
+        graph = f"{context}/{chance.choice(binaries[binary].graphs).name}"
+        kind = chance.random()
+        if kind < 0.15:
+            steps.append({"do": "priority", "graph": graph, "priority": chance.choice(PRIORITIES)})
+            continue
+        if kind < 0.25:
+            steps.append({"do": "sleep", "us": round(10 ** chance.uniform(1, 5), 1)})
+            continue
+        step = {"do": "execute", "graph": graph, "seed": chance.randrange(50), "recover": True}
+        if chance.random() < 0.2:
+            step["batch"] = chance.randint(2, 3)
+        if chance.random() < 0.3:
+            step["times"] = chance.randint(2, 3)
+        if chance.random() < 0.1:
+            step["abort_us"] = round(10 ** chance.uniform(0, 3), 1)
+        elif chance.random() < 0.1:
+            step["timeout_us"] = round(10 ** chance.uniform(1, 3), 1)
+        if chance.random() < 0.25 and "batch" not in step:
+            buffer = f"{prefix}b{len(steps)}"
+            steps.append({"do": "register", "graph": graph, "buffer": buffer})
+            steps.append({**step, "shared": buffer})
+            steps.append({"do": "deregister", "buffer": buffer})
+        else:
+            steps.append(step)
+    return steps + [{"do": "free", "context": context} for context, _ in made]
+
+
+class Undisturbed:
+    """What graphs compute with nobody else on the device: each binary opened once, and run as it is."""
+
+    def __init__(self, binaries: Mapping[str, Binary]) -> None:
+        self._binaries = binaries
+        self._programs: dict[tuple[str, str], Any] = {}
+        self._known: dict[tuple[str, str, int, int], str] = {}
+
+    def digest(self, binary: str, graph: str, seed: int, batch: int) -> str:
+        """Of the outputs for the inputs of a seed."""
+        key = binary, graph, seed, batch
+        if key not in self._known:
+            program = self._programs.get((binary, graph))
+            if program is None:
+                context = self._binaries[binary].open()
+                assert context is not None
+                program = self._programs[binary, graph] = context.program(graph)
+            feeds = feeds_of(self._binaries[binary].graph(graph), seed, batch)
+            rows = {name: len(array) // batch for name, array in feeds.items()}
+            parts = [
+                program.run({n: a[k * rows[n] : (k + 1) * rows[n]] for n, a in feeds.items()}) for k in range(batch)
+            ]
+            self._known[key] = digest({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        return self._known[key]
+
+
+def lost(played: Played, undisturbed: Undisturbed) -> list[str]:
+    """What a random scenario must not have: other bits, errors without a cause, memory that leaks or adds up wrong."""
+    found = []
+    faults = [entry["at_us"] for entry in played.device.log.of("fault")]
+    owner = {s.step.fields["context"]: s.step.fields["binary"] for s in played.steps if s.step.do == "create"}
+    embedded = {name for name, binary in undisturbed._binaries.items() if binary.embedded}
+    unmade: set[str] = set()
+    for outcome in played.steps:
+        fields = outcome.step.fields
+        if outcome.step.do in ("create", "register"):
+            name = fields["context" if outcome.step.do == "create" else "buffer"]
+            unmade = unmade | {name} if outcome.code else unmade - {name}
+        names = {*fields.get("graph", "").split("/"), fields.get("context"), fields.get("buffer"), fields.get("shared")}
+        missing = outcome.code.endswith("INVALID_HANDLE") and names & unmade
+        if outcome.code and not missing and not _excused(outcome, faults, embedded, owner):
+            found.append(f"{outcome.process}.{outcome.thread} {outcome.step.do} {fields}: {outcome.message}")
+        if outcome.step.do == "execute":
+            context, _, graph = fields["graph"].partition("/")
+            for k, own in enumerate(outcome.digests):
+                right = undisturbed.digest(owner[context], graph, fields.get("seed", 0) + k, fields.get("batch", 1))
+                if own != right:
+                    found.append(f"{outcome.process}.{outcome.thread} {fields}: run {k} has other bits")
+    try:
+        audit(played.device.log.entries)
+    except FormatError as error:
+        found.append(str(error))
+    for client in list(played.device.clients.values()):
+        found += [f"{c.label}: is left, {c.state}" for c in client.contexts.values() if c.state != "lost"]
+        found += [f"{client.name}: memory stays registered"] if client.memory else []
+        found += [f"{client.name}: {client.heap_bytes} bytes are left"] if client.heap_bytes else []
+        client.close()
+    left = audit(played.device.log.entries)
+    found += [f"{left} bytes leak"] if left or played.device.memory.used_bytes else []
+    found += ["a core is left busy"] if any(core.job or core.helps for core in played.device.cores.cores) else []
+    found += ["executions are left"] if played.device.owners else []
+    return found
+
+
+def _excused(outcome: StepOutcome, faults: list[float], embedded: set[str], owner: Mapping[str, str]) -> bool:
+    """Whether a script asked for what went wrong: a cancellation, or a crash that could not be recovered from."""
+    fields = outcome.step.fields
+    if outcome.code in ABORTED:
+        return "abort_us" in fields or "timeout_us" in fields
+    during = sum(outcome.start_us <= at <= outcome.end_us for at in faults)
+    context = fields.get("context") or fields.get("graph", "").partition("/")[0]
+    binary = owner.get(context, "")
+    if outcome.code != CRASHED:
+        return False
+    if outcome.step.do in ("create", "priority", "register"):
+        return any(at <= outcome.end_us for at in faults)
+    if outcome.step.do == "execute":  # a context is loaded again once in a call, unless it is embedded
+        before = any(at < outcome.start_us for at in faults)
+        return bool(during > 1 or (during and before) or (faults and binary in embedded))
+    return False

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeviceSignal: ends a call before it is done, by `abort` or by itself after a time of the device's clock."""
+
+from __future__ import annotations
+
+from hexforge.device.clock import ClockTask, VirtualClock
+from hexforge.device.codes import Code, DeviceError
+from hexforge.errors import CallError
+
+
+class DeviceSignal:
+    """Qnn_SignalHandle_t: for one call at a time."""
+
+    def __init__(self, timeout_us: float | None = None) -> None:
+        if timeout_us is not None and not timeout_us > 0:
+            raise CallError(f"timeout_us {timeout_us}: must be more than 0; without it a signal is only aborted")
+        self._timeout_us = timeout_us
+        self._task: ClockTask | None = None
+        self._aborted: Code | None = None
+
+    def watch(self, clock: VirtualClock, task: ClockTask, *, creation: bool) -> None:
+        """End this call when the signal is given."""
+        if self._task is not None and not self._task.done:
+            task.interrupt(DeviceError(Code.QNN_GRAPH_ERROR_INVALID_ARGUMENT, "the signal is in use by another call"))
+            return
+        self._task = task
+        self._aborted = Code.QNN_CONTEXT_ERROR_ABORTED if creation else Code.QNN_GRAPH_ERROR_ABORTED
+        if self._timeout_us is not None:
+            code = Code.QNN_CONTEXT_ERROR_TIMED_OUT if creation else Code.QNN_GRAPH_ERROR_TIMED_OUT
+            error = DeviceError(code, f"the call was not done after {self._timeout_us:g} us, the signal's timeout")
+            clock.after(self._timeout_us, task.interrupt, error)
+
+    def abort(self) -> None:
+        """End the call that it watches, if there is one."""
+        if self._task is not None and self._aborted is not None:
+            self._task.interrupt(DeviceError(self._aborted, "the call was aborted by its signal"))

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device: a played scenario as a page: memory and cores over time, executions, steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import mean
+
+from hexforge.device.scenario.play import Played
+from hexforge.report.page import sections_page
+from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Series, Table
+
+GB = 1 << 30
+MOST_STEPS = 2000
+POINTS = 1500
+"""Of a line; more cannot be told apart."""
+
+
+def device_page(played: Played, name: str) -> str:
+    """The page."""
+    sections = [_summary(played), _memory(played), _occupancy(played), _executions(played), _steps(played)]
+    return sections_page(name, sections)
+
+
+def _summary(played: Played) -> Section:
+    device = played.device
+    runs = sum(map(len, played.executed.values()))
+    peak = max((e["memory_bytes"] for e in device.log.entries), default=0)
+    wrong = len(played.unexpected)
+    figures = [
+        Figure("simulated", f"{device.clock.now_us / 1e3:,.1f} ms", f"{len(device.log.entries):,} events"),
+        Figure("executions", f"{runs:,}", f"{len(device.log.of('yield')):,} yields"),
+        Figure("memory, most", f"{peak / GB:.2f} GB", f"{device.memory.used_bytes / GB:.2f} GB at the end"),
+        Figure("faults", f"{len(device.log.of('fault')):,}", f"{len(device.log.of('recovered')):,} contexts recovered"),
+        Figure("energy (assumed)", f"{device.energy_uj / 1e3:,.2f} mJ", "no figure of it is measured"),
+    ]
+    verdict = "Every step went as the script says." if not wrong else f"{wrong} steps did not go as the script says."
+    return Section(f"On {device.soc.name}", [Figures(figures, verdict)])
+
+
+def _memory(played: Played) -> Section:
+    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    used: dict[int, tuple[str, int]] = {}
+    for entry in played.device.log.entries:
+        kind = entry["event"]
+        if kind == "session_open":
+            used[entry["session"]] = f"{entry['process']} session {entry['index']}", 0
+        elif kind in ("allocate", "release", "session_close"):
+            label = used[entry["session"]][0]
+            before = lines[label][-1][1] if lines[label] else 0.0
+            now = 0.0 if kind == "session_close" else entry["used_bytes"] / GB
+            lines[label] += [(entry["at_us"] / 1e3, before), (entry["at_us"] / 1e3, now)]
+    end = played.device.clock.now_us / 1e3
+    series = [Series(label, [*_thinned(points), (end, points[-1][1])]) for label, points in lines.items()]
+    kinds: dict[str, int] = defaultdict(int)
+    for entry in played.device.log.of("allocate"):
+        kinds[entry["what"]] += entry["bytes"]
+    parts: list[Plot | Bars] = [Plot("ms", "GB", series, "Addresses in use, by session", lines=True)]
+    if kinds:
+        top = sorted(kinds, key=lambda k: -kinds[k])
+        parts.append(Bars(top, [kinds[k] / GB for k in top], "GB", "Allocated in all, by what for"))
+    return Section("Memory", parts, "A session has 3.75 GB.")
+
+
+def _occupancy(played: Played) -> Section:
+    log = played.device.log
+    running: dict[int, tuple[int, float]] = {}
+    busy: dict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def mark(core: int, at: float, on: int) -> None:
+        busy[f"core {core}"] += [(at, 1 - on), (at, on)]
+
+    for entry in log.of("execute_start", "execute_end", "yield", "restore"):
+        kind, at = entry["event"], entry["at_us"] / 1e3
+        if kind in ("execute_start", "restore"):
+            if entry["job"] not in running:
+                running[entry["job"]] = entry["core"], at
+                mark(entry["core"], at, 1)
+        elif entry["job"] in running:
+            core, _ = running.pop(entry["job"])
+            mark(core, at, 0)
+    votes = [(e["at_us"] / 1e3, e["process"], e["state"]) for e in log.of("power_state")]
+    columns = (Column("ms", "number", 3), Column("process"), Column("power state", choose=True))
+    parts: list[Plot | Table] = [
+        Plot("ms", "busy", [Series(n, _thinned(p)) for n, p in sorted(busy.items())], "Cores at work", lines=True)
+    ]
+    if votes:
+        parts.append(Table(columns, votes[:MOST_STEPS], "Votes"))
+    return Section("Occupancy", parts)
+
+
+def _executions(played: Played) -> Section:
+    rows = []
+    for name, runs in played.executed.items():
+        times = [run.latency_us for run in runs]
+        process, _, graph = name.partition(" ")
+        rows.append(
+            (
+                process, graph, len(runs), mean(times) / 1e3, max(times) / 1e3, sum(r.yields for r in runs),
+                sum(r.moved_us for r in runs) / 1e3, sum(r.loaded for r in runs), mean(r.energy_uj for r in runs),
+            )
+        )  # fmt: skip
+    columns = (
+        Column("process", choose=True), Column("graph"), Column("runs", "number", 0, "sum"),
+        Column("mean ms", "number", 3), Column("longest ms", "number", 3, "max"), Column("yields", "number", 0, "sum"),
+        Column("VTCM moved ms", "number", 3, "sum"), Column("loads", "number", 0, "sum"),
+        Column("µJ (assumed)", "number", 1),
+    )  # fmt: skip
+    return Section("Executions", [Table(columns, rows)])
+
+
+def _steps(played: Played) -> Section:
+    rows = [
+        (s.start_us / 1e3, (s.end_us - s.start_us) / 1e3, s.process, s.thread, s.step.do, s.code or "ok",
+         "as expected" if s.as_expected else "unexpected", s.message or s.step.note)
+        for s in played.steps[:MOST_STEPS]
+    ]  # fmt: skip
+    columns = (
+        Column("from ms", "number", 3), Column("took ms", "number", 3), Column("process", choose=True),
+        Column("thread", "number", 0), Column("step", choose=True), Column("code", choose=True),
+        Column("as the script says", choose=True), Column("what"),
+    )  # fmt: skip
+    return Section("Steps", [Table(columns, rows)])
+
+
+def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """A line with so many points that a screen shows."""
+    step = -(-len(points) // POINTS)
+    return points[::step]

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/device.md has every code and every step as the source has them."""
+
+from __future__ import annotations
+
+from hexforge.device.codes import Code, codes_table
+from hexforge.device.scenario.script import STEPS
+from tests import ROOT
+
+
+def test_the_page_has_the_codes_and_the_steps() -> None:
+    page = (ROOT / "docs" / "device.md").read_text("utf-8")
+    assert codes_table() in page
+    for name, fields in STEPS.items():
+        assert f"| `{name}` | {', '.join(f'`{f}`' for f in fields)} |" in page
+
+
+def test_every_code_is_raised_somewhere() -> None:
+    source = "\n".join(p.read_text("utf-8") for p in (ROOT / "src" / "hexforge" / "device").rglob("*.py"))
+    unused = [code.name for code in Code if f"Code.{code.name}" not in source]
+    assert unused == []

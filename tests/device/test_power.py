@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Power of a device: votes, the table of profiles, HMX rules, idle states, timers, energy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hexforge.backends.htp.chip.power import Corner
+from hexforge.device import Binary, DeclaredTime, Device, DeviceError, GraphSpec, Qnn
+from hexforge.device.contexts.handles import DeviceGraph
+from hexforge.device.graph_time import Clocks, SimulatedTime
+from hexforge.device.power.payloads import (
+    AdaptivePollingTime,
+    DcvsV3,
+    HmxV2,
+    PowerMode,
+    RpcControlLatency,
+    RpcPollingTime,
+)
+from hexforge.device.power.profiles import EP_PROFILES, PROFILES, RELAXED, RELEASED, STATES
+
+MAX, TURBO, NOM, SVS = Corner.MAX_VOLTAGE_CORNER, Corner.TURBO, Corner.NOM, Corner.SVS
+TABLE = {
+    "burst": (40, False, True, "MAX_VOLTAGE_CORNER MAX_VOLTAGE_CORNER MAX_VOLTAGE_CORNER"),
+    "sustained_high_performance": (100, False, True, "TURBO TURBO TURBO"),
+    "high_performance": (100, False, True, "TURBO TURBO TURBO"),
+    "balanced": (1000, False, False, "NOM_PLUS NOM_PLUS NOM_PLUS"),
+    "low_balanced": (1000, False, False, "NOM NOM NOM"),
+    "high_power_saver": (1000, False, False, "SVS_PLUS SVS_PLUS SVS_PLUS"),
+    "power_saver": (1000, False, False, "SVS SVS SVS"),
+    "low_power_saver": (1000, False, False, "SVS2 SVS2 SVS2"),
+    "extreme_power_saver": (1000, False, False, "DISABLE DISABLE DISABLE"),
+    "RELAXED_POWER_STATE": (2000, True, False, "SVS2 SVS SVS"),
+    "RELEASED_POWER_STATE": (65535, True, False, "MIN_VOLTAGE_CORNER MIN_VOLTAGE_CORNER MIN_VOLTAGE_CORNER"),
+}
+"""The guide's table, lines 1392 to 1632: sleepLatency, dcvsEnable, RPC polling, min target max of bus and core."""
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_profiles_are_the_guides(name: str) -> None:
+    sleep, dcvs, polling, corners = TABLE[name]
+    profile = {**PROFILES, **STATES}[name]
+    vote, _, poll = profile.configs()
+    assert isinstance(vote, DcvsV3)
+    assert isinstance(poll, RpcPollingTime)
+    assert (vote.sleepLatency, bool(vote.dcvsEnable), poll.us == 9999) == (sleep, dcvs, polling)
+    for unit in ("bus", "core"):
+        given = [getattr(vote, f"{unit}VoltageCorner{end}").name for end in ("Min", "Target", "Max")]
+        assert " ".join(given) == corners
+
+
+def test_there_are_ten_profiles_and_system_settings_votes_for_nothing() -> None:
+    assert len(PROFILES) == 10
+    assert PROFILES["system_settings"].configs() == []
+
+
+def test_the_ep_has_a_table_of_its_own() -> None:
+    own, guide = EP_PROFILES["sustained_high_performance"], PROFILES["sustained_high_performance"]
+    assert (own.target, own.sleep_latency_us, own.polling) == (MAX, 40, False)
+    assert (guide.target, guide.sleep_latency_us, guide.polling) == (TURBO, 100, True)
+    assert EP_PROFILES["balanced"].dcvs
+    assert not PROFILES["balanced"].dcvs
+
+
+def qnn(soc: str = "SM8650", **more: Any) -> Qnn:
+    return Qnn(Device(soc, **more).process("app"))
+
+
+def graph(q: Qnn, us: float = 1000) -> DeviceGraph:
+    made = Binary("m", (GraphSpec("g", 1 << 20, time=DeclaredTime(us, 4, rpc_us=100)),))
+    return q.QnnContext_createFromBinary(made).graphs["g"]
+
+
+def vote(target: Corner = MAX, **more: Any) -> DcvsV3:
+    given = {
+        "setCoreParams": 1, "coreVoltageCornerMin": target, "coreVoltageCornerTarget": target,
+        "coreVoltageCornerMax": target, "setBusParams": 1, "busVoltageCornerMin": target,
+        "busVoltageCornerTarget": target, "busVoltageCornerMax": target, "setSleepLatency": 1, "sleepLatency": 40,
+    }  # fmt: skip
+    return DcvsV3(**{**given, **more})
+
+
+def hmx(target: Corner, **more: Any) -> HmxV2:
+    return HmxV2(hmxVoltageCornerMin=target, hmxVoltageCornerTarget=target, hmxVoltageCornerMax=target, **more)
+
+
+# -- HMX: the validity table, and the eight rules ---------------------------------------------------------------------
+
+
+def test_hvx_vote_and_hmx_vote_are_valid() -> None:
+    q = qnn()
+    number = q.createPowerConfigId()
+    q.setPowerConfig(number, [vote(NOM), hmx(TURBO)])
+    assert q.client.device.power.hmx(0) is TURBO
+    assert not q.client.device.power.hmx_is_default(number)
+
+
+def test_hmx_vote_without_hvx_vote_is_invalid_input() -> None:
+    q = qnn()
+    number = q.createPowerConfigId()
+    with pytest.raises(DeviceError, match="HVX vote") as error:
+        q.setPowerConfig(number, [hmx(TURBO)])
+    assert (error.value.name, error.value.code) == ("QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT", 13001)
+    assert not q.client.device.power.has_vote(number)
+
+
+def test_hvx_vote_alone_scales_hmx() -> None:
+    q = qnn()
+    number = q.createPowerConfigId()
+    q.setPowerConfig(number, [vote(SVS)])
+    assert q.client.device.power.hmx(0) is SVS
+    assert q.client.device.power.hmx_is_default(number)
+
+
+def test_removing_the_id_removes_both_votes() -> None:
+    q = qnn()
+    number = q.createPowerConfigId()
+    q.setPowerConfig(number, [vote(SVS), hmx(MAX)])
+    q.destroyPowerConfigId(number)
+    assert q.client.device.power.corners(0)[0] is q.client.device.power.hmx(0) is NOM
+    with pytest.raises(DeviceError) as error:
+        q.setPowerConfig(number, [vote()])
+    assert error.value.code == 13001
+
+
+def test_hmx_votes_need_v75() -> None:
+    q = qnn("SM8550")
+    with pytest.raises(DeviceError, match="v75") as error:
+        q.setPowerConfig(q.createPowerConfigId(), [vote(), hmx(MAX)])
+    assert error.value.code == 13002
+
+
+def test_an_hmx_vote_may_come_in_a_later_call_and_stays_until_default_is_picked() -> None:
+    q = qnn()
+    power, number = q.client.device.power, q.createPowerConfigId()
+    q.setPowerConfig(number, [vote(NOM)])
+    q.setPowerConfig(number, [hmx(MAX)])
+    q.setPowerConfig(number, [vote(SVS)])
+    assert (power.corners(0)[0], power.hmx(0)) == (SVS, MAX)
+    q.setPowerConfig(number, [HmxV2(hmxPickDefault=1)])
+    assert power.hmx(0) is SVS
+    other = q.createPowerConfigId()
+    with pytest.raises(DeviceError):
+        q.setPowerConfig(other, [HmxV2(hmxPickDefault=1)])
+
+
+# -- fields -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        vote(sleepLatency=9),
+        vote(sleepLatency=65536),
+        vote(coreVoltageCornerMin=MAX, coreVoltageCornerTarget=NOM, coreVoltageCornerMax=NOM),
+        vote(busVoltageCornerMax=SVS),
+        RpcPollingTime(10_001),
+        RpcControlLatency(-1),
+        AdaptivePollingTime(1000),
+    ],
+)
+def test_fields_out_of_range_are_invalid_input(config: Any) -> None:
+    q = qnn()
+    with pytest.raises(DeviceError) as error:
+        q.setPowerConfig(q.createPowerConfigId(), [config])
+    assert error.value.code == 13001
+
+
+def test_adaptive_polling_goes_with_polling_and_none_of_it_with_qnx() -> None:
+    q = qnn()
+    q.setPowerConfig(q.createPowerConfigId(), [RpcPollingTime(10_000), AdaptivePollingTime(1000)])
+    assert q.client.device.power.polling_us("app") == (9999, 1000, 0)
+    q = qnn(platform="qnx")
+    number = q.createPowerConfigId()
+    for config in (RpcPollingTime(), RpcControlLatency(), AdaptivePollingTime()):
+        with pytest.raises(DeviceError):
+            q.setPowerConfig(number, [config])
+
+
+def test_ids_are_of_cores_that_exist() -> None:
+    assert qnn(cores=2).createPowerConfigId(0, 1)
+    with pytest.raises(DeviceError):
+        qnn().createPowerConfigId(0, 1)
+    with pytest.raises(DeviceError):
+        qnn().createPowerConfigId(1, 0)
+
+
+# -- what votes do ----------------------------------------------------------------------------------------------------
+
+
+def test_votes_change_the_time_and_the_highest_holds() -> None:
+    q = qnn()
+    made, number, other = graph(q), q.createPowerConfigId(), q.createPowerConfigId()
+
+    def took() -> float:
+        return q.QnnGraph_execute(made).accelerator_us
+
+    times = {}
+    for corner in (SVS, NOM, TURBO, MAX):
+        q.setPowerConfig(number, [vote(corner)])
+        times[corner] = took()
+    assert times[SVS] > times[NOM] > times[TURBO] > times[MAX] == pytest.approx(1000)
+    q.setPowerConfig(number, [vote(SVS)])
+    q.setPowerConfig(other, [vote(TURBO)])
+    assert took() == times[TURBO]
+
+
+def test_polling_and_control_latency_change_the_return() -> None:
+    q = qnn()
+    made, number = graph(q), q.createPowerConfigId()
+    q.setPowerConfig(number, [vote()])
+    assert q.QnnGraph_execute(made).wake_us == 100
+    q.setPowerConfig(number, [RpcControlLatency(40)])
+    assert q.QnnGraph_execute(made).wake_us == 40
+    q.setPowerConfig(number, [RpcPollingTime(500)])
+    assert q.QnnGraph_execute(made).wake_us == 40  # it is not done after 500 us
+    q.setPowerConfig(number, [AdaptivePollingTime(1000)])
+    assert q.QnnGraph_execute(made).wake_us == 0
+    q.setPowerConfig(number, [RpcPollingTime(9999)])
+    assert q.QnnGraph_execute(made).wake_us == 0
+
+
+def test_sleep_latency_is_paid_after_idling_unless_sleep_is_forbidden() -> None:
+    q = qnn()
+    made, number = graph(q), q.createPowerConfigId()
+    clock = q.client.device.clock
+
+    def after_idling(**more: Any) -> float:
+        q.setPowerConfig(number, [vote(**more)])
+        clock.run(clock.now_us + 100_000)
+        return q.QnnGraph_execute(made).latency_us
+
+    quick, slow = after_idling(), after_idling(sleepLatency=2000)
+    assert slow - quick == pytest.approx(1960)
+    assert after_idling(sleepLatency=2000, setSleepDisable=1, sleepDisable=1) == pytest.approx(quick)
+
+
+def test_dcvs_follows_the_load_within_its_limits() -> None:
+    power = Device("SM8650").power
+    number = power.create_power_config_id()
+    wide = vote(
+        setDcvsEnable=1, dcvsEnable=1, powerMode=PowerMode.ADJUST_UP_DOWN, coreVoltageCornerMin=SVS,
+        coreVoltageCornerTarget=NOM, coreVoltageCornerMax=TURBO,
+    )  # fmt: skip
+    power.set_power_config(number, [wide])
+    found = [power.corners(0, load / 10)[0] for load in range(11)]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (SVS, TURBO)
+    power.set_power_config(number, [replace(wide, powerMode=PowerMode.ADJUST_ONLY_UP)])
+    assert power.corners(0, 0.0)[0] is NOM
+    power.set_power_config(number, [replace(wide, dcvsEnable=0)])
+    assert {power.corners(0, load / 10)[0] for load in range(11)} == {NOM}
+
+
+def test_a_later_vote_keeps_what_it_does_not_set() -> None:
+    power = Device("SM8650").power
+    number = power.create_power_config_id()
+    power.set_power_config(number, [vote(TURBO)])
+    power.set_power_config(number, [DcvsV3(setSleepLatency=1, sleepLatency=2000)])
+    assert power.corners(0) == (TURBO, TURBO)
+    assert power.sleep_latency_us(0) == 2000
+
+
+# -- stages -----------------------------------------------------------------------------------------------------------
+
+
+def states(q: Qnn) -> list[tuple[str, str]]:
+    return [(e["stage"], e["state"]) for e in q.client.device.log.of("power_state")]
+
+
+@pytest.mark.parametrize(
+    ("profile", "after"), [("high_performance", RELAXED), ("power_saver", RELEASED), ("low_power_saver", RELEASED)]
+)
+def test_votes_are_lowered_after_each_stage(profile: str, after: str) -> None:
+    q = qnn()
+    q.use_profile(PROFILES[profile])
+    made = graph(q)
+    q.QnnGraph_execute(made)
+    q.QnnContext_free(made.context)
+    assert states(q) == [
+        ("INIT", profile), ("idle", after), ("INFERENCE", profile), ("idle", after), ("DE-INIT", profile),
+        ("idle", after),
+    ]  # fmt: skip
+
+
+def test_burst_holds_its_vote_by_a_timer() -> None:
+    q = qnn()
+    q.use_profile(PROFILES["burst"])
+    made, clock = graph(q), q.client.device.clock
+    for _ in range(3):
+        q.QnnGraph_execute(made)
+        clock.run(clock.now_us + 100_000)
+    assert states(q) == [("INIT", "burst")]
+    clock.run(clock.now_us + 300_000)
+    assert states(q) == [("INIT", "burst"), ("idle", RELAXED)]
+    q.QnnGraph_execute(made)
+    assert states(q)[-1] == ("INFERENCE", "burst")
+
+
+def test_profiles_sort_by_latency() -> None:
+    found = []
+    for name in PROFILES:
+        if name == "system_settings":
+            continue
+        q = qnn()
+        q.use_profile(PROFILES[name])
+        made = graph(q)
+        q.QnnGraph_execute(made)
+        found.append(q.QnnGraph_execute(made).latency_us)
+    assert found == sorted(found)
+    assert found[0] < found[1] < found[2] < found[3]
+
+
+# -- energy -----------------------------------------------------------------------------------------------------------
+
+
+def test_energy_orders_precisions_and_falls_with_the_voltage() -> None:
+    from hexforge.backends.htp.chip.power import Power
+    from hexforge.backends.htp.chip.soc import named
+    from hexforge.backends.htp.config import GraphConfig
+    from hexforge.backends.htp.timing import Clock
+    from hexforge.device.power.energy import energy_uj
+
+    soc = named("SM8650")
+    net = _network()
+    spent = [
+        energy_uj(Clock(soc, GraphConfig(), Power()).timing(net, precision, "qnn_dlc").timeline)
+        for precision in ("w8a8", "w8a16", "float")
+    ]
+    assert 0 < spent[0] < spent[1] < spent[2]
+    time = SimulatedTime(net, soc, GraphConfig())
+    slow = time.inference(Clocks(SVS, SVS, SVS))
+    assert slow.energy_uj < time.inference(Clocks()).energy_uj
+
+
+def _network() -> Any:
+    from tests.backends.htp.time.test_time import graph as timed_graph
+
+    return timed_graph()
