@@ -66,8 +66,11 @@ class GraphTime(Protocol):
 class SimulatedTime:
     """The time of a graph that exists, by the simulator of its chip."""
 
-    def __init__(self, graph: Graph, soc: Soc, config: GraphConfig, runtime: str = "qnn_dlc") -> None:
+    def __init__(
+        self, graph: Graph, soc: Soc, config: GraphConfig, runtime: str = "qnn_dlc", precision: str = AS_IS
+    ) -> None:
         self._graph, self._soc, self._config, self._runtime = graph, soc, config, runtime
+        self._precision = precision
         self._known: dict[tuple[Clocks, int], tuple[Inference, Timeline]] = {}
 
     def inference(self, clocks: Clocks, batch: int = 1) -> Inference:
@@ -76,7 +79,7 @@ class SimulatedTime:
 
     def under(self, config: GraphConfig) -> SimulatedTime:
         """The same graph with other options."""
-        return SimulatedTime(self._graph, self._soc, config, self._runtime)
+        return SimulatedTime(self._graph, self._soc, config, self._runtime, self._precision)
 
     @property
     def config(self) -> GraphConfig:
@@ -96,7 +99,7 @@ class SimulatedTime:
     def _worked_out(self, clocks: Clocks, batch: int) -> tuple[Inference, Timeline]:
         own = clocks.hmx if clocks.hmx is not clocks.core else None  # an HMX vote of its own: v75 and newer
         power = Power(core_corner=clocks.core, bus_corner=clocks.bus, hmx_corner=own)
-        line = Clock(self._soc, self._config, power).timing(self._graph, AS_IS, self._runtime, batch).timeline
+        line = Clock(self._soc, self._config, power).timing(self._graph, self._precision, self._runtime, batch).timeline
         pieces = tuple(us * line.factor for us in line.pieces_us) or (0.0,)
         made = Inference(
             pieces,
