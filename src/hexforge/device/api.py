@@ -23,7 +23,7 @@ from hexforge.device.contexts.creation import Notify
 from hexforge.device.contexts.execution import Executed, Feed
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.device.power.payloads import PowerConfig
-from hexforge.device.power.profiles import Profile
+from hexforge.device.power.profiles import PerfProfile
 from hexforge.device.signal import DeviceSignal
 
 
@@ -209,6 +209,6 @@ class Qnn:
         """Remove all votes of an id."""
         self.client.device.power.destroy_power_config_id(powerConfigId)
 
-    def use_profile(self, profile: Profile | None) -> None:
+    def use_profile(self, profile: PerfProfile | None) -> None:
         """Have stages vote by a profile, as the backend extensions do; None: the application votes itself."""
         self.client.profile = profile

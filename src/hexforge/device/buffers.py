@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexforge.device.codes import Code, DeviceError
-from hexforge.device.memory import Allocation, CdspSession
+from hexforge.device.memory import CdspSession, SessionMemory
 from hexforge.ir import Array
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class MemHandle:
 class Mappings:
     """Which buffers are mapped into which sessions: once each, however many tensors lie in them."""
 
-    mapped: dict[tuple[int, int], tuple[Allocation, int]] = field(default_factory=dict)
+    mapped: dict[tuple[int, int], tuple[SessionMemory, int]] = field(default_factory=dict)
     """By session and descriptor: the addresses, and how many tensors need them."""
 
     def needs(self, session: CdspSession, buffers: Sequence[SharedBuffer]) -> int:
@@ -104,7 +104,7 @@ class Mappings:
         else:
             self.mapped[key] = session.allocate(owner, "shared buffer", buffer.size), 1
 
-    def remove(self, session: CdspSession, buffer: SharedBuffer) -> Allocation | None:
+    def remove(self, session: CdspSession, buffer: SharedBuffer) -> SessionMemory | None:
         """One tensor less; the addresses where it was the last."""
         key = session.number, buffer.fd
         if key not in self.mapped:

@@ -16,7 +16,7 @@ from hexforge.device.contexts.configs import RESTRICTED, CreationConfig
 from hexforge.device.contexts.creation import release
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph, State
 from hexforge.device.memory import CdspSession
-from hexforge.device.power.profiles import HOLD_US, KEPT, RELAXED, STATES, TIMER, Profile
+from hexforge.device.power.profiles import HOLD_US, KEPT, RELAXED, STATES, TIMER, PerfProfile
 from hexforge.errors import HexforgeError
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ class Client:
         self.creating: dict[int, ClockTask] = {}
         self.memory: dict[int, MemHandle] = {}
         self.mappings = Mappings()
-        self.profile: Profile | None = None
+        self.profile: PerfProfile | None = None
         self.libraries: set[str] = set()
         """Paths that the backend library was loaded from."""
         self._power_ids: list[int] = []
         """One for each core, once a profile is voted for."""
-        self._voted: Profile | None = None
+        self._voted: PerfProfile | None = None
         self._timer: Timer | None = None
         self._busy = 0
 
@@ -222,7 +222,7 @@ class Client:
         self._timer = None
         self._vote(STATES[state], "idle")
 
-    def _vote(self, profile: Profile, stage: str) -> None:
+    def _vote(self, profile: PerfProfile, stage: str) -> None:
         power = self.device.power
         if not self._power_ids:
             cores = range(len(self.device.cores.cores))

@@ -15,7 +15,7 @@ from hexforge.backends.htp.chip.power import MODES
 from hexforge.backends.htp.time.concurrent import Priority
 from hexforge.device.clock import Pending, Timer, VirtualClock
 from hexforge.device.graph_time import Clocks, GraphTime, Inference
-from hexforge.device.log import EventLog
+from hexforge.device.log import DeviceLog
 from hexforge.device.power.votes import PowerVotes
 
 AWAKE_US = MODES["burst"].sleep_latency_us
@@ -69,7 +69,7 @@ class Cores:
     """All cores of a device, and what waits for them."""
 
     def __init__(
-        self, clock: VirtualClock, log: EventLog, power: PowerVotes, count: int, vtcm_bytes: int, us_per_mb: float
+        self, clock: VirtualClock, log: DeviceLog, power: PowerVotes, count: int, vtcm_bytes: int, us_per_mb: float
     ) -> None:
         self._clock, self._log, self._power, self._us_per_mb = clock, log, power, us_per_mb
         self.cores = [Core(n) for n in range(count)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EventLog: everything that happens on a device, one JSON object for each event; at every event memory adds up.
+"""DeviceLog: everything that happens on a device, one JSON object for each event; at every event memory adds up.
 
 An event has `at_us`, `event` and the bytes that all sessions have in use then (`memory_bytes`); what else it has
 depends on its kind. Profiles are made from it: `listen` is told of every event as it happens.
@@ -17,7 +17,7 @@ from hexforge.errors import FormatError
 Entry = dict[str, Any]
 
 
-class EventLog:
+class DeviceLog:
     """What happened, in order."""
 
     def __init__(self, clock: VirtualClock) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from hexforge.backends.htp.chip.soc import SESSION_BYTES
 from hexforge.device.codes import Code, DeviceError
-from hexforge.device.log import EventLog
+from hexforge.device.log import DeviceLog
 
 ADVISED_BYTES = 3 << 30
 """The most that one context is advised to need."""
@@ -21,7 +21,7 @@ Need = tuple[str, int]
 """What for, and how many bytes."""
 
 
-class Allocation:
+class SessionMemory:
     """Bytes of a session's addresses in use."""
 
     __slots__ = ("live", "number", "owner", "session", "size", "what")
@@ -43,7 +43,7 @@ class CdspSession:
         self.process, self.signed = process, signed
         self.used_bytes = 0
         self.alive = True
-        self.allocations: dict[int, Allocation] = {}
+        self.allocations: dict[int, SessionMemory] = {}
 
     @property
     def free_bytes(self) -> int:
@@ -57,7 +57,7 @@ class CdspSession:
             found[allocation.what] = found.get(allocation.what, 0) + allocation.size
         return found
 
-    def allocate(self, owner: str, what: str, size: int) -> Allocation:
+    def allocate(self, owner: str, what: str, size: int) -> SessionMemory:
         """Take addresses; whoever asks has looked whether there are enough."""
         return self._memory.allocate(self, owner, what, size)
 
@@ -65,7 +65,7 @@ class CdspSession:
 class DeviceMemory:
     """All sessions of a device, and its RAM."""
 
-    def __init__(self, log: EventLog, ram_bytes: int) -> None:
+    def __init__(self, log: DeviceLog, ram_bytes: int) -> None:
         self._log = log
         self.ram_bytes = ram_bytes
         self.sessions: dict[int, CdspSession] = {}
@@ -96,12 +96,12 @@ class DeviceMemory:
         del self.sessions[session.number]
         self._log.write("session_close", session=session.number, process=session.process, index=session.index)
 
-    def allocate(self, session: CdspSession, owner: str, what: str, size: int) -> Allocation:
+    def allocate(self, session: CdspSession, owner: str, what: str, size: int) -> SessionMemory:
         """Take addresses of a session."""
         assert session.alive
         assert 0 <= size <= session.free_bytes
         self._allocations_ever += 1
-        made = Allocation(session, self._allocations_ever, owner, what, size)
+        made = SessionMemory(session, self._allocations_ever, owner, what, size)
         session.allocations[made.number] = made
         session.used_bytes += size
         self._log.memory_bytes += size
@@ -111,7 +111,7 @@ class DeviceMemory:
         )  # fmt: skip
         return made
 
-    def release(self, allocation: Allocation) -> None:
+    def release(self, allocation: SessionMemory) -> None:
         """Give addresses back; nothing where they are gone with their session."""
         if not allocation.live:
             return
@@ -125,7 +125,7 @@ class DeviceMemory:
             what=allocation.what, bytes=allocation.size, used_bytes=session.used_bytes,
         )  # fmt: skip
 
-    def release_all(self, allocations: Iterable[Allocation]) -> None:
+    def release_all(self, allocations: Iterable[SessionMemory]) -> None:
         """Give several back."""
         for allocation in allocations:
             self.release(allocation)

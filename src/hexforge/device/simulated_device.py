@@ -13,7 +13,7 @@ from hexforge.device.clock import Pending, VirtualClock
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.configs import ChipFacts
 from hexforge.device.cores import Cores
-from hexforge.device.log import EventLog
+from hexforge.device.log import DeviceLog
 from hexforge.device.memory import CdspSession, DeviceMemory
 from hexforge.device.power.votes import PowerVotes
 from hexforge.errors import CallError
@@ -38,7 +38,7 @@ class Device:
         self.soc = named(soc)
         self.facts = ChipFacts(self.soc.name, self.soc.htp_arch, platform)
         self.clock = VirtualClock()
-        self.log = EventLog(self.clock)
+        self.log = DeviceLog(self.clock)
         self.memory = DeviceMemory(self.log, ram_bytes)
         self.power = PowerVotes(self.log, self.soc.htp_arch, cores, platform)
         us_per_mb = cost.costs(self.soc).dram_us(MB)

@@ -10,7 +10,7 @@ from hexforge.backends.htp.time.concurrent import Priority
 from hexforge.device.clock import Pending
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.configs import GroupRegistration, SharingType
-from hexforge.device.memory import Allocation, CdspSession, Need
+from hexforge.device.memory import CdspSession, Need, SessionMemory
 
 if TYPE_CHECKING:
     from hexforge.device.contexts.handles import DeviceContext
@@ -31,7 +31,7 @@ class Group:
     """The one of all members, of a registered concurrent group."""
     max_vtcm: int = 0
     members: list[DeviceContext] = field(default_factory=list)
-    buffers: dict[Key, list[Allocation]] = field(default_factory=dict)
+    buffers: dict[Key, list[SessionMemory]] = field(default_factory=dict)
     turn: Pending = field(default_factory=Pending)
     """Resolved when a member's graph has run."""
 
@@ -55,14 +55,14 @@ class Group:
             shared.append(("group VTCM backup", self.max_vtcm))
         return [*own, *((what, size) for what, size in shared if size)]
 
-    def join(self, context: DeviceContext, session: CdspSession, shared: list[Allocation]) -> None:
+    def join(self, context: DeviceContext, session: CdspSession, shared: list[SessionMemory]) -> None:
         """A member is in; what it allocated for all is the group's."""
         self.members.append(context)
         key = self._key(context, session)
         if key not in self.buffers:
             self.buffers[key] = shared
 
-    def leave(self, context: DeviceContext) -> list[Allocation]:
+    def leave(self, context: DeviceContext) -> list[SessionMemory]:
         """A member goes; the buffers that nobody of the group needs any more."""
         if context not in self.members:
             return []

@@ -13,7 +13,7 @@ from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import Binary, GraphSpec
 from hexforge.device.contexts.configs import CreationConfig, SharingType, thread_priorities
 from hexforge.device.graph_time import GraphTime, SimulatedTime
-from hexforge.device.memory import Allocation, CdspSession, Need
+from hexforge.device.memory import CdspSession, Need, SessionMemory
 from hexforge.runtime.contexts.context import Context
 
 if TYPE_CHECKING:
@@ -112,16 +112,16 @@ class DeviceContext:
     config: CreationConfig
     state: State = State.CREATING
     session: CdspSession | None = None
-    allocations: list[Allocation] = field(default_factory=list)
+    allocations: list[SessionMemory] = field(default_factory=list)
     """Of the whole context, until it is freed."""
-    loads: dict[str, list[Allocation]] = field(default_factory=dict)
+    loads: dict[str, list[SessionMemory]] = field(default_factory=dict)
     """Of each graph that is loaded, where graphs are switched."""
     graphs: dict[str, DeviceGraph] = field(default_factory=dict)
     group: Group | None = None
     opened: Context | None = None
     backend: Backend | None = None
     io_mapped: bool = False
-    reserved: Allocation | None = None
+    reserved: SessionMemory | None = None
     """Addresses kept for its inputs and outputs (VA optimization)."""
     held: Provided | None = None
     """A client's buffers with its weights."""

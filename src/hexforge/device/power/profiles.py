@@ -22,7 +22,7 @@ TIMER, RELAXED, RELEASED, KEPT = "timer", "RELAXED_POWER_STATE", "RELEASED_POWER
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PerfProfile:
     """A row of the performance table."""
 
     name: str
@@ -55,11 +55,11 @@ class Profile:
         return [dcvs, RpcControlLatency(self.control_latency_us), RpcPollingTime(polling)]
 
 
-def _row(name: str, sleep: int, polling: bool, corner: Corner, after: str) -> Profile:
-    return Profile(name, sleep, False, polling, corner, corner, corner, after)
+def _row(name: str, sleep: int, polling: bool, corner: Corner, after: str) -> PerfProfile:
+    return PerfProfile(name, sleep, False, polling, corner, corner, corner, after)
 
 
-PROFILES: Mapping[str, Profile] = {
+PROFILES: Mapping[str, PerfProfile] = {
     p.name: p
     for p in (
         _row("burst", 40, True, Corner.MAX_VOLTAGE_CORNER, TIMER),
@@ -71,21 +71,21 @@ PROFILES: Mapping[str, Profile] = {
         _row("power_saver", 1000, False, Corner.SVS, RELEASED),
         _row("low_power_saver", 1000, False, Corner.SVS2, RELEASED),
         _row("extreme_power_saver", 1000, False, Corner.DISABLE, RELEASED),
-        Profile("system_settings", 1000, True, False, Corner.NOM, Corner.NOM, Corner.NOM, KEPT, votes=False),
+        PerfProfile("system_settings", 1000, True, False, Corner.NOM, Corner.NOM, Corner.NOM, KEPT, votes=False),
     )
 }
 """By the guide, fastest first. That balanced profiles relax and extreme_power_saver releases is assumed."""
 
-STATES: Mapping[str, Profile] = {
-    RELAXED: Profile(RELAXED, 2000, True, False, Corner.SVS2, Corner.SVS, Corner.SVS),
-    RELEASED: Profile(
+STATES: Mapping[str, PerfProfile] = {
+    RELAXED: PerfProfile(RELAXED, 2000, True, False, Corner.SVS2, Corner.SVS, Corner.SVS),
+    RELEASED: PerfProfile(
         RELEASED, 65535, True, False, Corner.MIN_VOLTAGE_CORNER, Corner.MIN_VOLTAGE_CORNER, Corner.MIN_VOLTAGE_CORNER
     ),
 }
 """Applied after stages; nobody can choose them."""
 
-EP_PROFILES: Mapping[str, Profile] = {
-    mode.name: Profile(
+EP_PROFILES: Mapping[str, PerfProfile] = {
+    mode.name: PerfProfile(
         mode.name, mode.sleep_latency_us, mode.dcvs, bool(mode.rpc_polling_us), mode.corner, mode.corner, mode.corner,
         KEPT, votes=mode.name != "default", control_latency_us=0,
     )
