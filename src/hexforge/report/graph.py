@@ -90,6 +90,13 @@ def picture(estimate: Estimate, graphs: Sequence[Graph], sqnr_db: Mapping[str, f
                 reads[mine] |= before - {mine}
             for value in node.outputs:
                 makers[value.name] = before if mine is None else {mine}
+    places = placed(reads)
+    nodes = [GraphNode(row.name, row.op, row.us, _sqnr(row.ops, sqnr_db), i, *places[i]) for i, row in enumerate(rows)]
+    return GraphPicture(nodes, sorted((r, t) for t, readers in enumerate(reads) for r in readers))
+
+
+def placed(reads: Sequence[set[int]]) -> list[tuple[float, int]]:
+    """Where each of some boxes stands, across and down, by what it reads."""
     layers = _layers(reads)
     at: dict[int, float] = {}
     widest = max(map(len, layers.values()))
@@ -101,11 +108,7 @@ def picture(estimate: Estimate, graphs: Sequence[Graph], sqnr_db: Mapping[str, f
             at[task] = start + k
     least = min(at.values())
     depth_of = {task: depth for depth, tasks in layers.items() for task in tasks}
-    nodes = [
-        GraphNode(row.name, row.op, row.us, _sqnr(row.ops, sqnr_db), i, at[i] - least, depth_of[i])
-        for i, row in enumerate(rows)
-    ]
-    return GraphPicture(nodes, sorted((r, t) for t, readers in enumerate(reads) for r in readers))
+    return [(at[i] - least, depth_of[i]) for i in range(len(reads))]
 
 
 def sqnr_by_node(model: Path, comparison: Comparison) -> dict[str, float]:

@@ -38,7 +38,8 @@ from hexforge.report.placement import chips_section, placement_section
 from hexforge.report.section import Section
 
 ASSETS = Path(__file__).parent / "assets"
-SCRIPTS = ("draw.js", "table.js", "charts.js", "graph.js", "paint.js", "timeline.js", "page.js")
+SCRIPTS = ("draw.js", "shell.js", "table.js", "charts.js", "graph.js", "paint.js", "timeline.js", "page.js")
+SIMULATED = "Simulated by hexforge: no device was measured for this page."
 
 
 def page(
@@ -69,22 +70,24 @@ def page(
         "kinds": timing.kinds(line).to_json(),
         "sections": [section.to_json() for section in shown],
     }
-    return _filled(f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms", content)
+    return assembled(f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms", content, SCRIPTS, SIMULATED)
 
 
 def sections_page(name: str, sections: Sequence[Section]) -> str:
     """A page that is about something else than one inference: its sections alone."""
     lead = [section.to_json() for section in sections]
-    return _filled(_text(name), {"summary": {"model": name}, "lead": lead, "timeline": None, "sections": []})
+    content = {"summary": {"model": name}, "lead": lead, "timeline": None, "sections": []}
+    return assembled(_text(name), content, SCRIPTS, SIMULATED)
 
 
-def _filled(title: str, content: Mapping[str, Any]) -> str:
-    """The template with the style, the script and the content in it."""
+def assembled(title: str, content: Any, scripts: Sequence[str], footer: str) -> str:
+    """The file: style, scripts and data put into the page, and a policy that lets nothing else run."""
     style = (ASSETS / "page.css").read_text("utf-8")
-    script = "\n".join((ASSETS / name).read_text("utf-8") for name in SCRIPTS)
+    script = "\n".join((ASSETS / name).read_text("utf-8") for name in scripts)
     script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
     fields = {
         "title": html.escape(title),
+        "footer": html.escape(footer),
         "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
         "style": style,
         "data": _embedded(content),

@@ -17,6 +17,8 @@ from hexforge.formats.profile.record import MOST_NAMES, OpCost
 from hexforge.timeline import Event, Row, Timeline
 
 Window = tuple[float, float]
+LEAST_VECTOR_SHARE = 0.02
+"""A smaller part of a task's vector work is what starting it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,15 @@ def members(row: Row, executed_us: float, ops: GraphOps) -> list[Member]:
         else:
             found[0] = Member(found[0].place, found[0].share + left)
     return found
+
+
+def vector_shares(parts: Sequence[Member], hmx_us: float, hvx_us: float) -> list[Member]:
+    """Whose work the vector units do for a task: the first node's is what the matrix unit does not do for it."""
+    first = next((m for m in parts if m.place > 1), parts[0])
+    asked = [Member(m.place, max(0.0, m.share * (hmx_us + hvx_us) - (hmx_us if m is first else 0.0))) for m in parts]
+    whole = sum(m.share for m in asked)
+    kept = [Member(m.place, m.share / whole) for m in asked if m.share > LEAST_VECTOR_SHARE * whole]
+    return kept or [Member(first.place, 1.0)]
 
 
 def main_thread(line: Timeline, ops: GraphOps) -> list[OpCost]:
@@ -204,8 +215,7 @@ def _resources(
         if i in moved:
             used[first.place].add("DMA")
         if row.hvx_us > 0:
-            vector = [m for m in nodes if m.share > 0 and (m is not first or row.hmx_us == 0)]
-            for member in vector or [first]:
+            for member in vector_shares(parts[i], row.hmx_us, row.hvx_us):
                 used[member.place].add("HVX")
     order = ("HVX", "HMX", "DMA")
     return defaultdict(tuple, {place: tuple(u for u in order if u in units) for place, units in used.items()})

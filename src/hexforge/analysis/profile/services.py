@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hexforge.analysis.profile.graph_ops import GraphOps
-from hexforge.analysis.profile.main_thread import Member, StepWork, members, merged, steps_of
+from hexforge.analysis.profile.main_thread import Member, StepWork, members, merged, steps_of, vector_shares
 from hexforge.formats.profile.record import (
     CHECKPOINT_SET,
     CHECKPOINT_WAIT,
@@ -67,7 +67,8 @@ def _step(step: StepWork, parts: Sequence[Member], ops: GraphOps, line: Timeline
         yield Activity(HMX, ops.ops[first].type, first, *covered[-1])
     if step.hvx is not None:
         covered.append((step.hvx.start_us, step.hvx.end_us))
-        yield from _vector(*covered[-1], parts, ops, line.core_mhz, matrix=step.hmx is not None)
+        row = line.rows[step.row]
+        yield from _vector(*covered[-1], vector_shares(parts, row.hmx_us, row.hvx_us), ops, line.core_mhz)
     at = step.start_us
     for a, b in (*merged(covered), (step.ready_us, step.ready_us)):
         if a - at > 1e-9:
@@ -90,15 +91,11 @@ def _step(step: StepWork, parts: Sequence[Member], ops: GraphOps, line: Timeline
     yield Activity(SERVICE, CHECKPOINT_SET, place, event.end_us, set_us)
 
 
-def _vector(
-    start: float, end: float, parts: Sequence[Member], ops: GraphOps, mhz: float, matrix: bool
-) -> Iterator[Activity]:
-    """The vector units' time by whose it is; the first node's work is the matrix unit's where there is one."""
-    nodes = [m for m in parts if m.share > 0 and not (matrix and m is parts[0])] or [parts[0]]
-    whole = sum(m.share for m in nodes) or 1.0
+def _vector(start: float, end: float, nodes: Sequence[Member], ops: GraphOps, mhz: float) -> Iterator[Activity]:
+    """The vector units' time by whose it is."""
     at = start
     for n, member in enumerate(nodes):
-        until = end if n == len(nodes) - 1 else at + (end - start) * member.share / whole
+        until = end if n == len(nodes) - 1 else at + (end - start) * member.share
         padding = _padding_bytes(ops.ops[member.place])
         zap = min((until - at) / 2, padding / STORED_A_CYCLE / mhz if mhz else 0.0)
         if zap > 0:

@@ -36,7 +36,7 @@ function drawGraph(spec) {
     const said = [timeText(node.us), node.sqnr === null ? null : `${short(node.sqnr)} dB`].filter(Boolean).join(", ");
     const group = svg(
       "g",
-      { class: "node", tabindex: 0 },
+      { class: "node", tabindex: 0, "data-row": node.row },
       rect,
       svg("text", { x: left + 10, y: top + 17 }, middle(node.label, 30)),
       svg("text", { class: "op", x: left + 10, y: top + 32 }, `${middle(node.op, 17)}  ${said}`),

@@ -4,7 +4,7 @@ function paintTimeline(c, view) {
   const { data, lanes, steps, width, left, from, to } = view;
   const px = (at) => left + ((at - from) / (to - from)) * (width - left);
   const ink = { text: style("--ink"), muted: style("--muted"), line: style("--line"), lane: style("--lane"), back: style("--surface"), mark: style("--mark") };
-  const colours = ["--hmx", "--hvx", "--dma"].map(style);
+  const colours = LANES.slice(0, UNITS).map((lane) => style(lane[1]));
   const bottom = HEIGHT - 6;
   c.clearRect(0, 0, width, HEIGHT);
   c.textBaseline = "middle";
@@ -38,7 +38,7 @@ function paintTimeline(c, view) {
     c.fillStyle = ink.text;
     c.textAlign = "left";
     c.font = "600 12px system-ui, sans-serif";
-    c.fillText(left < 60 && n === 3 ? "crit." : lane.name, 0, y + height / 2);
+    c.fillText(left < 60 && n >= 3 ? `${lane.name.slice(0, 4)}.` : lane.name, 0, y + height / 2);
     clip(() => paintLane(c, lane, { y, height, px, from, to, width, data, colours, selected: view.selected, ink }));
   });
 

@@ -14,6 +14,29 @@ function withoutOp(name, op) {
   return name.endsWith(`_${op}`) ? name.slice(0, -1 - op.length) : name;
 }
 
+/** For each row where its text comes among all of the column, so that sorting compares numbers. */
+function ranked(rows, column) {
+  const order = new Intl.Collator("en", { numeric: true });
+  const values = [...new Set(rows.map((row) => String(row[column])))].sort(order.compare);
+  const at = new Map(values.map((value, n) => [value, n]));
+  return Float64Array.from(rows, (row) => at.get(String(row[column])));
+}
+
+/** What a filter of a column asks of its values: a text in them, or a number, a bound or a range. */
+function tester(text, number) {
+  if (!number) {
+    const words = text.toLowerCase();
+    return (value) => String(value ?? "").toLowerCase().includes(words);
+  }
+  const range = text.match(/^(-?[\d.]+)\s*\.\.\s*(-?[\d.]+)$/);
+  if (range) return (value) => value >= Number(range[1]) && value <= Number(range[2]);
+  const bound = text.match(/^(>=|<=|>|<|=)?\s*(-?[\d.]+(?:e-?\d+)?)$/i);
+  if (!bound) return () => false;
+  const limit = Number(bound[2]);
+  const ask = { ">": (v) => v > limit, ">=": (v) => v >= limit, "<": (v) => v < limit, "<=": (v) => v <= limit, "=": (v) => v === limit };
+  return ask[bound[1] || "="];
+}
+
 function cellText(column, value) {
   if (value === null) return "–";
   if (column.kind === "number") return fixed(value, column.digits);
@@ -29,6 +52,7 @@ function cellText(column, value) {
 function drawTable(spec, more = {}) {
   const { columns, rows } = spec;
   const numeric = columns.map((column) => column.kind !== "text");
+  const ranks = columns.map(() => null);
   const found = rows.map((row, i) => [...row.filter((_, k) => !numeric[k]), more.search ? more.search(i) : ""].join("\n").toLowerCase());
   const largest = columns.map((column, k) => (column.kind === "share" ? Math.max(1e-9, ...rows.map((row) => row[k] || 0)) : 0));
   const dense = columns.length > 12;
@@ -61,20 +85,43 @@ function drawTable(spec, more = {}) {
       sort = { column: k, down };
       update(true);
     });
-    const head = make("th", numeric[k] ? "number" : "", press);
+    const chart = spec.pies && numeric[k] ? button("◔", `Pie of ${column.name}`, () => togglePie(k)) : null;
+    if (chart) chart.className = "chart";
+    const head = make("th", numeric[k] ? "number" : "", press, chart);
     head.scope = "col";
     return head;
   });
   const body = make("tbody");
   const foot = make("tfoot");
-  const grid = make("table", "", make("thead", "", make("tr", "", ...heads)), body, foot);
+  const filters = columns.map((column, k) => {
+    if (!spec.filters) return null;
+    const input = make("input");
+    input.type = "search";
+    input.placeholder = numeric[k] ? "> 0" : "has…";
+    input.title = numeric[k] ? `Filter ${column.name}: 5, > 5, <= 5, 1..5` : `Filter ${column.name}: rows that have this text`;
+    input.setAttribute("aria-label", `Filter by ${column.name}`);
+    input.addEventListener("input", () => update(true));
+    return input;
+  });
+  const filterRow = spec.filters ? make("tr", "filters", ...filters.map((input, k) => make("th", numeric[k] ? "number" : "", input))) : null;
+  const grid = make("table", "", make("thead", "", make("tr", "", ...heads), filterRow), body, foot);
   grid.setAttribute("aria-rowcount", rows.length + 1);
   const box = make("div", "scroll", grid);
   box.tabIndex = 0;
   box.setAttribute("role", "region");
   box.setAttribute("aria-label", spec.title || "Table");
   const nothing = make("p", "nothing", "No row has that.");
-  const element = make("div", `table${spec.narrow ? "" : " wide"}${few ? " few" : ""}${dense ? " dense" : ""}`, spec.title ? make("h3", "", spec.title) : null, controls, box, nothing);
+  const pie = make("div", "pie-place");
+  let pieOf = -1;
+  function togglePie(k) {
+    pieOf = pieOf === k ? -1 : k;
+    paintPie();
+  }
+  function paintPie() {
+    heads.forEach((head, k) => head.querySelector(".chart")?.setAttribute("aria-pressed", k === pieOf));
+    pie.replaceChildren(...(pieOf < 0 ? [] : [drawPie(columns[pieOf], order.map((i) => [String(rows[i][0]), rows[i][pieOf] || 0, i]), more.pick)]));
+  }
+  const element = make("div", `table${spec.narrow ? "" : " wide"}${few ? " few" : ""}${dense ? " dense" : ""}`, spec.title ? make("h3", "", spec.title) : null, controls, pie, box, nothing);
 
   function line(i, at) {
     const row = make("tr", i === selected ? "selected" : "");
@@ -103,6 +150,11 @@ function drawTable(spec, more = {}) {
     return row;
   }
 
+  function clear() {
+    search.value = "";
+    [...chosen, ...filters].forEach((c) => c && (c.value = ""));
+  }
+
   let shown = "";
   function render(all = false) {
     const first = all || few ? 0 : Math.max(0, Math.floor(box.scrollTop / ROW) - SPARE);
@@ -124,16 +176,17 @@ function drawTable(spec, more = {}) {
   }
 
   function update(top) {
+    const tests = filters.map((filter, k) => [k, filter && filter.value.trim() ? tester(filter.value.trim(), numeric[k]) : null]).filter(([, test]) => test);
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     order = [];
     rows.forEach((row, i) => {
-      if (words.every((word) => found[i].includes(word)) && chosen.every((c, k) => !c || !c.value || row[k] === c.value)) order.push(i);
+      if (words.every((word) => found[i].includes(word)) && chosen.every((c, k) => !c || !c.value || row[k] === c.value) && tests.every(([k, test]) => test(row[k]))) order.push(i);
     });
     if (sort) {
       const { column, down } = sort;
       const sign = down ? -1 : 1;
-      const compare = numeric[column] ? (a, b) => (a ?? -Infinity) - (b ?? -Infinity) : (a, b) => String(a).localeCompare(String(b), "en", { numeric: true });
-      order.sort((a, b) => sign * compare(rows[a][column], rows[b][column]) || a - b);
+      const key = (ranks[column] ||= numeric[column] ? Float64Array.from(rows, (row) => row[column] ?? -Infinity) : ranked(rows, column));
+      order.sort((a, b) => sign * (key[a] - key[b]) || a - b);
     }
     heads.forEach((head, k) => {
       const mine = sort && sort.column === k;
@@ -151,6 +204,7 @@ function drawTable(spec, more = {}) {
       });
       foot.replaceChildren(make("tr", "", ...cells));
     }
+    if (pieOf >= 0) paintPie();
     if (top) box.scrollTop = 0;
     shown = "";
     render();
@@ -168,8 +222,7 @@ function drawTable(spec, more = {}) {
       selected = i;
       if (i >= 0) {
         if (!order.includes(i)) {
-          search.value = "";
-          chosen.forEach((c) => c && (c.value = ""));
+          clear();
           update(false);
         }
         const at = order.indexOf(i) * ROW;
@@ -178,14 +231,15 @@ function drawTable(spec, more = {}) {
       render();
     },
     filter(text) {
+      clear();
       search.value = text;
-      chosen.forEach((c) => c && (c.value = ""));
       update(true);
     },
     /** Filters by one value of a column that can be chosen by. */
     choose(column, value) {
-      search.value = "";
-      chosen.forEach((c, k) => c && (c.value = k === column ? value : ""));
+      clear();
+      if (chosen[column]) chosen[column].value = value;
+      else if (filters[column]) filters[column].value = value;
       update(true);
     },
   };

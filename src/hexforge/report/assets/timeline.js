@@ -1,6 +1,7 @@
 // The timeline: lanes of the units and memory graphs under them, on one canvas and one time axis.
 
-const LANES = [["HMX", "--hmx"], ["HVX", "--hvx"], ["DMA", "--dma"], ["critical path", ""], ["host", "--rpc"]];
+const LANES = content.timeline?.lanes || [["HMX", "--hmx"], ["HVX", "--hvx"], ["DMA", "--dma"], ["critical path", ""], ["host", "--rpc"]];
+const UNITS = LANES.length - 2; // the last two are a path through the others, and the host
 const AXIS = 26;
 const LANE = 34;
 const GRAPH = 84;
@@ -123,9 +124,10 @@ function drawTimeline(data, ops, pick) {
     }
     const { lane, index: i } = found;
     const row = lane.row[i];
-    const lines = [row < 0 ? lane.names[i] : data.names[row]];
+    const lines = [row >= 0 ? data.names[row] : lane.kind ? data.kinds[lane.kind[i]] : lane.names[i]];
     if (row >= 0) lines.push(["op", ops.rows[row][1] + (data.fused[row].length ? ` and ${data.fused[row].length - 1} fused` : "")]);
-    lines.push(["unit", lane.unit ? `critical path, ${data.units[lane.unit[i]]}` : lane.name]);
+    if (lane.kind) lines.push(["HTP op", data.kinds[lane.kind[i]]]);
+    lines.push(["unit", lane.unit ? `${lane.name}, ${data.units[lane.unit[i]]}` : lane.name]);
     lines.push(["start", timeText(lane.start[i] - data.before)], ["duration", timeText(lane.us[i])]);
     if (row >= 0) lines.push(["cycles", fixed(lane.us[i] * data.mhz, 0)]);
     if (lane.bytes && lane.bytes[i]) lines.push(["bytes", `${sizeText(lane.bytes[i])}, ${short(lane.bytes[i] / lane.us[i] / 1e3)} GB/s`]);
@@ -273,14 +275,17 @@ function lanesOf(data, ops) {
     lane.us.push(events.us[i]);
     lane.row.push(events.row[i]);
     lane.bytes.push(events.bytes[i]);
+    if (events.kind) (lane.kind ||= []).push(events.kind[i]);
   }
-  Object.assign(found[3], { start: critical.start.map((at) => data.before + at), us: critical.us, row: critical.row, unit: critical.unit, bytes: critical.bytes });
+  Object.assign(found[UNITS], { kind: critical.kind || null, start: critical.start.map((at) => data.before + at), us: critical.us, row: critical.row, unit: critical.unit, bytes: critical.bytes });
   const host = data.host.filter((piece) => piece[2] > 0);
-  Object.assign(found[4], { start: host.map((h) => h[1]), us: host.map((h) => h[2]), row: host.map(() => -1), bytes: null, names: host.map((h) => h[0]) });
+  Object.assign(found[UNITS + 1], { start: host.map((h) => h[1]), us: host.map((h) => h[2]), row: host.map(() => -1), bytes: null, names: host.map((h) => h[0]) });
   for (const lane of found) {
     lane.texts = (i) => {
       const row = lane.row[i];
+      if (row < 0 && lane.kind) return [data.kinds[lane.kind[i]]];
       if (row < 0) return [lane.names[i], lane.names[i].split(":")[0]];
+      if (lane.kind && lane.name !== LANES[0][0]) return [`${data.kinds[lane.kind[i]]} ${tail(data.names[row])}`, data.kinds[lane.kind[i]]];
       const unit = lane.unit ? `${data.units[lane.unit[i]]} ` : "";
       return [unit + tail(data.names[row]), unit + ops.rows[row][1]];
     };
@@ -291,7 +296,7 @@ function lanesOf(data, ops) {
 /** From the first to the last that the units do for a task. */
 function extentOf(lanes, row) {
   let [a, b] = [Infinity, -Infinity];
-  for (const lane of lanes.slice(0, 3)) {
+  for (const lane of lanes.slice(0, UNITS)) {
     lane.row.forEach((r, i) => {
       if (r === row) [a, b] = [Math.min(a, lane.start[i]), Math.max(b, lane.start[i] + lane.us[i])];
     });
