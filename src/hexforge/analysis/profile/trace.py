@@ -149,8 +149,6 @@ class _Run:
 
     def qnn_ops(self) -> Iterator[dict[str, Any]]:
         """Ops on the main thread, each after what it waited for."""
-        if not self.run.activities or not self.run.costs:
-            return
         first: dict[int, float] = {}
         for a in self.run.activities:
             if a.unit != DMA:

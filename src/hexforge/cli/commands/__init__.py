@@ -55,6 +55,17 @@ COMMANDS = (
         ),
     ),
     Command(
+        "profile",
+        "time.profile",
+        "profile",
+        "Profile a model on a chip: report, trace, tables and a page that says why it takes its time.",
+        (
+            'hexforge profile model.onnx --soc "Galaxy S24" -o profile/',
+            "hexforge profile after.onnx --compare before.onnx --level linting -o profile/",
+            "hexforge profile model.onnx --beside other.onnx:high --priority low",
+        ),
+    ),
+    Command(
         "advise",
         "time.advise",
         "advise",

@@ -18,6 +18,7 @@ TOOLS = {
     "qnn-throughput-net-run": "throughput_net_run",
     "qnn-context-binary-generator": "context_binary_generator",
     "qnn-context-binary-utility": "context_binary_utility",
+    "qnn-profile-viewer": "profile_viewer",
 }
 """name -> module of this room, whose function `run` is the tool."""
 
@@ -51,3 +52,4 @@ qnn_net_run = entry("qnn-net-run")
 qnn_throughput_net_run = entry("qnn-throughput-net-run")
 qnn_context_binary_generator = entry("qnn-context-binary-generator")
 qnn_context_binary_utility = entry("qnn-context-binary-utility")
+qnn_profile_viewer = entry("qnn-profile-viewer")

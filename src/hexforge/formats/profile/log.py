@@ -62,6 +62,11 @@ def write(path: Path, profile: Profile) -> None:
     write_atomically(path, to_bytes(profile))
 
 
+def without_runs(graph: GraphProfile) -> GraphProfile:
+    """A graph as a schematic has it."""
+    return dataclasses.replace(graph, runs=())
+
+
 def run_frame(graph: int, run: ProfiledRun) -> bytes:
     """What is added to a log for one more run of its graph with that number."""
     return _frame(b"RUN_", {"graph": graph, **_plain(run)})

@@ -33,6 +33,7 @@ class ProfileFiles:
         backend: Backend,
         note: Callable[[str], None],
     ) -> None:
+        path = path.absolute()  # the process may go elsewhere before the session ends
         self._level, self._csv = level, path
         self._sources = sources and level != LEVELS[0]
         if not path.parent.is_dir():
@@ -82,7 +83,7 @@ class ProfileFiles:
         self._append(session_csv.rows([event], self._sources))
 
     def _append(self, text: str) -> None:
-        handle = os.open(self._csv, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        handle = os.open(self._csv, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(handle, text.encode())
         finally:

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge profile`: what a model does on a chip, as files to look at and one page that says why it takes its time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.cli.arguments import Dims, Pins, Shapes, pins, sizes
+from hexforge.cli.commands.time.estimate import Precision, Runtime
+from hexforge.cli.screen import console, table, waiting
+from hexforge.errors import CallError, UnsupportedError
+
+if TYPE_CHECKING:
+    from hexforge.analysis.advise import Advice
+    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.formats.profile.record import Profile
+
+TOP = 8
+
+
+def profile(
+    model: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="An ONNX file, a context, a .pte or a profiling log.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")] = Path("profile"),
+    soc: Annotated[str, typer.Option("--soc", help="Chip by name, number or device.")] = DEFAULT_SOC,
+    level: Annotated[str, typer.Option("--level", help="basic, detailed, linting or optrace.")] = "optrace",
+    measure: Annotated[
+        str, typer.Option("--measure", metavar="BACKEND", help="Run it here on cpu or gpu, and time its kernels.")
+    ] = "",
+    precision: Precision = "as-is",
+    runtime: Runtime = "qnn_dlc",
+    performance_mode: Annotated[str, typer.Option(help="burst … extreme_power_saver.")] = "burst",
+    runs: Annotated[int, typer.Option("--runs", min=1, help="How many runs are recorded.")] = 1,
+    priority: Annotated[str, typer.Option(help="low … critical_plus, with --beside.")] = "normal",
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."),
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option("--compare", help="A model or log before the change: the page shows both.")
+    ] = None,
+    zoom_start: Annotated[str, typer.Option("--zoom-start", help="Only from this node on, by either name.")] = "",
+    zoom_end: Annotated[str, typer.Option("--zoom-end", help="Only up to this node, by either name.")] = "",
+    flows: Annotated[bool, typer.Option("--flows", help="Arrows between ops in the trace.")] = False,
+    gzip: Annotated[bool, typer.Option("--gzip", help="Compress the trace.")] = False,
+    advise: Annotated[bool, typer.Option("--advise/--no-advise", help="Try rewrites, and say what each gains.")] = True,
+    dim: Dims = None,
+    shape: Shapes = None,
+    pin: Pins = None,
+) -> None:
+    """Profile a model on a chip: report, trace, tables and a page that says why it takes its time."""
+    from hexforge.analysis.profile.simulated import checked_level
+    from hexforge.analysis.profile.trace import ViewerFeatures
+    from hexforge.analysis.profile.zoom import zoomed
+    from hexforge.backends.htp.chip.power import Power
+    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.report.profile_files import profile_files, write_files
+
+    checked_level(level)
+    if priority != "normal" and not beside:
+        raise CallError("--priority is against other models on the chip; name them with --beside")
+    if beside and measure:
+        raise CallError("--beside is simulated on a chip; leave --measure out")
+    if output.exists() and not output.is_dir():
+        raise CallError(f"--output {output}: is a file; name a folder")
+    deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
+    with waiting(f"profiling {model.name}"):
+        found, source = _profiled(model, deployment, level, measure, runs, priority, beside, dim, shape, pin)
+        earlier = None
+        if compare is not None:
+            earlier = _profiled(compare, deployment, level, measure, runs, "normal", None, dim, shape, pin)[0]
+    found = zoomed(found, zoom_start, zoom_end)
+    ideas: list[Advice] = []
+    tried = advise and not measure and source is not None
+    if tried:
+        with waiting("trying rewrites"):
+            tried, ideas = _advice(source, deployment)
+    features = ViewerFeatures(
+        enable_input_output_flow_events=flows, enable_sequencer_flow_events=flows, qhas_schema=True, qhas_json=True,
+        gzip=gzip,
+    )  # fmt: skip
+    files = profile_files(found, output, features, advice=ideas, advised=tried, before=earlier)
+    output.mkdir(parents=True, exist_ok=True)
+    write_files(files)
+    _print(found, [path for path, _ in files])
+
+
+def _profiled(
+    path: Path,
+    deployment: Deployment,
+    level: str,
+    measured: str,
+    runs: int,
+    priority: str,
+    beside: list[str] | None,
+    dim: list[str] | None,
+    shape: list[str] | None,
+    pin: list[str] | None,
+) -> tuple[Profile, Any]:
+    """The profile of whatever a file is, and the model where it is one that can be rewritten."""
+    from hexforge.analysis.profile.simulated import Neighbour
+    from hexforge.analysis.profile.simulated import profile as simulated
+    from hexforge.formats.profile import log
+    from hexforge.formats.pte import is_pte
+    from hexforge.model.reader import read
+    from hexforge.runtime.contexts.context import is_context
+
+    if log.is_log(path):
+        return log.read(path), None
+    if is_pte(path):
+        return _of_pte(path, deployment, level, runs), None
+    if measured:
+        return _measured(path, measured, level, runs), None
+    named, whole = sizes(path, dim, shape)
+    source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(pin))
+    neighbours = [_neighbour(text, Neighbour) for text in beside or ()]
+    found = simulated(source, deployment, level=level, runs=runs, priority=priority, beside=neighbours)
+    return found, None if is_context(path) else path
+
+
+def _neighbour(text: str, make: Any) -> Any:
+    """`MODEL` or `MODEL:PRIORITY`."""
+    path, colon, wanted = (text, "", "") if Path(text).exists() else text.rpartition(":")
+    if not Path(path or text).exists():
+        raise CallError(f"--beside {text}: no such file")
+    return make(path or text, wanted if path and colon else "normal")
+
+
+def _of_pte(path: Path, deployment: Deployment, level: str, runs: int) -> Profile:
+    """Every delegate of an ExecuTorch program as a graph of one profile."""
+    from hexforge.analysis.profile.simulated import profile as simulated
+    from hexforge.executorch.running.loading import PteModule
+    from hexforge.formats.pte import read_pte
+
+    module = PteModule(read_pte(path))
+    each = [
+        simulated(delegate.program, deployment, level=level, runs=runs)
+        for name in module.names
+        for delegate in module.method(name).delegates
+    ]
+    if not each:
+        raise UnsupportedError(f"{path}: has no delegate that runs on the HTP")
+    return replace(each[0], model=path.stem, graphs=tuple(graph for one in each for graph in one.graphs))
+
+
+def _measured(path: Path, backend: str, level: str, runs: int) -> Profile:
+    """Runs on this computer, on random inputs, as a session profiles them."""
+    import tempfile
+
+    from hexforge.cli.runnable import feeds_for
+    from hexforge.formats.profile import log
+    from hexforge.ort import InferenceSession
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"backend_type": backend, "profiling_level": level, "profiling_file_path": f"{folder}/p.csv"}
+        session = InferenceSession(str(path), providers=[("QNNExecutionProvider", options)])
+        feeds = feeds_for(session.get_inputs(), {})
+        for _ in range(runs):
+            session.run(None, feeds)
+        found = log.read(Path(folder) / "p_qnn.log")
+        del session
+    if not any(graph.runs for graph in found.graphs):
+        raise UnsupportedError(f"{path}: nothing of it ran on the {backend} backend")
+    return found
+
+
+def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
+    """Whether rewrites were tried, and those that gain; a model that cannot be rewritten has none."""
+    from hexforge.analysis.advise import advise as advised
+    from hexforge.errors import HexforgeError
+
+    try:
+        return True, advised(path, deployment, verify=False)
+    except HexforgeError:
+        return False, []
+
+
+def _print(found: Profile, files: list[Path]) -> None:
+    """The verdict, the ops that take longest, and where the files are."""
+    from hexforge.analysis.profile.texts import average
+    from hexforge.analysis.profile.verdict import bottlenecks, findings
+
+    screen = console()
+    for graph in found.graphs:
+        run = average(graph)
+        screen.print(
+            f"{graph.name} on {graph.chip} ({found.source}): {run.netrun_us / 1e3:.3f} ms, accelerator "
+            f"{run.accelerator_us / 1e3:.3f} ms, critical path {run.critical_cycles:,} cycles"
+        )
+        for reason in findings(found, graph, run)[:3]:
+            screen.print(f"  {reason.title} ({100 * reason.share:.0f} %): {reason.text}")
+        rows = [
+            (
+                graph.ops[i].name,
+                graph.ops[i].type,
+                f"{run.costs[i].cycles:,}",
+                f"{100 * run.costs[i].cycles / max(run.critical_cycles, 1):.1f} %",
+                f"{run.costs[i].wait:,}",
+                f"{run.costs[i].overlap:,}",
+            )
+            for i in bottlenecks(graph, run)[:TOP]
+        ]
+        if rows:
+            screen.print(table("", ("op", "type", "cycles", "share", "wait", "overlap"), rows, optional=("overlap",)))
+    for path in files:
+        screen.print(str(path), soft_wrap=True)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qnn-profile-viewer`: a profiling log as text, as a trace, as an analysis summary, by the reader that is named."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.formats.backend_extensions.json_text import read_json
+from hexforge.options import did_you_mean
+
+if TYPE_CHECKING:
+    from hexforge.formats.profile.record import Profile
+
+RAW, AVERAGE, OPTRACE = "QnnHtpProfilingReader", "QnnChrometraceProfilingReader", "QnnHtpOptraceProfilingReader"
+READERS = (RAW, AVERAGE, OPTRACE)
+_LIBRARY = re.compile(r"(?:lib)?(\w+?)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?")
+
+
+def run(
+    input_log: Annotated[str, typer.Option("--input_log", help="Profiling logs, separated by commas.")] = "",
+    reader: Annotated[
+        str, typer.Option("--reader", help="libQnnHtpProfilingReader.so, …Chrometrace… or …HtpOptrace…; else averages.")
+    ] = "",
+    schematic: Annotated[str, typer.Option("--schematic", help="The graph's <graph>_schematic.bin.")] = "",
+    config: Annotated[Path | None, typer.Option("--config", help='JSON: {"features": {"gzip": true, …}}.')] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="The trace to write; .gz compresses it.")] = None,
+    dlc: Annotated[
+        Path | None, typer.Option("--dlc", help="Where ops come from: qnn_op_trace.json; logs here know it anyway.")
+    ] = None,
+    zoom_start: Annotated[str, typer.Option("--zoom_start", help="Only from this node on, by either name.")] = "",
+    zoom_end: Annotated[str, typer.Option("--zoom_end", help="Only up to this node, by either name.")] = "",
+    gzip: Annotated[bool, typer.Option("--gzip", help="Compress the trace.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
+    from hexforge.analysis.profile.texts import average_reports, reports
+    from hexforge.analysis.profile.trace import ViewerFeatures
+    from hexforge.analysis.profile.zoom import zoomed
+    from hexforge.report.profile_files import viewer_files, write_files
+
+    if version:
+        from importlib.metadata import version as version_of
+
+        typer.echo(f"qnn-profile-viewer of hexforge {version_of('hexforge')}")
+        return
+    if not input_log:
+        raise CallError("--input_log is missing; it is a qnn-profiling-data log")
+    chosen = reader_of(reader)
+    features = ViewerFeatures.parse(read_json(config), str(config)) if config is not None else ViewerFeatures()
+    features = replace(features, gzip=features.gzip or gzip)
+    profile = read_logs(input_log)
+    if schematic:
+        profile = with_schematic(profile, schematic)
+    if dlc is not None:
+        profile = with_sources(profile, dlc)
+    if chosen == OPTRACE:
+        if not profile.has_activities:
+            raise CallError(
+                f"{input_log}: is of level {profile.level}, and {OPTRACE} reads optrace; "
+                "profile with --profiling_level detailed --profiling_option optrace"
+            )
+        if output is None:
+            raise CallError(f"{OPTRACE} writes a trace; say where with --output")
+    elif zoom_start or zoom_end:
+        raise CallError(f"--zoom_start and --zoom_end are for {OPTRACE}; name it with --reader")
+    profile = zoomed(profile, zoom_start, zoom_end)
+    if chosen != OPTRACE:
+        for report in reports(profile) if chosen == RAW else average_reports(profile):
+            typer.echo(str(report), nl=False)
+    if output is None:
+        return
+    if chosen == RAW:
+        raise CallError(f"{RAW} prints text; for a trace name {AVERAGE} or {OPTRACE}")
+    if not output.parent.is_dir():
+        raise CallError(f"--output {output}: there is no folder {output.parent}")
+    files = viewer_files(profile, output, features)
+    if chosen != OPTRACE:  # the summary is of single activities, which only optrace has
+        files = files[:1]
+    write_files(files)
+    for path, _ in files:
+        typer.echo(str(path), err=True)
+
+
+def reader_of(library: str) -> str:
+    """The reader that a library's name selects; none: averages."""
+    if not library:
+        return AVERAGE
+    name = re.split(r"[\\/]", library)[-1]
+    found = _LIBRARY.fullmatch(name)
+    if found is None or found[1] not in READERS:
+        known = [f"lib{reader}.so" for reader in READERS]
+        raise CallError(
+            f"--reader {library}: no reader has that name; expected {', '.join(known)}{did_you_mean(name, known)}"
+        )
+    return found[1]
+
+
+def read_logs(texts: str) -> Profile:
+    """One or more logs as one profile: their runs follow each other."""
+    from hexforge.formats.profile import log
+
+    each = [log.read(Path(text)) for text in texts.split(",")]
+    first = each[0]
+    for path, other in zip(texts.split(",")[1:], each[1:], strict=True):
+        if (other.level, other.source) != (first.level, first.source):
+            raise CallError(f"{path}: is of another level than the first log; view them one at a time")
+        first = replace(first, graphs=(*first.graphs, *other.graphs))
+    if not any(graph.runs for graph in first.graphs):
+        raise CallError(f"{texts}: has no runs in it; is it a schematic?")
+    return replace(first, graphs=tuple(graph for graph in first.graphs if graph.runs))
+
+
+def with_schematic(profile: Profile, texts: str) -> Profile:
+    """The profile with what schematics know of its graphs; CallError where one is of another graph."""
+    from hexforge.formats.profile import log
+
+    graphs = list(profile.graphs)
+    for text in texts.split(","):
+        for known in log.read(Path(text)).graphs:
+            places = [i for i, g in enumerate(graphs) if [o.id for o in g.ops] == [o.id for o in known.ops]]
+            places = [i for i in places if [o.name for o in graphs[i].ops] == [o.name for o in known.ops]]
+            if not places:
+                names = ", ".join(graph.name for graph in graphs)
+                raise CallError(
+                    f"--schematic {text}: is of graph {known.name!r}, the log is of {names}; they do not fit"
+                )
+            for i in places:
+                graphs[i] = replace(graphs[i], ops=known.ops)
+    return replace(profile, graphs=tuple(graphs))
+
+
+def with_sources(profile: Profile, path: Path) -> Profile:
+    """The profile with the model's nodes that a qnn_op_trace.json names for its ops."""
+    if path.suffix == ".dlc":
+        raise UnsupportedError(
+            f"--dlc {path}: a DLC is read by Qualcomm's tools only; give the qnn_op_trace.json of a session "
+            "(enable_framework_op_trace), or leave it out: logs of hexforge know where ops come from"
+        )
+    content = read_json(path)
+    try:
+        sources: dict[str, tuple[str, ...]] = {
+            mapping["dst_name"]: tuple(str(s["name"]) for s in mapping["sources"] if s["type"] == "OP")
+            for soc in content["soc_traces"]
+            for graph in soc["subgraph_traces"]
+            for mapping in graph["op_mappings"]
+        }
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{path}: is no qnn_op_trace.json: {error!r}") from None
+
+    def named(op: Any) -> Any:
+        return replace(op, sources=sources.get(op.name, op.sources))
+
+    return replace(profile, graphs=tuple(replace(g, ops=tuple(map(named, g.ops))) for g in profile.graphs))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a profile: trace, analysis summary, schema, Netron's graph, log and text, by the names of QNN's tools."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hexforge.analysis.advise import Advice
+from hexforge.analysis.profile.summary import schema, summary
+from hexforge.analysis.profile.texts import average, average_reports
+from hexforge.analysis.profile.topology import topology
+from hexforge.analysis.profile.trace import ViewerFeatures, chrometrace
+from hexforge.formats.files import write_together
+from hexforge.formats.profile import log
+from hexforge.formats.profile.record import LEVELS, Profile
+from hexforge.report.qhas import qhas_page
+
+SUMMARY = "qnn_htp_analysis_summary"
+SCHEMA = "qhas_schema.json"
+LOG, TRACE, TEXT = "qnn-profiling-data_0.log", "chrometrace.json", "profile.txt"
+
+
+def viewer_files(
+    profile: Profile,
+    output: Path,
+    features: ViewerFeatures,
+    *,
+    advice: Sequence[Advice] = (),
+    advised: bool = False,
+    before: Profile | None = None,
+) -> list[tuple[Path, bytes]]:
+    """What is written for a trace that goes to `output`, beside it; a name that ends in .gz compresses it."""
+    packed = features.gzip or output.suffix == ".gz"
+    plain = output.with_suffix("") if output.suffix == ".gz" else output
+    stem, folder = plain.with_suffix("").name, output.parent
+    trace = _json(chrometrace(profile, features))
+    found = [(plain.with_name(f"{plain.name}.gz"), gzip.compress(trace, mtime=0)) if packed else (plain, trace)]
+    several = len(profile.graphs) > 1
+    for graph in profile.graphs:
+        mark = f"_{_file_name(graph.name)}" if several else ""
+        page = qhas_page(profile, graph=graph, advice=advice, advised=advised, before=before)
+        found.append((folder / f"{stem}{mark}_{SUMMARY}.html", page.encode("utf-8", "replace")))
+        if features.qhas_json:
+            name = f"{_file_name(profile.model)}{mark}_{SUMMARY}.json"
+            found.append((folder / name, _json(summary(profile, graph))))
+        if features.htp_json and graph.ops:
+            found.append((folder / f"{stem}{mark}_htp.json", _json(topology(graph, average(graph)))))
+    if features.qhas_schema:
+        found.append((folder / SCHEMA, _json(schema())))
+    return found
+
+
+def profile_files(
+    profile: Profile,
+    folder: Path,
+    features: ViewerFeatures,
+    *,
+    advice: Sequence[Advice] = (),
+    advised: bool = False,
+    before: Profile | None = None,
+) -> list[tuple[Path, bytes]]:
+    """All files of a profile in one folder: those of the viewer, the log, the report as text, schematics."""
+    text = "\n".join(map(str, average_reports(profile)))
+    found: list[tuple[Path, bytes]] = [(folder / LOG, log.to_bytes(profile)), (folder / TEXT, text.encode())]
+    if profile.level == LEVELS[-1]:
+        for graph in profile.graphs:
+            one = Profile(profile.model, profile.level, profile.source, (log.without_runs(graph),))
+            found.append((folder / f"{_file_name(graph.name)}_schematic.bin", log.to_bytes(one)))
+    trace = folder / TRACE
+    return found + viewer_files(profile, trace, features, advice=advice, advised=advised, before=before)
+
+
+def write_files(files: Sequence[tuple[Path, bytes]]) -> None:
+    """Write all of them or none."""
+    write_together(files)
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.+-]", "_", name) or "graph"

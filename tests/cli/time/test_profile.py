@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge profile` writes every file of a profile; bad arguments are one message and leave nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from hexforge.cli import app
+from hexforge.errors import HexforgeError
+from hexforge.formats.profile import log
+from hexforge.formats.profile.linting import parse
+from tests.analysis.profile.test_views import check_netron
+from tests.analysis.profile.traces import check_trace
+from tests.formats.profile.test_linting import check_invariants
+from tests.models import showcase
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    before, after = showcase.sub(64)
+    (tmp_path / "before.onnx").write_bytes(before)
+    (tmp_path / "after.onnx").write_bytes(after)
+    return tmp_path
+
+
+def profile(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["profile", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_every_file(models: Path) -> None:
+    out = models / "out"
+    said = profile(str(models / "before.onnx"), "--soc", "SM8650", "-o", str(out), "--flows")
+    assert "ElementWiseSubtract" in said
+    names = {path.name for path in out.iterdir()}
+    assert names == {
+        "qnn-profiling-data_0.log", "profile.txt", "before_schematic.bin", "chrometrace.json", "chrometrace_htp.json",
+        "chrometrace_qnn_htp_analysis_summary.html", "before_qnn_htp_analysis_summary.json", "qhas_schema.json",
+    }  # fmt: skip
+    report = parse((out / "profile.txt").read_text())
+    check_invariants(report)
+    summary = json.loads((out / "before_qnn_htp_analysis_summary.json").read_text())
+    jsonschema.validate(summary, json.loads((out / "qhas_schema.json").read_text()))
+    assert {r["qnn_op"]: r["cycles"] for r in summary["qnn_ops"]} == {op.label: op.cycles for op in report.ops}
+    assert check_trace(json.loads((out / "chrometrace.json").read_text()))["s"]
+    check_netron(json.loads((out / "chrometrace_htp.json").read_text()))
+    page = (out / "chrometrace_qnn_htp_analysis_summary.html").read_text()
+    assert "Sub of two branches becomes a convolution" in page
+
+
+def test_a_log_again_and_compared(models: Path) -> None:
+    first, second = models / "one", models / "two"
+    profile(str(models / "before.onnx"), "-o", str(first), "--no-advise", "--level", "linting")
+    profile(str(models / "after.onnx"), "-o", str(second), "--no-advise", "--compare",
+            str(first / "qnn-profiling-data_0.log"))  # fmt: skip
+    page = (second / "chrometrace_qnn_htp_analysis_summary.html").read_text()
+    assert "Before and after" in page
+    third = models / "three"
+    profile(str(first / "qnn-profiling-data_0.log"), "-o", str(third))
+    for name in ("profile.txt", "qnn-profiling-data_0.log"):
+        assert (third / name).read_bytes() == (first / name).read_bytes()
+
+
+def test_zoomed(models: Path) -> None:
+    out = models / "out"
+    profile(
+        str(models / "before.onnx"), "-o", str(out), "--no-advise", "--zoom-start", "convLeft1", "--zoom-end", "sub"
+    )
+    found = log.read(out / "qnn-profiling-data_0.log")
+    assert not any("Right" in op.name for op in found.graphs[0].ops)
+
+
+def test_measured_here(models: Path) -> None:
+    out = models / "out"
+    said = profile(str(models / "before.onnx"), "-o", str(out), "--measure", "cpu", "--runs", "2")
+    assert "measured" in said
+    found = log.read(out / "qnn-profiling-data_0.log")
+    assert (found.source, len(found.graphs[0].runs)) == ("measured", 2)
+    check_trace(json.loads((out / "chrometrace.json").read_text()))
+
+
+def test_beside_and_gzip(models: Path) -> None:
+    out = models / "out"
+    (models / "large.onnx").write_bytes(showcase.div(256)[0])
+    neighbour = f"{models / 'after.onnx'}:high"
+    profile(
+        str(models / "large.onnx"), "-o", str(out), "--no-advise", "--beside", neighbour, "--priority", "low", "--gzip"
+    )
+    trace = json.loads(gzip.decompress((out / "chrometrace.json.gz").read_bytes()))
+    lanes = {e["args"]["name"] for e in check_trace(trace)["M"] if e["name"] == "thread_name"}
+    assert {"large Runtraces", "large Yields", "after Runtraces"} <= lanes
+
+
+def test_a_context(models: Path) -> None:
+    CliRunner().invoke(
+        app,
+        ["compile", str(models / "before.onnx"), "-o", str(models / "c.bin"), "--soc", "SM8650"],
+        catch_exceptions=False,
+    )
+    profile(str(models / "c.bin"), "-o", str(models / "out"))
+    graph = log.read(models / "out" / "qnn-profiling-data_0.log").graphs[0]
+    assert {"sub"} <= {s for op in graph.ops for s in op.sources}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--level", "lintin"], "did you mean 'linting'"),
+        (["--priority", "high"], "--beside"),
+        (["--zoom-start", "convLeft"], "did you mean"),
+        (["--measure", "cpu", "--beside", "x"], "simulated"),
+        (["--beside", "nowhere.onnx"], "no such file"),
+        (["--soc", "SM1"], "SM1"),
+    ],
+)
+def test_refusals(models: Path, arguments: list[str], says: str) -> None:
+    out = models / "out"
+    with pytest.raises(HexforgeError, match=says):
+        CliRunner().invoke(
+            app, ["profile", str(models / "before.onnx"), "-o", str(out), *arguments], catch_exceptions=False
+        )
+    assert not out.exists()
