@@ -17,6 +17,8 @@ Case = tuple[str, list[tuple[int, ...]], dict[str, Any], dict[str, Any]]
 SHAPE = (2, 3, 4, 5)
 CASES: tuple[Case, ...] = (
     ("Max", [SHAPE] * 3, {}, {}), ("Min", [SHAPE, (4, 1), (5,)], {}, {}), ("Max", [SHAPE], {}, {}),
+    ("Sum", [SHAPE] * 5, {}, {}), ("Mean", [SHAPE] * 6, {}, {}), ("Sum", [()] * 3, {}, {}),
+    ("Gemm", [(4, 6), (6, 5)], {"alpha": 0.5}, {"c": np.linspace(-2, 2, 5, dtype=np.float32)}),
     ("Sum", [SHAPE] * 2, {}, {}), ("Sum", [SHAPE, (4, 5), (1,), SHAPE], {}, {}), ("Mean", [SHAPE] * 2, {}, {}),
     ("Mean", [SHAPE, (4, 5), SHAPE], {}, {}), ("Selu", [SHAPE], {}, {}), ("Selu", [SHAPE], {"gamma": 3.0}, {}),
     ("ThresholdedRelu", [SHAPE], {"alpha": 0.5}, {}), ("ThresholdedRelu", [SHAPE], {"alpha": -0.25}, {}),

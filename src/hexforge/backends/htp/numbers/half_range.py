@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from hexforge.backends.htp.numbers.storage import half, storage
-from hexforge.ir import Array, Node, Role
+from hexforge.ir import Array, Node, Role, ScaleOffset
 
 SMALLEST, LARGEST = 2.0**-24, 65504.0
 _REMEDY = "quantize the node to 16 bits, or keep numbers between 6e-8 and 65504 (for an epsilon: 1e-6)"
@@ -20,6 +20,8 @@ def unsafe(node: Node) -> str | None:
     """What of a node float16 cannot hold, and what would work; None where it holds all."""
     if node.op.name == "Dequantize":
         return _coarse(node)
+    if node.op.name == "ElementWiseAdd" and (said := _partial_sum(node)) is not None:
+        return said
     if not node.outputs or storage(node.outputs[0].type).kind != "f32":
         return None
     for value in node.inputs:
@@ -32,6 +34,22 @@ def unsafe(node: Node) -> str | None:
         if isinstance(bound, float) and math.isfinite(bound) and bound and not SMALLEST / 2 < abs(bound) <= LARGEST:
             return f"its {name} {bound:g} is {'0' if abs(bound) < 1 else 'infinite'} in float16: {_REMEDY}"
     return None
+
+
+def _partial_sum(node: Node) -> str | None:
+    """Of a sum of several 16-bit tensors: what is rounded on the way, to steps wider than those of the result."""
+    part = node.outputs[0]
+    user = next(iter(part.users)) if len(part.users) == 1 else None
+    if user is None or user.op.name != "ElementWiseAdd" or user.source != node.source:
+        return None
+    own, whole = part.encoding, user.outputs[0].encoding
+    if not isinstance(own, ScaleOffset) or not isinstance(whole, ScaleOffset) or own.scale <= whole.scale:
+        return None
+    steps = math.ceil(own.scale / whole.scale / 2)
+    return (
+        f"a sum of 16-bit tensors of different ranges is rounded on the way, up to {steps} steps off onnxruntime's: "
+        "give its inputs one encoding and shape, or its result a wider range"
+    )
 
 
 def _constant(node: Node, data: Array) -> str | None:

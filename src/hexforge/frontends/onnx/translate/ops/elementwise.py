@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir
 
@@ -44,6 +46,7 @@ _PREDICATE = {
     "Or": "ElementWiseOr",
     "Xor": "ElementWiseXor",
 }
+_ADDED_ROWS = ("Concat", "ReduceSum", "Reshape")
 _FOLDED = {"Max": "ElementWiseMaximum", "Min": "ElementWiseMinimum", "Sum": "ElementWiseAdd"}
 
 
@@ -67,8 +70,10 @@ def predicate(b: Builder, u: Unit) -> None:
     b.emit(_PREDICATE[u.target.op_type], inputs, b.output(u))
 
 
-@translates(*_FOLDED, writes=_FOLDED)
-@translates("Mean", writes=("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMultiply"))
+@translates("Max", writes=("ElementWiseMaximum",))
+@translates("Min", writes=("ElementWiseMinimum",))
+@translates("Sum", writes=("ElementWiseAdd", *_ADDED_ROWS))
+@translates("Mean", writes=("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMultiply", *_ADDED_ROWS))
 def folded(b: Builder, u: Unit) -> None:
     """Ops of any number of inputs: two at a time, in real numbers where there are intermediates."""
     op, mean = _FOLDED.get(u.target.op_type, "ElementWiseAdd"), u.target.op_type == "Mean"
@@ -87,8 +92,8 @@ def folded(b: Builder, u: Unit) -> None:
 def _folded_fixed(b: Builder, u: Unit, op: str, divisor: int) -> bool:
     """The same in fixed point where that loses less; False where it does not.
 
-    Maxima and minima are rounded once, whatever the number of inputs: rounding keeps the order. Sums of two are, too; a
-    partial sum of more is rounded to 16 bits of its own range, which real numbers of the HTP (11 bits) do not have.
+    Maxima and minima are rounded once, whatever the number of inputs: rounding keeps the order. So are sums of two, or
+    of inputs of one type; a partial sum of others is rounded to 16 bits of its own range: real numbers have 11 here.
     """
     out, values = b.output(u), [b.input(u, i) for i in range(len(u.inputs))]
     encodings = [v.encoding for v in values]
@@ -104,6 +109,8 @@ def _folded_fixed(b: Builder, u: Unit, op: str, divisor: int) -> bool:
         return True
     if len(values) > 2 and out.dtype.bits < 16:
         return False
+    if len(values) > 2 and all(v.type == values[0].type for v in values):
+        return scaled_output(b, u, 1 / divisor, lambda to: _summed(b, values, to))
     value = values[0]
     for other in values[1:-1]:
         shape = _together(value, other)
@@ -111,6 +118,15 @@ def _folded_fixed(b: Builder, u: Unit, op: str, divisor: int) -> bool:
     if len(values) == 1:
         return False
     return scaled_output(b, u, 1 / divisor, lambda to: b.emit(op, [value, values[-1]], to))
+
+
+def _summed(b: Builder, values: Sequence[Value], to: Value | TensorType) -> Value:
+    """The sum of values of one type, as rows under each other: added up as integers, and rounded once."""
+    type = to if isinstance(to, TensorType) else to.type
+    size = values[0].type.size
+    rows = b.emit("Concat", [b.reshape(value, (1, size)) for value in values], axis=0)
+    flat = b.emit("ReduceSum", [rows], type.with_shape((size,)), axes=(0,), keep_dims=False)
+    return b.emit("Reshape", [flat], to)
 
 
 def _together(x: Value, y: Value) -> tuple[int, ...]:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder, translates
 from hexforge.frontends.onnx.translate.compose import binary, less_zero_point, scaled_output
 from hexforge.frontends.onnx.units.unit import Refusal, Unit
-from hexforge.ir import Value
+from hexforge.ir import AxisScaleOffset, Encoding, ScaleOffset, Value
 
 
 @translates("MatMul", writes=("FullyConnected", "MatMul"))
@@ -71,11 +73,12 @@ def gemm(b: Builder, u: Unit) -> None:
         else:
             b.emit("MatMul", [x, y, row], out, transpose_in0=flip_a, transpose_in1=flip_b)
         return
-    if alpha > 0 and not given and out.encoding is not None:
+    constant = row is not None and row.data is not None
+    if alpha > 0 and (constant or not given) and out.encoding is not None:
         # a matrix that is constant could take alpha into its scale; this keeps it one weight for all that read it
-        x, y = b.input(u, 0), b.input(u, 1)
+        inputs = [b.input(u, 0), b.input(u, 1), *([_divided(b, row, alpha)] if row is not None else [])]
         flips = {"transpose_in0": flip_a, "transpose_in1": flip_b}
-        if scaled_output(b, u, alpha, lambda to: b.emit("MatMul", [x, y], to, **flips)):
+        if scaled_output(b, u, alpha, lambda to: b.emit("MatMul", inputs, to, **flips)):
             return
     if not u.quantized and not out.dtype.is_float and (alpha, beta) != (1, 1):
         raise Refusal(f"alpha {alpha} and beta {beta} on {out.dtype.value}; leave them 1, or cast to float")
@@ -85,6 +88,19 @@ def gemm(b: Builder, u: Unit) -> None:
         c = b.real(u, 2)
         product = binary(b, "Add", product, binary(b, "Multiply", c, beta) if beta != 1 else c)
     b.finish(u, product)
+
+
+def _divided(b: Builder, bias: Value, divisor: float) -> Value:
+    """A constant bias divided by a number: its steps are smaller, its integers what they are."""
+    assert bias.data is not None
+    match bias.encoding:
+        case ScaleOffset():
+            encoding: Encoding | None = replace(bias.encoding, scale=bias.encoding.scale / divisor)
+        case AxisScaleOffset():
+            encoding = replace(bias.encoding, scales=tuple(scale / divisor for scale in bias.encoding.scales))
+        case _:
+            return b.static((bias.data / divisor).astype(bias.data.dtype))
+    return b.static(bias.data, encoding)
 
 
 @translates(
