@@ -5,7 +5,9 @@
 #include <csignal>
 #include <cstdint>
 #include <mutex>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace hexforge {
@@ -15,6 +17,7 @@ namespace {
 struct Mapping {
   std::atomic<std::uintptr_t> start{0}, end{0};
   std::atomic<bool> taken{false}, lost{false};
+  std::atomic<int> file{-1};
 };
 constexpr int kMost = 4096;
 Mapping mappings[kMost];
@@ -53,12 +56,13 @@ void install() {
 
 }  // namespace
 
-int guard_mapping(const void* start, std::size_t bytes) {
+int guard_mapping(const void* start, std::size_t bytes, int file) {
   install();
   for (int i = 0; i < kMost; ++i) {
     bool free = false;
     if (!mappings[i].taken.compare_exchange_strong(free, true)) continue;
     mappings[i].lost.store(false);
+    mappings[i].file.store(fcntl(file, F_DUPFD_CLOEXEC, 0));
     mappings[i].end.store(reinterpret_cast<std::uintptr_t>(start) + bytes);
     mappings[i].start.store(reinterpret_cast<std::uintptr_t>(start));
     return i;
@@ -70,6 +74,7 @@ void unguard_mapping(int number) {
   if (number < 0 || number >= kMost) return;
   mappings[number].start.store(0);
   mappings[number].end.store(0);
+  if (const int file = mappings[number].file.exchange(-1); file >= 0) close(file);
   mappings[number].taken.store(false);
 }
 
@@ -81,6 +86,14 @@ int mapping_of(const void* address) {
   return -1;
 }
 
-bool mapping_lost(int number) { return number >= 0 && number < kMost && mappings[number].lost.load(); }
+bool mapping_lost(int number) {
+  if (number < 0 || number >= kMost) return false;
+  Mapping& mapping = mappings[number];
+  struct stat now;
+  if (const int file = mapping.file.load(); file >= 0 && fstat(file, &now) == 0) {
+    if (static_cast<std::uintptr_t>(now.st_size) < mapping.end.load() - mapping.start.load()) mapping.lost.store(true);
+  }
+  return mapping.lost.load();
+}
 
 }  // namespace hexforge

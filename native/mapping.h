@@ -6,12 +6,13 @@
 
 namespace hexforge {
 
-// Watches a mapping; the number to ask with, or -1 where there are too many.
-int guard_mapping(const void* start, std::size_t bytes);
+// Watches a mapping of an open file (which is kept open); the number to ask with, or -1 where there are too many.
+int guard_mapping(const void* start, std::size_t bytes, int file);
 void unguard_mapping(int number);
 // The mapping that an address lies in, or -1.
 int mapping_of(const void* address);
-// True where a page of the mapping was not there when it was read.
+// True where a page of the mapping was not there when it was read, or its file has become shorter: what is behind the
+// new end, on the same page, reads as zeros.
 bool mapping_lost(int number);
 
 }  // namespace hexforge

@@ -154,12 +154,15 @@ void bind_program(nb::module_& module) {
              "Split every loop over the threads, however small it is: for tests.");
   module.def(
       "guard_mapping",
-      [](nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> data) {
-        return guard_mapping(data.data(), data.size());
+      [](nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> data, int file) {
+        return guard_mapping(data.data(), data.size(), file);
       },
-      nb::arg("data"), "Let a mapped file be truncated without ending the process; the number to ask with, or -1.");
+      nb::arg("data"), nb::arg("file"), "Let a mapped file be truncated without ending the process; the number to ask with, or -1.");
   module.def("unguard_mapping", &unguard_mapping, nb::arg("number"), "End that, before the mapping ends.");
-  module.def("mapping_lost", &mapping_lost, nb::arg("number"), "True where bytes that were read were not there any more.");
+  module.def(
+      "mapping_of", [](std::uintptr_t address) { return mapping_of(reinterpret_cast<const void*>(address)); },
+      nb::arg("address"), "The number of the guarded mapping that an address lies in, or -1.");
+  module.def("mapping_lost", &mapping_lost, nb::arg("number"), "True where its file was truncated.");
   module.def("level", [] { return name(current_level()); }, "The instruction set in use.");
   module.def(
       "levels",

@@ -92,7 +92,7 @@ def split_everything(wanted: bool) -> None:
     """Split every loop over the threads, however small it is: for tests."""
 
 def guard_mapping(
-    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)], file: int
 ) -> int:
     """
     Let a mapped file be truncated without ending the process; the number to ask with, or -1.
@@ -101,8 +101,11 @@ def guard_mapping(
 def unguard_mapping(number: int) -> None:
     """End that, before the mapping ends."""
 
+def mapping_of(address: int) -> int:
+    """The number of the guarded mapping that an address lies in, or -1."""
+
 def mapping_lost(number: int) -> bool:
-    """True where bytes that were read were not there any more."""
+    """True where its file was truncated."""
 
 def level() -> str:
     """The instruction set in use."""

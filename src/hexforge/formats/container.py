@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge._native import crc32c, guard_mapping, unguard_mapping
+from hexforge._native import crc32c, guard_mapping, mapping_lost, mapping_of, unguard_mapping
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 
@@ -248,13 +248,27 @@ def _mapped(path: Path) -> mmap.mmap | None:
             if os.fstat(file.fileno()).st_size == 0:
                 return None
             found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            number = guard_mapping(np.frombuffer(found, np.uint8))
+            number = guard_mapping(np.frombuffer(found, np.uint8), file.fileno())
             weakref.finalize(found, unguard_mapping, number)
             return found
     except FileNotFoundError:
         raise CallError(f"{path}: no such file; check the path") from None
     except (OSError, ValueError) as error:
         raise CallError(f"{path}: cannot be read: {error}") from None
+
+
+def mappings_of(arrays: Iterable[np.ndarray[Any, Any]]) -> frozenset[int]:
+    """The mapped files that arrays lie in, for `require_whole`."""
+    return frozenset(number for array in arrays if array.size and (number := mapping_of(array.ctypes.data)) >= 0)
+
+
+def require_whole(mappings: Iterable[int]) -> None:
+    """FormatError where a mapped file was truncated: what was computed with its bytes is worth nothing."""
+    if any(map(mapping_lost, mappings)):
+        raise FormatError(
+            "a file that holds its constants was truncated while it was open; write contexts anew, and rename them "
+            "over the old"
+        )
 
 
 def _looks_like(start: bytes) -> str:

@@ -10,9 +10,14 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.errors import FormatError
+from hexforge.formats.container import HEADER
+from hexforge.runtime import registry
+from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
 from tests.runtime.contexts.test_context import feeds, net, saved
 
@@ -29,6 +34,27 @@ def test_a_run_over_a_truncated_file_is_an_error(tmp_path: Path) -> None:
     want = Context(tmp_path / "d.bin").program("net").run(feeds(net()))  # others run on
     again = Context(tmp_path / "d.bin").program("net").run(feeds(net()))
     np.testing.assert_array_equal(again["y"], want["y"])
+
+
+@pytest.mark.parametrize("backend", ["cpu", "htp"])
+@pytest.mark.parametrize("where", ["start", "within the last constants", "the table"])
+def test_no_backend_computes_with_zeros(tmp_path: Path, backend: str, where: str) -> None:
+    path = tmp_path / "c.bin"
+    model = tmp_path / "m.onnx"
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.standard_normal((700, 9)).astype(np.float32), "w")
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (1, 700)), ("y", (1, 9)))]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", values[:1], values[1:], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
+    compile(model, path, registry.backend(backend))
+    context = Context(path, verify=False)
+    program = context.program(context.graphs[0].name)
+    feeds = {"x": np.ones((1, 700), np.float32)}
+    program.run(feeds)
+    table = HEADER.unpack(path.read_bytes()[: HEADER.size])[4]
+    os.truncate(path, {"start": 4096, "within the last constants": table - 4000, "the table": table + 1}[where])
+    with pytest.raises(FormatError, match="truncated while it was open"):
+        program.run(feeds)
 
 
 def test_a_file_that_is_replaced_stays_open_as_it_was(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kernel_times
+from hexforge.formats.container import mappings_of, require_whole
 from hexforge.ir import Array, Graph, Value, text
 from hexforge.ops.evaluate import PreparedCall
 
@@ -27,6 +28,7 @@ class CpuProgram:
         self._inputs = graph.inputs
         self._steps = _prepared(graph)
         self._statics = {v: v.data for v in graph.values.values() if v.data is not None}
+        self._mappings = mappings_of(self._statics.values())
         last = {v: i for i, (_, inputs, outputs) in enumerate(self._steps) for v in (*inputs, *outputs) if v}
         self._frees: list[list[Value]] = [[] for _ in self._steps]
         for value, i in last.items():
@@ -50,6 +52,7 @@ class CpuProgram:
                 times.append(KernelTime(node.name if node else "", "CPU", start, time.perf_counter_ns()))
             for value in frees:
                 environment.pop(value, None)
+        require_whole(self._mappings)
         taken = {id(a) for a in (*given.values(), *self._statics.values())}
         return {v.name: _own(environment[v], taken) for v in self._outputs}
 

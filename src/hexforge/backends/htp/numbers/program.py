@@ -16,6 +16,7 @@ from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, has_room, with_room
 from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
+from hexforge.formats.container import mappings_of, require_whole
 from hexforge.ir import Array, Graph, Node, Role, Value, text
 from hexforge.ops.evaluate import PreparedCall
 
@@ -140,6 +141,7 @@ class Evaluated:
         real = storage(node.outputs[0].type).kind == "f32"
         constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
+        self._mappings = mappings_of(c for c in constants if c is not None)
         self._evaluation = PreparedCall(node.call, constants)
 
     def check(self, known: Known) -> None:
@@ -154,7 +156,9 @@ class Evaluated:
             constant if name is None else natural(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
             for constant, name, value in zip(self._constants, self.ins, self.node.inputs, strict=True)
         ]
-        for name, value, result in zip(self.outs, self.node.outputs, self._evaluation(arrays), strict=True):
+        results = self._evaluation(arrays)
+        require_whole(self._mappings)
+        for name, value, result in zip(self.outs, self.node.outputs, results, strict=True):
             tensors[name] = np.ascontiguousarray(stored(result, value.type))
 
 

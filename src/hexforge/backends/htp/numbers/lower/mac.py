@@ -64,18 +64,24 @@ def flush_interval(weights: Array, row_taps: bool) -> int:
     runs = weights.reshape(kd * kh, kw * channels, outputs) if row_taps else weights.reshape(-1, channels, outputs)
     taps, run, _ = runs.shape
     steps = -(-run // 2)
-    magnitude = np.zeros((taps, steps * 2, outputs), np.int64)
-    magnitude[:, :run] = np.abs(runs.astype(np.int64))
-    pairs = magnitude.reshape(taps * steps, 2, outputs).sum(1)
+    pairs = np.zeros((taps * steps, outputs), np.uint16)  # of weights of 9 bits at most
+    for columns in _stretches(outputs, taps * run):
+        part = np.abs(runs[..., columns].astype(np.int16)).astype(np.uint16)
+        both = np.zeros((taps, steps, 2, part.shape[-1]), np.uint16)
+        both.reshape(taps, steps * 2, -1)[:, :run] = part
+        pairs[:, columns] = both.sum(2, dtype=np.uint16).reshape(taps * steps, -1)
     interval = taps * steps
     while interval > 1:
-        count = -(-len(pairs) // interval)
-        windows = np.zeros((count * interval, outputs), np.int64)
-        windows[: len(pairs)] = pairs
-        if windows.reshape(count, interval, outputs).sum(1).max(initial=0) <= 65535:
+        if np.add.reduceat(pairs, np.arange(0, len(pairs), interval), dtype=np.int64).max(initial=0) <= 65535:
             break
         interval = (interval + 1) // 2
     return 0 if interval >= taps * steps else interval
+
+
+def _stretches(outputs: int, each: int) -> list[slice]:
+    """Some outputs at a time, of `each` weights: what is computed of them stays small beside the model."""
+    step = max(1, (1 << 21) // max(1, each))
+    return [slice(first, first + step) for first in range(0, outputs, step)]
 
 
 def _narrow(weights: Array, groups: int, row_taps: bool) -> dict[str, Any]:
@@ -84,7 +90,7 @@ def _narrow(weights: Array, groups: int, row_taps: bool) -> dict[str, Any]:
         return {}
     if int(np.prod(weights.shape[:4])) > 65536:
         return {}
-    sums = spread(weights.sum((0, 1, 2, 3)), groups, np.int32)
+    sums = spread(weights.sum((0, 1, 2, 3), dtype=np.int64), groups, np.int32)
     return {"weights8": _packed(weights, 8, groups, row_taps), "weight_sums": sums}
 
 
@@ -108,15 +114,23 @@ class Weights:
         assert isinstance(encoding, (ScaleOffset, AxisScaleOffset))
         zero = -np.asarray(encoding.offset if isinstance(encoding, ScaleOffset) else encoding.offsets, np.int64)
         self.scales = np.asarray(encoding.scale if isinstance(encoding, ScaleOffset) else encoding.scales, np.float64)
-        wide = data.astype(np.int16 if type.dtype is not DType.INT16 else np.int64).astype(np.int64)
+        # as they are where that will do: a copy of 64 bits would be eight times the model
+        values: Array = data.astype(np.int8 if type.dtype in (DType.INT8, DType.INT4) else np.int16, copy=False)
         shift = 128 if type.dtype is DType.UINT8 and bits == 8 else 0
         if bits == 8 and zero.ndim == 0 and (shift or int(zero)):
-            self.values, self.offset = wide - shift, int(zero) - shift
+            self.values, self.offset = (values - np.int16(shift) if shift else values), int(zero) - shift
         else:
-            self.values = wide - zero
-        self.fits = bool(np.abs(self.values).max(initial=0) <= (127 if bits == 8 else 255)) or (
-            bits == 8 and bool(self.values.min(initial=0) >= -128 and self.values.max(initial=0) <= 127)
-        )
+            self.values = values - zero.astype(np.int16) if zero.any() else values
+        low, high = (-128, 127) if bits == 8 else (-255, 255)
+        self.fits = bool(self.values.min(initial=0) >= low and self.values.max(initial=0) <= high)
+
+    def magnitudes(self) -> Array:
+        """The sum of what the weights of each output are without their signs."""
+        outputs = self.values.shape[-1]
+        found = np.zeros(outputs, np.int64)
+        for columns in _stretches(outputs, self.values.size // max(1, outputs)):
+            found[columns] = np.abs(self.values[..., columns].astype(np.int16)).sum((0, 1, 2, 3), dtype=np.int64)
+        return found
 
 
 def expanded(weight: Value) -> Value:
@@ -167,7 +181,7 @@ def constants(x: Storage, y: Storage, weights: Weights, bias: Array, groups: int
     outputs = weights.values.shape[-1]
     if bits == 32:
         return {"bias_f32": spread(half(bias), groups, np.float32)}
-    sums = weights.values.sum((0, 1, 2, 3))
+    sums = weights.values.sum((0, 1, 2, 3), dtype=np.int64)
     terms = int(np.prod(weights.values.shape[:4]))
     product = x.scale * np.broadcast_to(weights.scales, (outputs,))
     units = np.rint(bias / product)
@@ -176,10 +190,10 @@ def constants(x: Storage, y: Storage, weights: Weights, bias: Array, groups: int
     if not in_range(multiplier):
         return None
     if bits == 16:
-        if (np.abs(weights.values).sum((0, 1, 2, 3)) * 32768 + np.abs(total)).max(initial=0) >= 2**53:
+        if (weights.magnitudes() * 32768 + np.abs(total)).max(initial=0) >= 2**53:
             return None
         return {"bias": spread(total, groups, np.int64), "multiplier": spread(multiplier, groups, np.float64)}
-    reach = np.abs(weights.values).sum((0, 1, 2, 3)) * 255 + abs(weights.offset) * terms * 255 + np.abs(total)
+    reach = weights.magnitudes() * 255 + abs(weights.offset) * terms * 255 + np.abs(total)
     if reach.max(initial=0) >= 2**31:
         return None
     return {"bias32": spread(total, groups, np.int32), "multiplier32": spread(multiplier, groups, np.float32)}
@@ -226,7 +240,7 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     if bits != 32 and not weights.fits:
         return False
     if filter.depthwise and weights.offset:
-        weights.values, weights.offset = weights.values - weights.offset, 0
+        weights.values, weights.offset = weights.values.astype(np.int16) - np.int16(weights.offset), 0
     found = constants(own, y, weights, filter.bias, groups, bits)
     if found is None:
         return False
@@ -241,7 +255,8 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     }  # fmt: skip
     if filter.depthwise:
         lanes = -(-whole // BLOCK) * BLOCK
-        rows = half(weights.values.reshape(-1, whole)) if bits == 32 else weights.values.reshape(-1, whole)
+        flat = weights.values.reshape(-1, whole)
+        rows = half(flat) if bits == 32 else flat.astype(np.int64)
         packed = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
         packed[:, :whole] = rows if bits == 32 else rows & 0xFFFF
         attributes |= {"channels": whole, "out_channels": whole, "weights": packed, "pad_row": _row(own, bits, lanes)}
