@@ -10,6 +10,7 @@ import typer
 
 from hexforge.backend import Prepares
 from hexforge.cli.qnn_tools import graphs
+from hexforge.cli.qnn_tools.data_formats import read_data_formats
 from hexforge.cli.qnn_tools.profiling import level_of, write_schematic
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
@@ -30,6 +31,9 @@ def run(
     profiling_option: Annotated[
         str, typer.Option("--profiling_option", help="optrace: write <graph>_schematic.bin for qnn-profile-viewer.")
     ] = "",
+    data_format_config: Annotated[
+        Path | None, typer.Option("--data_format_config", help="Data formats of tensors; checked, and kept flat here.")
+    ] = None,
     log_level: Annotated[str, typer.Option("--log_level", help="error, warn, info, debug or verbose.")] = "error",
     model_prefix: Annotated[str, typer.Option("--model_prefix", help="Changes nothing here.")] = "",
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -66,11 +70,16 @@ def run(
         graph_names=names,
         settings={key: value for key, value in settings.items() if value is not None},
     )
-    output_dir.mkdir(parents=True, exist_ok=True)
     name = binary_file or names[0]
     target = output_dir / (name if name.endswith(".bin") else f"{name}.bin")
     with bar(f"preparing {', '.join(names)}") as progress:
-        compiled = compile_models(paths, target, made, request, progress=progress)
+        compiled = compile_models(paths, None, made, request, progress=progress)
+    if data_format_config is not None:
+        known = {t for graph in compiled.info.graphs for t, _ in (*graph.inputs, *graph.outputs)}
+        for tensor in read_data_formats(data_format_config, known):
+            graphs.say(TOOL, f"{data_format_config}: {tensor} stays flat; the HMX layout of KV caches is not built")
+    output_dir.mkdir(parents=True, exist_ok=True)
+    compiled.save(target)
     for graph in names if level == "optrace" else ():
         typer.echo(str(write_schematic(compiled.program(graph), made, graph, Path.cwd())))
     typer.echo(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")
