@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from hexforge.backend import Backend, Prepares, Schematic
+from hexforge.backends.saver.backend import SaverBackend
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.executorch.blob import REFUSED, ops_key
 from hexforge.frontends.qnn.declarations import QnnOp
@@ -54,6 +56,15 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
             builder.pool.forget()
         builder.add(ContextGraph(name, program, settings, spill, (), data))
     return b"".join(builder.writer().parts())
+
+
+def record_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, folder: Path) -> None:
+    """Write the QNN calls that make and prepare the graphs into a folder, as QNN's Saver does."""
+    saver = SaverBackend(backend, folder=folder)
+    for name, ops in graphs.items():
+        graph = build_graph(name, ops)
+        _require_supported(graph, backend)
+        saver.compile(graph)
 
 
 def _require_supported(graph: Graph, backend: Backend) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 from hexforge.errors import HexforgeError
 from hexforge.executorch import blob
-from hexforge.executorch.compilation import compile_graphs, refusal
+from hexforge.executorch.compilation import compile_graphs, record_graphs, refusal
 from hexforge.executorch.compile_spec import CompileRequest
 from hexforge.executorch.qnn_types import Error, Qnn_DataType_t, Qnn_QuantizationEncoding_t, Qnn_TensorType_t
 from hexforge.executorch.wrappers import PyQnnOpWrapper, PyQnnTensorWrapper, TensorWrapper
@@ -86,7 +87,14 @@ class QnnManager:
         """The blob of one or several graphs."""
         request = self.request
         graphs = {n: [op.declaration for op in own] for n, own in zip(graph_names, ops, strict=True)}
-        return blob.wrapped(compile_graphs(graphs, request.backend, request.weight_sharing, self._refused))
+        if request.saver_folder:
+            record_graphs(graphs, request.backend, Path(request.saver_folder))
+            return b""
+        context = compile_graphs(graphs, request.backend, request.weight_sharing, self._refused)
+        if request.online_prepare:
+            logger.warning("[hexforge] online_prepare: the graph is compiled now, and runs as it is")
+            return context  # without a header, as a graph that is yet to be prepared
+        return blob.wrapped(context)
 
     @property
     def request(self) -> CompileRequest:
