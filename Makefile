@@ -3,6 +3,8 @@
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make docs    writes docs/api.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
+# make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
+#              make executorch-test runs ExecuTorch's own tests on hexforge (an hour) and prints the table
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
@@ -18,7 +20,8 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance peers fuzz sanitize cluster bench clean
+.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance peers fuzz sanitize cluster bench clean \
+  executorch executorch-check executorch-test
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -103,6 +106,30 @@ cluster: models
 	@$(INSTALL) -e '.[cluster]'
 	@$(BIN)/python -m pytest -m cluster
 
+# ExecuTorch and torch in an environment of their own, which sees what .venv has. The wheel's pins on other backends are
+# left out, and torchaudio's library, which is built for a GPU: only the models' Python code is used.
+TORCH_VENV := .venv-executorch
+TORCH := $(CURDIR)/$(TORCH_VENV)/bin/python
+executorch: $(TORCH_VENV)/.installed
+
+$(TORCH_VENV)/.installed: constraints.txt $(VENV)/.dev
+	@echo "venv: $(TORCH_VENV) with torch and executorch (first time: a minute or two)"
+	@$(PYTHON) -m venv $(TORCH_VENV)
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" \
+	  > $$($(TORCH_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/hexforge_of_venv.pth
+	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt torch expecttest graphviz hydra-core kgb \
+	  omegaconf pandas parameterized py-cpuinfo pydot requests ruamel.yaml tabulate transformers
+	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt --no-deps executorch torchao \
+	  pytorch-tokenizers timm torchaudio torchsr torchvision
+	@rm -f $(TORCH_VENV)/lib/python3*/site-packages/torchaudio/lib/*.so
+	@touch $@
+
+executorch-check: executorch
+	@$(TORCH) -m pytest -m executorch tests/executorch
+
+executorch-test: executorch-check
+	@$(TORCH) -m benchmarks.executorch
+
 bench: models
 	-@$(BIN)/python -m benchmarks.memory
 	@$(BIN)/python -m benchmarks.inference
@@ -122,4 +149,4 @@ $(VENV)/.dev: $(NATIVE) | $(VENV)/pyvenv.cfg
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-vendor build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vendor .venv-executorch build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
