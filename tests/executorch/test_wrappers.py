@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The replaced module without ExecuTorch: wrappers, blobs, compiling, and errors in words."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.executorch import adaptor, blob
+from hexforge.executorch.compilation import compile_graphs, refusal
+from hexforge.runtime import registry
+
+UNDEFINED = adaptor.Qnn_QuantizationEncoding_t.QNN_QUANTIZATION_ENCODING_UNDEFINED
+SCALE_OFFSET = adaptor.Qnn_QuantizationEncoding_t.QNN_QUANTIZATION_ENCODING_SCALE_OFFSET
+KINDS, TYPES = adaptor.Qnn_TensorType_t, adaptor.Qnn_DataType_t
+
+
+def wrapper(name: str, shape: tuple[int, ...], kind: str = "NATIVE", data: Any = (), **quant: Any) -> Any:
+    dtype = TYPES.QNN_DATATYPE_UFIXED_POINT_8 if quant else TYPES.QNN_DATATYPE_FLOAT_32
+    return adaptor.TensorWrapper(
+        name, KINDS[f"QNN_TENSOR_TYPE_{kind}"], dtype, SCALE_OFFSET if quant else UNDEFINED, quant, len(shape),
+        list(shape), [], np.asarray(data), True,
+    )  # fmt: skip
+
+
+def relu(x: Any, y: Any, op: str = "Relu", name: str = "relu") -> Any:
+    made = adaptor.PyQnnOpWrapper(name, "qti.aisw", op)
+    made.AddInputTensors([x])
+    made.AddOutputTensors([y])
+    return made
+
+
+def compiled(*graphs: str, weight_sharing: bool = False) -> bytes:
+    """A context whose graphs multiply by the same large weights."""
+    weights = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    ops = {}
+    for name in graphs:
+        made = adaptor.PyQnnOpWrapper("fc", "qti.aisw", "FullyConnected")
+        made.AddInputTensors(
+            [wrapper("input_0_x@0", (1, 256), "APP_WRITE"), wrapper("w", (256, 256), "STATIC", weights)]
+        )
+        made.AddOutputTensors([wrapper("output_fc@0", (1, 256), "APP_READ")])
+        ops[name] = [made.declaration]
+    return compile_graphs(ops, registry.backend("htp", {"soc_model": "57"}), weight_sharing)
+
+
+def test_a_blob_has_its_header_and_opens() -> None:
+    context = compiled("forward")
+    data = blob.wrapped(context)
+    magic, _, size = struct.unpack_from("<IQQ", data)
+    assert (magic, size, data[256:]) == (0x5678ABCD, len(context), context)
+    assert data == blob.wrapped(context)
+    assert adaptor.StripProtocol(data) == context
+    assert adaptor.StripProtocol(context) == b""
+    row = blob.opened(data).graph("forward")
+    assert (row.inputs[0][0], row.outputs[0][0]) == ("input_0_x@0", "output_fc@0")
+
+
+def test_shared_weights_are_stored_once() -> None:
+    alone, apart, shared = compiled("a"), compiled("a", "b"), compiled("a", "b", weight_sharing=True)
+    assert len(apart) > 1.9 * len(alone)
+    assert len(shared) < 1.2 * len(alone)
+    context = blob.opened(shared)
+    x = np.ones((1, 256), np.float32)
+    results = [context.program(name).run({"input_0_x@0": x})["output_fc@0"] for name in ("a", "b")]
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize("cut", [10, 300])
+def test_a_blob_cut_short_is_refused(cut: int) -> None:
+    with pytest.raises(FormatError):
+        blob.opened(blob.wrapped(compiled("forward"))[:cut])
+
+
+def test_another_makers_context_is_refused() -> None:
+    with pytest.raises(FormatError, match="hexforge did not make"):
+        blob.opened(blob.wrapped(b"\x02\x00" * 100))
+
+
+def test_a_refusal_says_what_and_why() -> None:
+    backend = registry.backend("htp", {"soc_model": "57"})
+    x, y = wrapper("x", (2,)), wrapper("y", (2,))
+    assert refusal([relu(x, y).declaration], backend) is None
+    assert "no QNN op is named 'Relux'" in (refusal([relu(x, y, "Relux").declaration], backend) or "")
+    deep = relu(wrapper("x", (1,) * 6), wrapper("y", (1,) * 6), name="deep").declaration
+    assert "op 'deep' (Relu): tensor 'x' has 6 dimensions" in (refusal([deep], backend) or "")
+    old = registry.backend("htp", {"soc_model": "30"})
+    assert "no float math" in (refusal([relu(x, y).declaration], old) or "")
+
+
+def test_what_the_backend_refuses_is_not_compiled() -> None:
+    deep = relu(wrapper("x", (1,) * 6, "APP_WRITE"), wrapper("y", (1,) * 6, "APP_READ")).declaration
+    with pytest.raises(UnsupportedError, match="refuses 1 of 1 ops"):
+        compile_graphs({"forward": [deep]}, registry.backend("htp", {"soc_model": "57"}))
+
+
+def test_wrappers_say_what_they_are() -> None:
+    tensor = wrapper("x", (1, 2), scale=0.5, offset=-3)
+    seen = adaptor.PyQnnTensorWrapper(tensor)
+    assert (seen.GetName(), seen.GetDims(), seen.GetDataType()) == ("x", [1, 2], TYPES.QNN_DATATYPE_UFIXED_POINT_8)
+    assert seen.GetEncodings().data["offset"].tolist() == [-3]
+    config = relu(tensor, wrapper("y", (1, 2))).GetOpConfig()
+    assert (config["typeName"], config["numOfInputs"]) == ("Relu", 1)
+    assert config["inputTensors"][0].v2.quantizeParams.scaleOffsetEncoding.scale == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: wrapper("bad", (2,), scale=1.0), "'bad': its QNN_QUANTIZATION_ENCODING_SCALE_OFFSET is malformed"),
+        (lambda: adaptor.TensorWrapper("bad", 3, 0x0232, UNDEFINED, {}, 2, [1], [], np.array([]), False), "rank 2"),
+        (
+            lambda: adaptor.PyQnnOpWrapper("op", "p", "t").AddTensorParam("axes", 0x0132, 1, [2], np.zeros(3), True),
+            "'op': parameter axes has 3 elements",
+        ),
+        (lambda: adaptor.PyQnnOpWrapper("op", "p", "t").AddScalarParam("axis", 0x0132, {}), "'op': parameter axis"),
+    ],
+)
+def test_bad_wrappers_are_refused_by_name(make: Any, told: str) -> None:
+    with pytest.raises(CallError) as error:
+        make()
+    assert told in str(error.value)
+
+
+def test_the_version_is_one_that_executorch_reads() -> None:
+    assert adaptor.GetQnnSdkBuildId().startswith("v2.")
+    assert adaptor.GetQNNCtxBinAlignment() == 256
