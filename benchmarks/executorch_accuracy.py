@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How near ExecuTorch's tests come to torch's QDQ models: `python -m benchmarks.executorch_accuracy [CLASS[.TEST]...]`.
 
-The tests' tolerance is loose (a tenth, or as much again); here each output is measured in steps of its quantization, and
-as a signal-to-noise ratio: the last lines are every 8-bit output that is more than one step off, and the counts.
+The tests' tolerance is loose (a tenth, or as much again); here each output is measured in steps of its quantization
+and as a signal-to-noise ratio: the last lines are every 8-bit output that is more than one step off, and the counts.
 """
 
 from __future__ import annotations
