@@ -116,8 +116,9 @@ def show(problem: Problem, found: Outer, instances: Instances | None = None) -> 
         print(f"{precision:6} {100 * inside[here].mean():5.1f} % of {len(here)}")
     print("\ntarget devices together; intervals: 90 %, families drawn again")
     _table("outer folds", problem, found.log)
-    aside = np.array([problem.families[r.model].aside for r in problem.rows])
-    _table("of these, families aside", problem, found.log, aside)
+    for name in ("aside", "later"):
+        among = np.array([getattr(problem.families[r.model], name) for r in problem.rows])
+        _table(f"of these, families {name}", problem, found.log, among)
 
 
 def _table(name: str, problem: Problem, predicted_log: np.ndarray, among: np.ndarray | None = None) -> None:

@@ -26,6 +26,14 @@ def held(*names: str, at: float = 1e-4) -> list[Patch]:
     return [(latency_fit, "BOUNDS", bounds), (latency_fit, "PRIOR", prior)]
 
 
+def one_host() -> list[Patch]:
+    """The host's factor shrunk as those of the accelerator, and none for a call through onnx."""
+    apart = latency_fit.APART.copy()
+    apart[-2] *= latency_fit.ELSEWHERE / latency_fit.TOGETHER
+    apart[-1] *= 1e4
+    return [(latency_fit, "APART", apart)]
+
+
 def unpadded_3d(task: tile.Task, node: Any, out: Sequence[int]) -> None:
     """A convolution over frames as it was counted before: a product, without padding."""
     work.other(task, node, 0.0)
@@ -43,6 +51,10 @@ WITHOUT: Mapping[str, Callable[[], list[Patch]]] = {
     "a learned slope is a look-up (else as a division)": lambda: [
         (schedule, "ARITHMETIC", {**schedule.ARITHMETIC, "Prelu": "divide"})
     ],
+    "a fixed-point image is strided as it is packed": lambda: [(work, "STRIDED_AS_PACKED", set())],
+    "onnx normalises channel-last what stays in VTCM": lambda: [(schedule, "STAYS", 1 << 20)],
+    "what tiles read arrives while they work": lambda: [(tile, "_last", lambda group: range(len(group)))],
+    "a host has its own time, and one for onnx": one_host,
     "dilation costs more": lambda: held("share.dilation"),
     "HMX and HVX overlap in part (else not at all)": lambda: held("serial", at=1.0),
     "precisions deviate": lambda: held(*DEVIATIONS, at=1.0),

@@ -28,10 +28,13 @@ SPREAD = np.array([p.spread for p in cost.PARAMETERS])
 BOUNDS = np.log([p.bounds for p in cost.PARAMETERS]).T
 BELIEF = 0.5
 """Weight of what is believed, against errors in units of SCALE."""
-SCALE, TAIL = 0.1, 2.0
-"""Logarithmic error that counts as one, and from how many on rows pull less. Chosen of 1, 2, 3 by inner folds."""
+SCALE, TAIL = 0.07, 2.0
+"""Logarithmic error that counts as one, and from how many on rows pull less. Chosen by inner folds of 0.05, 0.07, 0.1
+and 0.15, and of 1, 2 and 3."""
 TOGETHER = 0.25
 """How far a chip's factors of time are from their mean, as a logarithm, before its rows say so."""
+ELSEWHERE = 0.5
+"""The same for what the host does: it is another processor."""
 KIN = 0.3
 """How far the mean of a chip's factors is from that of the chip of its architecture with the most rows."""
 MEMBERS, PART = 8, 0.7
@@ -212,7 +215,7 @@ class Problem:
             paths = dict(zip(order, self.paths([(c, logs, starts[c]) for c in order]), strict=True))
             for chip in order:
                 kin = like(chip, count)
-                mean = None if kin is None or kin not in known else float(known[kin].mean())
+                mean = None if kin is None or kin not in known else float(MEAN @ known[kin])
                 here = self.of_chip[chip][train[self.of_chip[chip]]]
                 starts[chip] = known[chip] = self._factors(paths[chip], here, logs, starts[chip], mean)
         return known
@@ -233,8 +236,8 @@ class Problem:
             parts = [pulled * weight, near]
             slopes = [(each @ FACTOR) / whole[:, None] * (by_error * weight)[:, None], by_factor]
             if kin is not None:
-                parts.append(np.array([x.mean() - kin]) / KIN)
-                slopes.append(np.full((1, COUNT), 1 / COUNT / KIN))
+                parts.append(np.array([MEAN @ x - kin]) / KIN)
+                slopes.append(MEAN[None] / KIN)
             return np.concatenate(parts), np.concatenate(slopes)
 
         free = np.full(COUNT, np.inf)
@@ -243,10 +246,16 @@ class Problem:
 
 def apart(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How far a chip's factors are from each other, and how that changes with each."""
-    return CENTRED @ factors / TOGETHER, CENTRED / TOGETHER
+    return APART @ factors, APART
 
 
-CENTRED = np.eye(COUNT) - 1 / COUNT
+UNITS = 4
+"""How many of the factors, the first, are of the accelerator."""
+MEAN = np.where(np.arange(COUNT) < UNITS, 1 / UNITS, 0.0)
+APART = np.eye(COUNT)
+"""Factors of units from their mean, the host's from that mean, a runtime's from none."""
+APART[:-1] -= MEAN
+APART /= np.where(np.arange(COUNT) < UNITS, TOGETHER, ELSEWHERE)[:, None]
 
 
 def like(chip: str, count: Mapping[str, int]) -> str | None:

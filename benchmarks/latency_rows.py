@@ -2,7 +2,8 @@
 """Measured rows, the families their models belong to, and their graphs as tiles with amounts of work.
 
 Families are decided by where an architecture comes from (measured/families.csv), before anything is fitted. Models that
-share a backbone are in one fold. Families marked `aside` were not looked at while the structure was chosen.
+share a backbone are in one fold. Families marked `aside` were not looked at while the structure was chosen, those
+marked `later` not while it was changed afterwards.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Family:
     fold: int
     aside: bool
     """True where it was not looked at while the structure of the model was chosen."""
+    later: bool
+    """The same of what was changed later, when those put aside first had been seen."""
 
 
 def measured(folder: Path = DATA) -> list[Measured]:
@@ -59,7 +62,8 @@ def families(folder: Path = DATA) -> dict[str, Family]:
     """The family of each model."""
     with (folder / "families.csv").open() as file:
         return {
-            row["model"]: Family(row["family"], int(row["fold"]), row["aside"] == "1") for row in csv.DictReader(file)
+            row["model"]: Family(row["family"], int(row["fold"]), row["aside"] == "1", row["later"] == "1")
+            for row in csv.DictReader(file)
         }
 
 

@@ -9,7 +9,7 @@ from onnx import parser
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.analysis.estimate import graph_of
 from hexforge.backends.htp.time import tile
-from hexforge.backends.htp.time.schedule import schedule
+from hexforge.backends.htp.time.schedule import DIFFERENCE, schedule
 from hexforge.backends.htp.time.tile import Task
 
 W8A8, FLOAT = tile.precision("w8a8"), tile.precision("float")
@@ -199,3 +199,53 @@ def test_a_grouped_transposed_convolution_is_not_a_dense_one() -> None:
         return sum(t.hmx.get("conv", 0.0) + t.hmx.get("depthwise", 0.0) for t in found)
 
     assert macs(4) == pytest.approx(macs(1) / 4)
+
+
+def stem(channels: int) -> str:
+    """A convolution of stride 2 on an image."""
+    return f"""(float[1, {channels}, 224, 224] x) => (float[1, 32, 112, 112] y) {{ {constant("w", 32, channels, 3, 3)}
+        y = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, w) }}"""
+
+
+@pytest.mark.parametrize("precision", ["float", "w8a8", "w8a16"])
+def test_a_fixed_point_image_is_strided_as_it_is_packed(precision: str) -> None:
+    image, deep = only(stem(3), tile.precision(precision)), only(stem(64), tile.precision(precision))
+    assert "pack" in image.hvx
+    assert ("stride" in image.hvx) == (precision == "float")
+    assert "stride" in deep.hvx
+
+
+@pytest.mark.parametrize(
+    ("precision", "size", "megabytes", "transposed"),
+    [
+        ("w8a8", 224, 8, False),  # with 32 channels 1.6 MB, which stay
+        ("w8a8", 224, 2, True),
+        ("w8a8", 512, 8, True),
+        ("w8a16", 224, 8, True),
+    ],
+)
+def test_onnx_graphs_normalise_channel_last_what_stays_in_vtcm(
+    precision: str, size: int, megabytes: int, transposed: bool
+) -> None:
+    body = f"""(float[1, 3, {size}, {size}] x) => (float[1, 32, {size}, {size}] y) {{ {constant("w", 32, 3, 3, 3)}
+        m = Constant<value_float: float = 0.5>() c = Sub(x, m) d = Div(c, m)
+        y = Conv<pads = [1, 1, 1, 1]>(d, w) }}"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> agraph {body}')
+    net = graph_of(model)
+    onnx, dlc = (
+        [t.op for t in schedule(net, tile.precision(precision), runtime, megabytes << 20)]
+        for runtime in ("onnx", "qnn_dlc")
+    )
+    assert ("Transpose" in onnx[: onnx.index("Conv2d")]) == transposed
+    assert "Transpose" not in dlc
+
+
+def test_a_difference_of_two_tensors_is_priced_as_a_part_of_their_quotient() -> None:
+    two = "(float[1, 64, 256] x, float[1, 64, 256] z) => (float[1, 64, 256] y)"
+    quotient, difference = only(f"{two} {{ y = Div(x, z) }}"), only(f"{two} {{ y = Sub(x, z) }}")
+    assert difference.hvx["divide"] == pytest.approx(DIFFERENCE * quotient.hvx["divide"])
+    assert "divide" not in only(f"{two} {{ y = Add(x, z) }}").hvx
+    shifted = only(
+        "(float[1, 64, 256] x) => (float[1, 64, 256] y) { c = Constant<value_float: float = 2.0>() y = Sub(x, c) }"
+    )
+    assert "divide" not in shifted.hvx

@@ -133,11 +133,11 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 #            (hvx_support_128b in a log in llama.cpp pull request 26373). Else 4, what QNN writes into binaries that
 #            do not say; v79 as SM8750, v81 and newer as the X2 Elite, but half of it where VTCM is half.
 # HMX        All assumed, no source has it per chip: the count that makes the clock below plausible (0.9 to 2.1 GHz).
-# core MHz   f: 1e9 MACs / (hmx.w8a8 x the chip's hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 33.47 / 16384 = 1824.
+# core MHz   f: 1e9 MACs / (hmx.w8a8 x the chip's hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 34.29 / 16384 = 1780.
 #            So it is no better than that count. Else, as HMX, of the chip its costs stand on. Clocks seen elsewhere,
-#            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 934) and 1397 on a v73 of 45
-#            TOPS (X Elite? 1288), both from cdsp_peak's notes; 2112 in llama.cpp issue 18139, whose phone and chip
-#            do not match (SM8650: 1824, SM8750: 2040).
+#            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 931) and 1397 on a v73 of 45
+#            TOPS (X Elite? 1258), both from cdsp_peak's notes; 2112 in llama.cpp issue 18139, whose phone and chip
+#            do not match (SM8650: 1780, SM8750: 2025).
 # DRAM GB/s  p: 888 51.2 (nanoreview), X Elite 136 (tweaktown), X2 Elite 152 (open-source-ai.tech), IQ-9075 6400 x 96
 #            bit (dragonwingdocs.qualcomm.com). Else assumed: where the press gives a memory clock (4200 MHz 8 Gen 2
 #            and 7 Gen 4, 4800 8 Gen 3, 5300 8 Elite and its Gen 5) that with a 64 bit bus, else as a chip like it;
@@ -145,35 +145,35 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 # float16    measured: every layer of float models ran on the NPU (SA8295P), or of quantized models only (False).
 SOCS: tuple[Soc, ...] = (
     # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s", aliases
-    _chip("SM8350", 30, "68p  4p 4a  8a 1383a  51.2p", "Snapdragon 888"),
-    _chip("SM8450", 36, "69p  8p 4a 16a 999f  51.2a", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
-    _chip("SC8280XP", 37, "68p  8a 4a  8a 1383a  68.3a", "Snapdragon 8cx Gen 3", "SC8280"),
-    _chip("SA8295P", 39, "68p  8p 4a  8a 1383f  68.3a", "SA8295P ADP", "SA8295", float16=True),
-    _chip("SM8475", 42, "69p  8p 4a 16a 999a  51.2a", "Snapdragon 8+ Gen 1"),
-    _chip("SM8550", 43, "73p  8p 4a 16a 1293f  67.2a", "Snapdragon 8 Gen 2", "QCS8550"),
-    _chip("SXR1230P", 45, "73p  2p 4a  1a 920a  25.6a"),
-    _chip("SSG2115P", 46, "73p  2p 4a  1a 920a  25.6a"),
-    _chip("SA8775P", 52, "73p  8p 4a 16a 1299f  76.8a", "SA8775P ADP", "SA8255", "SA8255P"),
-    _chip("SXR2230P", 53, "69p  8p 4a 16a 999a  51.2a"),
-    _chip("SM8650", 57, "75p  8p 4a 16a 1824f  76.8a", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
-    _chip("SSG2125P", 58, "73p  2p 4a  1a 920a  25.6a"),
-    _chip("SC8380XP", 60, "73p  8p 4p 16a 1288f 136.0p", "Snapdragon X Elite", "Snapdragon X Plus"),
-    _chip("SA7255P", 67, "75m  8a 4a  4a 1389f  51.2a", "SA7255P ADP"),
-    _chip("SM8750", 69, "79p  8p 6m 16a 2040f  84.8a", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
-    _chip("SA8797", 72, "81p 16p 8a 24a 1570a 152.0a", "SA8797P"),
-    _chip("SXR2330P", 75, "79p  8p 6a 16a 2040a  76.8a"),
-    _chip("QCS9075", 77, "73p  8p 4a 16a 1314f  76.8p", "Dragonwing IQ-9075", "QCS9100"),
-    _chip("QCM6690", 78, "73m  8a 4a  1a 920f  25.6a", "Dragonwing Q-6690", float16=False),
-    _chip("QCS8275", 82, "75m  8a 4a 16a 1139f  51.2a", "Arduino VENTUNO Q"),
-    _chip("SM7750", 86, "73m  8a 4a  8a 1256f  67.2a", "Snapdragon 7 Gen 4", float16=False),
-    _chip("SM8850", 87, "81p  8p 8a 24a 1915f  84.8a", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
-    _chip("SC8480XP", 88, "81m  8a 8p 24a 1570f 152.0p", "Snapdragon X2 Elite"),
-    _chip("QCS6490", 93, "68p  2p 4a  4a 934f  25.6a", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
-    _chip("SAR2230P", 95, "81p  4p 4a 24a 1915a  51.2a"),
-    _chip("SW6100", 96, "81p  4p 4a 24a 1915a  25.6a"),
-    _chip("SM8845", 97, "81p  8p 8a 24a 1915a  76.8a"),
-    _chip("SOC103", 103, "85m  8a 8a 32a 1265f 128.0a", "Snapdragon 8 Elite Extreme Gen 6"),
-    _chip("SOC113", 113, "85m  8a 8a 32a 1215f 128.0a", "Snapdragon 8 Elite Gen 6"),
+    _chip("SM8350", 30, "68p  4p 4a  8a 1349a  51.2p", "Snapdragon 888"),
+    _chip("SM8450", 36, "69p  8p 4a 16a 1008f  51.2a", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
+    _chip("SC8280XP", 37, "68p  8a 4a  8a 1349a  68.3a", "Snapdragon 8cx Gen 3", "SC8280"),
+    _chip("SA8295P", 39, "68p  8p 4a  8a 1349f  68.3a", "SA8295P ADP", "SA8295", float16=True),
+    _chip("SM8475", 42, "69p  8p 4a 16a 1008a  51.2a", "Snapdragon 8+ Gen 1"),
+    _chip("SM8550", 43, "73p  8p 4a 16a 1280f  67.2a", "Snapdragon 8 Gen 2", "QCS8550"),
+    _chip("SXR1230P", 45, "73p  2p 4a  1a 905a  25.6a"),
+    _chip("SSG2115P", 46, "73p  2p 4a  1a 905a  25.6a"),
+    _chip("SA8775P", 52, "73p  8p 4a 16a 1283f  76.8a", "SA8775P ADP", "SA8255", "SA8255P"),
+    _chip("SXR2230P", 53, "69p  8p 4a 16a 1008a  51.2a"),
+    _chip("SM8650", 57, "75p  8p 4a 16a 1780f  76.8a", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
+    _chip("SSG2125P", 58, "73p  2p 4a  1a 905a  25.6a"),
+    _chip("SC8380XP", 60, "73p  8p 4p 16a 1258f 136.0p", "Snapdragon X Elite", "Snapdragon X Plus"),
+    _chip("SA7255P", 67, "75m  8a 4a  4a 1362f  51.2a", "SA7255P ADP"),
+    _chip("SM8750", 69, "79p  8p 6m 16a 2025f  84.8a", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
+    _chip("SA8797", 72, "81p 16p 8a 24a 1547a 152.0a", "SA8797P"),
+    _chip("SXR2330P", 75, "79p  8p 6a 16a 2025a  76.8a"),
+    _chip("QCS9075", 77, "73p  8p 4a 16a 1296f  76.8p", "Dragonwing IQ-9075", "QCS9100"),
+    _chip("QCM6690", 78, "73m  8a 4a  1a 905f  25.6a", "Dragonwing Q-6690", float16=False),
+    _chip("QCS8275", 82, "75m  8a 4a 16a 1125f  51.2a", "Arduino VENTUNO Q"),
+    _chip("SM7750", 86, "73m  8a 4a  8a 1247f  67.2a", "Snapdragon 7 Gen 4", float16=False),
+    _chip("SM8850", 87, "81p  8p 8a 24a 1917f  84.8a", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
+    _chip("SC8480XP", 88, "81m  8a 8p 24a 1547f 152.0p", "Snapdragon X2 Elite"),
+    _chip("QCS6490", 93, "68p  2p 4a  4a 931f  25.6a", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
+    _chip("SAR2230P", 95, "81p  4p 4a 24a 1917a  51.2a"),
+    _chip("SW6100", 96, "81p  4p 4a 24a 1917a  25.6a"),
+    _chip("SM8845", 97, "81p  8p 8a 24a 1917a  76.8a"),
+    _chip("SOC103", 103, "85m  8a 8a 32a 1233f 128.0a", "Snapdragon 8 Elite Extreme Gen 6"),
+    _chip("SOC113", 113, "85m  8a 8a 32a 1187f 128.0a", "Snapdragon 8 Elite Gen 6"),
 )
 
 

@@ -56,7 +56,7 @@ def _parameters() -> tuple[Parameter, ...]:
     for kind, prior in COUNTED.items():
         parameters.append(Parameter(f"hvx.{kind}", "us each", prior, 0.5, "hvx"))
     for rate in ("w8a8", "w8a16"):
-        for group in ("arithmetic", "lookup", "move", "function"):
+        for group in ("lookup", "move"):
             name = f"deviation.{rate}.{group}"
             parameters.append(Parameter(name, "of the time for as many bytes of float16", 1.0, 0.15, ""))
     unit = "of the time for as many MACs of a dense convolution at w8a8, on top of share.product"
@@ -69,7 +69,7 @@ def _parameters() -> tuple[Parameter, ...]:
         Parameter("host.io", "us per 1e6 elements of input and output", 20.0, 0.7, "host"),
         Parameter("runtime.onnx", "of the time with qnn_dlc", 1.0, 0.1, ""),
         Parameter("runtime.tflite", "of the time with qnn_dlc", 1.0, 0.1, ""),
-        Parameter("call.onnx", "of host.call with qnn_dlc", 1.0, 0.3, ""),
+        Parameter("call.onnx", "of host.call with qnn_dlc", 1.0, 0.3, "onnx"),
         Parameter("call.tflite", "of host.call with qnn_dlc", 1.0, 0.3, ""),
     ]
     return tuple(parameters)
@@ -97,24 +97,20 @@ PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add"}
 """Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
 of precision as much as a sum."""
 MOVES = frozenset("shuffle copy stride operand border_transpose".split())
-FUNCTIONS = frozenset(("softmax", "norm"))
 EIGHT_BIT = {("w8a8", "product"): "deviation.w8a8.product"}
 """Measured in 8-bit transformers: their products take longer than as many MACs do elsewhere. Those of one row, at the
 end of classifiers, do not."""
 PARAMETERS = _parameters()
-FACTORS = ("hmx_float", "hmx_fixed", "hvx", "dram", "host")
-"""What a chip is: its time for each kind of work, relative to the reference chip."""
+FACTORS = ("hmx_float", "hmx_fixed", "hvx", "dram", "host", "onnx")
+"""What a chip is: its time for each kind of work, relative to the reference chip; `onnx` is its host's time for a call
+through that runtime, on top of `host`."""
 OTHERS = ("dram", "task", "host.call", "host.io")
 """Parameters that are a kind of work by themselves."""
 
 
 def group(kind: str) -> str | None:
     """The group of a kind of vector work whose time may deviate with the precision, beyond the bytes."""
-    if kind in COUNTED:
-        return None
-    if kind == "lookup":
-        return "lookup"
-    return "move" if kind in MOVES else "function" if kind in FUNCTIONS else "arithmetic"
+    return "lookup" if kind == "lookup" else "move" if kind in MOVES else None
 
 
 def factors_of(kind: str, rate: str) -> tuple[str, ...]:

@@ -134,14 +134,18 @@ class Task:
 
 
 def place(tasks: Sequence[Task], vtcm_bytes: int) -> None:
-    """Set the spill of each task: what neither stays in VTCM nor is consumed tile by tile where it is made."""
+    """Set the spill of each task: what neither stays in VTCM nor is consumed tile by tile where it is made.
+
+    What tasks tiled together read arrives tile by tile while they work: it is the last of them that waits for its end.
+    """
     group = _tiled_together(tasks, vtcm_bytes)
+    last = _last(group)
     half = vtcm_bytes // 2
     for task in tasks:
         task.spill_bytes = task.written_bytes = 0
     for source, size, readers in _tensors(tasks):
         if source < 0:
-            tasks[readers[0]].spill_bytes += size  # an input comes from DRAM once
+            tasks[last[readers[0]]].spill_bytes += size  # an input comes from DRAM once
             continue
         outside = sorted({group[r]: r for r in reversed(readers) if group[r] != group[source]}.values())
         if size <= half or not outside:
@@ -150,7 +154,7 @@ def place(tasks: Sequence[Task], vtcm_bytes: int) -> None:
         tasks[source].spill_bytes += moved
         tasks[source].written_bytes += moved
         for reader in outside:
-            tasks[reader].spill_bytes += moved
+            tasks[last[reader]].spill_bytes += moved
     for task in tasks:
         read = max((size for _, size in task.reads), default=0)
         if task.hmx and task.weight_bytes > half < read:
@@ -184,6 +188,12 @@ def _tiled_together(tasks: Sequence[Task], vtcm_bytes: int) -> list[int]:
         weights, halo = weights + task.weight_bytes, halo + task.halo
         found.append(group)
     return found
+
+
+def _last(group: Sequence[int]) -> list[int]:
+    """For each task the last of those it is tiled together with."""
+    last = {number: index for index, number in enumerate(group)}
+    return [last[number] for number in group]
 
 
 def _tensors(tasks: Sequence[Task]) -> Iterable[tuple[int, int, list[int]]]:

@@ -10,6 +10,8 @@ from hexforge.backends.htp.time.tile import CHANNELS, Task, padded, pixels, up, 
 from hexforge.ir import Node, Value
 
 RECURRENT = {"Lstm", "Gru"}
+STRIDED_AS_PACKED = {"w8a8", "w8a16"}
+"""Rates at which a shallow image that is packed takes only the pixels a stride leaves."""
 WHOLE_BYTES = 32768
 """Bytes from which on an op is spread over the vector threads and has the whole fixed cost of that."""
 
@@ -63,7 +65,8 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
     task.hmx[kind] = macs / 1e9
     if dilation > 1 and kind == "conv":
         task.hmx["dilation"] = macs / 1e9
-    if stride > 1 and (height > 1 or kind == "depthwise") and node.op.name != "TransposeConv2d":
+    packed = "pack" in task.hvx and p.rate in STRIDED_AS_PACKED
+    if stride > 1 and (height > 1 or kind == "depthwise") and not packed and node.op.name != "TransposeConv2d":
         task.add("stride", padded(source) * size)
     task.halo = (height - 1) * dilation / max(1, out[-3]) if node.op.name != "TransposeConv2d" else 0.0
 
