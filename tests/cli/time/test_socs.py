@@ -29,7 +29,7 @@ def test_table_has_every_chip_and_a_legend() -> None:
         assert soc.name in text
     assert "p: published; m: measured; f: fitted; a: assumed" in text
     row = next(line for line in text.splitlines() if "SM8750" in line)
-    assert row.split()[:6] == ["SM8750", "69", "v79p", "8p", "6m", "2040f"]
+    assert row.split()[:6] == ["SM8750", "69", "v79p", "8p", "6m", "2025f"]
     assert "Samsung Galaxy S25" in row
 
 
