@@ -10,6 +10,7 @@ from hexforge.backend import Backend, Prepares, Schematic
 from hexforge.backends.saver.backend import SaverBackend
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.executorch.blob import REFUSED, ops_key
+from hexforge.executorch.resizing import dynamic_key, dynamic_text
 from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.frontends.qnn.graph import build_fragment, build_graph
 from hexforge.ir import Graph
@@ -47,6 +48,8 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
         graph = build_graph(name, ops)
         builder.metadata[ops_key(name)] = "\n".join(node.name for node in graph.nodes)
         _require_supported(graph, backend)
+        if (dynamic := dynamic_text(graph, ops)) is not None:
+            builder.metadata[dynamic_key(name)] = dynamic
         run(graph, NEUTRAL)
         program = backend.compile(graph)
         schematics = _schematics(program.graph, backend, settings)

@@ -17,11 +17,15 @@ import numpy as np
 
 from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError
+from hexforge.executorch.resizing import dynamic_key, resized
 from hexforge.formats.qnn_options import QnnOptions
 from hexforge.ir import Array, ScaleOffset, Value
+from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
 
 _NUMBER = re.compile(r"input_(\d+)_")
+_MOST_SIZES = 32
+"""Programs for other sizes that are kept."""
 _BUFFER = re.compile(r"mutbuf_(\d+)_")
 
 
@@ -53,6 +57,8 @@ class QnnDelegate:
         self._renewed = [(v.name, _buffer(v.name)) for v in outputs if _BUFFER.search(v.name)]
         self._buffers = {_buffer(v.name): _zeros(v) for v in inputs if _BUFFER.search(v.name)}
         self._lock = threading.Lock()
+        self._dynamic = context.info.metadata.get(dynamic_key(graph))
+        self._resized: dict[tuple[tuple[int, ...], ...], tuple[Program, Sequence[Value]]] = {}
         self.last: list[Intermediate] = []
         """Intermediate tensors of the last run."""
 
@@ -65,13 +71,33 @@ class QnnDelegate:
         """Outputs for inputs; both in the order of the method's arguments."""
         if len(arrays) != len(self.inputs):
             raise FormatError(f"{self.where}: is called with {len(arrays)} tensors, its graph has {len(self.inputs)}")
-        feeds = {v.name: self._fed(v, a) for v, a in zip(self.inputs, arrays, strict=True)}
+        program, inputs = self._for_sizes(arrays)
+        feeds = {v.name: self._fed(v, a) for v, a in zip(inputs, arrays, strict=True)}
         with self._lock:
             feeds.update((name, self._buffers[number]) for name, number in self._kept)
-            found = self.program.run(feeds)
+            found = program.run(feeds)
             self._buffers.update((number, found[name]) for name, number in self._renewed)
             self.last = [Intermediate(v.name, found[v.name]) for v in self.intermediates]
         return [found[v.name] for v in self.outputs]
+
+    def _for_sizes(self, arrays: Sequence[Array]) -> tuple[Program, Sequence[Value]]:
+        """The program for the sizes of a run: the compiled one, or one that is made where dimensions vary."""
+        if self._dynamic is None or all(a.shape == v.shape for a, v in zip(arrays, self.inputs, strict=True)):
+            return self.program, self.inputs
+        shapes = tuple(a.shape for a in arrays)
+        if shapes not in self._resized:
+            from hexforge.passes import NEUTRAL, run
+
+            names = [v.name for v in self.inputs]
+            graph = resized(self._dynamic, dict(zip(names, shapes, strict=True)), self.where)
+            inputs = {v.name: v for v in graph.inputs}
+            run(graph, NEUTRAL)
+            info = self.context.info
+            program = registry.backend(info.backend, info.options).compile(graph)
+            if len(self._resized) == _MOST_SIZES:
+                self._resized.pop(next(iter(self._resized)))
+            self._resized[shapes] = program, [inputs[name] for name in names]
+        return self._resized[shapes]
 
     def _fed(self, value: Value, array: Array) -> Array:
         """An argument as the graph takes it: the same bytes under the graph's type and sizes."""
