@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resizing: a graph whose tensors have dimensions that vary, compiled anew for the sizes of a run.
 
-A context holds the graph at its largest sizes; where dimensions vary it also keeps the graph as text, and which dimension
-of which tensor varies.
+A context holds the graph at its largest sizes; where dimensions vary it also keeps the graph as text, and which
+dimension of which tensor varies.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ STOCK = "executorch.backends.qualcomm.python.PyQnnManagerAdaptor"
 """The stock module, which opens Qualcomm's libraries."""
 BINDINGS = "executorch.extension.pybindings._C"
 """The Python bindings of ExecuTorch's runtime, which load the wheel's own QnnBackend."""
+LOADERS = ("executorch.kernels.quantized", "executorch.extension.llm.custom_ops.custom_ops")
+"""Modules whose libraries load the runtime with its backends, too."""
 TESTED = {"executorch": "1.5.1", "torch": "2.13.0", "torchao": "0.18.0"}
 """The versions that the tests run with."""
 
@@ -45,19 +47,20 @@ class StandInFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
         """The stand-in for the stock module, nothing for any other; before the runtime comes its QnnBackend."""
-        if fullname == BINDINGS:
-            _before_the_runtime()
+        if fullname == BINDINGS or fullname in LOADERS:
+            _before_the_runtime(fullname)
         return ModuleSpec(fullname, _Loads(), origin="hexforge") if fullname == STOCK else None
 
 
-def _before_the_runtime() -> None:
+def _before_the_runtime(module: str) -> None:
     """Let ExecuTorch's runtime find hexforge's QnnBackend when it is loaded, where that can be built."""
     from hexforge.executorch.running.stock_runtime import enable_runtime
 
     try:
         enable_runtime()
     except CallError as error:
-        warnings.warn(f"executorch.runtime keeps its own QnnBackend: {error}", UserWarning, stacklevel=3)
+        if module == BINDINGS:  # who only compiles needs no runtime
+            warnings.warn(f"executorch.runtime keeps its own QnnBackend: {error}", UserWarning, stacklevel=3)
 
 
 def enable() -> None:
