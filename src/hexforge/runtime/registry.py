@@ -18,6 +18,7 @@ QNN_BACKENDS = (DEFAULT, "cpu", "gpu", "saver", "ir", "genie")
 BUILT: dict[str, str] = {
     "htp": "hexforge.backends.htp.backend:HtpBackend",
     "cpu": "hexforge.backends.cpu.backend:CpuBackend",
+    "gpu": "hexforge.backends.gpu.backend:GpuBackend",
 }
 """name -> "module:Class" of every backend that is built; the class is called with its own Config and threads."""
 SAVER = "hexforge.backends.saver.backend:SaverBackend"

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gpu backend: float graphs by OpenCL kernels, on a GPU or on whatever else has OpenCL."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from hexforge.backend import Get, Read
+from hexforge.backends.gpu.config import GpuConfig
+from hexforge.backends.gpu.device import Device, choose
+from hexforge.backends.gpu.program import GpuProgram
+from hexforge.backends.gpu.support import unsupported
+from hexforge.errors import FormatError
+from hexforge.ir import Graph, Node, Value, text
+from hexforge.ir.verify import verify
+from hexforge.options import OptionTable
+
+
+class GpuBackend:
+    """Places, compiles and runs graphs on an OpenCL device."""
+
+    name = "gpu"
+    Config: ClassVar[type[OptionTable]] = GpuConfig
+
+    def __init__(self, config: GpuConfig | None = None, threads: int = 0) -> None:
+        self.config = config if config is not None else GpuConfig()  # the threads are the device's own
+
+    @cached_property
+    def device(self) -> Device:
+        """The device that programs run on."""
+        return choose(self.config.gpu_device)
+
+    def unsupported(self, node: Node) -> str | None:
+        """Why the gpu backend refuses the node, or None; asking needs no device."""
+        return unsupported(node)
+
+    def compile(self, graph: Graph) -> GpuProgram:
+        """A program of the graph's kernels."""
+        graph.sort()
+        verify(graph)
+        return GpuProgram(graph, self.device, self.config)
+
+    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> GpuProgram:
+        """A program from a context file; its kernels are compiled again where they were made for another device."""
+        data = read()
+        if not isinstance(data, dict) or not isinstance(data.get("graph"), str):
+            raise FormatError(f"program {name!r}: is malformed")
+        import hexforge.ops  # noqa: F401 - fills the table
+
+        graph = text.loads(data["graph"], get)
+        for given, known in ((graph.inputs, inputs), (graph.outputs, outputs)):
+            if [(v.name, v.type) for v in given] != [(v.name, v.type) for v in known]:
+                raise FormatError(f"program {name!r}: has other inputs or outputs than the table of graphs says")
+        if empty := [v.name for v in graph.values.values() if v.is_static and v.data is None]:
+            raise FormatError(f"program {name!r}: constant {empty[0]!r} has no data")
+        graph.sort()
+        verify(graph)
+        if refused := next((r for r in map(unsupported, graph.nodes) if r), None):
+            raise FormatError(f"program {name!r}: {refused}")
+        return GpuProgram(graph, self.device, self.config, self._kernels(name, data))
+
+    def _kernels(self, name: str, data: dict[str, object]) -> dict[str, bytes]:
+        """The compiled kernels of a file that was made on this device with this driver."""
+        stored = data.get("kernels")
+        if (data.get("device"), data.get("driver")) != (self.device.name, self.device.driver):
+            return {}
+        if not isinstance(stored, dict):
+            raise FormatError(f"program {name!r}: its kernels are malformed")
+        try:
+            return {str(k): base64.b64decode(str(v), validate=True) for k, v in stored.items()}
+        except (binascii.Error, ValueError):
+            raise FormatError(f"program {name!r}: its kernels are malformed") from None

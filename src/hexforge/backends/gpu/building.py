@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building: sources of kernels become kernels, once for each device, from the cache where it has them."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from hexforge.backend import processors
+from hexforge.backends.gpu.cache import DeviceCache
+from hexforge.backends.gpu.device import Device, clear_errors, opencl
+from hexforge.backends.gpu.kernels.launch import Launch
+from hexforge.errors import UnsupportedError
+
+OPTIONS = "-cl-std=CL1.2"
+
+
+class Builder:
+    """The kernels of one device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.cache = DeviceCache(device.name, device.driver)
+        self._programs: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def build(self, launches: list[Launch], binaries: Mapping[str, bytes] | None = None) -> None:
+        """Compile what is not there yet; `binaries` are those of a context file for this device."""
+        sources = {launch.key: launch.source for launch in launches if launch.key not in self._programs}
+        if not sources:
+            return
+
+        def make(item: tuple[str, str]) -> None:
+            key, source = item
+            program = self._built(key, source, (binaries or {}).get(key))
+            with self._lock:
+                self._programs.setdefault(key, program)
+
+        threads = 1 if self.device.is_processor else min(8, processors())
+        if threads == 1:
+            for item in sources.items():
+                make(item)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(make, sources.items()))
+        self.cache.flush()
+
+    def _built(self, key: str, source: str, saved: bytes | None) -> Any:
+        cl = opencl()
+        handle, context = self.device.handle, self.device.context
+        for binary in (self.cache.binary(key), saved):
+            if binary is None:
+                continue
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    return cl.Program(context, [handle], [binary]).build(devices=[handle])
+            except (cl.Error, RuntimeError):
+                self.cache.drop(key)  # another build of the driver, or damage that a checksum cannot show
+        with warnings.catch_warnings(), clear_errors(self.device.name, "while it compiled a kernel"):
+            warnings.simplefilter("ignore")
+            try:
+                program = cl.Program(context, source).build(options=OPTIONS, devices=[handle], cache_dir=False)
+            except (cl.RuntimeError, RuntimeError) as error:
+                raise UnsupportedError(f"gpu device {self.device.name!r} cannot compile a kernel: {error}") from None
+        with clear_errors(self.device.name):
+            self.cache.add(key, bytes(program.get_info(cl.program_info.BINARIES)[0]))
+        return program
+
+    def kernel(self, launch: Launch) -> Any:
+        """A kernel of its own for a launch: its arguments stay set."""
+        return opencl().Kernel(self._programs[launch.key], "run")
+
+    def binaries(self, launches: list[Launch]) -> dict[str, bytes]:
+        """The compiled kernels of launches, for a context file."""
+        found = {launch.key: self.cache.binary(launch.key) for launch in launches}
+        return {key: binary for key, binary in found.items() if binary is not None}
+
+
+_builders: dict[int, Builder] = {}
+_lock = threading.Lock()
+
+
+def builder(device: Device) -> Builder:
+    """The builder of a device."""
+    with _lock:
+        key = int(device.handle.int_ptr)
+        if key not in _builders:
+            _builders[key] = Builder(device)
+        return _builders[key]

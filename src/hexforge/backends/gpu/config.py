@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GpuConfig: the options of the gpu backend, spelled after QNN's GPU graph config and ExecuTorch's GPU compile spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hexforge.options import OptionTable, choice, flag, text
+
+PRECISIONS = "user_provided fp32 fp16 hybrid"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConfig(OptionTable):
+    """The device that graphs run on, and how."""
+
+    gpu_device: str = text("the OpenCL device, by number or part of its name; empty: HEXFORGE_GPU_DEVICE, else a GPU")
+    gpu_precision: str = choice(
+        PRECISIONS,
+        "float tensors as the model has them, all in fp32, all rounded to fp16, or stored in fp16 and computed in fp32",
+    )
+    gpu_use_memory_optimizations: bool = flag(True, "tensors that are never alive together share memory")
+    gpu_use_node_optimizations: bool = flag(True, "chains of nodes run as one kernel")
+    gpu_use_queue_recording: bool = flag(True, "arguments of kernels are set once, not at every run")
+    gpu_use_weight_sharing: bool = flag(True, "programs on one device share equal weights")
+    gpu_tuning: bool = flag(
+        False, "measure which tiles are fastest on the device, and remember it; numbers stay the same"
+    )
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "option of the gpu backend"
+
+    def half(self, is_half: bool) -> bool:
+        """Whether a float tensor is stored in float16."""
+        return is_half if self.gpu_precision == "user_provided" else self.gpu_precision in ("fp16", "hybrid")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grouping: which nodes run as one kernel.
+
+Chains of pointwise ops end a kernel (its epilogue), or are computed where they are read (inlined).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hexforge.backends.gpu.kernels.element import MAPS
+from hexforge.backends.gpu.kernels.moves import ALIASES, MOVES
+from hexforge.ir import Graph, Node, Role, Value
+
+LONGEST = 24
+"""Nodes that one kernel takes at most beside its own."""
+_FREE = frozenset({*MOVES, "Cast", "Concat", "Pack", "Pad"})
+
+
+@dataclass(slots=True)
+class Groups:
+    """The kernels of a graph: roots in the order they run, with the nodes that run as part of them."""
+
+    roots: list[Node]
+    chains: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+    inlined: set[Node] = field(default_factory=set)
+
+
+def _escapes(value: Value, inside: set[Node]) -> bool:
+    return value.role is Role.APP_READ or any(user not in inside for user in value.users)
+
+
+def _appended(node: Node, value: Value, inside: set[Node]) -> bool:
+    """Whether a node continues a chain: one output, as many elements, in their order."""
+    if len(node.outputs) != 1:
+        return False
+    out = node.outputs[0]
+    if node.op.name in ALIASES:
+        return True
+    takes = node.op.name in MAPS and node.op.pointwise and out.shape == value.shape
+    return takes and all(v is None or v.producer not in inside or v.shape == out.shape for v in node.inputs)
+
+
+def _chain(root: Node, index: dict[Node, int]) -> tuple[Node, ...]:
+    """The longest chain after a node of which only the end is read by others."""
+    inside: set[Node] = {root}
+    grown: list[Node] = []
+    best = 0
+    while len(grown) < LONGEST:
+        values = [n.outputs[0] for n in (root, *grown)]
+        if any(v.role is Role.APP_READ for v in values):
+            break
+        candidates = {u for v in values for u in v.users if u not in inside and _appended(u, v, inside)}
+        if not candidates:
+            break
+        node = min(candidates, key=lambda n: index[n])
+        grown.append(node)
+        inside.add(node)
+        if sum(_escapes(n.outputs[0], inside) for n in (root, *grown)) <= 1 and _escapes(node.outputs[0], inside):
+            best = len(grown)
+    return tuple(grown[:best])
+
+
+def group(graph: Graph, optimize: bool) -> Groups:
+    """The kernels of a graph."""
+    nodes = graph.nodes
+    index = {node: i for i, node in enumerate(nodes)}
+    home: dict[Node, Node] = {}
+    groups = Groups([])
+    for node in nodes:
+        if node in home or node.op.name in MAPS or len(node.outputs) != 1 or not optimize:
+            continue
+        chain = tuple(_free(_chain(node, index), home))
+        if chain:
+            groups.chains[node] = chain
+            for member in chain:
+                home[member] = node
+    last = {node: max((index[m] for m in groups.chains.get(node, ())), default=i) for node, i in index.items()}
+    for node in reversed(nodes):
+        if node in home or node.op.name not in MAPS or not optimize:
+            continue
+        out = node.outputs[0]
+        users = list(out.users)
+        if len(node.outputs) == 1 and out.role is not Role.APP_READ and users:
+            roots = {home.get(u, u) for u in users}
+            readers = all(u in home or u.op.name in MAPS for u in users)
+            if len(roots) == 1 and readers and _cheap(node, users):
+                home[node] = roots.pop()
+                groups.inlined.add(node)
+    left = [n for n in nodes if n not in home]
+    groups.roots = sorted(left, key=lambda n: last[n])
+    return groups
+
+
+def _free(chain: tuple[Node, ...], home: dict[Node, Node]) -> list[Node]:
+    """The start of a chain that no other kernel has taken."""
+    kept: list[Node] = []
+    for node in chain:
+        if node in home:
+            return []
+        kept.append(node)
+    return kept
+
+
+def _cheap(node: Node, users: list[Node]) -> bool:
+    """Whether computing a node where it is read costs no more than reading it."""
+    size = node.outputs[0].type.size
+    if node.op.name in _FREE and node.op.name != "Concat":
+        return True
+    return all(sum(v.type.size for v in u.outputs) <= 2 * size for u in users)

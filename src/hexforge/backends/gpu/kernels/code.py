@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code: OpenCL C as it is written, statement by statement, with the buffers it reads."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hexforge.ir import Array, DType, Value
+
+C_TYPES: dict[DType, str] = {
+    DType.FLOAT32: "float",
+    DType.FLOAT16: "float",
+    DType.INT8: "char",
+    DType.UINT8: "uchar",
+    DType.INT16: "short",
+    DType.UINT16: "ushort",
+    DType.INT32: "int",
+    DType.UINT32: "uint",
+    DType.INT64: "long",
+    DType.BOOL: "uchar",
+    DType.UINT4: "uchar",
+    DType.INT4: "char",
+}
+"""What elements are computed in; half is only stored."""
+
+
+class NotVectorizedError(Exception):
+    """A chain has a part that is written for one element at a time only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How a value lies in a buffer: `half` for float16, else the C type."""
+
+    type: str
+    bytes: int
+
+    @classmethod
+    def of(cls, dtype: DType, half: bool = False) -> Storage:
+        """Storage of a data type; floats as half where asked."""
+        if dtype.is_float:
+            return HALF if half else FLOAT
+        return cls(C_TYPES[dtype], max(1, dtype.bits // 8))
+
+    def load(self, buffer: str, at: str, width: int = 1) -> str:
+        """The elements at `at`, a multiple of the width, as they are computed with."""
+        if self.type == "half":
+            return f"vload_half({at}, {buffer})" if width == 1 else f"vloada_half{width}(0, {buffer} + {at})"
+        return f"{buffer}[{at}]" if width == 1 else f"*(global const {self.type}{width}*)({buffer} + {at})"
+
+    def store(self, buffer: str, at: str, what: str, width: int = 1) -> str:
+        """The statement that stores elements at `at`, a multiple of the width."""
+        if self.type == "half":
+            suffix = "vstore_half_rte" if width == 1 else f"vstorea_half{width}_rte"
+            return f"{suffix}({what}, 0, {buffer} + {at});"
+        return (
+            f"{buffer}[{at}] = {what};" if width == 1 else f"*(global {self.type}{width}*)({buffer} + {at}) = {what};"
+        )
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The type of an array with these elements."""
+        names = {
+            "half": "float16",
+            "float": "float32",
+            "char": "int8",
+            "short": "int16",
+            "int": "int32",
+            "long": "int64",
+        }
+        return np.dtype(names.get(self.type) or "u" + names[self.type[1:]])
+
+
+HALF = Storage("half", 2)
+FLOAT = Storage("float", 4)
+
+
+@dataclass(slots=True)
+class Index:
+    """An element of a tensor: its place in row-major order, or one number for each axis; C expressions."""
+
+    shape: tuple[int, ...]
+    flat: str | None = None
+    axes: tuple[str, ...] | None = None
+
+
+@dataclass(slots=True)
+class Buffers:
+    """The arguments of a kernel in their order, by what they are: values, arrays of constants, the fault word."""
+
+    names: dict[object, str] = field(default_factory=dict)
+    declared: list[str] = field(default_factory=list)
+
+    def read(self, key: object, storage: Storage) -> str:
+        """The name of an argument that is read."""
+        if key not in self.names:
+            self.names[key] = f"in{len(self.names)}"
+            self.declared.append(f"global const {storage.type}* restrict {self.names[key]}")
+        return self.names[key]
+
+    def write(self, key: object, type: str, name: str) -> str:
+        """The name of an argument that is written."""
+        if key not in self.names:
+            self.names[key] = name
+            self.declared.append(f"global {type}* restrict {name}")
+        return self.names[key]
+
+
+FAULT = "fault"
+"""The argument that a kernel reports an index outside its axis in."""
+
+
+class Code:
+    """Statements of a block, and what is known in it already."""
+
+    def __init__(self, buffers: Buffers, width: int = 1, depth: int = 1) -> None:
+        self.buffers = buffers
+        self.width = width
+        self.lines: list[str] = []
+        self.known: dict[object, str] = {}
+        self._depth = depth
+        self._counter = [0]
+
+    def let(self, type: str, expression: str) -> str:
+        """A constant of that type; one that is known already is not computed again."""
+        if expression.isidentifier() or expression.lstrip("-").isdigit():
+            return expression
+        key = (type, expression)
+        if key not in self.known:
+            self.known[key] = name = self.fresh()
+            self.add(f"const {type} {name} = {expression};")
+        return self.known[key]
+
+    def fresh(self) -> str:
+        """A name that nothing has yet."""
+        self._counter[0] += 1
+        return f"t{self._counter[0]}"
+
+    def add(self, line: str) -> None:
+        """Add a statement."""
+        self.lines.append("  " * self._depth + line)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[Code]:
+        """A nested block; what becomes known in it is forgotten after it."""
+        inner = Code(self.buffers, self.width, self._depth + 1)
+        inner.known, inner._counter = dict(self.known), self._counter
+        yield inner
+        self.add(f"{head} {{")
+        self.lines += inner.lines
+        self.add("}")
+
+    # -- indices ------------------------------------------------------------------------------------------------------
+
+    def flat(self, index: Index) -> str:
+        """The place in row-major order."""
+        if index.flat is None:
+            assert index.axes is not None
+            index.flat = self.let("int", affine(index.axes, strides(index.shape)))
+        return index.flat
+
+    def axes(self, index: Index) -> tuple[str, ...]:
+        """One number for each axis."""
+        if index.axes is None:
+            assert index.flat is not None
+            found: list[str] = []
+            steps = strides(index.shape)
+            outermost = next((i for i, n in enumerate(index.shape) if n > 1), -1)
+            for i, (size, step) in enumerate(zip(index.shape, steps, strict=True)):
+                if size == 1:
+                    found.append("0")
+                    continue
+                at = index.flat if step == 1 else f"({index.flat} / {step})"
+                found.append(self.let("int", at if i == outermost else f"{at} % {size}"))
+            index.axes = tuple(found)
+        return index.axes
+
+
+def strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def affine(terms: Sequence[str], factors: Sequence[int], constant: int = 0) -> str:
+    """The sum of terms times factors."""
+    parts = [t if f == 1 else f"{t} * {f}" for t, f in zip(terms, factors, strict=True) if t != "0" and f]
+    if constant or not parts:
+        parts.append(str(constant))
+    return " + ".join(parts)
+
+
+def literal(value: float | int | bool, type: str) -> str:
+    """A constant of a C type, exactly."""
+    if type != "float":
+        whole = int(value)
+        if type == "long":
+            return "LONG_MIN" if whole == -(1 << 63) else f"{whole}L" if whole >= 0 else f"({whole}L)"
+        if type == "uint":
+            return f"{whole}u"
+        return "INT_MIN" if whole == -(1 << 31) else str(whole) if whole >= 0 else f"({whole})"
+    number = float(np.float32(value))
+    if math.isnan(number):
+        return "NAN"
+    if math.isinf(number):
+        return "INFINITY" if number > 0 else "(-INFINITY)"
+    bits = struct.unpack("<I", struct.pack("<f", number))[0]
+    text = f"{number:.9g}"
+    if np.float32(text).view(np.uint32) != bits:  # pragma: no cover - nine digits name every float
+        return f"as_float(0x{bits:08x}u)"
+    text = text if any(c in text for c in ".en") else text + ".0"
+    return f"({text}f)" if text.startswith("-") else f"{text}f"
+
+
+def single(value: Value) -> float | int | bool | None:
+    """The one number that a constant consists of, None where it has several or is none."""
+    data: Array | None = value.data
+    if data is None or data.size == 0 or value.encoding is not None:
+        return None
+    if data.size == 1 or not any(data.strides):
+        found: float | int | bool = data.reshape(-1)[:1].astype(np.float64 if value.dtype.is_float else np.int64)[0]
+        return found
+    return None

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launch: a kernel with what it is called with; Epilogue: the chain that a kernel ends with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hexforge.backends.gpu.kernels.code import Buffers, Code, Index, Storage, strides
+from hexforge.backends.gpu.kernels.element import Elements
+from hexforge.backends.gpu.kernels.moves import ALIASES
+from hexforge.backends.gpu.kernels.pointwise import PREAMBLE, softplus
+from hexforge.ir import Array, Node, Value
+
+_ROUND = """
+float round_half(float x) {
+  ushort h;
+  vstore_half_rte(x, 0, (private half*)&h);
+  return vload_half(0, (private half*)&h);
+}
+"""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Constant:
+    """An array that a kernel reads, made from constants of the graph when it is first needed."""
+
+    name: str
+    storage: Storage
+    make: Callable[[], Array]
+    bytes: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scratch:
+    """Memory that kernels of one node hand results to each other in."""
+
+    name: str
+    bytes: int
+
+
+Argument = Value | Constant | Scratch | str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Launch:
+    """A kernel, its arguments and how many work-items run it."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    source: str
+    arguments: tuple[Argument, ...]
+    writes: tuple[Value | Scratch, ...]
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    flops: int = 0
+    moved_bytes: int = 0
+    choices: tuple[tuple[str, Launch], ...] = ()
+    """The same work in other tiles, by name: the fastest is found by measuring."""
+
+    @property
+    def key(self) -> str:
+        """What the compiled kernel is known by."""
+        return hashlib.blake2b(self.source.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A kernel in the making: its buffers, and functions and statements in text."""
+
+    elements: Elements
+    half_chain: bool = False
+    buffers: Buffers = field(default_factory=Buffers)
+
+    def code(self, width: int = 1) -> Code:
+        """An empty body."""
+        return Code(self.buffers, width)
+
+    def text(self, body: str, *, before: str = "", attributes: str = "", contract: bool = False) -> str:
+        """The whole source of the kernel."""
+        widths = sorted({w for w in (4, 8, 16) if f"float{w}" in body or f"float{w}" in before})
+        parts = [f"#pragma OPENCL FP_CONTRACT {'ON' if contract else 'OFF'}"]
+        text = body + before
+        if any(name in text for name in ("softplus", "int_", "float_mod")):
+            parts += [
+                PREAMBLE,
+                *([softplus(1)] if "softplus(" in text and not widths else [softplus(w) for w in widths]),
+            ]
+        if "round_half" in text:
+            parts.append(_ROUND)
+            parts += [_wide_round(w) for w in widths]
+        parts.append(before)
+        parts.append(f"kernel {attributes}void run({', '.join(self.buffers.declared)}) {{\n{body}\n}}\n")
+        return "\n".join(parts)
+
+    def launch(
+        self, name: str, nodes: Sequence[Node], source: str, writes: Sequence[Value | Scratch],
+        global_size: tuple[int, ...], local_size: tuple[int, ...], flops: int = 0, moved_bytes: int = 0,
+    ) -> Launch:  # fmt: skip
+        """The finished kernel."""
+        arguments: tuple[Argument, ...] = tuple(self.buffers.names)  # type: ignore[arg-type]
+        return Launch(name, tuple(nodes), source, arguments, tuple(writes), global_size, local_size, flops, moved_bytes)
+
+
+def _wide_round(width: int) -> str:
+    return (
+        f"float{width} round_half{width}(float{width} x) {{ ushort{width} h; vstore_half{width}_rte(x, 0, "
+        f"(private half*)&h); return vload_half{width}(0, (private half*)&h); }}"
+    )
+
+
+@dataclass(slots=True)
+class Epilogue:
+    """What happens to a result before it is stored: pointwise ops on it and on what is in memory already."""
+
+    result: Value
+    chain: tuple[Node, ...] = ()
+
+    @property
+    def out(self) -> Value:
+        """What is stored."""
+        return self.chain[-1].outputs[0] if self.chain else self.result
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are computed here."""
+        return self.chain
+
+    def write(self, kernel: Kernel, code: Code, result: str, index: Index, at: str | None = None) -> None:
+        """Store an element (or neighbours, as wide as the code is) of the result after the chain."""
+        elements = kernel.elements
+        suffix = "" if code.width == 1 else str(code.width)
+        here = {self.result: (result, index)}
+        if elements.round_half and self.chain:
+            here[self.result] = (code.let(f"float{suffix}", f"round_half{suffix}({result})"), index)
+        for node in self.chain:
+            out = node.outputs[0]
+            known = next(here[v] for v in node.inputs if v is not None and v in here)
+            if node.op.name in ALIASES:
+                here[out] = (known[0], Index(out.shape, code.flat(known[1])))
+                continue
+            place = Index(out.shape, code.flat(known[1]), known[1].axes if known[1].shape == out.shape else None)
+            arguments = tuple(
+                here[v][0] if v in here else elements._operand(code, v, place) for v in node.inputs if v is not None
+            )
+            value = elements.applied(code, node, arguments)
+            if elements.round_half and out.dtype.is_float and node is not self.chain[-1]:
+                value = code.let(f"float{suffix}", f"round_half{suffix}({value})")
+            here[out] = (value, place)
+        value, place = here[self.out]
+        storage = elements.storage(self.out)
+        buffer = code.buffers.write(self.out, storage.type, "out")
+        code.add(storage.store(buffer, at or code.flat(place), value, code.width))
+
+
+def rounded_up(count: int, step: int) -> int:
+    """The next multiple of `step`."""
+    return -(-count // step) * step
+
+
+def linear(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    return strides(shape)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory: one arena for what a graph computes, laid out by liveness, and constants that programs share."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexforge.backends.gpu.device import Device, clear_errors, opencl
+from hexforge.errors import CapacityError
+from hexforge.ir import Array
+
+
+def layout(
+    sizes: Mapping[object, int], lives: Mapping[object, tuple[int, int]], alignment: int, share: bool = True
+) -> tuple[dict[object, int], int]:
+    """Offsets of tensors by size and life (first and last launch), and the bytes of the arena."""
+    offsets: dict[object, int] = {}
+    placed: list[tuple[int, int, int, int]] = []
+    total = 0
+    order = {key: i for i, key in enumerate(sizes)}
+    for key in sorted(sizes, key=lambda k: (-sizes[k], order[k])):
+        first, last = lives[key]
+        need = -(-max(sizes[key], 1) // alignment) * alignment
+        at = 0
+        for offset, end, begins, ends in placed:  # kept in order of offset
+            if not share or (begins <= last and ends >= first):
+                if offset - at >= need:
+                    break
+                at = max(at, end)
+        offsets[key] = at
+        placed.append((at, at + need, first, last))
+        placed.sort()
+        total = max(total, at + need)
+    return offsets, total
+
+
+_shared: weakref.WeakValueDictionary[tuple[int, str], _Held] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class _Held:
+    """A buffer of constants; it lives as long as a program uses it."""
+
+    __slots__ = ("__weakref__", "buffer")
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+
+def constant(device: Device, array: Array, share: bool) -> _Held:
+    """A buffer with an array; equal arrays on one device share one."""
+    cl = opencl()
+    data = np.ascontiguousarray(array)
+    if data.nbytes == 0:
+        data = np.zeros(1, data.dtype)
+    if data.nbytes > device.most_bytes:
+        raise CapacityError(
+            f"a constant of {data.nbytes} bytes is larger than any buffer of gpu device {device.name!r} "
+            f"({device.most_bytes} bytes)"
+        )
+
+    def made() -> _Held:
+        flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
+        with clear_errors(device.name, f"for a constant of {data.nbytes} bytes"):
+            return _Held(cl.Buffer(device.context, flags, hostbuf=data))
+
+    if not share:
+        return made()
+    digest = hashlib.blake2b(data.data, digest_size=16).hexdigest()
+    key = (int(device.handle.int_ptr), digest)
+    with _lock:
+        held = _shared.get(key)
+        if held is None:
+            held = _shared[key] = made()
+        return held
+
+
+def arena(device: Device, size: int) -> Any:
+    """The arena of a program."""
+    cl = opencl()
+    if size > device.most_bytes:
+        raise CapacityError(
+            f"a run needs {size} bytes at a time, and gpu device {device.name!r} has buffers of at most "
+            f"{device.most_bytes}; use gpu_precision=fp16 or a smaller batch"
+        )
+    with clear_errors(device.name, f"for {size} bytes of activations"):
+        return cl.Buffer(device.context, cl.mem_flags.READ_WRITE, max(size, 1))
+
+
+def pieces(buffer: Any, offsets: Mapping[object, int], sizes: Mapping[object, int]) -> dict[object, Any]:
+    """The parts of an arena."""
+    return {key: buffer.get_sub_region(offset, max(sizes[key], 1)) for key, offset in offsets.items()}
+
+
+def total_bytes(arrays: Sequence[Array]) -> int:
+    """Bytes of several arrays."""
+    return sum(a.nbytes for a in arrays)
