@@ -18,7 +18,7 @@ from hexforge.errors import UnsupportedError
 OPTIONS = "-cl-std=CL1.2"
 
 
-class Builder:
+class KernelBuilder:
     """The kernels of one device."""
 
     def __init__(self, device: Device) -> None:
@@ -80,14 +80,14 @@ class Builder:
         return {key: binary for key, binary in found.items() if binary is not None}
 
 
-_builders: dict[int, Builder] = {}
+_builders: dict[int, KernelBuilder] = {}
 _lock = threading.Lock()
 
 
-def builder(device: Device) -> Builder:
+def builder(device: Device) -> KernelBuilder:
     """The builder of a device."""
     with _lock:
         key = int(device.handle.int_ptr)
         if key not in _builders:
-            _builders[key] = Builder(device)
+            _builders[key] = KernelBuilder(device)
         return _builders[key]

@@ -12,9 +12,9 @@ import numpy as np
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.grouping import Groups, group
 from hexforge.backends.gpu.kernels import gemm, other, rows, windows
-from hexforge.backends.gpu.kernels.code import FLOAT, NotVectorizedError, Storage, strides
+from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, NotVectorizedError, strides
 from hexforge.backends.gpu.kernels.element import MAPS, Elements
-from hexforge.backends.gpu.kernels.gemm import Operand, Product, Tile, Window
+from hexforge.backends.gpu.kernels.gemm import ConvWindow, Matrix, Product, ProductTile
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Scratch
 from hexforge.backends.gpu.kernels.moves import ALIASES
 from hexforge.ir import Array, DType, Graph, Node, Role, Value
@@ -46,7 +46,7 @@ class Machine:
 
 
 @dataclass(slots=True)
-class Lowering:
+class GpuLowering:
     """Turns a graph into launches."""
 
     graph: Graph
@@ -72,11 +72,11 @@ class Lowering:
 
     # -- values -------------------------------------------------------------------------------------------------------
 
-    def storage(self, value: Value) -> Storage:
+    def storage(self, value: Value) -> BufferType:
         """How a value is stored: inputs and outputs as they are, others by the precision."""
         if value.role in (Role.APP_READ, Role.APP_WRITE):
-            return Storage.of(value.dtype, value.dtype is DType.FLOAT16)
-        return Storage.of(value.dtype, self.config.half(value.dtype is DType.FLOAT16))
+            return BufferType.of(value.dtype, value.dtype is DType.FLOAT16)
+        return BufferType.of(value.dtype, self.config.half(value.dtype is DType.FLOAT16))
 
     def placed(self, value: Value) -> Value:
         """The value whose memory a value is read from."""
@@ -93,7 +93,7 @@ class Lowering:
         """A constant of the graph in another form, made once."""
         key = (value, name)
         if key not in self._constants:
-            storage = Storage.of(DType.FLOAT32, self.config.half(value.dtype is DType.FLOAT16))
+            storage = BufferType.of(DType.FLOAT32, self.config.half(value.dtype is DType.FLOAT16))
             assert value.data is not None
 
             def made(data: Array = value.data, type=value.type) -> Array:  # type: ignore[no-untyped-def]
@@ -185,12 +185,10 @@ class Lowering:
 
         return self.constant(value, f"{name}:panels{columns}", packed)
 
-    def _weight(
-        self, value: Value, name: str, k: int, n: int, groups: int, matrix: Callable[[Array], Array]
-    ) -> Operand:
+    def _weight(self, value: Value, name: str, k: int, n: int, groups: int, matrix: Callable[[Array], Array]) -> Matrix:
         constant = self._panels(value, name, matrix)
         padded = -(-n // _COLUMNS) * _COLUMNS if self.machine.is_processor else n
-        return Operand(constant, constant.storage, (k * padded if groups > 1 else 0,), n, 1)
+        return Matrix(constant, constant.storage, (k * padded if groups > 1 else 0,), n, 1)
 
     def _convolution(self, node: Node) -> Product:
         x, w = node.inputs[:2]
@@ -203,7 +201,7 @@ class Lowering:
         transposed = node.op.name.startswith("Transpose")
         depth, columns = x.shape[-1] // group, out.shape[-1] // group
         k = math.prod(taps) * depth
-        window = Window(
+        window = ConvWindow(
             x.shape[1:-1], out.shape[1:-1], taps, tuple(params["stride"]), tuple(params.get("dilation", (1,) * dims)),
             tuple(p[0] for p in params["pad_amount"]), x.shape[-1], transposed,
         )  # fmt: skip
@@ -215,7 +213,7 @@ class Lowering:
             return data.reshape(k, group, columns).transpose(1, 0, 2)
 
         b = self._weight(w, "conv", k, columns, group, matrix)
-        a = Operand(self.placed(x), self.storage(x), (depth if group > 1 else 0,), 0, 1)
+        a = Matrix(self.placed(x), self.storage(x), (depth if group > 1 else 0,), 0, 1)
         rows_count = x.shape[0] * math.prod(out.shape[1:-1])
         plain = (
             not transposed
@@ -237,11 +235,11 @@ class Lowering:
         assert w is not None
         n, k = w.shape
         m = x.type.size // k
-        a = Operand(self.placed(x), self.storage(x), (0,), k, 1)
+        a = Matrix(self.placed(x), self.storage(x), (0,), k, 1)
         if w.is_static:
             b = self._weight(w, "transposed", k, n, 1, lambda data: data.T[None])
         else:
-            b = Operand(self.placed(w), self.storage(w), (0,), 1, k)
+            b = Matrix(self.placed(w), self.storage(w), (0,), 1, k)
         return Product(node, m, n, k, (1,), a, b, bias, n, (0,))
 
     def _matmul(self, node: Node) -> Product:
@@ -263,15 +261,15 @@ class Lowering:
             b = self._weight(w, f"matmul{int(second)}", k, n, 1, matrix)
             if not first:  # all batches are rows of one product
                 rows_count = math.prod(batch) * m
-                a = Operand(self.placed(x), self.storage(x), (0,), k, 1)
+                a = Matrix(self.placed(x), self.storage(x), (0,), k, 1)
                 if math.prod(x.shape[:-2]) == math.prod(batch):
                     return Product(node, rows_count, n, k, (1,), a, b, bias, n, (0,))
             b = replace(b, batch=(0,) * len(batch))
         else:
             inner = (1, w.shape[-1]) if second else (w.shape[-1], 1)
-            b = Operand(self.placed(w), self.storage(w), _broadcast_strides(w.shape, len(batch)), *inner)
+            b = Matrix(self.placed(w), self.storage(w), _broadcast_strides(w.shape, len(batch)), *inner)
         inner = (1, x.shape[-1]) if first else (x.shape[-1], 1)
-        a = Operand(self.placed(x), self.storage(x), _broadcast_strides(x.shape, len(batch)), *inner)
+        a = Matrix(self.placed(x), self.storage(x), _broadcast_strides(x.shape, len(batch)), *inner)
         return Product(node, m, n, k, batch, a, b, bias, n, strides((*batch, m * n))[:-1])
 
     def _product(self, product: Product, epilogue: Epilogue) -> list[Launch]:
@@ -291,7 +289,7 @@ class Lowering:
                 made.append(gemm.tiled_product(self.kernel(), product, epilogue, tile))
         return made
 
-    def _zeros(self, count: int, storage: Storage) -> Constant:
+    def _zeros(self, count: int, storage: BufferType) -> Constant:
         count = 1 << (count - 1).bit_length()
         key = ("zeros", count, storage)
         if key not in self._constants:
@@ -314,7 +312,7 @@ def _broadcast_strides(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return (*(0,) * (rank - len(steps)), *steps)
 
 
-def tiles(product: Product, machine: Machine) -> list[Tile]:
+def tiles(product: Product, machine: Machine) -> list[ProductTile]:
     """Tiles for a product on a GPU: the one that fills it best first."""
     batches = math.prod(product.batch)
 
@@ -324,14 +322,14 @@ def tiles(product: Product, machine: Machine) -> list[Tile]:
     wanted = 2 * machine.units
     for bm, bn, tm, tn in ((128, 128, 8, 8), (128, 64, 8, 4), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4)):
         if groups(bm, bn) >= wanted and product.n > bn // 2 and product.m > bm // 2:
-            return [Tile(bm, bn, 16, tm, tn)]
+            return [ProductTile(bm, bn, 16, tm, tn)]
     bm, bn = (32, 32) if product.m > 16 else (16, 32)
     steps = -(-product.k // 16)
     count = groups(bm, bn)
     slices = 1
     while slices < 4 and count * slices < wanted and steps // (slices * 2) >= 2:
         slices *= 2
-    return [Tile(bm, bn, 16, 4, 4, slices)]
+    return [ProductTile(bm, bn, 16, 4, 4, slices)]
 
 
-__all__ = ["FLOAT", "Lowering", "Machine", "tiles"]
+__all__ = ["FLOAT", "GpuLowering", "Machine", "tiles"]

@@ -19,7 +19,7 @@ from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import Device, clear_errors, opencl
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Constant, Scratch
-from hexforge.backends.gpu.lowering import Lowering, Machine
+from hexforge.backends.gpu.lowering import GpuLowering, Machine
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Role, Value, text
 
@@ -62,7 +62,7 @@ class GpuProgram:
         self._lock = threading.Lock()
         self._inputs, self._outputs = graph.inputs, graph.outputs
         machine = Machine(device.is_processor, device.units, device.local_bytes)
-        lowering = Lowering(graph, config, machine)
+        lowering = GpuLowering(graph, config, machine)
         self.launches = lowering.launches()
         self._faults = lowering.faults
         self._lowering = lowering
@@ -78,7 +78,7 @@ class GpuProgram:
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def _allocate(self, lowering: Lowering) -> None:
+    def _allocate(self, lowering: GpuLowering) -> None:
         """The arena, and a buffer for each constant, the inputs and the word that faults are reported in."""
         sizes: dict[object, int] = {}
         lives: dict[object, tuple[int, int]] = {}

@@ -35,15 +35,15 @@ class NotVectorizedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class BufferType:
     """How a value lies in a buffer: `half` for float16, else the C type."""
 
     type: str
     bytes: int
 
     @classmethod
-    def of(cls, dtype: DType, half: bool = False) -> Storage:
-        """Storage of a data type; floats as half where asked."""
+    def of(cls, dtype: DType, half: bool = False) -> BufferType:
+        """BufferType of a data type; floats as half where asked."""
         if dtype.is_float:
             return HALF if half else FLOAT
         return cls(C_TYPES[dtype], max(1, dtype.bits // 8))
@@ -77,8 +77,8 @@ class Storage:
         return np.dtype(names.get(self.type) or "u" + names[self.type[1:]])
 
 
-HALF = Storage("half", 2)
-FLOAT = Storage("float", 4)
+HALF = BufferType("half", 2)
+FLOAT = BufferType("float", 4)
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Buffers:
     names: dict[object, str] = field(default_factory=dict)
     declared: list[str] = field(default_factory=list)
 
-    def read(self, key: object, storage: Storage) -> str:
+    def read(self, key: object, storage: BufferType) -> str:
         """The name of an argument that is read."""
         if key not in self.names:
             self.names[key] = f"in{len(self.names)}"

@@ -13,10 +13,10 @@ from hexforge.backends.gpu.kernels import pointwise
 from hexforge.backends.gpu.kernels.code import (
     C_TYPES,
     FAULT,
+    BufferType,
     Code,
     Index,
     NotVectorizedError,
-    Storage,
     literal,
     single,
     strides,
@@ -36,7 +36,7 @@ MAPS = frozenset({
 class Elements:
     """Writes elements into code: `inlined` nodes are computed on the spot, other values are loaded."""
 
-    storage: Callable[[Value], Storage]
+    storage: Callable[[Value], BufferType]
     inlined: Collection[Node]
     faults: list[Node]
     """Nodes that look things up by indices; a kernel reports number + 1 of one whose index is outside."""

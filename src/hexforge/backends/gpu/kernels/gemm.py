@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.backends.gpu.kernels.code import Code, Index, NotVectorizedError, Storage
+from hexforge.backends.gpu.kernels.code import BufferType, Code, Index, NotVectorizedError
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Scratch, rounded_up
 from hexforge.ir import Node, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ConvWindow:
     """How the rows of an implicit A read an input: sizes, taps and steps of each spatial axis."""
 
     sizes: tuple[int, ...]
@@ -33,11 +33,11 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class Matrix:
     """A matrix in memory: where element (batch, row, column) lies, in elements."""
 
     value: Value | Constant
-    storage: Storage
+    storage: BufferType
     batch: tuple[int, ...]
     """Strides of the batch axes."""
     row: int
@@ -55,13 +55,13 @@ class Product:
     depth: int
     """Elements that are summed up for each tap."""
     batch: tuple[int, ...]
-    a: Operand
-    b: Operand
+    a: Matrix
+    b: Matrix
     bias: Value | None
     out_row: int
     """Elements from one row of the output to the next."""
     out_batch: tuple[int, ...]
-    window: Window | None = None
+    window: ConvWindow | None = None
 
     @property
     def taps(self) -> int:
@@ -80,7 +80,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ProductTile:
     """How a product is cut: a work-group makes bm x bn elements, a work-item tm x tn of them, bk deep at a time.
 
     `slices` groups of work-items in a work-group each sum up a part of every depth, `parts` work-groups a part of all.
@@ -105,7 +105,7 @@ class Tile:
         return (self.bm // self.tm) * (self.bn // self.tn) * self.slices
 
 
-def _batch_offset(code: Code, product: Product, operand: Operand, batch: tuple[str, ...]) -> str:
+def _batch_offset(code: Code, product: Product, operand: Matrix, batch: tuple[str, ...]) -> str:
     terms = [f"{b} * {s}" for b, s in zip(batch, operand.batch, strict=True) if s and b != "0"]
     if operand.offset:
         terms.append(str(operand.offset))
@@ -118,7 +118,7 @@ def _batch(code: Code, product: Product, at: str) -> tuple[str, ...]:
     return code.axes(Index(product.batch, at))
 
 
-def _window_row(code: Code, window: Window, m: str, name: str) -> None:
+def _window_row(code: Code, window: ConvWindow, m: str, name: str) -> None:
     """The first coordinates that row `m` reads, as name_i, and where its image begins, as name_n."""
     at = code.axes(Index((1 << 30, *window.outs), m))
     # the leading axis has no bound of its own: it is what is left
@@ -128,7 +128,7 @@ def _window_row(code: Code, window: Window, m: str, name: str) -> None:
         code.add(f"const int {name}_{i} = {first};")
 
 
-def _window_read(window: Window, name: str, taps: tuple[str, ...]) -> tuple[str, str]:
+def _window_read(window: ConvWindow, name: str, taps: tuple[str, ...]) -> tuple[str, str]:
     """The condition that a tap is inside the input, and the offset of its first channel."""
     inside, place = [], "0"
     for i, (n, tap) in enumerate(zip(window.sizes, taps, strict=True)):
@@ -150,11 +150,11 @@ def _window_read(window: Window, name: str, taps: tuple[str, ...]) -> tuple[str,
     return " && ".join(inside), f"{name}_n + {place} * {window.channels}"
 
 
-def _start(product: Product, kernel: Kernel, elements_of: Callable[[Operand], str]) -> tuple[str, str]:
+def _start(product: Product, kernel: Kernel, elements_of: Callable[[Matrix], str]) -> tuple[str, str]:
     return elements_of(product.a), elements_of(product.b)
 
 
-def _argument(kernel: Kernel, operand: Operand) -> str:
+def _argument(kernel: Kernel, operand: Matrix) -> str:
     return kernel.buffers.read(operand.value, operand.storage)
 
 
@@ -291,7 +291,7 @@ def _store(kernel: Kernel, code: Code, product: Product, epilogue: Epilogue, bas
 
 
 def _tile_loader(
-    kernel: Kernel, around: Code, product: Product, operand: Operand, tile: Tile, *, is_a: bool, base: str
+    kernel: Kernel, around: Code, product: Product, operand: Matrix, tile: ProductTile, *, is_a: bool, base: str
 ) -> dict[str, list[str]]:
     """Statements that bring a tile of an operand into registers (`load`) and from there into local memory (`put`)."""
     threads = tile.threads // tile.slices
@@ -368,7 +368,7 @@ _PAD = 4
 """Elements between rows of a tile, so that neighbours do not fall into one bank."""
 
 
-def _tap_read(product: Product, window: Window, slot: str) -> tuple[list[str], str, list[str]]:
+def _tap_read(product: Product, window: ConvWindow, slot: str) -> tuple[list[str], str, list[str]]:
     """Conditions, place and statements for element k0 + slot_k of an implicit row."""
     lines = [f"const int {slot}_kk = k0 + {slot}_k;"]
     many = product.taps > 1
@@ -392,7 +392,7 @@ def _tap_read(product: Product, window: Window, slot: str) -> tuple[list[str], s
 
 
 def tiled_product(
-    kernel: Kernel, product: Product, epilogue: Epilogue, tile: Tile, partial: Scratch | None = None
+    kernel: Kernel, product: Product, epilogue: Epilogue, tile: ProductTile, partial: Scratch | None = None
 ) -> Launch:
     """A product for GPUs: work-groups bring tiles of both operands into local memory, two at a time."""
     inner = tile.threads // tile.slices
@@ -503,7 +503,7 @@ def tiled_product(
     )  # fmt: skip
 
 
-def _sum_slices(code: Code, tile: Tile, inner: int) -> None:
+def _sum_slices(code: Code, tile: ProductTile, inner: int) -> None:
     """Sums of the slices added up in the order of their depth, in local memory, by the first slice."""
     size, element = tile.tm * tile.tn, f"acc[i / {tile.tn}][i % {tile.tn}]"
     code.add(f"for (int s = 1; s < {tile.slices}; s++) {{")
@@ -522,7 +522,7 @@ def partial_sum(
     code = kernel.code()
     batches = math.prod(product.batch)
     total = batches * product.m * product.n
-    storage = Storage("float", 4)
+    storage = BufferType("float", 4)
     buffer = kernel.buffers.read(partial, storage)
     code.add("const int i = get_global_id(0);")
     code.add(f"if (i >= {total}) return;")

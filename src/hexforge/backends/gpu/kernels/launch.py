@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hexforge.backends.gpu.kernels.code import Buffers, Code, Index, Storage, strides
+from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Code, Index, strides
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.moves import ALIASES
 from hexforge.backends.gpu.kernels.pointwise import PREAMBLE, softplus
@@ -27,7 +27,7 @@ class Constant:
     """An array that a kernel reads, made from constants of the graph when it is first needed."""
 
     name: str
-    storage: Storage
+    storage: BufferType
     make: Callable[[], Array]
     bytes: int
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge.backends.gpu.kernels.code import C_TYPES, FLOAT, Code, Index, NotVectorizedError, Storage, strides
+from hexforge.backends.gpu.kernels.code import C_TYPES, FLOAT, BufferType, Code, Index, NotVectorizedError, strides
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, rounded_up
 from hexforge.ir import Array, Node, Value
@@ -114,7 +114,7 @@ def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch
     for i, (indices, weights) in enumerate(_taps(node)):
         taps = indices.shape[1]
         table = np.ascontiguousarray(indices, np.int32)
-        constant = Constant(f"{node.name}.index{i}", Storage("int", 4), _given(table), table.nbytes)
+        constant = Constant(f"{node.name}.index{i}", BufferType("int", 4), _given(table), table.nbytes)
         name = kernel.buffers.read(constant, constant.storage)
         if taps > 1:
             code.add(f"for (int k{i} = 0; k{i} < {taps}; k{i}++) {{")
