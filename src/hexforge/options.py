@@ -97,10 +97,12 @@ def flag(default: bool, doc: str, effect: str | None = None, key: str = "", back
     return _make("flag", default, doc, effect, key, backend=backend)
 
 
-def choice(choices: str, doc: str, effect: str | None = None, key: str = "", default: str | None = None) -> Any:
+def choice(
+    choices: str, doc: str, effect: str | None = None, key: str = "", default: str | None = None, backend: str = ""
+) -> Any:
     """A field for one of some words, the first of them the default."""
     words = tuple(choices.split())
-    return _make("choice", words[0] if default is None else default, doc, effect, key, choices=words)
+    return _make("choice", words[0] if default is None else default, doc, effect, key, choices=words, backend=backend)
 
 
 def integer(
@@ -124,9 +126,9 @@ def numbers(
     return _make("numbers", (default,), doc, effect, key, choices=words, low=low, backend=backend)
 
 
-def text(doc: str, effect: str | None = None, key: str = "", default: str = "") -> Any:
+def text(doc: str, effect: str | None = None, key: str = "", default: str = "", backend: str = "") -> Any:
     """A field for free text, such as a path."""
-    return _make("text", default, doc, effect, key)
+    return _make("text", default, doc, effect, key, backend=backend)
 
 
 def texts(

@@ -113,7 +113,7 @@ def test_strict_session_by_library(folder: Path, library: str) -> None:
 
 
 def test_backends_to_come_say_so(folder: Path) -> None:
-    name, backend = "gpu_session.py", "gpu"
+    name, backend = "gpu_session.py", "ir"
     before = "import onnxruntime as ort\nmodel_path = 'model.onnx'\noptions = ort.SessionOptions()\n"
     done = run(folder, published(name, folder, f"Qnn{backend.capitalize()}.dll", before))
     assert done.returncode == 1

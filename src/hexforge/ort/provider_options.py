@@ -149,6 +149,26 @@ class ProviderOptions(OptionTable):
     op_affinity: str = text('JSON file that pins op types to a backend: {"op_type": {"Gelu": "CPU"}}')
     enable_htp_cross_device_prepare: bool = flag(False, "prepare for another device", _CONTEXT)
     htp_num_cores: int = integer(0, "HTP cores to prepare for", _CONTEXT)
+    gpu_device: str = text(
+        "the OpenCL device of the gpu backend, by number or part of its name as `hexforge devices` lists them; empty: "
+        "the environment's HEXFORGE_GPU_DEVICE, else the first GPU",
+        backend="gpu",
+    )
+    gpu_precision: str = choice(
+        "user_provided fp32 fp16 hybrid",
+        "float tensors as the model has them, all in fp32, all rounded to fp16, or stored in fp16 and computed in fp32",
+        backend="gpu",
+    )
+    gpu_use_memory_optimizations: bool = flag(True, "tensors that are never alive together share memory", backend="gpu")
+    gpu_use_node_optimizations: bool = flag(True, "chains of nodes run as one kernel", backend="gpu")
+    gpu_use_queue_recording: bool = flag(True, "arguments of kernels are set once, not at every run", backend="gpu")
+    gpu_use_weight_sharing: bool = flag(True, "programs on one device share equal weights", backend="gpu")
+    gpu_tuning: bool = flag(
+        False, "measure which tiles are fastest on the device, and remember it; numbers stay the same", backend="gpu"
+    )
+    log_severity_level: int | None = integer(
+        None, "the least severe of what the provider logs: 0 (verbose) to 4 (fatal); unset: as logging has it", high=4
+    )
     genie_log_level: str = choice("error warn info verbose", "log level of Genie", _GENIE)
 
     @classmethod
@@ -223,7 +243,7 @@ class ProviderOptions(OptionTable):
             return "; it is a session config key: SessionOptions.add_session_config_entry"
         if key.startswith("qnn."):
             return "; it is a run option: RunOptions.add_run_config_entry"
-        if key.startswith("log_"):
+        if key.startswith("log_") and key != "log_severity_level":
             return "; it is an attribute of SessionOptions"
         return ""
 

@@ -177,6 +177,7 @@ class QnnSession(InferenceSession):
         self.notes = ()
         entries, options = parse_options(self._sess_options, wanted)
         self._config = entries.config
+        self._least_severe = options.log_severity_level
         self._only_prepared = options.acts("enable_htp_prepare_only")
         output = output_of(source, entries.config, options)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
@@ -416,7 +417,14 @@ class QnnSession(InferenceSession):
             self.notes += tuple(new)
         for note in new:
             promised = _FILE.search(note.partition(" has no effect")[0])
-            _LOG.log(logging.INFO if promised is None else logging.WARNING, note)
+            self._log(logging.INFO if promised is None else logging.WARNING, note)
+
+    def _log(self, level: int, note: str) -> None:
+        """Log as `logging` is set up, or down to the severity that the provider option asks for."""
+        if self._least_severe is None:
+            _LOG.log(level, note)
+        elif level >= 10 * (self._least_severe + 1):  # 0 is verbose, logging.DEBUG is 10
+            _LOG.handle(_LOG.makeRecord(_LOG.name, level, __file__, 0, note, (), None))
 
 
 def _freed(files: ProfileFiles, plans: list[Stages]) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import threading
@@ -31,7 +32,7 @@ def opencl() -> types.ModuleType:
     """pyopencl; UnsupportedError saying what to install where it is missing."""
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")  # the cache of gpu/cache.py is the one that is checked
     try:
-        import pyopencl
+        pyopencl: types.ModuleType = importlib.import_module("pyopencl")
     except ImportError as error:
         raise UnsupportedError(
             f"the gpu backend needs OpenCL, and pyopencl is not there ({error}); {_INSTALL}"

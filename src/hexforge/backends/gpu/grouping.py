@@ -14,6 +14,8 @@ from hexforge.ir import Graph, Node, Role, Value
 
 LONGEST = 24
 """Nodes that one kernel takes at most beside its own."""
+WHOLE = frozenset({"CumulativeSum", "ScatterElements", "ScatterNd", "TopK"})
+"""Ops whose kernels take no chain."""
 _FREE = frozenset({*MOVES, "Cast", "Concat", "Pack", "Pad"})
 
 
@@ -68,7 +70,7 @@ def group(graph: Graph, optimize: bool) -> Groups:
     home: dict[Node, Node] = {}
     groups = Groups([])
     for node in nodes:
-        if node in home or node.op.name in MAPS or len(node.outputs) != 1 or not optimize:
+        if node in home or node.op.name in MAPS | WHOLE or len(node.outputs) != 1 or not optimize:
             continue
         chain = tuple(_free(_chain(node, index), home))
         if chain:

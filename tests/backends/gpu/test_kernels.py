@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels against the references of their ops: each kind of kernel, in both forms, and random chains of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyopencl")
+
+from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.gpu import lowering
+from hexforge.backends.gpu.backend import GpuBackend
+from hexforge.backends.gpu.config import GpuConfig
+from hexforge.ir import DType, Graph, Role, TensorType, Value
+
+pytestmark = pytest.mark.gpu
+Make = Callable[[Graph, np.random.Generator], None]
+
+
+def floats(*shape: int) -> TensorType:
+    return TensorType(DType.FLOAT32, shape)
+
+
+def weight(g: Graph, rng: np.random.Generator, *shape: int) -> Value:
+    return g.static(rng.standard_normal(shape).astype(np.float32) * np.float32(0.3))
+
+
+def given(g: Graph, *shape: int) -> Value:
+    return g.value(g.unique("x"), floats(*shape), Role.APP_WRITE)
+
+
+def read(g: Graph, value: Value) -> None:
+    g.node("Reshape", [value], [g.value(g.unique("y"), value.type, Role.APP_READ)])
+
+
+def out(g: Graph, op: str, inputs: list[Any], **params: Any) -> Value:
+    return g.node(op, inputs, **params).outputs[0]
+
+
+def conv(
+    g: Graph, rng: np.random.Generator, x: Value, columns: int, taps: int, stride: int, pad: int, group: int
+) -> Value:
+    w = weight(g, rng, taps, taps, x.shape[-1] // group, columns)
+    pads = ((pad, pad), (pad, pad))
+    return out(g, "Conv2d", [x, w, weight(g, rng, columns)], stride=(stride, stride), pad_amount=pads, group=group)
+
+
+def convolutions(g: Graph, rng: np.random.Generator) -> None:
+    x = given(g, 2, 13, 11, 12)
+    a = conv(g, rng, x, 20, 3, 2, 1, 1)
+    b = conv(g, rng, x, 20, 1, 2, 0, 4)
+    read(g, out(g, "Relu", [out(g, "ElementWiseAdd", [a, b])]))
+    narrow = given(g, 1, 9, 9, 3)
+    read(g, out(g, "Sigmoid", [conv(g, rng, narrow, 7, 5, 1, 2, 1)]))
+
+
+def transposed(g: Graph, rng: np.random.Generator) -> None:
+    x = given(g, 1, 5, 6, 8)
+    w = weight(g, rng, 3, 3, 8, 4)
+    params = {"stride": (2, 2), "pad_amount": ((1, 0), (1, 1)), "output_padding": (1, 0), "group": 2}
+    read(g, out(g, "TransposeConv2d", [x, w], **params))
+
+
+def volumes(g: Graph, rng: np.random.Generator) -> None:
+    x = given(g, 1, 5, 6, 7, 4)
+    w = weight(g, rng, 3, 2, 3, 4, 8)
+    read(g, out(g, "Conv3d", [x, w], stride=(1, 2, 1), pad_amount=((1, 1), (0, 1), (1, 1))))
+    read(g, out(g, "PoolMax3d", [x], filter_size=(2, 2, 2), stride=(2, 2, 2), pad_amount=((0, 1), (0, 0), (0, 1))))
+
+
+def depthwise(g: Graph, rng: np.random.Generator) -> None:
+    x = given(g, 2, 11, 9, 16)
+    for multiple, stride in ((1, 1), (1, 2), (3, 1)):
+        w = weight(g, rng, 3, 3, 1, 16 * multiple)
+        bias = weight(g, rng, 16 * multiple)
+        y = out(g, "DepthWiseConv2d", [x, w, bias], stride=(stride, stride), pad_amount=((1, 1), (1, 1)))
+        read(g, out(g, "Relu6", [y]))
+
+
+def products(g: Graph, rng: np.random.Generator) -> None:
+    x = given(g, 2, 3, 37, 24)
+    read(g, out(g, "Gelu", [out(g, "MatMul", [x, weight(g, rng, 24, 19), weight(g, rng, 19)])]))
+    y = given(g, 2, 1, 24, 10)
+    read(g, out(g, "MatMul", [x, y]))
+    z = given(g, 2, 3, 37, 24)
+    scores = out(g, "MatMul", [x, z], transpose_in1=True)
+    read(g, out(g, "ElementWiseMultiply", [scores, g.static(np.float32(0.125))]))
+    read(g, out(g, "MatMul", [x, z], transpose_in0=True))
+    read(g, out(g, "FullyConnected", [out(g, "ReduceMean", [z], axes=(1, 2)), weight(g, rng, 33, 24)]))
+
+
+def deep(g: Graph, rng: np.random.Generator) -> None:
+    """Few rows and many products: what is cut along its depth on GPUs."""
+    read(g, conv(g, rng, given(g, 1, 7, 7, 96), 40, 3, 1, 1, 1))
+    read(g, out(g, "FullyConnected", [given(g, 1, 2048), weight(g, rng, 50, 2048)]))
+
+
+def pools(g: Graph, rng: np.random.Generator) -> None:
+    x = given(g, 1, 12, 10, 8)
+    common = {"filter_size": (3, 3), "stride": (2, 2), "pad_amount": ((1, 1), (1, 1))}
+    read(g, out(g, "PoolMax2d", [x], **common))
+    read(g, out(g, "PoolAvg2d", [x], **common, rounding_mode=1))
+    read(g, out(g, "PoolAvg2d", [x], **common, count_pad_for_edges=True))
+    read(g, out(g, "L2Pool2d", [x], **common))
+    read(g, out(g, "Lrn", [x], radius=2, alpha=0.1, beta=0.75))
+
+
+def rows(g: Graph, rng: np.random.Generator) -> None:
+    x = given(g, 3, 5, 7, 20)
+    for axis in (1, 3):
+        read(g, out(g, "Softmax", [x], axis=axis))
+        read(g, out(g, "LogSoftmax", [x], axis=axis, beta=0.5))
+        read(g, out(g, "Argmax", [x], axis=axis))
+    read(g, out(g, "LayerNorm", [x, weight(g, rng, 20), weight(g, rng, 20)], axes=(3,), epsilon=1e-5))
+    read(g, out(g, "RmsNorm", [x, weight(g, rng, 7, 20)], axes=(2, 3), epsilon=1e-5))
+    read(g, out(g, "L2Norm", [x], axes=(2,)))
+    read(g, out(g, "InstanceNorm", [x, weight(g, rng, 20), weight(g, rng, 20)], epsilon=1e-5))
+    read(g, out(g, "GroupNorm", [x, weight(g, rng, 20)], group=4, epsilon=1e-5))
+    for kind in ("Max", "Mean", "Min", "Prod", "Sum", "SumSquare"):
+        read(g, out(g, f"Reduce{kind}", [x], axes=(1, 3), keep_dims=True))
+    read(g, out(g, "CumulativeSum", [x], axis=2, exclusive=True, reverse=True))
+
+
+def moves(g: Graph, rng: np.random.Generator) -> None:
+    x, y = given(g, 2, 6, 4, 8), given(g, 2, 6, 4, 4)
+    joined = out(g, "Concat", [x, y], axis=3)
+    read(g, out(g, "Relu", [out(g, "Transpose", [joined], perm=(0, 3, 1, 2))]))
+    sliced = out(g, "StridedSlice", [x], ranges=((0, 2, 1), (5, -1, -2), (1, 4, 1), (0, 8, 3)))
+    read(g, out(g, "Pad", [sliced], scheme=2, pad_amount=((0, 0), (1, 1), (1, 2), (0, 0))))
+    read(g, out(g, "Pad", [x], scheme=0, pad_amount=((0, 0), (1, 0), (0, 2), (0, 0)), pad_constant_value=2.5))
+    read(g, out(g, "Tile", [y], multiples=(1, 2, 1, 3)))
+    for part in g.node("Split", [x], axis=3, split_index=(2, 5)).outputs:
+        read(g, part)
+    read(g, out(g, "DepthToSpace", [x], block_size=(2, 2)))
+    read(g, out(g, "SpaceToDepth", [x], block_size=(2, 2), mode=1))
+    indices = g.static(np.asarray([[1, -1], [0, 3]], np.int32))
+    read(g, out(g, "Gather", [x, indices], axis=1))
+
+
+def looked_up(g: Graph, rng: np.random.Generator) -> None:
+    x, updates = given(g, 5, 6), given(g, 2, 6)
+    indices = g.static(np.asarray([[3], [1]], np.int32))
+    read(g, out(g, "ScatterNd", [x, indices, updates], reduction=1))
+    read(
+        g, out(g, "ScatterElements", [x, g.static(np.asarray([[0, 4, 2, -1, 0, 1]], np.int32)), given(g, 1, 6)], axis=0)
+    )
+    for value in g.node("TopK", [x], k=3).outputs:
+        read(g, value)
+    image = given(g, 1, 4, 5, 3)
+    for mode in (0, 1, 2):
+        y = g.value(g.unique("r"), floats(1, 9, 7, 3))
+        g.node("Resize", [image], [y], interpolation_mode=mode)
+        read(g, y)
+    read(g, out(g, "GridSample", [image, given(g, 1, 3, 4, 2)], padding_mode=2))
+
+
+def mixed_types(g: Graph, rng: np.random.Generator) -> None:
+    x = given(g, 4, 6)
+    whole = g.value("whole", TensorType(DType.INT32, (4, 6)))
+    g.node("Cast", [out(g, "ElementWiseMultiply", [x, g.static(np.float32(7))])], [whole])
+    three = g.static(np.asarray(3, np.int32))
+    for op in ("Mod", "FloorDiv", "Divide", "Power"):
+        read(g, out(g, f"ElementWise{op}", [whole, three]))
+    negative = out(g, "ElementWiseLess", [x, g.static(np.float32(0))])
+    read(g, out(g, "ElementWiseSelect", [negative, out(g, "ElementWiseExp", [x]), x]))
+    read(g, out(g, "ElementWiseAnd", [negative, out(g, "ElementWiseGreater", [whole, three])]))
+
+
+MAKES: dict[str, Make] = {
+    m.__name__: m
+    for m in (
+        convolutions, transposed, volumes, depthwise, products, deep, pools, rows, moves, looked_up, mixed_types,
+    )
+}  # fmt: skip
+
+
+def agree(make: Make, config: GpuConfig | None = None, seed: int = 0, tolerance: float = 2e-5) -> None:
+    made = []
+    for _ in range(2):
+        graph = Graph("g")
+        make(graph, np.random.default_rng(seed))
+        made.append(graph)
+    rng = np.random.default_rng(seed + 1)
+    feeds = {v.name: rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in made[0].inputs}
+    got, want = GpuBackend(config).compile(made[0]).run(feeds), CpuBackend().compile(made[1]).run(feeds)
+    assert set(got) == set(want)
+    for name, expected in want.items():
+        scale = 1 + float(np.abs(expected.astype(np.float64)).max()) if expected.size else 1
+        np.testing.assert_allclose(got[name], expected, rtol=tolerance, atol=tolerance * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_kernels_agree_with_references(make: Make) -> None:
+    agree(make)
+
+
+@pytest.mark.parametrize("name", ["convolutions", "products", "deep", "rows", "depthwise"])
+def test_kernels_for_gpus_agree_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PoCL runs the tiles in local memory as well; only slowly."""
+    monkeypatch.setattr("hexforge.backends.gpu.device.Device.is_processor", property(lambda self: False))
+    agree(MAKES[name])
+
+
+@pytest.mark.parametrize("precision", ["fp16", "hybrid"])
+def test_half_precisions(precision: str) -> None:
+    agree(convolutions, GpuConfig(gpu_precision=precision), tolerance=4e-3)
+
+
+def test_nothing_fused_is_the_same_numbers() -> None:
+    made = []
+    for optimized in (True, False):
+        graph = Graph("g")
+        convolutions(graph, np.random.default_rng(0))
+        feeds = {v.name: np.random.default_rng(1).standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
+        config = GpuConfig(gpu_use_node_optimizations=optimized, gpu_use_memory_optimizations=optimized)
+        made.append(GpuBackend(config).compile(graph))
+    fused, apart = (p.run(feeds) for p in made)
+    assert len(made[0].launches) < len(made[1].launches)
+    for name, value in fused.items():
+        np.testing.assert_allclose(value, apart[name], rtol=1e-6, atol=1e-6)
+
+
+UNARY = ("Relu", "Sigmoid", "Tanh", "ElementWiseAbs", "ElementWiseNeg", "HardSwish", "Gelu", "ElementWiseFloor")
+BINARY = ("ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseMaximum", "ElementWiseMinimum")
+
+
+def random_graph(g: Graph, rng: np.random.Generator) -> None:
+    """Nodes over values that were made before: chains, diamonds, broadcasts, moves and reductions."""
+    values = [given(g, 2, 6, 5, 8), given(g, 2, 6, 5, 8)]
+    for _ in range(14):
+        x = values[int(rng.integers(len(values)))]
+        alike = [v for v in values if v.shape == x.shape]
+        kind = int(rng.integers(7))
+        if kind <= 1:
+            y = out(g, str(rng.choice(UNARY)), [x])
+        elif kind <= 3:
+            y = out(g, str(rng.choice(BINARY)), [x, alike[int(rng.integers(len(alike)))]])
+        elif kind == 4:
+            perm = tuple(int(i) for i in rng.permutation(len(x.shape)))
+            y = out(g, "Transpose", [x], perm=perm)
+        elif kind == 5:
+            axis = int(rng.integers(len(x.shape)))
+            y = out(g, "ElementWiseSubtract", [x, out(g, "ReduceMax", [x], axes=(axis,), keep_dims=True)])
+        elif len(x.shape) == 4:
+            y = conv(g, rng, x, 8, 1, 1, 0, 1)
+        else:
+            y = out(g, "Softmax", [x], axis=len(x.shape) - 1)
+        values.append(y)
+    for value in values[2:]:
+        if not value.users or rng.random() < 0.15:
+            read(g, value)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_graphs(seed: int) -> None:
+    agree(random_graph, seed=seed, tolerance=1e-4)
+
+
+def test_machines_decide_kernels_not_devices() -> None:
+    graph = Graph("g")
+    deep(graph, np.random.default_rng(0))
+    machine = lowering.Machine(is_processor=False, units=132, local_bytes=48 << 10)
+    made = lowering.GpuLowering(graph, GpuConfig(), machine).launches()
+    assert all(launch.local_size[0] >= 32 for launch in made)
