@@ -36,7 +36,8 @@ dump_qnn_ir_dlc_dir qnn_ir_backend_path skip_backend_op_validation enable_framew
 dump_qnn_ep_input_graph dump_qnn_ep_input_graph_dir skip_qnn_version_check htp_bf16_enable num_graph_prepare_threads
 disable_file_mapped_weights enable_htp_prepare_only enable_htp_prepare_and_load enable_htp_graph_splitting
 htp_graph_splitting_num_prepare_threads htp_reused_io_limit_mb op_affinity enable_htp_cross_device_prepare htp_num_cores
-genie_log_level
+genie_log_level gpu_device gpu_precision gpu_tuning gpu_use_memory_optimizations
+    gpu_use_node_optimizations gpu_use_queue_recording gpu_use_weight_sharing log_severity_level
 """.split()
 
 
@@ -154,7 +155,7 @@ def test_backend_by_type() -> None:
         ({"op_packages": "Op:lib.so"}, "<OpType>:<PackagePath>:<InterfaceSymbol>"),
         ({"session.disable_cpu_ep_fallback": "1"}, "session config key"),
         ({"qnn.htp_perf_mode": "burst"}, "run option"),
-        ({"log_severity_level": "0"}, "attribute of SessionOptions"),
+        ({"log_verbosity_level": "0"}, "attribute of SessionOptions"),
         ({"profiling_level": "basic"}, "needs profiling_file_path"),
         ({"htp_bf16_enable": "1"}, "soc_model 88"),
         ({"htp_bf16_enable": "1", "soc_model": "60"}, "soc_model 88"),

@@ -35,7 +35,7 @@ class LaunchTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class MeasuredRun:
     """One run, measured: kernels by the device's own clock, the whole by the host's."""
 
     kernels: tuple[LaunchTime, ...]
@@ -188,7 +188,7 @@ class GpuProgram:
             raise CallError(f"{node.op.name} {node.name!r}: an index is outside the axis it counts along")
         return {name: array.astype(self.graph.values[name].dtype.numpy, copy=False) for name, array in results.items()}
 
-    def profile(self, feeds: Mapping[str, Array]) -> Profile:
+    def profile(self, feeds: Mapping[str, Array]) -> MeasuredRun:
         """One run with every kernel timed by the device."""
         arrays = checked_feeds(self.graph.name, self._inputs, feeds)
         queue = self.device.queue(profiled=True)
@@ -207,7 +207,7 @@ class GpuProgram:
                 for launch, e in zip(self.launches, events, strict=True)
             )
             span = (events[-1].profile.end - events[0].profile.start) / 1e3 if events else 0.0
-        return Profile(kernels, host_us, span)
+        return MeasuredRun(kernels, host_us, span)
 
     # -- contexts -----------------------------------------------------------------------------------------------------
 
