@@ -22,13 +22,13 @@ import onnxruntime
 
 import hexforge
 from benchmarks.gpu_models import MODELS, GpuModel, feeds
-from hexforge.backends.gpu.device import Device, choose, opencl
+from hexforge.backends.gpu.device import ClDevice, choose, opencl
 
 ROUNDS = 5
 BLOCK_S = 0.3
 
 
-def peak_tflops(device: Device, half: bool = False) -> float:
+def peak_tflops(device: ClDevice, half: bool = False) -> float:
     """What a kernel that works in registers alone reaches; in half precision only with cl_khr_fp16."""
     if half and not device.half_math:
         return 0.0

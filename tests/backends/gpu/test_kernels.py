@@ -201,7 +201,7 @@ def test_kernels_agree_with_references(make: Make) -> None:
 @pytest.mark.parametrize("name", ["convolutions", "products", "deep", "rows", "depthwise"])
 def test_kernels_for_gpus_agree_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PoCL runs the tiles in local memory as well; only slowly."""
-    monkeypatch.setattr("hexforge.backends.gpu.device.Device.is_processor", property(lambda self: False))
+    monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.is_processor", property(lambda self: False))
     agree(MAKES[name])
 
 

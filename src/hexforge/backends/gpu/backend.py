@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from hexforge.backend import Get, Read
 from hexforge.backends.gpu.config import GpuConfig
-from hexforge.backends.gpu.device import Device, choose
+from hexforge.backends.gpu.device import ClDevice, choose
 from hexforge.backends.gpu.program import GpuProgram
 from hexforge.backends.gpu.support import unsupported
 from hexforge.errors import FormatError
@@ -30,7 +30,7 @@ class GpuBackend:
         self.config = config if config is not None else GpuConfig()  # the threads are the device's own
 
     @cached_property
-    def device(self) -> Device:
+    def device(self) -> ClDevice:
         """The device that programs run on."""
         return choose(self.config.gpu_device)
 

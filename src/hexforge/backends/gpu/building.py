@@ -11,7 +11,7 @@ from typing import Any
 
 from hexforge.backend import processors
 from hexforge.backends.gpu.cache import DeviceCache
-from hexforge.backends.gpu.device import Device, clear_errors, opencl
+from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
 from hexforge.backends.gpu.kernels.launch import Launch
 from hexforge.errors import UnsupportedError
 
@@ -21,7 +21,7 @@ OPTIONS = "-cl-std=CL1.2"
 class KernelBuilder:
     """The kernels of one device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: ClDevice) -> None:
         self.device = device
         self.cache = DeviceCache(device.name, device.driver)
         self._programs: dict[str, Any] = {}
@@ -84,7 +84,7 @@ _builders: dict[int, KernelBuilder] = {}
 _lock = threading.Lock()
 
 
-def builder(device: Device) -> KernelBuilder:
+def builder(device: ClDevice) -> KernelBuilder:
     """The builder of a device."""
     with _lock:
         key = int(device.handle.int_ptr)

@@ -41,7 +41,7 @@ def opencl() -> types.ModuleType:
 
 
 @dataclass(frozen=True, eq=False)
-class Device:
+class ClDevice:
     """An OpenCL device, with the context that everything on it lives in."""
 
     handle: Any
@@ -126,11 +126,11 @@ class Device:
             return cl.CommandQueue(self.context, self.handle, properties)
 
 
-_known: list[Device] | None = None
+_known: list[ClDevice] | None = None
 _lock = threading.Lock()
 
 
-def devices() -> tuple[Device, ...]:
+def devices() -> tuple[ClDevice, ...]:
     """Every OpenCL device, GPUs first."""
     global _known
     cl = opencl()
@@ -143,14 +143,14 @@ def devices() -> tuple[Device, ...]:
                 platforms = []  # a loader without a single driver
             for platform in platforms:
                 try:
-                    found += [Device(handle, str(platform.name)) for handle in platform.get_devices()]
+                    found += [ClDevice(handle, str(platform.name)) for handle in platform.get_devices()]
                 except cl.Error:
                     continue
             _known = sorted(found, key=lambda d: (not d.is_gpu, d.is_processor))
         return tuple(_known)
 
 
-def choose(wanted: str = "") -> Device:
+def choose(wanted: str = "") -> ClDevice:
     """The device by number or part of its name, else by the environment, else the first GPU, else the first."""
     wanted = wanted or os.environ.get(VARIABLE, "")
     every = devices()

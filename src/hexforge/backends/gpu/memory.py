@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.gpu.device import Device, clear_errors, opencl
+from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
 from hexforge.errors import CapacityError
 from hexforge.ir import Array
 
@@ -53,7 +53,7 @@ class _Held:
         self.buffer = buffer
 
 
-def constant(device: Device, array: Array, share: bool) -> _Held:
+def constant(device: ClDevice, array: Array, share: bool) -> _Held:
     """A buffer with an array; equal arrays on one device share one."""
     cl = opencl()
     data = np.ascontiguousarray(array)
@@ -81,7 +81,7 @@ def constant(device: Device, array: Array, share: bool) -> _Held:
         return held
 
 
-def arena(device: Device, size: int) -> Any:
+def arena(device: ClDevice, size: int) -> Any:
     """The arena of a program."""
     cl = opencl()
     if size > device.most_bytes:

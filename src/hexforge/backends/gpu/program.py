@@ -16,7 +16,7 @@ from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kerne
 from hexforge.backends.gpu import memory
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
-from hexforge.backends.gpu.device import Device, clear_errors, opencl
+from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Constant, Scratch
 from hexforge.backends.gpu.lowering import GpuLowering, Machine
@@ -54,7 +54,7 @@ class GpuProgram:
     """A compiled graph. One run at a time uses its memory; threads take turns."""
 
     def __init__(
-        self, graph: Graph, device: Device, config: GpuConfig, binaries: Mapping[str, bytes] | None = None
+        self, graph: Graph, device: ClDevice, config: GpuConfig, binaries: Mapping[str, bytes] | None = None
     ) -> None:
         self.graph = graph
         self.device = device

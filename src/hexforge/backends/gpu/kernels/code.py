@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code: OpenCL C as it is written, statement by statement, with the buffers it reads."""
+"""KernelCode: OpenCL C as it is written, statement by statement, with the buffers it reads."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ FAULT = "fault"
 """The argument that a kernel reports an index outside its axis in."""
 
 
-class Code:
+class KernelCode:
     """Statements of a block, and what is known in it already."""
 
     def __init__(self, buffers: Buffers, width: int = 1, depth: int = 1) -> None:
@@ -147,9 +147,9 @@ class Code:
         self.lines.append("  " * self._depth + line)
 
     @contextmanager
-    def block(self, head: str) -> Iterator[Code]:
+    def block(self, head: str) -> Iterator[KernelCode]:
         """A nested block; what becomes known in it is forgotten after it."""
-        inner = Code(self.buffers, self.width, self._depth + 1)
+        inner = KernelCode(self.buffers, self.width, self._depth + 1)
         inner.known, inner._counter = dict(self.known), self._counter
         yield inner
         self.add(f"{head} {{")

@@ -14,8 +14,8 @@ from hexforge.backends.gpu.kernels.code import (
     C_TYPES,
     FAULT,
     BufferType,
-    Code,
     Index,
+    KernelCode,
     NotVectorizedError,
     literal,
     single,
@@ -43,7 +43,7 @@ class Elements:
     round_half: bool = False
     """Round what is computed between two ops to float16, as if it had been stored."""
 
-    def element(self, code: Code, value: Value, index: Index) -> str:
+    def element(self, code: KernelCode, value: Value, index: Index) -> str:
         """The name or literal of an element of a value."""
         number = single(value)
         type = C_TYPES[value.dtype]
@@ -54,7 +54,7 @@ class Elements:
             return self.computed(code, producer, producer.outputs.index(value), index)
         return self._load(code, value, index)
 
-    def _load(self, code: Code, value: Value, index: Index) -> str:
+    def _load(self, code: KernelCode, value: Value, index: Index) -> str:
         storage = self.storage(value)
         buffer = code.buffers.read(value, storage)
         type = C_TYPES[value.dtype]
@@ -65,14 +65,14 @@ class Elements:
             raise NotVectorizedError
         return code.let(f"float{code.width}", storage.load(buffer, code.flat(index), code.width))
 
-    def _operand(self, code: Code, value: Value, out: Index) -> str:
+    def _operand(self, code: KernelCode, value: Value, out: Index) -> str:
         """An element of an input that broadcasts to the output."""
         if single(value) is not None or value.shape == out.shape:
             return self.element(code, value, Index(value.shape, out.flat, out.axes))
         at = code.axes(out)[len(out.shape) - len(value.shape) :]
         axes = tuple("0" if n == 1 else a for a, n in zip(at, value.shape, strict=True))
         if code.width > 1 and (not value.shape or value.shape[-1] == 1):  # one element for all neighbours
-            narrow = Code(code.buffers, 1)
+            narrow = KernelCode(code.buffers, 1)
             narrow.lines, narrow.known, narrow._counter, narrow._depth = (
                 code.lines,
                 code.known,
@@ -82,7 +82,7 @@ class Elements:
             return self.element(narrow, value, Index(value.shape, None, axes))
         return self.element(code, value, Index(value.shape, None, axes))
 
-    def computed(self, code: Code, node: Node, output: int, index: Index) -> str:
+    def computed(self, code: KernelCode, node: Node, output: int, index: Index) -> str:
         """An element of an output of a node, computed here."""
         key = (node, output, code.flat(index))
         if key in code.known:
@@ -95,7 +95,7 @@ class Elements:
         code.known[key] = name
         return name
 
-    def applied(self, code: Code, node: Node, arguments: tuple[str, ...]) -> str:
+    def applied(self, code: KernelCode, node: Node, arguments: tuple[str, ...]) -> str:
         """A pointwise op of arguments that are there."""
         out = node.outputs[0]
         type = C_TYPES[out.dtype]
@@ -124,7 +124,7 @@ class Elements:
         expression = pointwise.INTEGER[name](arguments, params, type)
         return code.let(type, f"({type}){expression}")
 
-    def _computed(self, code: Code, node: Node, output: int, index: Index) -> str:
+    def _computed(self, code: KernelCode, node: Node, output: int, index: Index) -> str:
         name, params = node.op.name, node.params
         first = node.inputs[0]
         assert first is not None
@@ -155,7 +155,7 @@ class Elements:
 
     # -- choices ------------------------------------------------------------------------------------------------------
 
-    def _joined(self, code: Code, node: Node, index: Index, axis: int) -> str:
+    def _joined(self, code: KernelCode, node: Node, index: Index, axis: int) -> str:
         values = [v for v in node.inputs if v is not None]
         at = code.axes(index)
         begins = starts([v.shape[axis] for v in values])
@@ -165,7 +165,7 @@ class Elements:
             options.append((begin + value.shape[axis], Index(value.shape, None, (*at[:axis], inner, *at[axis + 1 :]))))
         return self._chosen(code, node, at[axis], options)
 
-    def _chosen(self, code: Code, node: Node, at: str, options: list[tuple[int, Index]]) -> str:
+    def _chosen(self, code: KernelCode, node: Node, at: str, options: list[tuple[int, Index]]) -> str:
         """The element of the first input whose bound is above `at`."""
         type, name = C_TYPES[node.outputs[0].dtype], code.fresh()
         code.add(f"{type} {name};")
@@ -179,7 +179,7 @@ class Elements:
                 block.add(f"{name} = {self.element(block, value, Index(inner.shape, None, inner.axes))};")
         return name
 
-    def _padded(self, code: Code, node: Node, index: Index) -> str:
+    def _padded(self, code: KernelCode, node: Node, index: Index) -> str:
         first, params = node.inputs[0], node.params
         assert first is not None
         type, scheme = C_TYPES[first.dtype], params.get("scheme", 0)
@@ -218,7 +218,7 @@ class Elements:
                 block.add(f"{name} = {self.element(block, first, inner)};")
         return name
 
-    def _one_hot(self, code: Code, node: Node, index: Index) -> str:
+    def _one_hot(self, code: KernelCode, node: Node, index: Index) -> str:
         first, params, out = node.inputs[0], node.params, node.outputs[0]
         assert first is not None
         axis = params["axis"] % len(index.shape)
@@ -230,7 +230,7 @@ class Elements:
 
     # -- look-ups -----------------------------------------------------------------------------------------------------
 
-    def _bounded(self, code: Code, node: Node, index: str, size: int) -> str:
+    def _bounded(self, code: KernelCode, node: Node, index: str, size: int) -> str:
         """An index counted from the start; one outside is reported, and 0 is read instead."""
         at = code.let("int", f"(int)({index} < 0 ? {index} + {size} : {index})")
         fault = code.buffers.write(FAULT, "int", FAULT)
@@ -239,7 +239,7 @@ class Elements:
         code.add(f"if ({index} >= {size} || {index} < -{size}) {fault}[0] = {self.faults.index(node) + 1};")
         return code.let("int", f"(uint){at} < {size}u ? {at} : 0")
 
-    def _gathered(self, code: Code, node: Node, index: Index) -> str:
+    def _gathered(self, code: KernelCode, node: Node, index: Index) -> str:
         data, indices = node.inputs[0], node.inputs[1]
         assert data is not None
         assert indices is not None

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.backends.gpu.kernels.code import BufferType, Code, Index, NotVectorizedError
+from hexforge.backends.gpu.kernels.code import BufferType, Index, KernelCode, NotVectorizedError
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Scratch, rounded_up
 from hexforge.ir import Node, Value
 
@@ -105,20 +105,20 @@ class ProductTile:
         return (self.bm // self.tm) * (self.bn // self.tn) * self.slices
 
 
-def _batch_offset(code: Code, product: Product, operand: Matrix, batch: tuple[str, ...]) -> str:
+def _batch_offset(code: KernelCode, product: Product, operand: Matrix, batch: tuple[str, ...]) -> str:
     terms = [f"{b} * {s}" for b, s in zip(batch, operand.batch, strict=True) if s and b != "0"]
     if operand.offset:
         terms.append(str(operand.offset))
     return code.let("int", " + ".join(terms)) if terms else "0"
 
 
-def _batch(code: Code, product: Product, at: str) -> tuple[str, ...]:
+def _batch(code: KernelCode, product: Product, at: str) -> tuple[str, ...]:
     if math.prod(product.batch) == 1:
         return ("0",) * len(product.batch)
     return code.axes(Index(product.batch, at))
 
 
-def _window_row(code: Code, window: ConvWindow, m: str, name: str) -> None:
+def _window_row(code: KernelCode, window: ConvWindow, m: str, name: str) -> None:
     """The first coordinates that row `m` reads, as name_i, and where its image begins, as name_n."""
     at = code.axes(Index((1 << 30, *window.outs), m))
     # the leading axis has no bound of its own: it is what is left
@@ -241,18 +241,18 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
     )  # fmt: skip
 
 
-def _out_base(code: Code, product: Product, batch: tuple[str, ...]) -> str:
+def _out_base(code: KernelCode, product: Product, batch: tuple[str, ...]) -> str:
     terms = [f"{b} * {s}" for b, s in zip(batch, product.out_batch, strict=True) if s and b != "0"]
     return code.let("int", " + ".join(terms)) if terms else "0"
 
 
-def _store(kernel: Kernel, code: Code, product: Product, epilogue: Epilogue, base: str, row: str, column: str,
+def _store(kernel: Kernel, code: KernelCode, product: Product, epilogue: Epilogue, base: str, row: str, column: str,
            result: str, width: int) -> None:  # fmt: skip
     """Store neighbours of a row: as a vector where the chain and the row's end allow, else one by one."""
     n = code.let("int", column)
     exact = product.n % width == 0 and product.out_row % width == 0
 
-    def one(inner: Code, name: str, place: str, wide: int) -> None:
+    def one(inner: KernelCode, name: str, place: str, wide: int) -> None:
         at = inner.let("int", f"{base} + {row} * {product.out_row} + {place}")
         value = name
         if product.bias is not None:
@@ -266,7 +266,7 @@ def _store(kernel: Kernel, code: Code, product: Product, epilogue: Epilogue, bas
         epilogue.write(kernel, inner, value, Index(shape, at))
 
     if exact:
-        wide = Code(code.buffers, width)
+        wide = KernelCode(code.buffers, width)
         wide.known, wide._counter, wide._depth = dict(code.known), code._counter, code._depth + 1
         try:
             one(wide, result, n, width)
@@ -291,7 +291,7 @@ def _store(kernel: Kernel, code: Code, product: Product, epilogue: Epilogue, bas
 
 
 def _tile_loader(
-    kernel: Kernel, around: Code, product: Product, operand: Matrix, tile: ProductTile, *, is_a: bool, base: str
+    kernel: Kernel, around: KernelCode, product: Product, operand: Matrix, tile: ProductTile, *, is_a: bool, base: str
 ) -> dict[str, list[str]]:
     """Statements that bring a tile of an operand into registers (`load`) and from there into local memory (`put`)."""
     threads = tile.threads // tile.slices
@@ -503,7 +503,7 @@ def tiled_product(
     )  # fmt: skip
 
 
-def _sum_slices(code: Code, tile: ProductTile, inner: int) -> None:
+def _sum_slices(code: KernelCode, tile: ProductTile, inner: int) -> None:
     """Sums of the slices added up in the order of their depth, in local memory, by the first slice."""
     size, element = tile.tm * tile.tn, f"acc[i / {tile.tn}][i % {tile.tn}]"
     code.add(f"for (int s = 1; s < {tile.slices}; s++) {{")

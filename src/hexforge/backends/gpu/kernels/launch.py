@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Code, Index, strides
+from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Index, KernelCode, strides
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.moves import ALIASES
 from hexforge.backends.gpu.kernels.pointwise import PREAMBLE, softplus
@@ -73,9 +73,9 @@ class Kernel:
     half_chain: bool = False
     buffers: Buffers = field(default_factory=Buffers)
 
-    def code(self, width: int = 1) -> Code:
+    def code(self, width: int = 1) -> KernelCode:
         """An empty body."""
-        return Code(self.buffers, width)
+        return KernelCode(self.buffers, width)
 
     def text(self, body: str, *, before: str = "", attributes: str = "", contract: bool = False) -> str:
         """The whole source of the kernel."""
@@ -127,7 +127,7 @@ class Epilogue:
         """The nodes that are computed here."""
         return self.chain
 
-    def write(self, kernel: Kernel, code: Code, result: str, index: Index, at: str | None = None) -> None:
+    def write(self, kernel: Kernel, code: KernelCode, result: str, index: Index, at: str | None = None) -> None:
         """Store an element (or neighbours, as wide as the code is) of the result after the chain."""
         elements = kernel.elements
         suffix = "" if code.width == 1 else str(code.width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from hexforge.backends.gpu.kernels.code import Code, Index
+from hexforge.backends.gpu.kernels.code import Index, KernelCode
 from hexforge.ir import Node
 
 ALIASES = ("Reshape", "Squeeze", "ExpandDims")
@@ -22,7 +22,7 @@ def _blocks(node: Node) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def moved(code: Code, node: Node, output: int, index: Index) -> Index:
+def moved(code: KernelCode, node: Node, output: int, index: Index) -> Index:
     """The element of input 0 that an element of an output is."""
     source = node.inputs[0]
     assert source is not None
@@ -73,11 +73,11 @@ def moved(code: Code, node: Node, output: int, index: Index) -> Index:
     return Index(shape, None, tuple(a if a.isidentifier() else code.let("int", a) for a in axes))
 
 
-def _plus(code: Code, at: str, start: int) -> str:
+def _plus(code: KernelCode, at: str, start: int) -> str:
     return code.let("int", f"{at} + {start}") if start else at
 
 
-def _sliced(code: Code, node: Node, at: tuple[str, ...]) -> list[str]:
+def _sliced(code: KernelCode, node: Node, at: tuple[str, ...]) -> list[str]:
     source, params = node.inputs[0], node.params
     assert source is not None
     sizes, outputs = iter(source.shape), iter(at)

@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge.backends.gpu.kernels.code import C_TYPES, FLOAT, BufferType, Code, Index, NotVectorizedError, strides
+from hexforge.backends.gpu.kernels.code import (
+    C_TYPES,
+    FLOAT,
+    BufferType,
+    Index,
+    KernelCode,
+    NotVectorizedError,
+    strides,
+)
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, rounded_up
 from hexforge.ir import Array, Node, Value
@@ -290,4 +298,4 @@ def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> L
     )  # fmt: skip
 
 
-__all__ = ["Code", "Elements", "copy", "grid_sample", "map_values", "resize", "scatter", "top_k"]
+__all__ = ["Elements", "KernelCode", "copy", "grid_sample", "map_values", "resize", "scatter", "top_k"]

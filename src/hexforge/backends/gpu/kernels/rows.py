@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hexforge.backends.gpu.kernels.code import C_TYPES, Code, Index, affine, literal, strides
+from hexforge.backends.gpu.kernels.code import C_TYPES, Index, KernelCode, affine, literal, strides
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch
 from hexforge.ir import DType, Node, Value
 
@@ -46,7 +46,7 @@ def group_size(length: int, most: int) -> int:
 class _Rows:
     """Where the elements of a row lie: `base` of the row, `at(j)` within it."""
 
-    def __init__(self, code: Code, shape: Sequence[int], axes: Sequence[int], row: str) -> None:
+    def __init__(self, code: KernelCode, shape: Sequence[int], axes: Sequence[int], row: str) -> None:
         steps = strides(shape)
         self.kept = [i for i in range(len(shape)) if i not in axes]
         self.count = math.prod(shape[i] for i in self.kept)
@@ -56,7 +56,7 @@ class _Rows:
         self._shape = tuple(shape[i] for i in axes)
         self._steps = [steps[i] for i in axes]
 
-    def at(self, code: Code, j: str) -> str:
+    def at(self, code: KernelCode, j: str) -> str:
         if all(s == t for s, t in zip(self._steps, strides(self._shape), strict=True)):
             return code.let("int", f"{self.base} + {j}")
         inner = code.axes(Index(self._shape, j))
@@ -93,7 +93,7 @@ def reduce(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch:
     if x.dtype is DType.BOOL:
         start = {"Max": "0", "Min": "1"}.get(kind, start)
     code.add(f"{total_type} acc = {start};")
-    inner = Code(kernel.buffers, 1, 2)
+    inner = KernelCode(kernel.buffers, 1, 2)
     inner._counter = code._counter
     place = rows.at(inner, "j")
     inner.add(f"const {total_type} v = {storage.load(buffer, place)};")
@@ -205,7 +205,7 @@ def normalize(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch
     lane = "get_local_id(0)" if wg > 1 else "0"
 
     def loop(statement: str) -> None:
-        inner = Code(kernel.buffers, 1, 2)
+        inner = KernelCode(kernel.buffers, 1, 2)
         inner._counter = code._counter
         place = rows.at(inner, "j")
         inner.add(f"const float v = {storage.load(buffer, place)};")
@@ -249,7 +249,7 @@ def normalize(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch
         code.add(f"const float spread = sqrt({_reduced('group_sum', 'squares', wg)} / {count} + {epsilon});")
         scaled = params.get("normalize_variance", True) or rms
         expression = "(v - mean) / spread" if scaled else "v - mean"
-    inner = Code(kernel.buffers, 1, 2)
+    inner = KernelCode(kernel.buffers, 1, 2)
     inner._counter = code._counter
     place = rows.at(inner, "j")
     inner.add(f"const float v = {storage.load(buffer, place)};")
@@ -277,7 +277,7 @@ def _grouped(node: Node, x: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return x.shape, normalized_axes(node)
 
 
-def _affine(kernel: Kernel, code: Code, node: Node, value: Value, place: str) -> str:
+def _affine(kernel: Kernel, code: KernelCode, node: Node, value: Value, place: str) -> str:
     """The element of weight or bias that goes with an element of the input."""
     x = node.inputs[0]
     assert x is not None

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 
-from hexforge.backends.gpu.kernels.code import Code, Index, NotVectorizedError
+from hexforge.backends.gpu.kernels.code import Index, KernelCode, NotVectorizedError
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch, rounded_up
 from hexforge.ir import Node
 
 
-def _positions(code: Code, node: Node, width: int) -> tuple[Index, int]:
+def _positions(code: KernelCode, node: Node, width: int) -> tuple[Index, int]:
     """A work-item per output element, or per `width` neighbours of the last axis."""
     out = node.outputs[0]
     total = out.type.size // width
