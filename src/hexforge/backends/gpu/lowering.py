@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -45,6 +45,9 @@ class Machine:
         return 1 if self.is_processor else 256
 
 
+Choose = Callable[[str, Sequence[tuple[str, Sequence[Launch]]]], Sequence[Launch]]
+
+
 @dataclass(slots=True)
 class GpuLowering:
     """Turns a graph into launches."""
@@ -52,6 +55,8 @@ class GpuLowering:
     graph: Graph
     config: GpuConfig
     machine: Machine
+    choose: Choose | None = None
+    """Picks one of several ways to compute a product, by name, for the key of what it is."""
     groups: Groups = field(init=False)
     faults: list[Node] = field(default_factory=list)
     aliases: dict[Value, Value] = field(default_factory=dict)
@@ -277,17 +282,22 @@ class GpuLowering:
             largest = max(1, product.depth)
             zeros = self._zeros(largest, product.a.storage)
             return [gemm.register_product(self.kernel(), product, epilogue, zeros, 6, 8, _COLUMNS // 8)]
-        choices = tiles(product, self.machine)
-        made = []
-        for tile in choices[:1]:
-            if tile.parts > 1:
-                batches = math.prod(product.batch)
-                partial = Scratch(f"{product.node.name}:parts", 4 * tile.parts * batches * product.m * product.n)
-                made.append(gemm.tiled_product(self.kernel(), product, epilogue, tile, partial))
-                made.append(gemm.partial_sum(self.kernel(), product, epilogue, partial, tile.parts, self.machine.local))
-            else:
-                made.append(gemm.tiled_product(self.kernel(), product, epilogue, tile))
-        return made
+        choices = [(tile.name, self.tiled(product, epilogue, tile)) for tile in tiles(product, self.machine)]
+        if self.choose is None or len(choices) == 1:
+            return choices[0][1]
+        return list(self.choose(product.key, choices))
+
+    def tiled(self, product: Product, epilogue: Epilogue, tile: ProductTile) -> list[Launch]:
+        """The kernels of a product that is cut in a way."""
+        if tile.parts == 1:
+            return [gemm.tiled_product(self.kernel(), product, epilogue, tile)]
+        partial = Scratch(
+            f"{product.node.name}:parts", 4 * tile.parts * math.prod(product.batch) * product.m * product.n
+        )
+        return [
+            gemm.tiled_product(self.kernel(), product, epilogue, tile, partial),
+            gemm.partial_sum(self.kernel(), product, epilogue, partial, tile.parts, self.machine.local),
+        ]
 
     def _zeros(self, count: int, storage: BufferType) -> Constant:
         count = 1 << (count - 1).bit_length()
@@ -312,21 +322,23 @@ def _broadcast_strides(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return (*(0,) * (rank - len(steps)), *steps)
 
 
+_SHAPES = ((128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4))
+"""Rows and columns of a work-group and of a work-item, the largest first."""
+
+
 def tiles(product: Product, machine: Machine) -> list[ProductTile]:
-    """Tiles for a product on a GPU: the one that fills it best first."""
+    """Tiles for a product on a GPU, the likeliest first; all of them sum up in the same order."""
     batches = math.prod(product.batch)
 
     def groups(bm: int, bn: int) -> int:
         return -(-product.m // bm) * -(-product.n // bn) * batches
 
     wanted = 2 * machine.units
-    for bm, bn, tm, tn in ((128, 128, 8, 8), (128, 64, 8, 4), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4)):
-        if groups(bm, bn) >= wanted and product.n > bn // 2 and product.m > bm // 2:
-            return [ProductTile(bm, bn, 16, tm, tn)]
+    fitting = [s for s in _SHAPES if groups(s[0], s[1]) >= wanted and product.n > s[1] // 2 and product.m > s[0] // 2]
+    if fitting:
+        return [ProductTile(bm, bn, 16, tm, tn) for bm, bn, tm, tn in fitting[:4]]
     bm, bn = (32, 32) if product.m > 16 else (16, 32)
-    steps = -(-product.k // 16)
-    count = groups(bm, bn)
-    slices = 1
+    steps, count, slices = -(-product.k // 16), groups(bm, bn), 1
     while slices < 4 and count * slices < wanted and steps // (slices * 2) >= 2:
         slices *= 2
     return [ProductTile(bm, bn, 16, 4, 4, slices)]

@@ -20,6 +20,7 @@ from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Constant, Scratch
 from hexforge.backends.gpu.lowering import GpuLowering, Machine
+from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Role, Value, text
 
@@ -62,11 +63,13 @@ class GpuProgram:
         self._lock = threading.Lock()
         self._inputs, self._outputs = graph.inputs, graph.outputs
         machine = Machine(device.is_processor, device.units, device.local_bytes)
+        made = builder(device)
         lowering = GpuLowering(graph, config, machine)
+        if config.gpu_tuning:
+            lowering.choose = lambda key, choices: fastest(made, key, choices, lowering.storage)
         self.launches = lowering.launches()
         self._faults = lowering.faults
         self._lowering = lowering
-        made = builder(device)
         made.build(self.launches, binaries)
         self._queue = device.queue()
         self._allocate(lowering)

@@ -74,6 +74,13 @@ class Product:
         return self.taps * self.depth
 
     @property
+    def key(self) -> str:
+        """What it is known by in the cache of measurements."""
+        kind = "product" if self.window is None else f"taps {self.window.taps} stride {self.window.stride}"
+        types = f"{self.a.storage.type} {self.b.storage.type}"
+        return f"{kind} {self.m}x{self.n}x{self.k} of {self.batch} {self.a.row},{self.a.column} {types}"
+
+    @property
     def flops(self) -> int:
         """Additions and multiplications."""
         return 2 * self.m * self.n * self.k * math.prod(self.batch)
