@@ -48,6 +48,17 @@ def htp_settings(config: Config, graph: str, tool: str, soc: str = "") -> dict[s
     return made
 
 
+def unheeded(config: Config) -> list[str]:
+    """Keys of graphs that are set and that the backend does not heed."""
+    own = {option.key for option in HtpConfig.table()} | {"graph_names", "fp16_relaxed_precision"}
+    return [
+        f"graphs[{index}].{name}"
+        for index, section in enumerate(config.htp.graphs)
+        for name in sorted(section.model_fields_set)
+        if _SPELLED.get(name, name) not in own
+    ]
+
+
 def chip_of(config: Config) -> str:
     """The chip that the file names, as HtpConfig spells it; empty where it names none."""
     numbers = [device.soc_model or device.soc_id for device in config.htp.devices]
@@ -144,15 +155,15 @@ _WORDS = {
     "rpc_control_latency": "the wake-up of the simulated CPU",
     "rpc_polling_time": "polling of the simulated CPU",
     "adaptive_polling_time": "polling of the simulated CPU around the end",
-    "hmx_timeout_us": "how long the simulated HMX is kept",
+    "hmx_timeout_us": "nothing: the simulated HMX is never given up by a timeout",
     "max_spill_fill_buffer_for_group": "the buffer of the group; a graph that needs more is refused",
     "group_id": "contexts of a group share one spill-fill buffer",
     "file_read_memory_budget_in_mb": "contexts are read in pieces",
     "io_memory_estimation": "room for inputs and outputs is kept in the simulated session",
     "init_acceleration": "arrays are verified while programs are made",
-    "lora_weight_sharing": "graphs share one adapter's weights",
-    "share_resources": "contexts of a list share resources of the simulated device",
-    "mem_type": "inputs and outputs lie in shared buffers",
+    "lora_weight_sharing": "nothing: adapters share what graphs have in common by themselves",
+    "share_resources": "nothing here: `hexforge device` plays lists of contexts",
+    "mem_type": "nothing: graphs read this process's memory without a copy",
     "shared_library_path": "names the backend; no library is loaded",
     "config_file_path": "the backend's own file, read",
     "context_priority": "priority on the simulated device",

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from hexforge.backend import Program
+from hexforge.backend import Backend, Prepares, Program
 from hexforge.cli.qnn_tools import graphs
+from hexforge.cli.qnn_tools.on_device import DeviceProgram, on_device
 from hexforge.cli.qnn_tools.profiling import level_of, write_profile
 from hexforge.cli.qnn_tools.raw import (
     SKIPPED,
@@ -27,6 +28,7 @@ from hexforge.cli.screen import bar, stoppable
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
 from hexforge.ir import Array, TensorType
+from hexforge.timeline import Times
 
 TOOL = "qnn-net-run"
 _SILENT = {
@@ -49,7 +51,7 @@ class GraphRun:
 
     name: str
     program: Program
-    list: InputList
+    inputs: InputList
     folder: Path
 
 
@@ -147,26 +149,31 @@ def run(
         for job in jobs:
             inputs = {v.name: v.type for v in job.program.graph.inputs}
             names = set(inputs) if native is InputType.NATIVE else set(chosen.get(job.name, ()))
-            written = _wanted(job, wanted.get(job.name) or job.list.outputs)
+            written = _wanted(job, wanted.get(job.name) or job.inputs.outputs)
             took = _run(job, inputs, names, written, kind, num_inferences, duration, keep_num_outputs, batch_multiplier)
             if level:
                 chip = graphs.tool_backend(backend, config, TOOL, job.name, perf_profile)
-                write_profile(job.program, chip, level, len(took), output_dir, jobs.index(job))
+                computes = job.program.program if isinstance(job.program, DeviceProgram) else job.program
+                write_profile(computes, chip, level, len(took), output_dir, jobs.index(job))
             if verbose and took:
                 best, mean = min(took), sum(took) / len(took)
                 typer.echo(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")
+                if isinstance(job.program, DeviceProgram):
+                    simulated = sum(job.program.latencies_us) / len(job.program.latencies_us)
+                    typer.echo(f"{job.name}: {simulated / 1e3:.3f} ms each on the simulated device")
 
 
 def _programs(
     model: str, dlc_path: str, retrieve_context: str, backend: str, config: Config, perf_profile: str
 ) -> dict[str, Program]:
-    """The graphs to run by name."""
+    """The graphs to run by name; those of the htp backend lie on a simulated device."""
     if retrieve_context:
         made = graphs.tool_backend(backend, config, TOOL, perf_profile=perf_profile)
         context = config.tool.context_configs
         strict = context.cache_compatibility_mode == "strict"
         budget = config.htp.context.file_read_memory_budget_in_mb
-        return graphs.open_context(Path(retrieve_context), made, context.enable_graphs, strict, budget)
+        opened = graphs.open_context(Path(retrieve_context), made, context.enable_graphs, strict, budget)
+        return _placed(Path(retrieve_context), opened, made, config, perf_profile)
     found: dict[str, Program] = {}
     for path in graphs.model_paths(model, dlc_path):
         name = graphs.graph_name(path)
@@ -174,9 +181,21 @@ def _programs(
         if name in found:
             raise CallError(f"--model: two models have the graph name {name}; rename one file")
         graphs.require_model(path)
-        is_text = graphs.is_graph_text(path)
-        found[name] = graphs.text_program(path, made) if is_text else graphs.compiled_model(path, made, name).program()
+        if graphs.is_graph_text(path):
+            found[name] = graphs.text_program(path, made)
+            continue
+        compiled = graphs.compiled_model(path, made, name)
+        found |= _placed(compiled.to_bytes(), {name: compiled.program()}, made, config, perf_profile)
     return found
+
+
+def _placed(
+    source: Path | bytes, programs: dict[str, Program], backend: Backend, config: Config, perf_profile: str
+) -> dict[str, Program]:
+    """Programs on a simulated device of the backend's chip, where it has one that is known."""
+    if not isinstance(backend, Times) or not isinstance(backend, Prepares) or not backend.targets[0].name:
+        return programs
+    return on_device(source, programs, backend.targets[0].name, config, perf_profile)
 
 
 def _jobs(programs: Mapping[str, Program], input_list: str, output_dir: Path) -> list[GraphRun]:
@@ -234,7 +253,7 @@ def _run(
 ) -> list[float]:
     """Run a job's inferences and write them; how long each took, in ms."""
     types = {value.name: value.type for value in job.program.graph.outputs}
-    lines = job.list.inferences
+    lines = job.inputs.inferences
     count = num_inferences or len(lines)
     took: list[float] = []
     end = time.perf_counter() + duration
@@ -242,7 +261,7 @@ def _run(
         index = 0
         while index < count or (duration and time.perf_counter() < end):
             line = index % len(lines)
-            where = f"{job.list.path}: inference {line}"
+            where = f"{job.inputs.path}: inference {line}"
             feeds = feeds_of(lines[line], inputs, native, where)
             if batches > 1 and len(feeds) != batches:
                 raise CallError(f"{where}: the files hold {len(feeds)} batches, --batch_multiplier says {batches}")

@@ -185,6 +185,8 @@ def _conflicts(htp: HtpFile) -> list[str]:
         if device.dsp_arch.lower() not in (name.lower() for name in ARCHITECTURES):
             near = did_you_mean(device.dsp_arch, ARCHITECTURES)
             faults.append(f"devices[{index}].dsp_arch is {device.dsp_arch!r}: one of {', '.join(ARCHITECTURES)}{near}")
+        if device.device_id:
+            faults.append(f"devices[{index}].device_id is {device.device_id}: there is one device, 0")
         if device.core_type == 1:
             faults.append(f"devices[{index}].core_type is 1: there is no HPASS core here; 0 is the NSP")
     group = htp.context
@@ -213,8 +215,24 @@ def _warnings(htp: HtpFile) -> Iterator[str]:
                 yield f"{where}: needs polling, which rpc_polling_time 0 turns off"
             elif 0 < core.adaptive_polling_time < 1000:
                 yield f"{where} {core.adaptive_polling_time}: below 1000 µs it gains nothing"
+    for place, given, reason in (
+        ("devices[].cores[].hmx_timeout_us", [c for d in htp.devices for c in d.cores if _is_set(c, "hmx_timeout_us")],
+         "the simulated HMX is never given up by a timeout"),
+        ("context.lora_weight_sharing", [htp.context] if htp.context.lora_weight_sharing else [],
+         "adapters of hexforge share what graphs have in common by themselves"),
+        ("groupContext.share_resources", [htp.groupContext] if htp.groupContext.share_resources else [],
+         "it is for a list of contexts, which `hexforge device` plays; these tools load one at a time"),
+        ("memory.mem_type", [htp.memory] if htp.memory.mem_type else [],
+         "inputs and outputs lie in this process's memory, which graphs read without a copy"),
+    ):  # fmt: skip
+        if given:
+            yield f"{place} changes nothing: {reason}"
     if any(section.fp16_relaxed_precision is not None for section in htp.graphs):
         yield "graphs: fp16_relaxed_precision is deprecated since 2.35; the chip decides, and nothing changes"
+
+
+def _is_set(section: ConfigSection, name: str) -> bool:
+    return name in section.model_fields_set
 
 
 def _tool_warnings(tool: ToolFile, htp: HtpFile) -> Iterator[str]:

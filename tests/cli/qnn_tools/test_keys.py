@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each of the 32 keys of the HTP's config file: it acts, or says why it does not and which tool reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import hexforge
+from hexforge.backends.htp.extensions import unheeded
+from hexforge.cli.qnn_tools import tool_command
+from hexforge.cli.qnn_tools.graphs import open_context, tool_backend
+from hexforge.cli.qnn_tools.on_device import DeviceProgram, on_device
+from hexforge.device.codes import DeviceError
+from hexforge.errors import HexforgeError
+from hexforge.formats.backend_extensions import Config, load_htp
+from hexforge.formats.backend_extensions.sections import GENERATOR, NET_RUN
+
+SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three convolutions with Relu, at 8 bits around them."""
+    random = np.random.default_rng(0)
+    nodes, constants, last = [], [], "x"
+    for i in range(3):
+        weight = random.standard_normal((16, 16, 3, 3)).astype(np.float32) / 12
+        constants.append(numpy_helper.from_array(weight, f"w{i}"))
+        nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], f"relu{i}"))
+        last = f"r{i}"
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 16, SIZE, SIZE]) for n in ("x", last)]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], constants)
+    path = tmp_path_factory.mktemp("keys") / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def config(tmp_path: Path, **sections: Any) -> Config:
+    path = tmp_path / "htp.json"
+    sections.setdefault("devices", [{"soc_model": 57}])
+    path.write_text(json.dumps(sections))
+    return load_htp(path)
+
+
+def prepared(model: Path, tmp_path: Path, **sections: Any) -> hexforge.Context:
+    """The context that the generator makes."""
+    config(tmp_path, **sections)
+    (tmp_path / "tool.json").write_text('{"backend_extensions": {"config_file_path": "htp.json"}}')
+    arguments = ["--model", str(model), "--backend", "libQnnHtp.so", "--config_file", str(tmp_path / "tool.json"),
+                 "--output_dir", str(tmp_path), "--binary_file", "m"]  # fmt: skip
+    tool_command("qnn-context-binary-generator").main(arguments, standalone_mode=False)
+    return hexforge.Context(tmp_path / "m.bin")
+
+
+def latency_us(model: Path, tmp_path: Path, **core: Any) -> float:
+    """Of the second of two runs on the simulated device, as a core is driven."""
+    given = config(tmp_path, devices=[{"soc_model": 57, "cores": [core]}])
+    backend = tool_backend("libQnnHtp.so", given, NET_RUN)
+    compiled = hexforge.compile(model, None, backend)
+    program = on_device(compiled.to_bytes(), {"m": compiled.program()}, "SM8650", given)["m"]
+    assert isinstance(program, DeviceProgram)
+    for _ in range(2):
+        program.run({"x": np.zeros((1, 16, SIZE, SIZE), np.float32)})
+    return program.latencies_us[-1]
+
+
+def on_a_device(model: Path, tmp_path: Path, **sections: Any) -> None:
+    given = config(tmp_path, **sections)
+    context = prepared(model, tmp_path)
+    backend = tool_backend("libQnnHtp.so", given, NET_RUN)
+    budget = given.htp.context.file_read_memory_budget_in_mb
+    programs = open_context(tmp_path / "m.bin", backend, None, False, budget)
+    assert set(programs) == {g.name for g in context.graphs}
+    on_device(tmp_path / "m.bin", programs, "SM8650", given)
+
+
+GRAPH_SETTINGS: dict[str, tuple[Any, str, int]] = {
+    "vtcm_mb": (2, "vtcm_mb", 2),
+    "hvx_threads": (3, "num_hvx_threads", 3),
+    "O": (1, "optimization", 1),
+}
+
+
+@pytest.mark.parametrize("key", GRAPH_SETTINGS)
+def test_a_graphs_settings_are_in_the_context(key: str, model: Path, tmp_path: Path) -> None:
+    value, name, written = GRAPH_SETTINGS[key]
+    assert prepared(model, tmp_path, graphs=[{key: value}]).graphs[0].settings[name] == written
+    assert (
+        prepared(model, tmp_path, graphs=[{"graph_names": ["other"], key: value}]).graphs[0].settings[name] != written
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("dlbc", 1), ("weights_packing", True), ("fold_relu_activation_into_conv_off", True),
+     ("short_depth_conv_on_hmx_off", True), ("num_cores", 2)],
+)  # fmt: skip
+def test_a_graphs_options_are_the_backends_or_named(key: str, value: Any, tmp_path: Path) -> None:
+    given = config(tmp_path, graphs=[{key: value}])
+    made = tool_backend("libQnnHtp.so", given, GENERATOR)
+    assert (key in made.config.pairs()) != (unheeded(given) == [f"graphs[0].{key}"])
+
+
+def test_the_chip_by_any_key(model: Path, tmp_path: Path) -> None:
+    for device in ({"soc_model": 69}, {"soc_id": 69}):
+        assert prepared(model, tmp_path, devices=[device]).info.targets[0].name == "SM8750"
+    given = config(tmp_path, devices=[{"dsp_arch": "v79"}])
+    assert tool_backend("libQnnHtp.so", given, NET_RUN).config.pairs()["htp_arch"] == "79"
+
+
+def test_how_a_core_is_driven_changes_the_time(model: Path, tmp_path: Path) -> None:
+    burst = latency_us(model, tmp_path, perf_profile="burst")
+    assert burst < latency_us(model, tmp_path, perf_profile="power_saver")
+    assert burst < latency_us(model, tmp_path, perf_profile="burst", rpc_polling_time=0)
+    slow = latency_us(model, tmp_path, perf_profile="power_saver", rpc_control_latency=100)
+    assert latency_us(model, tmp_path, perf_profile="power_saver", rpc_control_latency=10) < slow
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "device_id": ({"devices": [{"device_id": 1}]}, "there is one device"),
+    "core_type": ({"devices": [{"core_type": 1}]}, "no HPASS core"),
+    "max_spill_fill_buffer_for_group": ({"context": {"max_spill_fill_buffer_for_group": 8}}, "group_id must be 0"),
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_cannot_be_is_refused(key: str, tmp_path: Path) -> None:
+    sections, words = REFUSED[key]
+    with pytest.raises(HexforgeError, match=words):
+        config(tmp_path, **sections)
+
+
+WARNED: dict[str, dict[str, Any]] = {
+    "use_client_context": {"devices": [{"use_client_context": True}]},
+    "hmx_timeout_us": {"devices": [{"cores": [{"hmx_timeout_us": 5}]}]},
+    "adaptive_polling_time": {"devices": [{"cores": [{"adaptive_polling_time": 500}]}]},
+    "lora_weight_sharing": {"context": {"lora_weight_sharing": True}},
+    "share_resources": {"groupContext": {"share_resources": True}},
+    "mem_type": {"memory": {"mem_type": "shared_buffer"}},
+}
+
+
+@pytest.mark.parametrize("key", WARNED)
+def test_what_does_nothing_says_so(key: str, tmp_path: Path) -> None:
+    assert any(key in warning for warning in config(tmp_path, **WARNED[key]).warnings)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"devices": [{"soc_model": 57, "pd_session": "signed", "core_id": [0]}]},
+        {"context": {"file_read_memory_budget_in_mb": 1, "io_memory_estimation": True, "init_acceleration": True}},
+        {"context": {"group_id": 0, "max_spill_fill_buffer_for_group": 30_081_024}},
+    ],
+)
+def test_a_contexts_keys_are_the_devices(sections: dict[str, Any], model: Path, tmp_path: Path) -> None:
+    on_a_device(model, tmp_path, **sections)
+
+
+def test_a_group_too_small_for_a_graph_is_an_error(tmp_path: Path, model: Path) -> None:
+    sections = {"graphs": [{"vtcm_mb": 1}], "context": {"group_id": 0, "max_spill_fill_buffer_for_group": 1}}
+    context = prepared(model, tmp_path, graphs=[{"vtcm_mb": 1}])
+    if not context.graphs[0].spill_fill_bytes:
+        pytest.skip("the graph does not spill")
+    given = config(tmp_path, **sections)
+    backend = tool_backend("libQnnHtp.so", given, NET_RUN)
+    programs: Callable[..., Any] = open_context
+    with pytest.raises(DeviceError):
+        on_device(tmp_path / "m.bin", programs(tmp_path / "m.bin", backend, None, False, 0), "SM8650", given)
+
+
+def test_weights_are_shared_where_they_are_to_be(model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "n.onnx"
+    other.write_bytes(model.read_bytes())
+    sizes = {}
+    for shared in (False, True):
+        config(tmp_path, context={"weight_sharing_enabled": shared})
+        (tmp_path / "tool.json").write_text('{"backend_extensions": {"config_file_path": "htp.json"}}')
+        arguments = ["--model", f"{model},{other}", "--backend", "libQnnHtp.so", "--binary_file", "b", "--config_file",
+                     str(tmp_path / "tool.json"), "--output_dir", str(tmp_path)]  # fmt: skip
+        tool_command("qnn-context-binary-generator").main(arguments, standalone_mode=False)
+        sizes[shared] = (tmp_path / "b.bin").stat().st_size
+    assert sizes[True] < sizes[False]
