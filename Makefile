@@ -84,6 +84,7 @@ peers: $(VENV)/.dev
 # Coverage-guided fuzzing of everything that reads untrusted files; RUNS inputs for each reader.
 RUNS ?= 200000
 fuzz: $(VENV)/.dev
+	@mkdir -p build
 	@$(INSTALL) -e '.[fuzz]'
 	@for target in container context steps adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program compile_spec; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
@@ -94,6 +95,7 @@ fuzz: $(VENV)/.dev
 SANITIZED := tests/native tests/backends/htp/numbers/test_assignment.py tests/runtime/contexts/test_context.py \
   tests/runtime/contexts/test_hostile.py
 sanitize: $(VENV)/.dev
+	@mkdir -p build
 	@cmake -S . -B build/sanitize -DHEXFORGE_SANITIZE=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
 	  -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DCMAKE_BUILD_TYPE=Release > build/sanitize-cmake.log
 	@cmake --build build/sanitize -j $(JOBS) > build/sanitize-build.log

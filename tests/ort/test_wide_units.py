@@ -116,3 +116,27 @@ def test_a_row_of_zeros_is_normalized_to_zeros(p: int) -> None:
         np.testing.assert_allclose(
             session_of(model, backend).run(None, {"x": x})[0], theirs(model, {"x": x}), atol=1e-3
         )
+
+
+@pytest.mark.parametrize("kind", ["float", "uint8", "uint16"])
+def test_mish_is_what_its_function_says(kind: str) -> None:
+    x = np.linspace(-6, 6, 60, dtype=np.float32).reshape(3, 20)
+    value, result = (helper.make_tensor_value_info(n, TensorProto.FLOAT, x.shape) for n in "xy")
+    held, nodes, step = [], [helper.make_node("Mish", ["x"], ["y"])], np.float32(0)
+    if kind != "float":
+        step = np.float32(12.5 / np.iinfo(kind).max)
+        zero = np.asarray(round(6.2 / float(step)), kind)
+        held = [numpy_helper.from_array(np.asarray(a), n) for n, a in (("s", step), ("z", zero))]
+        nodes = []
+        for source, target in (("x", "d"), ("m", "y")):
+            nodes.append(helper.make_node("QuantizeLinear", [source, "s", "z"], [f"{source}q"]))
+            nodes.append(helper.make_node("DequantizeLinear", [f"{source}q", "s", "z"], [target]))
+        nodes.insert(2, helper.make_node("Mish", ["d"], ["m"]))
+    graph = helper.make_graph(nodes, "g", [value], [result], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    want = x * np.tanh(np.log1p(np.exp(x)))
+    for backend in ("htp", "cpu"):
+        session = session_of(model, backend)
+        got = session.run(None, {"x": x})[0]
+        np.testing.assert_allclose(got, want, atol=max(1.01 * float(step), 6e-3))
+        assert backend == "cpu" or kind != "uint16" or any(row.unsafe for row in session.placements)

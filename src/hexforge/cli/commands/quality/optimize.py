@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hexforge.analysis.optimize import Optimized
 
 
+SAME_TIME = 0.97
+"""A quantized model that is slower than this part of the float one's speed is said to be slower."""
+
+
 def optimize(
     model: Model,
     data: Annotated[str, typer.Option("--data", help="Samples: a folder (.npy, .npz, .raw, images), or random:8.")],
@@ -77,6 +81,12 @@ def optimize(
         print_optimized(console(), found)
 
 
+def _quality(value: float, metric: str) -> str:
+    if metric != "sqnr":
+        return f"{value:.4f}"
+    return "exact" if value == float("inf") else f"{value:.1f}"
+
+
 def print_optimized(screen: Console, found: Optimized) -> None:
     """The verdict, why, what it costs, and what to do next."""
     gain = found.speedup
@@ -100,7 +110,11 @@ def print_optimized(screen: Console, found: Optimized) -> None:
     screen.print(Text(score))
     screen.print(Text(found.recommendation.reason))
     if gain is not None and gain <= 1:
-        screen.print(Text("As fast in float: here integers save memory and power, not time.", "yellow"))
+        same = gain > SAME_TIME
+        words = (
+            "As fast in float" if same else f"Faster in float: take {found.folder.float_model.name} where time counts"
+        )
+        screen.print(Text(f"{words}; here integers save memory and power, not time.", "yellow"))
     for node, why in found.quantization.refused:
         screen.print(Text(f"CPU  {node}: {why}", "yellow"))
     searched, front = found.searched, found.searched.found.front()
@@ -108,7 +122,7 @@ def print_optimized(screen: Console, found: Optimized) -> None:
         (
             "→" if p == found.recommendation.point else "",
             f"{p.latency_ms:.3f}",
-            f"{p.quality:.1f}" if found.metric == "sqnr" else f"{p.quality:.4f}",
+            _quality(p.quality, found.metric),
             f"{len(p.high)} of {len(searched.groups)}",
         )
         for p in front

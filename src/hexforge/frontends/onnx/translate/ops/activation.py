@@ -70,6 +70,13 @@ def gelu(b: Builder, u: Unit) -> None:
     b.finish(u, binary(b, "Multiply", binary(b, "Multiply", x, 0.5), binary(b, "Add", inner, 1.0)))
 
 
+@translates("Mish", writes=("ElementWiseMultiply", "ElementWiseSoftplus", "Tanh"))
+def mish(b: Builder, u: Unit) -> None:
+    """x tanh(softplus(x)), as ONNX defines it by other ops, and as the EP takes it."""
+    x = wide(b, u)
+    b.finish(u, binary(b, "Multiply", x, b.emit("Tanh", [b.emit("ElementWiseSoftplus", [x])])))
+
+
 @translates("Swish", "com.microsoft:QuickGelu", writes=("ElementWiseMultiply", "Sigmoid"))
 def swish(b: Builder, u: Unit) -> None:
     """x sigmoid(alpha x)."""
