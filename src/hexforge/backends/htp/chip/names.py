@@ -18,17 +18,25 @@ DEVICES: Mapping[str, tuple[str, ...]] = {
     "SM8650": ("Galaxy S24", "Galaxy S24 Ultra", "Galaxy S24+", "Galaxy Z Fold6", "Galaxy Z Flip6", "Xiaomi 14",
                "OnePlus 12", "8 Gen 3 for Galaxy"),
     "SC8380XP": ("X1 Elite", "X1E-80-100", "X1E-78-100", "X1E-84-100", "X1P-64-100", "Surface Pro 11",
-                 "Surface Laptop 7", "Copilot+ PC"),
+                 "Surface Laptop 7"),
     "SM8750": ("Galaxy S25", "Galaxy S25 Ultra", "Galaxy S25+", "Galaxy Z Fold7", "Xiaomi 15", "OnePlus 13", "8 Gen 4",
                "8 Elite for Galaxy"),
     "SM8850": ("Galaxy S26 Ultra", "Xiaomi 17", "OnePlus 15"),
     "SC8480XP": ("X2 Elite Extreme", "X2E"),
     "SM8845": ("8 Gen 5",),
-    "QCS6490": ("RB3 Gen 2", "IQ-6490"),
+    "QCS6490": ("RB3 Gen 2",),
     "QCS9075": ("IQ-9075", "IQ9"),
     "QCS8275": ("IQ-8275", "VENTUNO Q"),
 }  # fmt: skip
-"""Names of chips, and devices known for one, beside the aliases of the table of chips. The press has all of them."""
+"""Names of chips, and devices known for one, beside the aliases of the table of chips.
+
+Where they are from: Galaxy S22, S24, S25 and S26, RB3 Gen 2, IQ-9075, VENTUNO Q and the X Elite are devices that
+Qualcomm AI Hub measures by chip (benchmarks/measured). The press of their launches has the 8 Gen 1 of Xiaomi 12 and
+OnePlus 10 Pro (9to5google.com, 2021-12-01), the 8+ Gen 1, SM8475, of the fourth Galaxy Z (droidmaze.com), the 8 Elite
+Gen 5, SM8850, of Xiaomi 17, OnePlus 15 and Galaxy S26 Ultra (findarticles.com), and the 8 Gen 5 as the chip below it
+(hi-tech.ua, 2025-09-30). The others are as their makers say, from memory, and were not looked up. Samsung sells some
+Galaxy S21, S22, S24 and S26 with an Exynos: a name stands for those with a Snapdragon.
+"""
 
 _PREFIXES = ("qualcomm", "samsung", "galaxy", "snapdragon", "dragonwing", "sd", "phone")
 
