@@ -621,3 +621,44 @@ def test_folding_constants_into_convolutions_is_exact(
     left = {"Add"} if ahead and pad else set()
     assert set(ops(loaded)) == {"Conv"} | left
     same(data, model_bytes(loaded))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_rules_stand_shapes_that_nobody_knows(rule: RewriteRule) -> None:
+    """What follows a NonZero or an If has no known shape: every op that rules look at, on such a tensor."""
+    two = ("Add", "Mul", "Sub", "Div", "MatMul", "Concat", "Pow")
+    ops = ("Transpose", "Relu", "Softmax", "ReduceMean", "Flatten", "Sqrt", "Gather", "Unsqueeze", "Reshape", *two)
+    extra: dict[str, list[str]] = {"Gather": ["i"], "Unsqueeze": ["i"], "Reshape": ["i"], **{op: ["u"] for op in two}}
+    given: dict[str, dict[str, Any]] = {"Transpose": {"perm": [2, 0, 1]}, "Concat": {"axis": 0}}
+    nodes = [node("NonZero", ["x"], ["n"]), node("Cast", ["n"], ["f"], to=FLOAT), node("Squeeze", ["f"], ["u"])]
+    for op in ops:
+        nodes.append(node(op, ["u", *extra.get(op, [])], [f"y{op}"], **given.get(op, {})))
+    held = [numpy_helper.from_array(np.array([0]), "i")]
+    graph = onnx.helper.make_graph(
+        nodes, "g", [onnx.helper.make_tensor_value_info("x", FLOAT, (2, 3))],
+        [onnx.helper.make_tensor_value_info(f"y{op}", FLOAT, None) for op in ops], held,
+    )  # fmt: skip
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    ir = read(made.SerializeToString()).ir
+    for value in (v for n in ir.graph for v in n.outputs):
+        value.shape = None
+    for place in find(ir, rule):
+        assert place is not None
+
+
+def test_a_model_with_a_body_keeps_the_shapes_of_its_inputs() -> None:
+    branch = []
+    for op in ("Relu", "Neg"):
+        result = onnx.helper.make_tensor_value_info(f"{op}_out", FLOAT, None)
+        branch.append(onnx.helper.make_graph([node(op, ["x"], [f"{op}_out"])], op, [], [result]))
+    nodes = [
+        node("ReduceSum", ["x"], ["s"], keepdims=0), node("Greater", ["s", "zero"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1]),
+    ]  # fmt: skip
+    inputs = [onnx.helper.make_tensor_value_info("x", FLOAT, ("batch", 4))]
+    outputs = [onnx.helper.make_tensor_value_info("y", FLOAT, ("batch", 4))]
+    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(np.float32(0), "zero")])
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    written = model_bytes(read(made.SerializeToString(), dims={"batch": 1}))
+    read(written).require_static()
+    onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])

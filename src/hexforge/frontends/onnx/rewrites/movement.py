@@ -42,6 +42,8 @@ def _heads(editor: Editor, node: Node) -> Rewrite | None:
     if not is_op(node, "Transpose") or not node.inputs or node.inputs[0] is None:
         return None
     x, sizes, perm = node.inputs[0], shape(node.inputs[0]), _perm(node)
+    if len(sizes) != len(perm):  # its shape is not known
+        return None
     moving = [i for i in perm if sizes[i] != 1]
     if sizes == (-1,) or moving != sorted(moving) or list(perm) == sorted(perm) or editor.opset < 5:
         return None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import onnx
+from onnx_ir import serde
 
 from hexforge.errors import CapacityError
 from hexforge.model.extraction import extract_parts
@@ -22,6 +23,8 @@ def model_bytes(model: Model) -> bytes:
         size = sum(array.nbytes for array in found.constants.values())
         raise CapacityError(f"{model.name}: {size >> 20} MB of weights do not fit into one protobuf of 2 GB")
     proto, about = found.proto, model.metadata
+    del proto.graph.input[:]  # an extract of nodes with bodies leaves shapes out; a whole model's inputs have theirs
+    proto.graph.input.extend(map(serde.serialize_value, model.ir.graph.inputs))
     proto.ir_version = max(proto.ir_version, model.ir.ir_version)
     proto.producer_name, proto.domain, proto.doc_string = about.producer_name, about.domain, about.description
     proto.model_version = about.version
