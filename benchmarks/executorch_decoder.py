@@ -38,7 +38,9 @@ class Attention(nn.Module):
         k = rotated(self.k(x).view(1, count, KV_HEADS, HEAD).transpose(1, 2), cos, sin)
         v = self.v(x).view(1, count, KV_HEADS, HEAD).transpose(1, 2)
         keys, values = torch.cat([past_k, k], 2), torch.cat([past_v, v], 2)
-        keys, values = (t.repeat_interleave(HEADS // KV_HEADS, 1) for t in (keys, values))
+        keys, values = (
+            torch.cat([t[:, h * KV_HEADS // HEADS][:, None] for h in range(HEADS)], 1) for t in (keys, values)
+        )
         scores = torch.matmul(q, keys.transpose(2, 3)) * HEAD**-0.5 + mask
         mixed = torch.matmul(torch.softmax(scores, -1), values).transpose(1, 2).reshape(1, count, WIDTH)
         return self.o(mixed), k, v

@@ -162,14 +162,16 @@ def deeplab(repeats: int) -> int:
     print(f"quantizing {between - began:.0f} s, lowering {time.perf_counter() - between:.0f} s, {len(file) >> 20} MB")
     module = hexforge.executorch.load(file, threads=2)
     times: dict[str, list[float]] = {"hexforge": [], "torch QDQ": []}
+    busy_times: list[float] = []
     out = np.asarray(module.run("forward", list(x))[0])
     torch.set_num_threads(2)
     with torch.no_grad():
         wanted = qdq(*x).numpy()
         for _ in range(repeats):  # interleaved: what else the machine does falls on both
-            start = time.perf_counter()
+            busy, start = time.process_time(), time.perf_counter()
             module.run("forward", list(x))
             middle = time.perf_counter()
+            busy_times.append(time.process_time() - busy)
             qdq(*x)
             times["hexforge"].append(middle - start)
             times["torch QDQ"].append(time.perf_counter() - middle)
@@ -178,6 +180,7 @@ def deeplab(repeats: int) -> int:
     for name, values in times.items():
         print(f"{name:<32} {best[name]:>8.3f} {statistics.median(values):>9.3f}")
     print(f"ratio to torch's QDQ model {best['torch QDQ'] / best['hexforge']:.1f}, SQNR {sqnr_db(out, wanted):.1f} dB")
+    print(f"hexforge keeps its two threads busy for {min(busy_times):.2f} s of processor time")
     print(f"under {TARGET_SECONDS} s: {'yes' if best['hexforge'] < TARGET_SECONDS else 'no'}")
     return int(best["hexforge"] >= TARGET_SECONDS)
 

@@ -15,7 +15,7 @@ from hexforge.frontends.onnx.translate.builder import AROUND
 HTP_LIMITS = (
     "HTP has no ReduceProd",
     "HTP has no PoolMax3d",
-    "HTP has no IsInf",
+    "HTP has no IsInf of",
     "HTP takes at most 5",
     "uint64, which HTP has no ops for",
     "bfloat16, which needs v81",

@@ -96,7 +96,7 @@ def broken() -> dict[str, Node]:
         "PoolMax3d not on HTP": unary(
             "PoolMax3d", shape=(1, 4, 4, 4, 2), filter_size=(2,) * 3, stride=(2,) * 3, pad_amount=((0, 0),) * 3
         ),
-        "IsInf not on HTP": unary("IsInf"),
+        "IsInf float16 only": unary("IsInf"),
         "Inverse matrices of 2 x 2": unary("Inverse", shape=(1, 3, 3)),
         " tensors of at most 5 dimensions": unary("Relu", shape=(1,) * 6),
         " tensors of at most 3.75 GB": net.node("Relu", big),

@@ -174,3 +174,15 @@ def test_a_fragment_needs_no_data() -> None:
     (node,) = build_fragment([op])
     assert node.inputs[1] is not None
     assert node.inputs[1].role is Role.STATIC
+
+
+def test_int16_weights_fit_the_matrix_unit() -> None:
+    wide = QuantizeParams(f"{ENCODING}SCALE_OFFSET", [0.5], [0])
+    data = np.array([[32767, -32767, 1, 0]], np.int16)
+    weight = tensor("w", (1, 4), "STATIC", "SFIXED_POINT_16", quantization=wide, data=data)
+    op = QnnOp("fc", "FullyConnected", (tensor("x", (1, 4), "APP_WRITE"), weight), (tensor("y", (1, 1), "APP_READ"),))
+    found = build_graph("g", [op]).values["w"]
+    assert found.data is not None
+    assert isinstance(found.encoding, ScaleOffset)
+    assert found.data.max() == 0x7F7F
+    assert np.abs(found.data * found.encoding.scale - data * 0.5).max() <= found.encoding.scale / 2

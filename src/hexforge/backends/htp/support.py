@@ -147,6 +147,13 @@ def _ranks(most: int, works: str) -> Check:
     return check
 
 
+def _is_inf(node: Node, target: ChipTarget) -> str | None:
+    dtype = node.call.input(0).dtype
+    if dtype is DType.FLOAT16:
+        return None
+    return f"HTP has no IsInf of {dtype.value}; cast it to float16, compare with a finite bound, or leave it to the CPU"
+
+
 def _inverse(node: Node, target: ChipTarget) -> str | None:
     if node.call.input(0).shape[-2:] == (2, 2):
         return None
@@ -183,7 +190,7 @@ def _bfloat16_resize(node: Node, target: ChipTarget) -> str | None:
 RULES: tuple[Limit, ...] = (
     Limit("ReduceProd", "not on HTP", "EP", _never("use Log, ReduceSum and Exp, or leave it to the CPU")),
     Limit("PoolMax3d", "not on HTP", "EP", _never("pool each depth slice, or leave it to the CPU")),
-    Limit("IsInf", "not on HTP", "EP", _never("compare with a finite bound, or leave it to the CPU")),
+    Limit("IsInf", "float16 only", "EP: not on HTP; ExecuTorch: of float16", _is_inf),
     Limit("Inverse", "matrices of 2 x 2", "EP", _inverse),
     Limit("", "tensors of at most 5 dimensions", "EP", _tensors(_rank)),
     Limit("", "tensors of at most 3.75 GB", "guide", _tensors(_bytes)),

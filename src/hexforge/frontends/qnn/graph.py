@@ -11,7 +11,7 @@ from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor
 from hexforge.frontends.qnn.grouped import ungrouped
 from hexforge.frontends.qnn.operations import resolved
-from hexforge.frontends.qnn.tensors import data_of, role_of, type_of
+from hexforge.frontends.qnn.tensors import data_of, fitted, role_of, type_of
 from hexforge.ir import Call, Graph, Node, Role, Value
 from hexforge.ir.op import Op, ParamValue
 from hexforge.ir.verify import verify
@@ -94,7 +94,9 @@ class _Builder:
         known = self._values.get(id(tensor))
         if known is not None:
             return known[1]
-        type, role = type_of(tensor), role_of(tensor)
+        role = role_of(tensor)
+        given, tensor = tensor, fitted(tensor) if role is Role.STATIC else tensor
+        type = type_of(tensor)
         data = None
         if role is Role.STATIC:
             unknown = self._is_fragment and (tensor.data is None or np.asarray(tensor.data).size == 0)
@@ -109,5 +111,5 @@ class _Builder:
             raise ModelError(
                 f"tensor {tensor.name!r}: is {value.type} {value.role.value} in one op, {type} {role.value} in another"
             )
-        self._values[id(tensor)] = (tensor, value)
+        self._values[id(given)] = (given, value)
         return value

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from hexforge.ir.fixed_point import fault, quantized_range
 ROLES = {f"QNN_TENSOR_TYPE_{role.value}": role for role in Role}
 _ENCODING = "QNN_QUANTIZATION_ENCODING_"
 _PLAIN = {d.qnn_name(): d for d in DType}
+_INT16 = DType.INT16.qnn_name(fixed_point=True)
+INT16_MOST = 0x7F7F
 _FIXED = {d.qnn_name(fixed_point=True): d for d in DType if d.is_integer}
 
 
@@ -91,6 +94,19 @@ def _blockwise(
         )
     blocks = tuple(int(s) for s in q.block_scales)
     return BlockwiseExpansion(axis, block_axis, scales, offsets, blocks, q.bitwidth or 4, q.block_scale_bitwidth)
+
+
+def fitted(tensor: QnnTensor) -> QnnTensor:
+    """Int16 weights within what the HTP's matrix unit takes, by a scale a little larger where they go beyond it.
+
+    ExecuTorch's 16a16w has -32767..32767, the unit takes -0x8000..0x7F7F; a weight moves by half a step at most.
+    """
+    q, data = tensor.quantization, tensor.data
+    if q is None or data is None or tensor.data_type != _INT16 or not data.size or int(data.max()) <= INT16_MOST:
+        return tensor
+    share = INT16_MOST / int(data.max())
+    scales = [float(s) / share for s in q.scales]
+    return replace(tensor, data=np.rint(data * share).astype(np.int16), quantization=replace(q, scales=scales))
 
 
 def data_of(tensor: QnnTensor, type: TensorType) -> Array:
