@@ -119,6 +119,19 @@ def test_rank_0_is_one_element() -> None:
     assert run(graph, x=np.ones((2, 3), np.float32))[0].tolist() == [6]
 
 
+def test_another_integer_type_is_cast() -> None:
+    x = tensor("x", (2, 3), "APP_WRITE")
+    data = np.array([[1, 9, 3], [7, 2, 5]], np.float32)
+    for dtype in ("INT_64", "INT_32", "UINT_32"):
+        y = tensor("y", (2,), "APP_READ", dtype)
+        graph = build_graph("g", [unary("Argmax", x, y, axis=1, keep_dims=False)])
+        assert run(graph, x=data)[0].tolist() == [1, 0]
+    scalar = tensor("y", (1,), "APP_READ", "INT_64")
+    flat = tensor("f", (3,), "APP_WRITE")
+    graph = build_graph("g", [unary("Argmax", flat, scalar, axis=0, keep_dims=False)])
+    assert run(graph, f=data[0])[0].tolist() == [1]
+
+
 def test_a_constant_may_be_declared_twice() -> None:
     x, y = tensor("x", (2,), "APP_WRITE"), tensor("y", (2,), "APP_READ")
     middle = tensor("middle", (2,))

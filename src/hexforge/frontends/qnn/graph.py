@@ -12,7 +12,7 @@ from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor
 from hexforge.frontends.qnn.grouped import ungrouped
 from hexforge.frontends.qnn.operations import resolved
 from hexforge.frontends.qnn.tensors import data_of, fitted, role_of, type_of
-from hexforge.ir import Call, Graph, Node, Role, Value
+from hexforge.ir import Call, Graph, Node, Role, TensorType, Value
 from hexforge.ir.op import Op, ParamValue
 from hexforge.ir.verify import verify
 from hexforge.ops.packages import custom_named
@@ -77,18 +77,35 @@ class _Builder:
     def _node(
         self, name: str, kind: Op, inputs: list[Value], outputs: list[Value], params: Mapping[str, ParamValue]
     ) -> None:
-        """A node; where the op gives a tensor of rank 0, which QNN declares as [1], that is reshaped."""
+        """A node; where the op gives rank 0, which QNN declares as [1], or another plain type, that is converted."""
         types = (tuple(v.type for v in inputs), tuple(v.type for v in outputs))
         inferred = kind.infer(Call(kind, *types, kind.complete(params)))
-        scalars = {
-            i: self.graph.value(self.graph.unique(f"{v.name}_scalar"), v.type.with_shape(()))
-            for i, (v, type) in enumerate(zip(outputs, inferred, strict=False))
-            if type.shape == () and v.shape == (1,)
-        }
-        written = [scalars.get(i, v) for i, v in enumerate(outputs)]
+        written = [
+            self._written(value, type, any(v.encoding is not None for v in inputs))
+            for value, type in zip(outputs, inferred, strict=False)
+        ]
+        written += outputs[len(written) :]
         self.graph.node(kind, inputs, written, name=name, source=(name,), **params)
-        for i, scalar in scalars.items():
-            self.graph.node("Reshape", [scalar], [outputs[i]], source=(name,))
+        for made, value in zip(written, outputs, strict=True):
+            if made.shape != value.shape:
+                same = made.dtype is value.dtype
+                shaped = value if same else self._like(value, TensorType(made.dtype, value.shape))
+                self.graph.node("Reshape", [made], [shaped], source=(name,))
+                made = shaped
+            if made is not value:
+                self.graph.node("Cast", [made], [value], source=(name,))
+
+    def _like(self, value: Value, type: TensorType) -> Value:
+        return self.graph.value(self.graph.unique(f"{value.name}_given"), type)
+
+    def _written(self, value: Value, inferred: TensorType, reads_fixed_point: bool) -> Value:
+        """What the node itself writes: the declared value, or one that is converted to it."""
+        shape = () if inferred.shape == () and value.shape == (1,) else value.shape
+        plain = value.encoding is None and inferred.encoding is None and not reads_fixed_point
+        dtype = inferred.dtype if plain else value.dtype
+        if (shape, dtype) == (value.shape, value.dtype):
+            return value
+        return self._like(value, TensorType(dtype, shape, value.encoding))
 
     def _value(self, tensor: QnnTensor) -> Value:
         known = self._values.get(id(tensor))
