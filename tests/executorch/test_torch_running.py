@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of ExecuTorch's own writer: leftover operators, buffers, sizes that vary, its runtime, its Inspector."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexforge.executorch
+from hexforge.cli import main
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch")
+pytestmark = [pytest.mark.executorch, pytest.mark.filterwarnings("ignore")]
+
+from hexforge.formats.pte import KernelCall, read_pte  # noqa: E402
+from hexforge.formats.qnn_options import KEY, read_options  # noqa: E402
+from tests.executorch.test_lowering import lowered, spec  # noqa: E402
+
+
+class Curve(torch.nn.Module):
+    """A sum, an operator that is left alone, a product."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.relu(torch.sin(x + y)) * x
+
+
+class Cache(torch.nn.Module):
+    """A buffer that every run writes a row of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(1, 8, 4))
+
+    def forward(self, x: Any, at: Any) -> Any:
+        self.rows.index_copy_(1, at, x)
+        return self.rows * 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> None:
+    logging.disable(logging.WARNING)
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cut") / "cut.pte"
+    inputs = (torch.randn(2, 3), torch.randn(2, 3))
+    specs = spec(fp16=True, profile_level=2)
+    path.write_bytes(lowered(Curve(), inputs, specs, skip_node_op_set={"aten.sin.default"}).buffer)
+    return path
+
+
+def test_operators_left_to_the_cpu_run_in_torch(cut: Path) -> None:
+    (plan,) = read_pte(cut).plans
+    assert len(plan.delegates) == 2
+    assert [i.operator for i in plan.instructions if isinstance(i, KernelCall)] == ["aten::sin.out"]
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    (found,) = hexforge.executorch.load(cut).run("forward", [x, y])
+    np.testing.assert_allclose(found, Curve()(x, y).numpy(), atol=4e-3)
+
+
+def test_compile_specs_are_read_as_executorch_wrote_them(cut: Path) -> None:
+    from executorch.backends.qualcomm.serialization.qc_schema_serialize import flatbuffer_to_option
+
+    data = bytes(read_pte(cut).plans[0].delegates[0].specs[KEY])
+    mine, theirs = read_options(data, "cut.pte"), flatbuffer_to_option(data)
+    assert mine.soc_model == int(theirs.soc_info.soc_model)
+    assert mine.htp_arch == int(theirs.soc_info.htp_info.htp_arch)
+    assert mine.vtcm_mb == theirs.soc_info.htp_info.vtcm_size_in_mb
+    assert (mine.backend, mine.use_fp16, mine.profile_level) == ("htp", True, 2)
+    assert mine.use_fold_relu == theirs.backend_options.htp_options.use_fold_relu
+
+
+def test_the_reader_agrees_with_executorchs(cut: Path) -> None:
+    from executorch.exir._serialize import _deserialize_pte_binary
+
+    theirs = _deserialize_pte_binary(cut.read_bytes()).program.execution_plan[0]
+    (mine,) = read_pte(cut).plans
+    assert len(mine.values) == len(theirs.values)
+    assert mine.inputs == tuple(theirs.inputs)
+    assert mine.outputs == tuple(theirs.outputs)
+    assert len(mine.instructions) == len(theirs.chains[0].instructions)
+    for value, other in zip(mine.values, theirs.values, strict=True):
+        if type(other.val).__name__ == "Tensor":
+            assert (value.sizes, int(value.dtype)) == (tuple(other.val.sizes), int(other.val.scalar_type))  # type: ignore[union-attr]
+
+
+def test_a_buffer_in_a_delegate(tmp_path: Path) -> None:
+    inputs = (torch.randn(1, 1, 4), torch.tensor([0], dtype=torch.int32))
+    path = tmp_path / "cache.pte"
+    path.write_bytes(lowered(Cache(), inputs, spec(fp16=True)).buffer)
+    module, reference = hexforge.executorch.load(path), Cache()
+    for step in range(4):
+        row, at = torch.randn(1, 1, 4), torch.tensor([step], dtype=torch.int32)
+        (found,) = module.run("forward", [row, at])
+        np.testing.assert_allclose(found, reference(row, at).numpy(), atol=4e-3)
+
+
+def test_sizes_that_vary(tmp_path: Path) -> None:
+    inputs = (torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 8))
+    size = torch.export.Dim("size", min=1, max=8)
+
+    class Sum(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return torch.relu(x + y) * x
+
+    path = tmp_path / "vary.pte"
+    shapes = {"x": {3: size}, "y": {3: size}}
+    path.write_bytes(lowered(Sum(), inputs, spec(fp16=True), dynamic_shapes=shapes).buffer)
+    module = hexforge.executorch.load(path)
+    for count in (8, 5, 1):
+        x, y = torch.randn(1, 2, 3, count), torch.randn(1, 2, 3, count)
+        (found,) = module.run("forward", [x, y])
+        np.testing.assert_allclose(found, Sum()(x, y).numpy(), atol=1e-2)
+
+
+def test_in_executorchs_own_runtime(cut: Path) -> None:
+    from executorch.runtime import Runtime
+
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    method = Runtime.get().load_program(cut).load_method("forward")
+    (theirs,), (mine,) = method.execute((x, y)), hexforge.executorch.load(cut).run("forward", [x, y])
+    np.testing.assert_array_equal(theirs.numpy(), mine)
+
+
+def test_the_inspector_reads_our_etdump(cut: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from executorch.devtools import Inspector
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["executor-runner", "--model_path", str(cut), "--dump_intermediate_outputs"])
+    assert not ended.value.code
+    assert struct.unpack("<I", Path("etdump.etdp").read_bytes()[:4])[0] == Path("etdump.etdp").stat().st_size - 4
+    events = Inspector(etdump_path="etdump.etdp", debug_buffer_path="debug_output.bin").to_dataframe()
+    names = set(events["event_name"])
+    assert {"Method::execute", "Program::load_method"} <= names
+    assert any("aten_add_tensor" in name and "(cycles)" in name for name in names)
