@@ -99,7 +99,7 @@ def test_a_buffer_in_a_delegate(tmp_path: Path) -> None:
     for step in range(4):
         row, at = torch.randn(1, 1, 4), torch.tensor([step], dtype=torch.int32)
         (found,) = module.run("forward", [row, at])
-        np.testing.assert_allclose(found, reference(row, at).numpy(), atol=4e-3)
+        np.testing.assert_allclose(found, reference(row, at.long()).numpy(), atol=4e-3)
 
 
 def test_sizes_that_vary(tmp_path: Path) -> None:
