@@ -94,7 +94,7 @@ INNER = {
         ("__main__",),
         ("model_compiler", "stand_in", "devices", "preprocess"),
         ("session",),
-        ("prepare", "binding"),
+        ("prepare", "binding", "simulated"),
         ("options", "signature", "providers", "provider_options"),
         ("profiling",),
         ("config", "values", "context_callbacks", "errors"),

@@ -192,9 +192,9 @@ class OptionTable:
         values = ((option, getattr(self, name)) for name, option in _options_of(type(self)))
         return {option.key: option.write(value) for option, value in values if value != option.default}
 
-    def notes(self) -> tuple[str, ...]:
-        """One line for each option that was set and changes nothing here: which, and why."""
-        effects = {o.key: self._effect(o) for o in self.table()}
+    def notes(self, backend: str = "") -> tuple[str, ...]:
+        """One line for each option that was set and changes nothing here: which, and why; `backend` is what runs."""
+        effects = {o.key: self._effect(o) or _of_another(o, backend) for o in self.table()}
         return tuple(
             f"{self.title()} {key}={value} has no effect: {effects[key]}"
             for key, value in self.pairs().items()
@@ -217,6 +217,13 @@ class OptionTable:
 
     def _conflicts(self) -> list[str]:
         return []
+
+
+def _of_another(option: Option, backend: str) -> str | None:
+    """Why an option of one backend changes nothing where another runs."""
+    if not backend or option.backend in ("", backend):
+        return None
+    return f"it configures the {option.backend} backend; the {backend} backend has nothing it could change"
 
 
 _KNOWN: dict[type[Any], tuple[tuple[str, Option], ...]] = {}

@@ -77,7 +77,7 @@ def test_csv_and_log(tmp_path: Path, level: str) -> None:
 
 
 def test_times_are_the_estimates(tmp_path: Path) -> None:
-    made = session(profiling_level="basic", profiling_file_path=str(tmp_path / "p.csv"))
+    made = session(profiling_level="basic", profiling_file_path=str(tmp_path / "p.csv"), htp_performance_mode="burst")
     made.run(None, FEED)
     run = log.read(tmp_path / "p_qnn.log").graphs[0].runs[0]
     expected = estimate(MODEL, Deployment("SM8650", runtime="onnx"))

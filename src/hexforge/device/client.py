@@ -218,6 +218,11 @@ class Client:
         else:
             self._lower(profile.after)
 
+    def vote_now(self) -> None:
+        """Vote for the profile outside of any stage, as the execution provider does."""
+        if self.profile is not None and self._voted is not self.profile:
+            self._vote(self.profile, "now")
+
     def _lower(self, state: str) -> None:
         self._timer = None
         self._vote(STATES[state], "idle")
@@ -227,6 +232,10 @@ class Client:
         if not self._power_ids:
             cores = range(len(self.device.cores.cores))
             self._power_ids = [power.create_power_config_id(0, core, self.name) for core in cores]
+        if not profile.votes:  # nothing is voted for: what was is taken back
+            for number in self._power_ids:
+                power.destroy_power_config_id(number)
+            self._power_ids = []
         for number in self._power_ids:
             power.set_power_config(number, profile.configs())
         self._voted = profile

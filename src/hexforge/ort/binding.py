@@ -18,6 +18,8 @@ from hexforge.ort.values import numpy_dtype, to_array, to_ortvalue
 if TYPE_CHECKING:
     from hexforge.ort.session import InferenceSession
 
+NPU = "npu"
+
 
 class IOBinding:
     """What onnxruntime's IOBinding offers, over memory of the CPU."""
@@ -43,7 +45,7 @@ class IOBinding:
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
         """Bind an input to memory at an address."""
-        _check_device(device_type)
+        self._check_device(device_type)
         self.bind_cpu_input(name, _view(buffer_ptr, element_type, shape))
 
     def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
@@ -60,10 +62,10 @@ class IOBinding:
         buffer_ptr: int | None = None,
     ) -> None:
         """Ask for an output: in memory of its own, or at an address."""
-        _check_device(device_type)
+        self._check_device(device_type)
         self._check(name, "output", [a.name for a in self._session.get_outputs()])
         if buffer_ptr is None:
-            self._outputs[name] = None
+            self._outputs[name] = self._shared(name) if device_type.lower() == NPU else None
             return
         if element_type is None or shape is None:
             raise CallError(f"output {name!r}: give element_type and shape with buffer_ptr")
@@ -125,15 +127,23 @@ class IOBinding:
             else:
                 bound.update_inplace(np.ascontiguousarray(result))
 
+    def _check_device(self, device_type: str) -> None:
+        known = ("cpu", NPU) if getattr(self._session, "shares_memory", False) else ("cpu",)
+        if device_type.lower() not in known:
+            shared = "" if NPU in known else f", and '{NPU}' with enable_htp_shared_memory_allocator=1"
+            raise CallError(f"device {device_type!r}: memory of the CPU can be bound here ('cpu'){shared}")
+
+    def _shared(self, name: str) -> Any:
+        """A value for an output in memory that the HTP shares."""
+        wanted = next(a for a in self._session.get_outputs() if a.name == name)
+        if not all(isinstance(size, int) for size in wanted.shape):
+            raise CallError(f"output {name!r} has no fixed shape; bind an OrtValue of its shape")
+        return self._session.shared_value(wanted.shape, wanted.dtype)
+
     def _check(self, name: str, what: str, known: list[str]) -> None:
         if name not in known:
             listed = ", ".join(map(repr, known))
             raise CallError(f"unknown {what} {name!r}; the model's {what}s are {listed}{did_you_mean(name, known)}")
-
-
-def _check_device(device_type: str) -> None:
-    if device_type.lower() != "cpu":
-        raise CallError(f"device {device_type!r}: only memory of the CPU can be bound here; use 'cpu'")
 
 
 def _view(address: int, element_type: Any, shape: Sequence[int]) -> Array:

@@ -21,7 +21,6 @@ PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 
 _WEIGHTLESS = "a context here always has its weights"
 _OURS = "hexforge groups Quantize and Dequantize itself and runs no onnxruntime rewrite before placing nodes"
-_TIME = "it changes when things happen on the chip and no number; `hexforge estimate` says how long they take"
 _MODES = (
     "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
     "extreme_power_saver sustained_high_performance"
@@ -186,9 +185,11 @@ class SessionConfig(OptionTable):
 class RunConfig(OptionTable):
     """The run config keys of QNNExecutionProvider."""
 
-    htp_perf_mode: str = choice(_MODES, "performance mode during the run", _TIME, "qnn.htp_perf_mode")
-    htp_perf_mode_post_run: str = choice(_MODES, "performance mode after the run", _TIME, "qnn.htp_perf_mode_post_run")
-    rpc_control_latency: int = integer(0, "RPC control latency in µs", _TIME, "qnn.rpc_control_latency")
+    htp_perf_mode: str = choice(_MODES, "performance mode from this run on", key="qnn.htp_perf_mode", backend="htp")
+    htp_perf_mode_post_run: str = choice(
+        _MODES, "performance mode after the run", key="qnn.htp_perf_mode_post_run", backend="htp"
+    )
+    rpc_control_latency: int = integer(0, "RPC control latency in µs", key="qnn.rpc_control_latency", backend="htp")
     lora_config: str = text(
         "file of lines <graph>;<adapter file>: LoRA adapters for a context model, from this run on",
         key="qnn.lora_config",
@@ -213,9 +214,14 @@ class RunConfig(OptionTable):
 class DynamicOptions(OptionTable):
     """What set_ep_dynamic_options takes."""
 
-    workload_type: str = choice("Default Efficient", "priority of the work", _TIME, "ep.dynamic.workload_type")
+    workload_type: str = choice(
+        "Default Efficient",
+        "priority of the work on the device: Efficient is low",
+        key="ep.dynamic.workload_type",
+        backend="htp",
+    )
     qnn_htp_performance_mode: str = choice(
-        _MODES, "performance mode from now on", _TIME, "ep.dynamic.qnn_htp_performance_mode"
+        _MODES, "performance mode from now on", key="ep.dynamic.qnn_htp_performance_mode", backend="htp"
     )
     kvcache_rewind: int | None = integer(
         None, "tokens to rewind the KV cache by", "Genie exists only on Windows on Snapdragon", "kvcache_rewind"

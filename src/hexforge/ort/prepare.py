@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,8 @@ class Prepared:
     notes: tuple[str, ...] = ()
     from_context: bool = False
     """Whether the graphs were compiled before, and only loaded."""
+    reloads: bool = False
+    """Whether they come from files, which can be loaded again after a crash of the device."""
 
 
 def output_of(source: ModelSource, config: SessionConfig, options: ProviderOptions) -> Output | None:
@@ -128,7 +130,7 @@ def _opened(
         strict=config.disable_cpu_ep_fallback,
         optimal=config.fail_on_suboptimal_compiled_model,
         shared=config.share_ep_contexts or stop,
-        read=context_reader(sess_options),
+        read=context_reader(sess_options) or (_whole_files(model) if options.disable_file_mapped_weights else None),
         make_cpu_part=lambda cut, nodes: CpuPart(cut, nodes, options_of_parts(sess_options)),
     )
     if stop:
@@ -137,7 +139,14 @@ def _opened(
         write_dumps(options.dumps, plan, backend, None, Path(model.where).stem)
     notes = tuple(f"the context is sub-optimal: {reason}" for reason in plan.suboptimal)
     inputs, outputs = arguments(model.inputs, ()), arguments(model.outputs, ())
-    return Prepared(plan, backend, inputs, outputs, model.constants, model.metadata, notes=notes, from_context=True)
+    return Prepared(plan, backend, inputs, outputs, model.constants, model.metadata, notes=notes, from_context=True,
+                    reloads=all(node.embedded is None for node in model.contexts.values()))  # fmt: skip
+
+
+def _whole_files(model: ContextModel) -> Callable[[str], bytearray]:
+    """What reads contexts into memory instead of mapping their files."""
+    files = {node.file: model.context_path(node) for node in model.contexts.values() if node.main and node.file}
+    return lambda name: bytearray(files[name].read_bytes())
 
 
 def _compiled(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,

@@ -12,14 +12,13 @@ from typing import Self
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions.json_text import read_json
-from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
+from hexforge.options import OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
 from hexforge.ort.profiling.dumps import WantedDumps
 from hexforge.runtime import registry
 
 _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
 
-_TIME = "it changes when things happen on the chip and no number; `hexforge estimate` says how long they take"
-_CONTEXT = "it concerns how contexts lie in a Snapdragon's memory, and changes no number"
+_SPLIT = "the HTP splits graphs while it creates a context, of which nothing is published that could be simulated"
 _DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
 _IR = "the ir (DLC) backend is not built yet"
 _GENIE = "the genie path exists only on Windows on Snapdragon"
@@ -36,27 +35,33 @@ class ProviderOptions(OptionTable):
         "how much is profiled: the call, each op, what goes on beside it, every activity on the chip",
     )
     profiling_file_path: str = text("csv file the profile is written to, with <stem>_qnn.log beside it")
-    rpc_control_latency: int = integer(0, "RPC control latency in µs", _TIME)
+    rpc_control_latency: int = integer(
+        0, "RPC control latency in µs: how long the CPU may take to wake for a result", backend="htp"
+    )
     vtcm_mb: tuple[int, ...] = numbers(
         0,
         "VTCM size in MB, one per SoC; 0 leaves it to the backend. A context that needs more is refused",
         backend="htp",
     )
-    enable_vtcm_backup_buffer_sharing: bool = flag(False, "share the VTCM backup buffer between contexts", _CONTEXT)
+    enable_vtcm_backup_buffer_sharing: bool = flag(
+        False, "share the spill-fill and VTCM backup buffers between contexts on the device", backend="htp"
+    )
     htp_share_resource_optimization: str = choice(
-        "1", "share resources between contexts; only 1 can be given", _CONTEXT, default=""
+        "1", "share resources between contexts on the device; only 1 can be given", default="", backend="htp"
     )
     htp_performance_mode: str = choice(
         "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
         "extreme_power_saver sustained_high_performance",
         "clocks and sleep of the HTP",
-        _TIME,
+        backend="htp",
     )
     qnn_saver_path: str = text(
         "library of the Saver backend, e.g. libQnnSaver.so: the calls are recorded into ./saver_output as well"
     )
     qnn_context_priority: str = choice(
-        "normal low normal_high high normal_low high_plus critical critical_plus", "priority of the context", _TIME
+        "normal low normal_high high normal_low high_plus critical critical_plus",
+        "priority of the context on the device",
+        backend="htp",
     )
     htp_graph_finalization_optimization_mode: int = integer(
         0,
@@ -79,7 +84,9 @@ class ProviderOptions(OptionTable):
         backend="htp",
     )
     device_id: int = integer(
-        0, "device that htp_arch speaks of", "there is one emulated device, and its numbers do not depend on its id"
+        0,
+        "the device: sessions of one chip with the same id share a simulated one, its memory and its time",
+        backend="htp",
     )
     enable_htp_fp16_precision: bool = flag(
         False,
@@ -110,9 +117,13 @@ class ProviderOptions(OptionTable):
         "int4 block-quantized weights as LPBQ",
         "block-quantized weights keep the scales of the model here; making LPBQ of them is not built yet",
     )
-    enable_htp_shared_memory_allocator: bool = flag(False, "buffers shared with the HTP (rpcmem)", _DEVICE)
+    enable_htp_shared_memory_allocator: bool = flag(
+        False, "let values lie in memory that CPU and HTP share (QnnHtpShared): no copy on the way", backend="htp"
+    )
     enable_dx12_shared_memory_allocator: bool = flag(False, "buffers shared with Direct3D 12", _DEVICE)
-    extended_udma: bool = flag(False, "64-bit uDMA, v81 and newer", _TIME)
+    extended_udma: bool = flag(
+        False, "64-bit uDMA, v81 and newer; a context that has it takes no buffers of a client's", backend="htp"
+    )
     op_packages: tuple[str, ...] = texts(
         (),
         r"[^:,]+:(?:[A-Za-z]:[\\/])?[^:,]+:[^:,]+(?::[^:,]+)?",
@@ -136,19 +147,27 @@ class ProviderOptions(OptionTable):
     num_graph_prepare_threads: int | None = integer(
         None, "threads preparing graphs; unset: at most 8", "only used on Windows on Snapdragon", low=1
     )
-    disable_file_mapped_weights: bool = flag(False, "read context binaries instead of mapping them", _DEVICE)
+    disable_file_mapped_weights: bool = flag(
+        False, "read the files of context models into memory instead of mapping them"
+    )
     enable_htp_prepare_only: bool = flag(
         False, "prepare a context and never run it; needs ep.context_enable", backend="htp"
     )
     enable_htp_prepare_and_load: bool = flag(False, "prepare, serialize and load again in one session", backend="htp")
-    enable_htp_graph_splitting: bool = flag(False, "let the HTP split graphs at context creation", _CONTEXT)
+    enable_htp_graph_splitting: bool = flag(False, "let the HTP split graphs at context creation", _SPLIT)
     htp_graph_splitting_num_prepare_threads: int = integer(
-        0xFFFFFFFF, "threads preparing split graphs; the default leaves it to the backend", _CONTEXT, high=0xFFFFFFFF
+        0xFFFFFFFF, "threads preparing split graphs; the default leaves it to the backend", _SPLIT, high=0xFFFFFFFF
     )
-    htp_reused_io_limit_mb: int = integer(0, "cap of the reused I/O buffer in MB", _CONTEXT)
+    htp_reused_io_limit_mb: int = integer(
+        0, "the most of inputs and outputs, in MB, that a context keeps mapped between runs; 0: all", backend="htp"
+    )
     op_affinity: str = text('JSON file that pins op types to a backend: {"op_type": {"Gelu": "CPU"}}')
-    enable_htp_cross_device_prepare: bool = flag(False, "prepare for another device", _CONTEXT)
-    htp_num_cores: int = integer(0, "HTP cores to prepare for", _CONTEXT)
+    enable_htp_cross_device_prepare: bool = flag(
+        False,
+        "prepare for another device",
+        "every context here is prepared for the chip that soc_model names, whatever runs it",
+    )
+    htp_num_cores: int = integer(0, "HTP cores that graphs run on; 0 is 1", high=16, backend="htp")
     gpu_device: str = text(
         "the OpenCL device of the gpu backend, by number or part of its name as `hexforge devices` lists them; empty: "
         "the environment's HEXFORGE_GPU_DEVICE, else the first GPU",
@@ -189,10 +208,9 @@ class ProviderOptions(OptionTable):
             raise CallError("\n".join(faults))
         return super(ProviderOptions, cls).parse(pairs)
 
-    def _effect(self, option: Option) -> str | None:
-        if option.effect is None and option.backend and option.backend != self.backend:
-            return f"it configures the {option.backend} backend; the {self.backend} backend has nothing it could change"
-        return option.effect
+    def notes(self, backend: str = "") -> tuple[str, ...]:
+        """One line for each option that was set and changes nothing: the backend is the one that they name."""
+        return OptionTable.notes(self, backend or self.backend)
 
     def acts(self, name: str) -> bool:
         """True where a flag is set and the backend that runs is the one it is for."""
@@ -279,8 +297,18 @@ def backend_of_library(path: str, option: str = "backend_path") -> str:
 
 
 def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False) -> Backend:
-    """The backend that provider options name; of several chips the first runs, a context is made for every one."""
+    """The backend that provider options name; of several chips the first runs, a context is made for every one.
+
+    It times under the performance mode and the control latency of the options.
+    """
     made = registry.backend(options.backend, options.settings(), threads)
+    if not isinstance(made, Prepares):
+        return made
+    from hexforge.backends.htp.backend import HtpBackend
+    from hexforge.backends.htp.chip.power import Power
+
+    if isinstance(made, HtpBackend):
+        made.power = Power(options.htp_performance_mode, rpc_control_latency_us=options.rpc_control_latency)
     if options.qnn_saver_path and options.backend != "saver":
         made = registry.recorded(made)
-    return made if every_chip or not isinstance(made, Prepares) else made.only(0)
+    return made if every_chip else made.only(0)

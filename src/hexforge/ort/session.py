@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnxruntime
 
 from hexforge.backend import interrupted_by, timed_kernels
@@ -50,13 +51,15 @@ from hexforge.ort.profiling.trace import Trace
 from hexforge.ort.provider_options import ProviderOptions
 from hexforge.ort.providers import Requested, requested, uses_qnn
 from hexforge.ort.signature import NodeArg, check_feed, check_outputs
-from hexforge.ort.values import to_ortvalue
+from hexforge.ort.values import buffer_at, numpy_dtype, shared_memory_info, shared_value, to_ortvalue
 from hexforge.runtime.contexts.context_model import Report
 from hexforge.runtime.cpu_part import CPU, QNN
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
 if TYPE_CHECKING:
+    from hexforge.device.buffers import SharedBuffer
     from hexforge.model.declarations import Metadata
+    from hexforge.ort.simulated import SimulatedRuns
 
 _LOG = logging.getLogger("hexforge")
 _FILE = re.compile(r"(?:_path|_dir|_filepath|_to_file|_trace|dump_\w+)\b")
@@ -193,6 +196,9 @@ class QnnSession(InferenceSession):
         self._providers = [QNN, CPU]
         self._provider_options = {QNN: {**entries.provider, **wanted[QNN]}, CPU: wanted.get(CPU, {})}
         self._dynamic = DynamicOptions()
+        self._device_parts = prepared.backend, options, not prepared.reloads
+        self._simulated: SimulatedRuns | None = None
+        self._last_run: RunConfig | None = None
         self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options), *prepared.notes)
         self._profile_files: ProfileFiles | None = None
         self._profiled: Mapping[str, StageProfile] = {}
@@ -216,6 +222,22 @@ class QnnSession(InferenceSession):
         """The parts the model runs in, in order."""
         return self._plan.stages
 
+    @property
+    def simulated(self) -> SimulatedRuns:
+        """The session's runs on a simulated device: time, memory, energy (assumed), faults.
+
+        From the first time it is asked for, every run of the session is also a run there.
+        """
+        with self._lock:
+            if self._simulated is None:
+                from hexforge.ort.simulated import SimulatedRuns
+
+                made = SimulatedRuns(self._plan.stages, *self._device_parts)
+                made.follow(self._dynamic, list(self._dynamic.pairs()))
+                made.run(self._last_run)
+                self._simulated = made
+            return self._simulated
+
     def get_inputs(self) -> Sequence[NodeArg]:
         """The inputs: name, type, shape."""
         return list(self._inputs_meta)
@@ -225,12 +247,28 @@ class QnnSession(InferenceSession):
         return list(self._outputs_meta)
 
     def get_input_memory_infos(self) -> Sequence[Any]:
-        """Where each input is to lie: in the CPU's memory."""
-        return [_cpu_memory() for _ in self._inputs_meta]
+        """Where each input is to lie: in the CPU's memory, or in what it shares with the HTP."""
+        return [self._memory() for _ in self._inputs_meta]
 
     def get_output_memory_infos(self) -> Sequence[Any]:
-        """Where each output lies: in the CPU's memory."""
-        return [_cpu_memory() for _ in self._outputs_meta]
+        """Where each output lies: in the CPU's memory, or in what it shares with the HTP."""
+        return [self._memory() for _ in self._outputs_meta]
+
+    def _memory(self) -> Any:
+        return shared_memory_info() if self.shares_memory else _cpu_memory()
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether values can lie in memory that the CPU shares with the HTP (enable_htp_shared_memory_allocator)."""
+        return self._device_parts[1].acts("enable_htp_shared_memory_allocator")
+
+    @raises_onnxruntime_errors
+    def shared_value(self, shape: Sequence[int], element_type: Any) -> Any:
+        """An OrtValue in memory that the CPU shares with the HTP (QnnHtpShared): read where it lies."""
+        if not self.shares_memory:
+            option = "enable_htp_shared_memory_allocator"
+            raise CallError(f"memory is not shared with the HTP; set provider option {option}=1")
+        return shared_value(shape, numpy_dtype(element_type))
 
     def get_input_epdevices(self) -> Sequence[Any]:
         """The device that each input goes to, as onnxruntime lists its devices: the CPU's, which hands it on."""
@@ -290,6 +328,8 @@ class QnnSession(InferenceSession):
     def _execute(self, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
         if self._only_prepared:
             raise CallError("enable_htp_prepare_only=1: the session only prepares the context model; run that")
+        if run_options is None and self._simulated is not None:
+            self._simulated.run(None, _shared_buffers(feeds))
         if run_options is None and self._trace is None and self._profile_files is None:
             plain = self._plan.run(feeds, names)
             return [plain[name] for name in names]
@@ -297,7 +337,10 @@ class QnnSession(InferenceSession):
         if run_options is not None:
             keys = [o.key for o in RunConfig.table()] + sorted(ORT_RUN_KEYS)
             config, _ = sort_run_entries(run_entries(run_options, keys))
-            self._note(*config.notes())
+            self._note(*config.notes(self._device_parts[0].name))
+            self._last_run = config
+            if self._simulated is not None:
+                self._simulated.run(config, _shared_buffers(feeds))
             only_needed = run_options.only_execute_path_to_fetches
             stages = self._plan.adapted(config.lora_config) if config.lora_config else None
 
@@ -362,7 +405,9 @@ class QnnSession(InferenceSession):
         """Set options of the execution providers that can change while the session lives."""
         with self._lock:
             self._dynamic = self._dynamic.updated(options)
-        self._note(*self._dynamic.notes())
+            if self._simulated is not None:
+                self._simulated.follow(self._dynamic, list(options))
+        self._note(*self._dynamic.notes(self._device_parts[0].name))
 
     def end_profiling(self) -> str:
         """Write the profile (SessionOptions.enable_profiling) and return its file name."""
@@ -433,6 +478,12 @@ def _freed(files: ProfileFiles, plans: list[Stages]) -> None:
     plans.clear()
     with contextlib.suppress(OSError):  # the folder may be gone with what else a test or a script made
         files.close((time.monotonic_ns() - began) // 1000)
+
+
+def _shared_buffers(feeds: Mapping[str, Any]) -> list[SharedBuffer]:
+    """The shared buffers that inputs lie in."""
+    arrays = [feed for feed in feeds.values() if isinstance(feed, np.ndarray)]
+    return [found for a in arrays if (found := buffer_at(a.ctypes.data)) is not None]
 
 
 def _cpu_memory() -> Any:

@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values: arrays as OrtValues and back, and the numpy types of ONNX's element types."""
+"""Values: arrays as OrtValues and back, the numpy types of ONNX's element types, and values in shared memory.
+
+Memory that host and HTP share (enable_htp_shared_memory_allocator) is QnnHtpShared to onnxruntime: on the CPU's side,
+host accessible. A value in it is read by a session where it lies.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
+
+if TYPE_CHECKING:
+    from hexforge.device.buffers import SharedBuffer
 
 OrtValue = onnxruntime.OrtValue
 
@@ -18,6 +27,8 @@ def to_array(value: Any) -> Any:
     """The numpy array of an OrtValue on the CPU; anything else as it is."""
     if not isinstance(value, OrtValue):
         return value
+    if value.is_tensor() and (buffer := buffer_at(value.data_ptr())) is not None:
+        return buffer.array(value.shape(), numpy_dtype(value.element_type()))  # where it lies, not a copy
     if value.is_tensor() and value.element_type() == onnx.TensorProto.BFLOAT16:  # onnxruntime gives no array of it
         memory = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
         return np.frombuffer(memory, ml_dtypes.bfloat16).reshape(value.shape()).copy()
@@ -40,3 +51,40 @@ def numpy_dtype(element_type: Any) -> np.dtype[Any]:
         element_type = onnx.helper.tensor_dtype_to_np_dtype(element_type)
     dtype: np.dtype[Any] = np.dtype(element_type)
     return dtype
+
+
+# -- shared memory ----------------------------------------------------------------------------------------------------
+
+SHARED = "QnnHtpShared"
+_BUFFERS: dict[int, weakref.ref[SharedBuffer]] = {}
+"""Every shared buffer that lives, by its address."""
+
+
+def shared_memory_info() -> Any:
+    """onnxruntime's description of the memory."""
+    kinds = onnxruntime.capi.onnxruntime_pybind11_state
+    return kinds.OrtMemoryInfo(SHARED, kinds.OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, kinds.OrtMemType.DEFAULT)
+
+
+def shared_value(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+    """An OrtValue in a shared buffer of its own, all zeros."""
+    from hexforge.device.buffers import SharedBuffer
+
+    size = max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+    buffer = SharedBuffer(size)
+    buffer.bytes[...] = 0
+    made = onnxruntime.OrtValue.ortvalue_from_numpy(buffer.array(shape, dtype))
+    _BUFFERS[buffer.address] = weakref.ref(buffer)
+    weakref.finalize(made, _keep, buffer)  # the buffer lives as long as the value
+    weakref.finalize(buffer, _BUFFERS.pop, buffer.address, None)
+    return made
+
+
+def _keep(buffer: SharedBuffer) -> None:
+    """Nothing to do: what is kept until now may go."""
+
+
+def buffer_at(address: int) -> SharedBuffer | None:
+    """The shared buffer that begins at an address, if one does."""
+    found = _BUFFERS.get(address)
+    return None if found is None else found()

@@ -61,6 +61,7 @@ class HtpConfig(OptionTable):
     dlbc_weights: bool = flag(False, "compress weights in DRAM; not together with weight sharing")
     weights_packing: bool = flag(False, "keep 8-bit weights whose values are in the 4-bit range in 4 bits")
     slc_alloc_enable: bool = flag(False, "keep spilled activations in the system level cache")
+    extended_udma: bool = flag(False, "64-bit uDMA, v81 and newer; such a context takes no buffers of a client's")
 
     @classmethod
     def title(cls) -> str:

@@ -71,6 +71,8 @@ class CreationConfig:
     spill_fill_buffer: int = 0
     """A client's buffer: exact bytes, 0 for none, -1 for as many as QNN says."""
     weights_buffer: int = 0
+    reused_io_limit_bytes: int = 0
+    """Inputs and outputs larger than this are mapped for each run and not kept; 0: all are kept."""
     binary_compatibility: str = "permissive"
     share_resources: bool = False
     """Only of a list (`ListConfig`); given for one context it is an error."""

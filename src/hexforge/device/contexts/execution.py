@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SHARED_IO_LEFT = 0.5
 """Assumed: the part of the host's work on inputs and outputs that is left where they lie in shared buffers."""
+MAP_US = 50.0
+"""Assumed: inputs and outputs mapped for one run."""
 ADAPTER_US = 300.0
 """Assumed: an adapter put into the one blob for adapters again."""
 SHORT_US = 1000.0
@@ -121,7 +123,8 @@ def _executed(
         yield from client.stage("INFERENCE")
         try:
             _require_session(graph, session)
-            _map_io(graph, inputs, outputs)
+            yield from _mapped_io(graph, inputs, outputs)
+            _require_session(graph, session)
             first = graph.time.inference(device.cores.clocks(device.cores.cores[0]), multiple)
             shared = bool(outputs) or any(isinstance(feed, MemHandle) for feed in inputs.values())
             io = first.io_us * (SHARED_IO_LEFT if shared else 1.0)
@@ -163,6 +166,7 @@ def _executed(
             client.stage_done()
     finally:
         graph.executing -= 1
+        _unmap_large_io(graph)
         if context.group is not None:
             context.group.next_turn()
     if client.lowers_after:
@@ -271,7 +275,7 @@ def _check_output(graph: DeviceGraph, name: str, handle: MemHandle, multiple: in
         )
 
 
-def _map_io(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle]) -> None:
+def _mapped_io(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle]) -> Waits:
     """Inputs and outputs that lie in no shared buffer are copied through one of the context's own, mapped once."""
     context = graph.context
     raw = any(not isinstance(f, MemHandle) for f in inputs.values()) or len(outputs) < len(graph.spec.outputs)
@@ -291,6 +295,20 @@ def _map_io(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemH
     context.client._shrink_reserve(context, size)
     context.allocations.append(session.allocate(context.label, "I/O", size))
     context.io_mapped = True
+    if 0 < context.config.reused_io_limit_bytes < size:
+        yield MAP_US
+
+
+def _unmap_large_io(graph: DeviceGraph) -> None:
+    """Inputs and outputs above the limit of what is kept between runs go, once nothing of the context runs."""
+    context = graph.context
+    limit = context.config.reused_io_limit_bytes
+    if not context.io_mapped or not limit or any(g.executing for g in context.graphs.values()):
+        return
+    for memory in [a for a in context.allocations if a.what == "I/O" and a.size > limit]:
+        context.allocations.remove(memory)
+        context.client.device.memory.release(memory)
+        context.io_mapped = False
 
 
 def _switched(graph: DeviceGraph) -> Waits:

@@ -41,6 +41,10 @@ class DoesNotFitError(CapacityError, real.Fail):  # type: ignore[misc]
     """A CapacityError that is onnxruntime's Fail."""
 
 
+class EngineFailedError(HexforgeError, real.EngineError):  # type: ignore[misc]
+    """The device crashed: onnxruntime's EngineError (ENGINE_ERROR); the session is to be created again."""
+
+
 class FailedError(HexforgeError, real.Fail):  # type: ignore[misc]
     """Any other error, that is onnxruntime's Fail."""
 
@@ -53,7 +57,7 @@ _KINDS: tuple[tuple[type[HexforgeError], type[HexforgeError]], ...] = (
     (CapacityError, DoesNotFitError),
     (HexforgeError, FailedError),
 )
-_OURS = (*(kind for _, kind in _KINDS), NoSuchFileError)
+_OURS = (*(kind for _, kind in _KINDS), NoSuchFileError, EngineFailedError)
 
 
 def as_onnxruntime(error: HexforgeError, source: Any = None) -> HexforgeError:

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SimulatedRuns: the runs of a session on a simulated device, under the provider's, run and dynamic options.
+
+Sessions of one chip and one device_id share a device. Numbers are the session's own; here are time, memory and faults.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hexforge.backend import Backend
+from hexforge.backends.htp.backend import HtpBackend
+from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.device import Binary, CreationConfig, Device, GraphSpec, Qnn, SimulatedTime
+from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
+from hexforge.device.codes import Code, DeviceError
+from hexforge.device.contexts.configs import GroupRegistration
+from hexforge.device.contexts.execution import Feed
+from hexforge.device.contexts.handles import DeviceGraph
+from hexforge.device.power.profiles import EP_PROFILES, PerfProfile
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.ort.config import DynamicOptions, RunConfig
+from hexforge.ort.errors import EngineFailedError
+from hexforge.ort.provider_options import ProviderOptions
+from hexforge.runtime.cpu_part import CpuPart
+from hexforge.runtime.stages import Stage
+
+RUNTIME = "onnx"
+EFFICIENT = "Efficient"
+_DEVICES: weakref.WeakValueDictionary[tuple[str, int, int], Device] = weakref.WeakValueDictionary()
+_LOCK = threading.RLock()
+"""One at a time: the sessions of a device share its clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRun:
+    """What one run of the session takes on the chip, its QNN graphs one after the other."""
+
+    latency_us: float
+    accelerator_us: float
+    energy_uj: float
+    """Assumed."""
+    yields: int = 0
+    mode: str = "default"
+    """The performance mode while it ran."""
+    post_mode: str = ""
+    """The mode that was voted for after it."""
+
+
+class SimulatedRuns:
+    """A session on a simulated device."""
+
+    def __init__(self, stages: Sequence[Stage], backend: Backend, options: ProviderOptions, embedded: bool) -> None:
+        if not isinstance(backend, HtpBackend):
+            raise UnsupportedError(f"the {backend.name} backend runs on no chip that is simulated; use htp")
+        if backend.target.soc is None:
+            raise CallError("simulated: name a chip to simulate: provider option soc_model, such as SM8650")
+        self._options = options
+        self._handles: dict[tuple[str, int], MemHandle] = {}
+        cores = max(1, options.htp_num_cores)
+        soc = backend.target.soc
+        with _LOCK:
+            key = soc.name, options.device_id, cores
+            device = _DEVICES.get(key)
+            if device is None:
+                device = _DEVICES[key] = Device(soc.name, cores=cores)
+            self.device: Device = device
+            """What the session runs on; sessions of one chip and device_id share it."""
+            client = device.process(f"session {device.next_number()}", privileged=True)
+            self._qnn = Qnn(client)
+            weakref.finalize(self, client.close)
+            self.mode = options.htp_performance_mode
+            self._latency_us = options.rpc_control_latency
+            self._vote()
+            self._priority = Priority.of(options.qnn_context_priority)
+            self._graphs = self._created(stages, backend, embedded)
+        self.runs: list[SimulatedRun] = []
+        """The last thousand, oldest first."""
+
+    @property
+    def last(self) -> SimulatedRun:
+        """The last run."""
+        return self.runs[-1]
+
+    @property
+    def latency_us(self) -> float:
+        """Of the last run, as the application sees it."""
+        return self.last.latency_us
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the session has in use on the device."""
+        return self._qnn.client.heap_bytes
+
+    def run(self, config: RunConfig | None = None, shared: Sequence[SharedBuffer] = ()) -> SimulatedRun:
+        """One run under run options, with inputs in shared buffers where some are.
+
+        EngineFailedError where the device crashed and nothing can be loaded again.
+        """
+        with _LOCK:
+            given = config or RunConfig()
+            clock = self.device.clock
+            start = clock.now_us
+            pairs = given.pairs()
+            if "qnn.htp_perf_mode" in pairs:
+                self.mode = given.htp_perf_mode
+            if "qnn.rpc_control_latency" in pairs:
+                self._latency_us = given.rpc_control_latency
+            self._vote()
+            ran_in = self.mode
+            try:
+                done = [
+                    self._qnn.QnnGraph_execute(graph, self._registered(graph, shared), recover=True)
+                    for graph in self._graphs
+                ]
+            except DeviceError as error:
+                if error.code != Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION.number:
+                    raise
+                raise EngineFailedError(
+                    f"NPU crashed. SSR detected: {error}; create the session again (ENGINE_ERROR)", error.code
+                ) from None
+            took = clock.now_us - start
+            post = given.htp_perf_mode_post_run if "qnn.htp_perf_mode_post_run" in pairs else ""
+            if post:
+                self.mode = post
+                self._vote()
+            run = SimulatedRun(
+                took, sum(d.accelerator_us for d in done), sum(d.energy_uj for d in done),
+                sum(d.yields for d in done), ran_in, post,
+            )  # fmt: skip
+            self.runs = [*self.runs[-999:], run]
+            return run
+
+    def _registered(self, graph: DeviceGraph, shared: Sequence[SharedBuffer]) -> dict[str, Feed]:
+        """Shared buffers as memory of a graph, each registered once."""
+        found: dict[str, Feed] = {}
+        for buffer in shared if graph is self._graphs[0] else ():
+            key = graph.label, buffer.fd
+            if key not in self._handles:
+                whole = MemDescriptor(buffer, f"fd {buffer.fd}", (buffer.size,), "uint8")
+                (self._handles[key],) = self._qnn.QnnMem_register(graph.context, [whole])
+            found[f"fd {buffer.fd}"] = self._handles[key]
+        return found
+
+    def follow(self, options: DynamicOptions, changed: Sequence[str]) -> None:
+        """Dynamic options from now on."""
+        with _LOCK:
+            if "ep.dynamic.qnn_htp_performance_mode" in changed:
+                self.mode = options.qnn_htp_performance_mode
+                self._vote()
+            if "ep.dynamic.workload_type" in changed:
+                wanted = Priority.LOW if options.workload_type == EFFICIENT else self._priority
+                for graph in self._graphs:
+                    self._qnn.QnnGraph_setConfig(graph, priority=wanted)
+
+    def _vote(self) -> None:
+        profile: PerfProfile = replace(EP_PROFILES[self.mode], control_latency_us=self._latency_us)
+        if not profile.votes and self._latency_us:  # nothing is voted for but the latency
+            profile = replace(profile, votes=True)
+        if self._qnn.client.profile != profile:
+            self._qnn.use_profile(profile)
+            self._qnn.client.vote_now()
+
+    def _created(self, stages: Sequence[Stage], backend: HtpBackend, embedded: bool) -> list[DeviceGraph]:
+        """The QNN graphs on the device: one context each, in one group where buffers are shared."""
+        options, made, first = self._options, [], None
+        specs = [_spec(stage, backend, max(1, options.htp_num_cores)) for stage in stages]
+        found = [spec for spec in specs if spec is not None]
+        shares = options.enable_vtcm_backup_buffer_sharing or options.htp_share_resource_optimization == "1"
+        most = max((spec.spill_fill_bytes for spec in found), default=0)
+        for spec in found:
+            group = GroupRegistration(first, 0 if first is not None else max(most, 1)) if shares else None
+            config = CreationConfig(
+                priority=self._priority,
+                register_multi_contexts=group,
+                reused_io_limit_bytes=options.htp_reused_io_limit_mb << 20,
+            )
+            binary = Binary(spec.name, (spec,), embedded=embedded, udma64=options.extended_udma)
+            context = self._qnn.QnnContext_createFromBinary(binary, config)
+            first = first if first is not None else context
+            made.append(context.graphs[spec.name])
+        return made
+
+
+def _spec(stage: Stage, backend: HtpBackend, cores: int) -> GraphSpec | None:
+    if isinstance(stage.runner, CpuPart):
+        return None
+    soc = backend.target.soc
+    assert soc is not None
+    time = SimulatedTime(stage.runner.graph, soc, backend.config.graph, RUNTIME)
+    line = time.timeline()
+    io = sum(v.type.size * v.dtype.numpy.itemsize for v in (*stage.runner.graph.inputs, *stage.runner.graph.outputs))
+    return GraphSpec(
+        stage.name, line.weight_bytes, line.spill_fill_bytes, io, line.vtcm_bytes, time, cores,
+    )  # fmt: skip
