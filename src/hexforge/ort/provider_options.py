@@ -304,11 +304,14 @@ def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool =
     made = registry.backend(options.backend, options.settings(), threads)
     if not isinstance(made, Prepares):
         return made
+    _set_power(made, options)
+    return made if every_chip else made.only(0)
+
+
+def _set_power(backend: Backend, options: ProviderOptions) -> None:
+    """Time what the backend times under the options' performance mode and control latency."""
     from hexforge.backends.htp.backend import HtpBackend
     from hexforge.backends.htp.chip.power import Power
 
-    if isinstance(made, HtpBackend):
-        made.power = Power(options.htp_performance_mode, rpc_control_latency_us=options.rpc_control_latency)
-    if options.qnn_saver_path and options.backend != "saver":
-        made = registry.recorded(made)
-    return made if every_chip else made.only(0)
+    if isinstance(backend, HtpBackend):
+        backend.power = Power(options.htp_performance_mode, rpc_control_latency_us=options.rpc_control_latency)
