@@ -302,14 +302,16 @@ def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool =
     It times under the performance mode and the control latency of the options.
     """
     made = registry.backend(options.backend, options.settings(), threads)
-    if not isinstance(made, Prepares):
-        return made
     _set_power(made, options)
-    return made if every_chip else made.only(0)
+    if options.qnn_saver_path and options.backend != "saver":
+        made = registry.recorded(made)
+    return made if every_chip or not isinstance(made, Prepares) else made.only(0)
 
 
 def _set_power(backend: Backend, options: ProviderOptions) -> None:
     """Time what the backend times under the options' performance mode and control latency."""
+    if not isinstance(backend, Prepares):
+        return
     from hexforge.backends.htp.backend import HtpBackend
     from hexforge.backends.htp.chip.power import Power
 
