@@ -49,6 +49,7 @@ struct ConvArgs {
   std::int64_t taps = 0;          // runs of contiguous input values a pixel reads
   std::int64_t run = 0;           // values of a run
   std::int64_t steps = 0;         // k-steps of a run: four (8-bit) or two (16-bit) values each, the last zero-weighted
+  std::int64_t planes = 1;        // 16-bit: 2 where a weight is 256 times one of the first plane plus one of the second
   std::int64_t weight_stride = 0; // depthwise: channels padded to a vector
   // 8-bit depthwise: the weights in groups of four taps too (quads.h), or null.
   const std::int8_t *quads = nullptr, *quads_rest = nullptr;

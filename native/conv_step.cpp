@@ -40,7 +40,7 @@ Scratch working_memory(const ConvArgs& a, bool panel) {
 namespace {
 
 // Attributes: batch, in[3], out[3], kernel[3], stride[3], pad[3], dilation[3], channels (per group), out_channels (per
-// group), groups, x_stride, y_stride, x_offset, y_offset, row_taps, flush, weight_offset, zero_point, low, high.
+// group), groups, x_stride, y_stride, x_offset, y_offset, row_taps, flush, planes, weight_offset, zero_point, low, high.
 // Constants: weights (packed, group after group) and, per output channel padded to whole blocks per group, bias32 and
 // multiplier32 (8-bit), bias (int64) and multiplier (float64) (16-bit), bias_f32 (float); pad_row.
 ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
@@ -73,6 +73,8 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   const std::int64_t values = 32 / bits;
   a.steps = (a.run + values - 1) / values;
   a.flush = at.integer("flush", 0);
+  a.planes = at.integer("planes", 1);
+  if (a.planes < 1 || a.planes > (bits == 16 ? 2 : 1)) throw std::invalid_argument("conv: bad planes");
   const std::int64_t weight_offset = at.integer("weight_offset", 0);
   // what it is multiplied with is a sum of bytes
   if (weight_offset < -255 || weight_offset > 255) throw std::invalid_argument("conv: weight_offset is too large");
@@ -153,7 +155,7 @@ void require_silent_tails(const char* weights, const ConvArgs& a, std::int64_t g
   for (std::int64_t group = 0; group < groups; ++group) {
     for (std::int64_t channel = 0; channel < a.out_channels; channel += kBlock) {
       const std::int64_t cells = std::min<std::int64_t>(kBlock, (a.out_channels - channel + kLane - 1) / kLane * kLane);
-      for (std::int64_t tap = 0; tap < a.taps; ++tap) {
+      for (std::int64_t tap = 0; tap < a.planes * a.taps; ++tap) {
         const char* last = weights + ((tap + 1) * a.steps - 1) * cells * 4;
         for (std::int64_t cell = 0; cell < cells; ++cell) {
           if (std::any_of(last + cell * 4 + rest, last + cell * 4 + 4, [](char byte) { return byte != 0; })) {
@@ -161,7 +163,7 @@ void require_silent_tails(const char* weights, const ConvArgs& a, std::int64_t g
           }
         }
       }
-      weights += a.taps * a.steps * kBlock * 4;
+      weights += a.planes * a.taps * a.steps * kBlock * 4;
     }
   }
 }
@@ -205,9 +207,9 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   std::int64_t weight_bytes = 0;
   if (Depthwise) {
     a.weight_stride = padded;
-    weight_bytes = times({a.taps, padded, 4});
+    weight_bytes = times({a.planes, a.taps, padded, 4});
   } else {
-    weight_bytes = times({a.taps, a.steps, padded, 4});
+    weight_bytes = times({a.planes, a.taps, a.steps, padded, 4});
   }
   const char* weights = at.constant<char>("weights", times({groups, weight_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
   if (Bits != 32 && !Depthwise) require_silent_tails(weights, a, groups, Bits);
@@ -217,7 +219,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   const float* multiplier32 = Bits == 8 ? at.constant<float>("multiplier32", groups * padded) : nullptr;
   const std::int32_t* bias32 = Bits == 8 ? at.constant<std::int32_t>("bias32", groups * padded) : nullptr;
   const std::int64_t bytes8 = a.taps * ((a.run + 3) / 4) * padded * 4;
-  const bool narrow = Bits == 16 && !Depthwise && at.has("weights8");
+  const bool narrow = Bits == 16 && !Depthwise && a.planes == 1 && at.has("weights8");
   const char* weights8 = narrow ? at.constant<char>("weights8", groups * bytes8 + kWeightSlack) : nullptr;
   const std::int32_t* weight_sums = narrow ? at.constant<std::int32_t>("weight_sums", groups * padded) : nullptr;
   if (Bits == 8 && at.has("table")) a.table = at.constant<std::uint8_t>("table", 256);
@@ -229,7 +231,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     quads = std::make_shared<const Quads>(quads_of(a, at.constant<std::int32_t>("weights", a.taps * padded), bias32, multiplier32));
     use_quads(a, *quads);
   }
-  const double macs = static_cast<double>(pixels) * static_cast<double>(a.taps * a.run) * static_cast<double>(Depthwise ? 1 : a.out_channels) *
+  const double macs = static_cast<double>(pixels) * static_cast<double>(a.planes * a.taps * a.run) * static_cast<double>(Depthwise ? 1 : a.out_channels) *
                       static_cast<double>(groups);
   const std::int64_t in_bytes = in_pixels * a.x_stride * kElement;
   return [=, kept = quads](const Operands& operands) {

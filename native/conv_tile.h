@@ -143,9 +143,9 @@ struct Part {
   std::int64_t length() const { return (tap_end - tap) * (step_end - step); }
 };
 
-// Add int32 sums to float64 ones, or start those: exact, both are integers below 2^53.
-inline void widen(const std::int32_t* sums, double* wide, int n, bool add) {
-  for (int i = 0; i < n; ++i) wide[i] = sums[i] + (add ? wide[i] : 0.0);
+// Add int32 sums to float64 ones, or start those, times a power of two: exact, all are integers below 2^53.
+inline void widen(const std::int32_t* sums, double* wide, int n, bool add, double factor = 1) {
+  for (int i = 0; i < n; ++i) wide[i] = (sums[i] + (add ? wide[i] : 0.0)) * factor;
 }
 
 // MR pixels times NR vectors of output channels. The accumulators live in registers between two spills to `sums`:
@@ -180,14 +180,15 @@ template <class V, int Bits, int MR, int NR>
     }
   }
   std::int64_t left = a.flush;
-  const std::int64_t taps = a.taps, steps = Bits == 32 ? part.step_end : a.steps;
-  for (std::int64_t t = Bits == 32 ? part.tap : 0, last = Bits == 32 ? part.tap_end : taps; t < last; ++t) {
+  const std::int64_t taps = a.taps;  // a.steps is read where it is used: one more variable, and GCC 12 spills the sums
+  for (std::int64_t t = Bits == 32 ? part.tap : 0, last = Bits == 32 ? part.tap_end : Bits == 16 ? taps * a.planes : taps; t < last; ++t) {
     const char* x[MR];
+    const char* const* row = rows + (Bits == 16 && t >= taps ? t - taps : t);
 #pragma GCC unroll 16
-    for (int i = 0; i < MR; ++i) x[i] = rows[i * taps + t];
+    for (int i = 0; i < MR; ++i) x[i] = row[i * taps];
     std::int64_t c = Bits == 32 ? part.step : 0;
     do {
-      const std::int64_t until = Bits == 16 && a.flush ? std::min(steps, c + left) : steps;
+      const std::int64_t until = Bits == 16 && a.flush ? std::min(a.steps, c + left) : Bits == 32 ? part.step_end : a.steps;
       if (Bits == 16) left -= until - c;
       for (; c < until; ++c) {
         constexpr int kHeld = V::kReadsMemory && MR * NR > 24 && NR == 4 ? NR - 1 : NR;  // vectors of weights in registers
@@ -201,11 +202,12 @@ template <class V, int Bits, int MR, int NR>
           for (int j = 0; j < kHeld; ++j) V::template dot<Bits>(acc[i][j], xv, w[j]);
           if constexpr (kHeld < NR) V::template dot_memory<Bits>(acc[i][NR - 1], xv, weights + kHeld * kLane * 4);
         }
-        weights += advance;
+        weights += V::kWholeBlocks ? NR * kLane * 4 : advance;
         __builtin_prefetch(ahead.line, 0, 2);
         ahead.line += ahead.step;
       }
-      if (Bits == 16 && a.flush && left == 0) {
+      const bool plane_ends = Bits == 16 && a.planes == 2 && t + 1 == taps && c == a.steps;
+      if (plane_ends || (Bits == 16 && a.flush && left == 0)) {
 #pragma GCC unroll 16
         for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 4
@@ -213,11 +215,11 @@ template <class V, int Bits, int MR, int NR>
             V::spill(&sums[i][j * kLane], acc[i][j]);
             acc[i][j] = V::zero();
           }
-        if constexpr (Bits == 16) widen(&sums[0][0], &wide[0][0], MR * NR * kLane, flushed);
+        if constexpr (Bits == 16) widen(&sums[0][0], &wide[0][0], MR * NR * kLane, flushed, plane_ends ? 256 : 1);
         flushed = true;
         left = a.flush;
       }
-    } while (c < steps);
+    } while (c < (Bits == 32 ? part.step_end : a.steps));
   }
   if constexpr (Bits == 32) {
     if (!part.last) {
@@ -278,7 +280,7 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
   Locator<Bits> locator(a, begin, scratch.copies);
   constexpr int kTail = MR < 3 ? MR : 3;  // a short last tile is cheaper than a whole one
   std::int32_t corrections[MR] = {};
-  const std::int64_t advance = vectors * kLane * 4, length = Bits == 32 ? part.length() : a.taps * a.steps;
+  const std::int64_t advance = vectors * kLane * 4, length = Bits == 32 ? part.length() : a.taps * a.steps * a.planes;
   std::int64_t fetched = 0;  // bytes of the next weights
   for (std::int64_t pixel = begin; pixel < end; pixel += MR) {
     const int count = static_cast<int>(std::min<std::int64_t>(MR, end - pixel));
@@ -332,7 +334,7 @@ void run_conv(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int6
               std::int64_t block_end, const Scratch& scratch) {
   for (std::int64_t block = block_begin; block < block_end; ++block) {
     const std::int64_t channel = block * kBlock, vectors = std::min<std::int64_t>(4, (a.out_channels - channel + kLane - 1) / kLane);
-    const std::int64_t bytes = a.taps * a.steps * kBlock * 4;
+    const std::int64_t bytes = a.planes * a.taps * a.steps * kBlock * 4;
     const char* packed = static_cast<const char*>(a.weights) + block * bytes;
     // NR of the block's vectors, from `vector` on.
     const auto run = [&]<int MR, int NR>(std::int64_t vector) {

@@ -2,7 +2,7 @@
 // Depthwise convolution, every channel by itself, written once over a vector type V (see conv_tile.h). Some output pixels
 // side by side are one tile: what they read of an input row is a line of columns, which a set with many registers loads
 // once for all of them. Taps are added in the order of the kernel, so floats have the same bits in every set.
-// Weights are int32 (float for float) [taps][channels padded to a block].
+// Weights are int32 (float for float) [taps][channels padded to a block], 16-bit ones plane after plane.
 #pragma once
 #include "conv_tile.h"
 
@@ -65,22 +65,43 @@ template <class V, int Bits, int P, int KW, int S>
     const int lanes = static_cast<int>(std::min<std::int64_t>(kLane, a.out_channels - channel));
     const std::int64_t offset = channel * (Bits / 8);
     const char* weights = static_cast<const char*>(a.weights) + channel * 4;
-    const char* const* line = columns;
     typename V::Acc acc[P][1];
+    const auto add_up = [&](const char* weights) __attribute__((always_inline)) {
+      const char* const* line = columns;
 #pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) acc[p][0] = V::zero();
-    for (std::int64_t r = 0; r < lines; ++r) {
-      if constexpr (KW > 0) {
-        V::template add_line<Bits, P, KW, S>(acc, line, offset, weights, stride, lanes);
-        line += (P - 1) * S + KW;
-        weights += KW * stride;
-      } else {
-        for (std::int64_t kw = 0; kw < a.kernel[2]; ++kw, line += P, weights += stride) {
+      for (int p = 0; p < P; ++p) acc[p][0] = V::zero();
+      for (std::int64_t r = 0; r < lines; ++r) {
+        if constexpr (KW > 0) {
+          V::template add_line<Bits, P, KW, S>(acc, line, offset, weights, stride, lanes);
+          line += (P - 1) * S + KW;
+          weights += KW * stride;
+        } else {
+          for (std::int64_t kw = 0; kw < a.kernel[2]; ++kw, line += P, weights += stride) {
 #pragma GCC unroll 8
-          for (int p = 0; p < P; ++p) V::template multiply_add<Bits>(acc[p][0], line[p] + offset, weights, lanes);
+            for (int p = 0; p < P; ++p) V::template multiply_add<Bits>(acc[p][0], line[p] + offset, weights, lanes);
+          }
         }
       }
+    };
+    if (Bits == 16 && a.planes == 2) {
+      add_up(weights);
+      alignas(64) double wide[P][kLane];
+      alignas(64) std::int32_t sums[kLane];
+      for (int p = 0; p < P; ++p) {
+        V::spill(sums, acc[p][0]);
+        widen(sums, wide[p], kLane, false, 256);
+      }
+      add_up(weights + a.taps * stride);
+      for (int p = 0; p < count; ++p) {
+        V::spill(sums, acc[p][0]);
+        widen(sums, wide[p], kLane, true);
+        std::int16_t* row = static_cast<std::int16_t*>(a.y) + (pixel + p) * a.y_stride + channel;
+        V::store_s16(wide[p], a, channel, row, lanes);
+        finish_row16<V>(a, row, pixel + p, channel, lanes);
+      }
+      continue;
     }
+    add_up(weights);
     if constexpr (Bits == 16 && V::kStoresRegisters) {
       V::store_tile_s16(acc, a, channel, pixel, count, lanes);
     } else if constexpr (Bits == 32 && V::kStoresRegisters) {

@@ -84,6 +84,14 @@ def _stretches(outputs: int, each: int) -> list[slice]:
     return [slice(first, first + step) for first in range(0, outputs, step)]
 
 
+def _sixteen(weights: Weights, groups: int, row_taps: bool) -> dict[str, Any]:
+    """What 16-bit activations need besides: planes, when their sums are emptied, the weights as bytes."""
+    intervals = [n for plane in weights.planes_of_bytes if (n := flush_interval(plane, row_taps))]
+    return {
+        "planes": weights.planes, "flush": min(intervals, default=0), **_narrow(weights.values, groups, row_taps),
+    }  # fmt: skip
+
+
 def _narrow(weights: Array, groups: int, row_taps: bool) -> dict[str, Any]:
     """16-bit activations on AMX: the weights as bytes too, where they fit."""
     if _native.level() != "amx" or weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
@@ -105,6 +113,9 @@ def spread(values: Array, groups: int, dtype: Any) -> Array:
 class Weights:
     """A stationary operand [kd, kh, kw, in per group, out]: integers, zero points, scales."""
 
+    planes = 1
+    """How many integers of 8 bits make a weight; 0 where none of these kernels takes it."""
+
     def __init__(self, data: Array, type: TensorType, bits: int) -> None:
         encoding = type.encoding
         self.offset = 0
@@ -115,22 +126,40 @@ class Weights:
         zero = -np.asarray(encoding.offset if isinstance(encoding, ScaleOffset) else encoding.offsets, np.int64)
         self.scales = np.asarray(encoding.scale if isinstance(encoding, ScaleOffset) else encoding.scales, np.float64)
         # as they are where that will do: a copy of 64 bits would be eight times the model
-        values: Array = data.astype(np.int8 if type.dtype in (DType.INT8, DType.INT4) else np.int16, copy=False)
+        wide = type.dtype in (DType.INT16, DType.UINT16)
+        own: Any = np.int32 if wide else np.int8 if type.dtype in (DType.INT8, DType.INT4) else np.int16
+        values: Array = data.astype(own, copy=False)
         shift = 128 if type.dtype is DType.UINT8 and bits == 8 else 0
         if bits == 8 and zero.ndim == 0 and (shift or int(zero)):
             self.values, self.offset = (values - np.int16(shift) if shift else values), int(zero) - shift
         else:
-            self.values = values - zero.astype(np.int16) if zero.any() else values
-        low, high = (-128, 127) if bits == 8 else (-255, 255)
-        self.fits = bool(self.values.min(initial=0) >= low and self.values.max(initial=0) <= high)
+            self.values = values - zero.astype(np.int32 if wide else np.int16) if zero.any() else values
+        least, most = int(self.values.min(initial=0)), int(self.values.max(initial=0))
+        if bits == 8:
+            self.planes = 1 if least >= -128 and most <= 127 else 0
+        else:
+            self.planes = 1 if least >= -255 and most <= 255 else 2 if least >= -0x8080 and most <= 0x807F else 0
 
     def magnitudes(self) -> Array:
         """The sum of what the weights of each output are without their signs."""
         outputs = self.values.shape[-1]
         found = np.zeros(outputs, np.int64)
         for columns in _stretches(outputs, self.values.size // max(1, outputs)):
-            found[columns] = np.abs(self.values[..., columns].astype(np.int16)).sum((0, 1, 2, 3), dtype=np.int64)
+            found[columns] = np.abs(self.values[..., columns].astype(np.int32)).sum((0, 1, 2, 3), dtype=np.int64)
         return found
+
+    @property
+    def planes_of_bytes(self) -> tuple[Array, ...]:
+        """What is multiplied: the numbers, or where they have 16 bits what 256 is multiplied with, and the rest."""
+        if self.planes < 2:
+            return (self.values,)
+        low = ((self.values + 128) & 255) - 128
+        return (self.values - low) >> 8, low
+
+    @property
+    def stacked(self) -> Array:
+        """The planes one after the other, as kernels read them."""
+        return self.values if self.planes < 2 else np.concatenate(self.planes_of_bytes)
 
 
 def expanded(weight: Value) -> Value:
@@ -154,7 +183,9 @@ def _usable(weight: Value, bits: int, axis: int) -> bool:
         return False
     if bits == 32:
         return weight.encoding is None and weight.dtype.is_float
-    allowed = (DType.INT8, DType.UINT8, DType.INT4, DType.UINT4)
+    allowed = {DType.INT8, DType.UINT8, DType.INT4, DType.UINT4} | (
+        {DType.INT16, DType.UINT16} if bits == 16 else set()
+    )
     return isinstance(weight.encoding, (ScaleOffset, AxisScaleOffset)) and weight.dtype in allowed
 
 
@@ -237,7 +268,7 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     own = lowering.storage(x)
     bits, groups = _BITS[own.kind], filter.groups
     weights = Weights(filter.data, filter.type, bits)
-    if bits != 32 and not weights.fits:
+    if not weights.planes:
         return False
     if filter.depthwise and weights.offset:
         weights.values, weights.offset = weights.values.astype(np.int16) - np.int16(weights.offset), 0
@@ -255,13 +286,17 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     }  # fmt: skip
     if filter.depthwise:
         lanes = -(-whole // BLOCK) * BLOCK
-        flat = weights.values.reshape(-1, whole)
-        rows = half(flat) if bits == 32 else flat.astype(np.int64)
+        planes = [plane.reshape(-1, whole) for plane in weights.planes_of_bytes]
+        rows = half(planes[0]) if bits == 32 else np.concatenate(planes).astype(np.int64)
         packed = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
         packed[:, :whole] = rows if bits == 32 else rows & 0xFFFF
         attributes |= {"channels": whole, "out_channels": whole, "weights": packed, "pad_row": _row(own, bits, lanes)}
-        if bits != 32 and np.abs(rows).sum(0).max(initial=0) * 65536 >= 2**31:
+        if bits != 32 and any(
+            np.abs(plane.astype(np.int64)).sum(0).max(initial=0) * 65536 >= 2**31 for plane in planes
+        ):
             return False
+        if bits == 16:
+            attributes["planes"] = weights.planes
         lowering.emit(f"depthwise_{own.kind}", [x], [out], **attributes)
         return True
     # A kernel row is one run where a single position is too short for the loop around it; rows that leave the image are
@@ -271,12 +306,11 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     steps = -(-run // (32 // bits))
     attributes |= {
         "channels": channels, "out_channels": outputs, "groups": groups, "row_taps": row_taps,
-        "weights": _packed(weights.values, bits, groups, row_taps),
+        "weights": _packed(weights.stacked, bits, groups, row_taps),
         "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
     }  # fmt: skip
     if bits == 16:
-        attributes["flush"] = flush_interval(weights.values, row_taps)
-        attributes |= _narrow(weights.values, groups, row_taps)
+        attributes |= _sixteen(weights, groups, row_taps)
     lowering.emit(f"conv_{own.kind}", [x], [out], **attributes)
     return True
 
@@ -326,7 +360,7 @@ def transposed(lowering: Lowering, node: Node) -> bool:
     x, weight, bias, y, bits = found
     assert weight.data is not None
     real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
-    if real is None or (bits != 32 and not Weights(weight.data, weight.type, bits).fits):
+    if real is None or not Weights(weight.data, weight.type, bits).planes:
         return False
     data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
     stride = three(node.params["stride"], 1)
@@ -437,7 +471,7 @@ def _rows(
     y: Storage, bits: int,
 ) -> bool:  # fmt: skip
     weights = Weights(matrix[None, None, None], type, bits)
-    if bits != 32 and not weights.fits:
+    if not weights.planes:
         return False
     found = constants(flat, y, weights, bias, 1, bits)
     if found is None:
@@ -447,9 +481,9 @@ def _rows(
     lowering.emit(
         f"conv_{flat.kind}", [x], [out], batch=1, **{"in": (1, 1, rows)}, out=(1, 1, rows), kernel=(1, 1, 1),
         stride=(1, 1, 1), pad=(0, 0, 0), dilation=(1, 1, 1), channels=inner, out_channels=y.shape[1],
-        x_stride=inner, y_stride=y.shape[1], row_taps=True, weights=_packed(weights.values, bits, 1, True),
-        flush=flush_interval(weights.values, True) if bits == 16 else 0, weight_offset=-weights.offset,
-        **(_narrow(weights.values, 1, True) if bits == 16 else {}),
+        x_stride=inner, y_stride=y.shape[1], row_taps=True, weight_offset=-weights.offset,
+        weights=_packed(weights.stacked, bits, 1, True),
+        **(_sixteen(weights, 1, True) if bits == 16 else {}),
         pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
     )  # fmt: skip
     return True
