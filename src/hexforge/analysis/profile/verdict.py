@@ -89,7 +89,9 @@ def _units(run: ProfiledRun) -> list[Finding]:
         return []
     title, hint = _BY_PRIORITY[most]
     text = ", ".join(
-        f"{name} {100 * us / whole:.0f} %" for name, us in sorted(times.items(), key=lambda t: -t[1]) if us
+        f"{name} {100 * us / whole:.0f} %"
+        for name, us in sorted(times.items(), key=lambda t: -t[1])
+        if us >= 0.005 * whole
     )
     return [Finding(title, times[most] / whole, f"What comes first, moment by moment: {text}.", hint)]
 
@@ -119,7 +121,7 @@ def _background(graph: GraphProfile, run: ProfiledRun) -> list[Finding]:
         return []
     text = f"{len(lone)} ops, {100 * share:.0f} % of the critical path, have next to nothing at work beside them."
     hint = "They are worth shortening first: nothing else hides behind them."
-    return [Finding("Little goes on in the background", share * (1 - LOW_OVERLAP), text, hint, tuple(lone[:5]))]
+    return [Finding("Little goes on in the background", share / 3, text, hint, tuple(lone[:5]))]
 
 
 def _overlap(cost: OpCost) -> float:

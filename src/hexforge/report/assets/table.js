@@ -14,12 +14,27 @@ function withoutOp(name, op) {
   return name.endsWith(`_${op}`) ? name.slice(0, -1 - op.length) : name;
 }
 
-/** For each row where its text comes among all of the column, so that sorting compares numbers. */
-function ranked(rows, column) {
+/** For each row how many texts of the column come before its own. */
+function textRanks(rows, column) {
   const order = new Intl.Collator("en", { numeric: true });
   const values = [...new Set(rows.map((row) => String(row[column])))].sort(order.compare);
   const at = new Map(values.map((value, n) => [value, n]));
   return Float64Array.from(rows, (row) => at.get(String(row[column])));
+}
+
+/** For each row how many numbers of the column are below its own; nothing is below all. */
+function numberRanks(rows, column) {
+  const values = Float64Array.from(rows, (row) => row[column] ?? -Infinity);
+  const sorted = values.slice().sort();
+  return values.map((value) => {
+    let [low, high] = [0, sorted.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle] < value) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  });
 }
 
 /** What a filter of a column asks of its values: a text in them, or a number, a bound or a range. */
@@ -175,35 +190,49 @@ function drawTable(spec, more = {}) {
     );
   }
 
-  function update(top) {
+  let asked = null; // what the rows were last filtered by
+  let kept = [];
+  function filtered() {
+    const now = [search, ...chosen, ...filters].map((c) => (c ? c.value : "")).join("\0");
+    if (now === asked) return;
+    asked = now;
     const tests = filters.map((filter, k) => [k, filter && filter.value.trim() ? tester(filter.value.trim(), numeric[k]) : null]).filter(([, test]) => test);
+    chosen.forEach((c, k) => c && c.value && tests.push([k, (value) => value === c.value]));
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    order = [];
+    kept = [];
     rows.forEach((row, i) => {
-      if (words.every((word) => found[i].includes(word)) && chosen.every((c, k) => !c || !c.value || row[k] === c.value) && tests.every(([k, test]) => test(row[k]))) order.push(i);
+      if (words.every((word) => found[i].includes(word)) && tests.every(([k, test]) => test(row[k]))) kept.push(i);
     });
+    count.textContent = kept.length === rows.length ? `${rows.length} rows` : `${kept.length} of ${rows.length} rows`;
+    nothing.hidden = kept.length > 0;
+    box.hidden = kept.length === 0;
+    if (columns.some((column) => column.total)) {
+      const cells = columns.map((column, k) => {
+        let total = 0;
+        if (column.total === "sum") for (const i of kept) total += rows[i][k] || 0;
+        else if (column.total) for (const i of kept) total = Math.max(total, rows[i][k] || 0);
+        const text = column.total ? cellText(column, total) : k === 0 ? (kept.length === rows.length ? "all" : "shown") : "";
+        return make("td", numeric[k] ? "number" : "text", column.total === "max" ? `max ${text}` : text);
+      });
+      foot.replaceChildren(make("tr", "", ...cells));
+    }
+  }
+
+  function update(top) {
+    filtered();
+    order = kept;
     if (sort) {
       const { column, down } = sort;
-      const sign = down ? -1 : 1;
-      const key = (ranks[column] ||= numeric[column] ? Float64Array.from(rows, (row) => row[column] ?? -Infinity) : ranked(rows, column));
-      order.sort((a, b) => sign * (key[a] - key[b]) || a - b);
+      const rank = (ranks[column] ||= numeric[column] ? numberRanks(rows, column) : textRanks(rows, column));
+      // rank and place in one number: sorting those needs no function, and equal ones stay in their order
+      const size = rows.length;
+      const keys = Float64Array.from(kept, (i) => (down ? size - rank[i] : rank[i]) * size + i).sort();
+      order = Array.from(keys, (key) => key % size);
     }
     heads.forEach((head, k) => {
       const mine = sort && sort.column === k;
       head.setAttribute("aria-sort", mine ? (sort.down ? "descending" : "ascending") : "none");
     });
-    count.textContent = order.length === rows.length ? `${rows.length} rows` : `${order.length} of ${rows.length} rows`;
-    nothing.hidden = order.length > 0;
-    box.hidden = order.length === 0;
-    if (columns.some((column) => column.total)) {
-      const cells = columns.map((column, k) => {
-        const values = order.map((i) => rows[i][k] || 0);
-        const total = column.total === "sum" ? values.reduce((a, b) => a + b, 0) : Math.max(0, ...values);
-        const text = column.total ? cellText(column, total) : k === 0 ? (order.length === rows.length ? "all" : "shown") : "";
-        return make("td", numeric[k] ? "number" : "text", column.total === "max" ? `max ${text}` : text);
-      });
-      foot.replaceChildren(make("tr", "", ...cells));
-    }
     if (pieOf >= 0) paintPie();
     if (top) box.scrollTop = 0;
     shown = "";
