@@ -132,6 +132,7 @@ def _facts(profile: Profile, graph: GraphProfile, content: dict[str, Any]) -> li
         ["times", profile.source],
         ["clock", f"{graph.clock_mhz:.0f} MHz"],
         ["runs", str(content["htp_overall_summary"]["runs"])],
+        *([["left to the CPU", f"{profile.left_out} nodes, not in the times"]] if profile.left_out else []),
     ]
 
 

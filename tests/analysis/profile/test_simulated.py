@@ -7,7 +7,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.profile.simulated import Neighbour, profile
@@ -120,8 +122,19 @@ def test_sources_lead_back_to_the_model() -> None:
     assert sub in by_type["ElementWiseAdd"].reads
 
 
+def layers() -> bytes:
+    """Two products of a row with large matrices: their weights take longer to fetch than to multiply."""
+    weights = [numpy_helper.from_array(np.full((2048, 2048), 0.01, np.float32), name) for name in ("a", "b")]
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["m"], name="first"),
+             helper.make_node("MatMul", ["m", "b"], ["y"], name="second")]  # fmt: skip
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2048]) for name in "xy"]
+    graph = helper.make_graph(nodes, "layers", ends[:1], ends[1:], weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    return bytes(made.SerializeToString())
+
+
 def test_waits_are_checkpoints_and_their_transfers_no_overlap() -> None:
-    graph = profile(showcase.sub(256)[0], "SM8650").graphs[0]
+    graph = profile(layers(), "SM8650").graphs[0]
     run = graph.runs[0]
     waited = sum(a.us for a in run.activities if a.name in (CHECKPOINT_WAIT, SYNC))
     waits = sum(c.wait for c in run.costs)

@@ -8,13 +8,15 @@ import json
 from pathlib import Path
 
 import jsonschema
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from hexforge.cli import app
 from hexforge.errors import HexforgeError
 from hexforge.formats.profile import log
-from hexforge.formats.profile.linting import parse
+from hexforge.formats.profile.linting import parse, parse_all
 from tests.analysis.profile.test_views import check_netron
 from tests.analysis.profile.traces import check_trace
 from tests.formats.profile.test_linting import check_invariants
@@ -66,6 +68,22 @@ def test_a_log_again_and_compared(models: Path) -> None:
     profile(str(first / "qnn-profiling-data_0.log"), "-o", str(third))
     for name in ("profile.txt", "qnn-profiling-data_0.log"):
         assert (third / name).read_bytes() == (first / name).read_bytes()
+
+
+def test_says_what_is_not_in_it(models: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="a,\n1"), helper.make_node("Det", ["a"], ["d"], name="det"),
+             helper.make_node("Sigmoid", ["d"], ["y"], name="s")]  # fmt: skip
+    made = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 10
+    onnx.save(made, models / "mixed.onnx")
+    assert "not in it: 1 node" in profile(str(models / "mixed.onnx"), "-o", str(models / "out"))
+    found = log.read(models / "out" / "qnn-profiling-data_0.log")
+    assert (found.left_out, len(found.graphs)) == (1, 2)
+    for report in parse_all((models / "out" / "profile.txt").read_text()):
+        check_invariants(report)
+    check_trace(json.loads((models / "out" / "chrometrace.json").read_text()))
 
 
 def test_zoomed(models: Path) -> None:

@@ -6,9 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hexforge.analysis.profile.texts import execution_report
 from hexforge.errors import FormatError
 from hexforge.formats.profile.linting import ACCELERATOR, CRITICAL, RPC, ExecutionReport, parse, parse_all
+from hexforge.formats.profile.record import GraphProfile, OpCost, ProfiledOp, ProfiledRun
 
 PUBLISHED = (Path(__file__).parent / "published_reports.txt").read_text()
 LINTING_GUIDE = parse_all(PUBLISHED)
@@ -51,6 +55,20 @@ def test_first_report() -> None:
     assert (sub.cycles, sub.wait, sub.overlap, sub.resources) == (2165162, 0, 465046, ("HVX",))
     assert sub.beside[:2] == ("model_sub_sub:OpId_57", "Output OpId_3")
     assert [op.label for op in report.ops[:2]] == ["Input OpId_2", "OpId_0"]
+
+
+@given(st.lists(st.tuples(st.text(max_size=12), st.integers(0, 2**40), st.integers(0, 2**40)), min_size=1, max_size=6))
+def test_any_names_and_cycles_read_back(rows: list[tuple[str, int, int]]) -> None:
+    ops = tuple(ProfiledOp(4 + i, name, "Conv2d") for i, (name, _, _) in enumerate(rows))
+    costs = tuple(
+        OpCost(cycles, wait, cycles, wait, tuple(range(len(rows)))[:10], (0,), ("HVX", "DMA"))
+        for _, cycles, wait in rows
+    )
+    run = ProfiledRun(0, 30.0, 20.0, 10.0, sum(c.cycles + c.wait for c in costs), costs=costs)
+    report = execution_report(GraphProfile("g", "htp", "SM8650", 1000.0, ops=ops), run, "linting")
+    assert parse(str(report)) == report
+    if run.critical_cycles:
+        check_invariants(report)
 
 
 @pytest.mark.parametrize(

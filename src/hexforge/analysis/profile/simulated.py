@@ -15,6 +15,7 @@ from hexforge.analysis.profile.services import activities, counters
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import (
+    LEFT_OUT,
     LEVELS,
     SIMULATED,
     GraphProfile,
@@ -76,8 +77,10 @@ def profile(
         graphs[0] = _shared(graphs[0], found[0], priority, beside, level)
     start = time.time_ns() // 1000
     graphs = [replace(g, runs=tuple(_at(g.runs[0], start, k) for k in range(runs))) for g in graphs]
-    events = (HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start),)
-    return Profile(timed.name, level, SIMULATED, tuple(graphs), events)
+    events = [HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start)]
+    if timed.left:
+        events.append(HostEvent("BACKEND", LEFT_OUT, len(timed.left), "COUNT", True, start))
+    return Profile(timed.name, level, SIMULATED, tuple(graphs), tuple(events))
 
 
 def _at(run: ProfiledRun, start_us: int, number: int) -> ProfiledRun:

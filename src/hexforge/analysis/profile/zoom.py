@@ -29,7 +29,7 @@ def zoomed(profile: Profile, start: str, end: str) -> Profile:
     kept = sorted(after & before)
     if not kept:
         raise CallError(f"no way leads from {start!r} to {end!r}; is it the other way round?")
-    return replace(profile, graphs=(part(graph, kept),), events=())
+    return replace(profile, graphs=(part(graph, kept),))
 
 
 def _named(ops: Sequence[ProfiledOp], name: str) -> list[int]:

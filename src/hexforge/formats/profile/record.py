@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 LEVELS = ("basic", "detailed", "linting", "optrace")
@@ -20,6 +21,9 @@ INPUT, START, OUTPUT = 2, 0, 3
 """The ids of a graph's input, of its unnamed start and of its output, as in QNN's reports."""
 FIRST_NODE = 4
 """The id of a graph's first node."""
+_NO_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+LEFT_OUT = "Nodes left to the CPU"
+"""The event that counts what of a model is not in its profile."""
 MOST_NAMES = 10
 """How many background ops a linting report names for one op."""
 
@@ -47,9 +51,10 @@ class ProfiledOp:
     @property
     def label(self) -> str:
         """As QNN's reports call it."""
-        if not self.name:
+        name = _NO_LINE.sub("_", self.name).strip()  # a label is a part of one line
+        if not name:
             return f"OpId_{self.id}"
-        return f"{self.name} OpId_{self.id}" if self.id in (INPUT, OUTPUT) else f"{self.name}:OpId_{self.id}"
+        return f"{name} OpId_{self.id}" if self.id in (INPUT, OUTPUT) else f"{name}:OpId_{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +183,11 @@ class Profile:
     graphs: tuple[GraphProfile, ...]
     events: tuple[HostEvent, ...] = ()
     """Outside the runs: how graphs came to be and were freed."""
+
+    @property
+    def left_out(self) -> int:
+        """Nodes of the model that are in none of its graphs."""
+        return next((event.value for event in self.events if event.name == LEFT_OUT), 0)
 
     @property
     def has_ops(self) -> bool:

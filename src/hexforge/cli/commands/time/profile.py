@@ -76,6 +76,7 @@ def profile(
         if compare is not None:
             earlier = _profiled(compare, deployment, level, measure, runs, "normal", None, dim, shape, pin)[0]
     found = zoomed(found, zoom_start, zoom_end)
+    earlier = zoomed(earlier, zoom_start, zoom_end) if earlier is not None else None
     ideas: list[Advice] = []
     tried = advise and not measure and source is not None
     if tried:
@@ -187,6 +188,8 @@ def _print(found: Profile, files: list[Path]) -> None:
     from hexforge.analysis.profile.verdict import bottlenecks, findings
 
     screen = console()
+    if found.left_out:
+        screen.print(f"not in it: {found.left_out} nodes that the NPU does not take and the CPU runs", style="yellow")
     for graph in found.graphs:
         run = average(graph)
         screen.print(
