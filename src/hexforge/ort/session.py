@@ -442,11 +442,12 @@ class QnnSession(InferenceSession):
     @contextlib.contextmanager
     def _profiled_run(self, stage: StageProfile) -> Iterator[None]:
         """Record what a stage does while it runs; a run that fails is not recorded."""
+        called = time.monotonic_ns()
         with self._span("Node", stage.name, provider=QNN), timed_kernels() as times:
             begin = time.monotonic_ns()
             yield
             took = time.monotonic_ns() - begin
-        run = stage.run(times, took)
+        run = stage.run(times, time.monotonic_ns() - called, took)
         if self._profile_files is not None:
             self._profile_files.add(stage, run)
         if self._trace is not None:

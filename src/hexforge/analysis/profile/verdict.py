@@ -63,7 +63,8 @@ def bottlenecks(graph: GraphProfile, run: ProfiledRun) -> list[int]:
 
 def findings(profile: Profile, graph: GraphProfile, run: ProfiledRun) -> list[Finding]:
     """Why a run takes as long as it does."""
-    found = [*_units(run), *_longest(graph, run), *_background(graph, run), *_memory(graph, run), *_short(graph, run)]
+    found = [*_units(run), *_longest(graph, run), *_background(graph, run), *_short(graph, run)]
+    found += _gaps(graph, run) if profile.source == MEASURED else _memory(graph, run)
     host = run.netrun_us - run.accelerator_us
     if profile.source != MEASURED and run.netrun_us and host / run.netrun_us > 0.3:
         text = f"{host:.0f} of {run.netrun_us:.0f} µs are the call to the chip and its inputs and outputs."
@@ -143,6 +144,17 @@ def _memory(graph: GraphProfile, run: ProfiledRun) -> list[Finding]:
     )
     hint = "Weights of 8 or 4 bits, a smaller image, or a larger VTCM budget leave less to wait for."
     return [Finding("It waits for memory", share, text, hint, tuple(order[:5]))]
+
+
+def _gaps(graph: GraphProfile, run: ProfiledRun) -> list[Finding]:
+    waits = sum(c.wait for c in run.costs)
+    share = waits / run.critical_cycles if run.critical_cycles else 0.0
+    order = sorted((i for i, c in enumerate(run.costs) if c.wait), key=lambda i: -run.costs[i].wait)
+    if not order:
+        return []
+    text = f"Between kernels {100 * share:.0f} % of the time passes, most of it before {graph.ops[order[0]].name}."
+    hint = "Larger ops, or fewer of them, leave less time between two."
+    return [Finding("It waits between kernels", share, text, hint, tuple(order[:5]))]
 
 
 def _short(graph: GraphProfile, run: ProfiledRun) -> list[Finding]:

@@ -40,14 +40,14 @@ class StageProfile:
             self.graph, self._ops = measured_graph(graph, backend.name, level)
             self.graph = replace(self.graph, name=stage.name)
 
-    def run(self, times: Sequence[KernelTime], call_ns: int) -> ProfiledRun:
-        """The record of a run that took so long."""
+    def run(self, times: Sequence[KernelTime], call_ns: int, program_ns: int) -> ProfiledRun:
+        """The record of a run: what the call took, and the program of it."""
         stamp = time.time_ns() // 1000
         if self._same is not None:
             return replace(self._same, timestamp_us=stamp)
         from hexforge.analysis.profile.measured import measured_run
 
-        return measured_run(self.name, self._ops, times, call_ns + 1000, call_ns, stamp, self._level)
+        return measured_run(self.name, self._ops, times, call_ns, program_ns, stamp, self._level)
 
 
 def profiled_stages(
