@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import struct
 
+import numpy as np
+
 from hexforge.errors import FormatError
 from hexforge.formats.container import MAGIC as CONTEXT_MAGIC
 from hexforge.runtime.contexts.context import Context
@@ -17,6 +19,8 @@ from hexforge.runtime.contexts.context import Context
 MAGIC = 0x5678ABCD
 ALIGNMENT = 256
 """What the header is padded to, and where ExecuTorch's segments begin."""
+ARRAY_ALIGNMENT = 16
+"""What kernels ask of the arrays of a context; a mapped file has it, and is not copied then."""
 _HEADER = struct.Struct("<IQQ")
 
 
@@ -58,4 +62,5 @@ def opened(blob: bytes | memoryview, where: str = "the blob") -> Context:
             f"{where}: holds a context that hexforge did not make (one of Qualcomm's SDK?); lower the model again with "
             "hexforge.executorch"
         )
-    return Context(bytes(inside), where)
+    address = np.frombuffer(inside, np.uint8).ctypes.data
+    return Context(inside if address % ARRAY_ALIGNMENT == 0 else bytes(inside), where)

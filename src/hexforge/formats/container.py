@@ -119,7 +119,7 @@ class Container:
             raise CallError(f"a context is given by path or as bytes, not as {type(source).__name__}")
         else:
             self.where = where or os.fspath(source)
-            self._map = _mapped(Path(source))
+            self._map = mapped(Path(source))
             self._view = memoryview(self._map or b"")
         self.sections = self._read_table()
         self._found = {(s.kind, s.name): s for s in self.sections}
@@ -241,7 +241,7 @@ def as_text(value: Any) -> str:
     return value
 
 
-def _mapped(path: Path) -> mmap.mmap | None:
+def mapped(path: Path) -> mmap.mmap | None:
     """A file's bytes; None where it has none, which cannot be mapped."""
     try:
         with path.open("rb") as file:

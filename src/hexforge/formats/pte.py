@@ -11,7 +11,6 @@ The file is untrusted: every offset, index and size in it is checked before it i
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from hexforge.errors import CallError, FormatError
+from hexforge.formats.container import mapped
 from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
 
 MAGIC = b"ET12"
@@ -251,14 +251,7 @@ def read_pte(source: str | os.PathLike[str] | bytes | memoryview, where: str = "
     if isinstance(source, bytes | memoryview):
         return _Reader(memoryview(source).cast("B"), where or "program").file()
     where = where or os.fspath(source)
-    try:
-        with Path(source).open("rb") as file:
-            empty = os.fstat(file.fileno()).st_size == 0
-            data = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise CallError(f"{where}: no such file; check the path") from None
-    except (OSError, ValueError) as error:
-        raise CallError(f"{where}: cannot be read: {error}") from None
+    data = mapped(Path(source)) or b""
     return _Reader(memoryview(data), where).file()
 
 
