@@ -199,3 +199,30 @@ def test_int16_weights_fit_the_matrix_unit() -> None:
     assert isinstance(found.encoding, ScaleOffset)
     assert found.data.max() == 0x7F7F
     assert np.abs(found.data * found.encoding.scale - data * 0.5).max() <= found.encoding.scale / 2
+
+
+def test_coefficients_of_channels_lie_along_them() -> None:
+    data = np.full((1, 2, 1, 3), -1, np.float32)
+    x, y = tensor("x", data.shape, "APP_WRITE"), tensor("y", data.shape, "APP_READ")
+    coeff = tensor("c", (2,), "STATIC", data=np.float32([0.25, 0.5]))
+    graph = build_graph("g", [QnnOp("prelu", "Prelu", (x, coeff), (y,))])
+    assert run(graph, x=data)[0].ravel().tolist() == [-0.25] * 3 + [-0.5] * 3
+    last = tensor("c", (3,), "STATIC", data=np.float32([1, 2, 3]))
+    graph = build_graph("g", [QnnOp("prelu", "Prelu", (x, last), (y,))])
+    assert run(graph, x=data)[0].ravel().tolist() == [-1, -2, -3] * 2
+
+
+def test_grouped_transposed_convolutions_keep_a_scale_per_channel() -> None:
+    per_tensor = QuantizeParams(f"{ENCODING}SCALE_OFFSET", [1.0], [0])
+    x = tensor("x", (1, 1, 1, 4), "APP_WRITE", "UFIXED_POINT_8", quantization=per_tensor)
+    y = tensor("y", (1, 1, 1, 4), "APP_READ", "UFIXED_POINT_8", quantization=per_tensor)
+    rows = QuantizeParams(f"{ENCODING}AXIS_SCALE_OFFSET", [0.5, 2.0], [0, 0], axis=3)
+    data = np.array([[1, 0], [0, 1], [2, 0], [0, 2]], np.int8).reshape(1, 1, 4, 2)
+    weight = tensor("w", data.shape, "STATIC", "SFIXED_POINT_8", quantization=rows, data=data)
+    params = {
+        "stride": np.uint32([1, 1]), "pad_amount": np.zeros((2, 2), np.uint32), "group": np.uint32(2),
+        "output_padding": np.uint32([0, 0]),
+    }  # fmt: skip
+    graph = build_graph("g", [QnnOp("conv", "TransposeConv2d", (x, weight), (y,), params)])
+    out = run(graph, x=np.uint8([2, 3, 4, 5]).reshape(1, 1, 1, 4))[0]
+    assert out.ravel().tolist() == [1, 6, 4, 20]

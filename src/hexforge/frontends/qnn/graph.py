@@ -10,7 +10,7 @@ import numpy as np
 from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor
 from hexforge.frontends.qnn.grouped import ungrouped
-from hexforge.frontends.qnn.operations import resolved
+from hexforge.frontends.qnn.operations import aligned, resolved
 from hexforge.frontends.qnn.tensors import data_of, fitted, role_of, type_of
 from hexforge.ir import Call, Graph, Node, Role, TensorType, Value
 from hexforge.ir.op import Op, ParamValue
@@ -65,7 +65,7 @@ class _Builder:
         if op.package not in self._packages and not _is_registered(op):
             raise ModelError(f"op {op.name!r} ({op.type}): no op package {op.package!r} is registered")
         try:
-            op = ungrouped(op)
+            op = aligned(ungrouped(op))
             kind, params = resolved(op)
             inputs = [self._value(t) for t in op.inputs]
             outputs = [self._value(t) for t in op.outputs]

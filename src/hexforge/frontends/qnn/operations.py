@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,20 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "ElementWiseNeuron": tuple("" if name == "-" else name for name in _NEURON),
 }
 """For each op with a parameter `operation` the op of its own that each number has; empty where it has none."""
+
+
+def aligned(op: QnnOp) -> QnnOp:
+    """A Prelu whose coefficients are one for each channel of NCHW data, with them along that axis.
+
+    QNN broadcasts from the last axis; ExecuTorch leaves a Prelu without neighbours that fix a layout in torch's.
+    """
+    if op.type != "Prelu" or len(op.inputs) != 2:
+        return op
+    shape, given = op.inputs[0].dimensions, op.inputs[1].dimensions
+    if len(given) != 1 or len(shape) < 3 or given[0] in (1, shape[-1]) or given[0] != shape[1]:
+        return op
+    coefficients = replace(op.inputs[1], dimensions=(given[0], *(1,) * (len(shape) - 2)))
+    return replace(op, inputs=(op.inputs[0], coefficients))
 
 
 def resolved(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:
