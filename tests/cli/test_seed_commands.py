@@ -19,7 +19,7 @@ import pytest
 from hexforge.cli.qnn_tools import TOOLS, tool_command
 from hexforge.cli.qnn_tools.data_formats import read_data_formats
 from hexforge.formats.backend_extensions import load, load_htp
-from hexforge.formats.backend_extensions.json_text import parse_json
+from hexforge.formats.json_text import parse_json
 from tests import ROOT
 
 DEMO = ROOT / "src" / "hexforge" / "demo"

@@ -13,8 +13,8 @@ from hexforge.backends.htp.chip.soc import named
 from hexforge.backends.htp.extensions import effects, htp_settings, power_of
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.backend_extensions import load, load_htp, schema
-from hexforge.formats.backend_extensions.json_text import parse_json
 from hexforge.formats.backend_extensions.sections import GENERATOR, NET_RUN
+from hexforge.formats.json_text import parse_json
 
 EVERY_KEY: dict[str, Any] = {
     "graphs": [

@@ -11,7 +11,7 @@ from typing import Self
 
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
-from hexforge.formats.backend_extensions.json_text import read_json
+from hexforge.formats.json_text import read_json
 from hexforge.options import OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
 from hexforge.ort.profiling.dumps import WantedDumps
 from hexforge.runtime import registry

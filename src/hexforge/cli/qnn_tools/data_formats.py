@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from hexforge.errors import CallError
-from hexforge.formats.backend_extensions.json_text import read_json
+from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
 
 FORMATS = ("QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER", "QNN_TENSOR_DATA_FORMAT_HMX_WEIGHT_LAYOUT")

@@ -9,7 +9,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from hexforge.errors import CallError
-from hexforge.formats.backend_extensions.json_text import typographic
+from hexforge.formats.json_text import typographic
 from hexforge.options import did_you_mean
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.errors import CallError, FormatError, UnsupportedError
-from hexforge.formats.backend_extensions.json_text import read_json
+from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from hexforge.cli.qnn_tools.raw import OutputType, feeds_of, read_input_list, wr
 from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.backend_extensions import Config, load_htp
-from hexforge.formats.backend_extensions.json_text import read_json
 from hexforge.formats.files import write_atomically
+from hexforge.formats.json_text import read_json
 from hexforge.ir import Array
 
 TOOL = "qnn-throughput-net-run"

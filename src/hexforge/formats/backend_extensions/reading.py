@@ -13,13 +13,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import ValidationError
 
 from hexforge.errors import CallError, FormatError
-from hexforge.formats.backend_extensions.json_text import read_json
 from hexforge.formats.backend_extensions.sections import (
     ConfigSection,
     GraphSection,
     HtpFile,
     ToolFile,
 )
+from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
 
 ARCHITECTURES = ("NONE", "v68", "v69", "v73", "v75", "v79", "v81")
