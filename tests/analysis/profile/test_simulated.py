@@ -33,8 +33,11 @@ from tests.formats.profile.test_linting import check_invariants
 from tests.models import showcase
 from tests.models.test_models import MODELS as REAL_MODELS
 
-MODELS = sorted((ROOT / ".models" / "qdq").glob("*.onnx")) + sorted((ROOT / ".models").glob("*.onnx"))
 SHAPES = {real.file: real.shapes for real in REAL_MODELS.values()}
+MODELS = [
+    *sorted((ROOT / ".models" / "qdq").glob("*.onnx")),
+    *sorted(path for file in SHAPES for path in (ROOT / ".models").glob(f"*-{file}")),
+]
 SHOWCASES: dict[str, tuple[Callable[..., tuple[bytes, bytes]], str]] = {
     "sub": (showcase.sub, "ElementWiseSubtract"),
     "div": (showcase.div, "ElementWiseDivide"),
