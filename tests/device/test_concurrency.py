@@ -212,6 +212,26 @@ def test_mixed_batch_multiples_are_refused(tmp_path: Path) -> None:
     assert np.array_equal(q.QnnGraph_execute(made, {"a": two, "b": two}).outputs["y"], two * 2)
 
 
+def test_vtcm_in_bytes_is_compiled_and_shared(tmp_path: Path) -> None:
+    import hexforge
+
+    size = 4 * MB - 65536
+    config = hexforge.GraphConfig(vtcm_size=size)
+    for name, chosen in (("bytes", config), ("plain", hexforge.GraphConfig())):
+        hexforge.compile(tiny.conv(), tmp_path / name, hexforge.Deployment("SM8850", config=chosen))
+    q = qnn("SM8850")
+    found = {name: Binary.of(tmp_path / name, q.client.device.soc) for name in ("bytes", "plain")}
+    assert [b.graphs[0].vtcm_bytes for b in found.values()] == [size, 4 * MB]
+    x = {"x": np.ones((1, 3, 8, 8), np.float32)}
+    made = [q.QnnContext_createFromBinary(b).graphs[b.graphs[0].name] for b in found.values()]
+    outs = [q.QnnGraph_execute(one, x).outputs["y"] for one in made]
+    assert np.array_equal(*outs)
+    with pytest.raises(hexforge.CallError, match="64 KB"):
+        hexforge.compile(tiny.conv(), None, hexforge.Deployment("SM8850", config=hexforge.GraphConfig(vtcm_size=65537)))
+    with pytest.raises(hexforge.CallError, match="v81"):
+        hexforge.compile(tiny.conv(), None, hexforge.Deployment("SM8650", config=config))
+
+
 def test_hvx_threads_change_until_the_first_run(tmp_path: Path) -> None:
     q = qnn(tiny.SOC)
     context = q.QnnContext_createFromBinary(tiny.binaries(tmp_path)["conv"])

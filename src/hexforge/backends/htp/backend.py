@@ -174,7 +174,8 @@ class HtpBackend:
     ) -> dict[str, int]:
         """HVX threads, VTCM and level of a graph for all chips; CallError for what one of them cannot do."""
         config = self.config
-        own = {"num_hvx_threads": config.num_hvx_threads or None, "vtcm_mb": config.vtcm_mb[0] or None}
+        bytes_mb = -(-config.vtcm_size // (1 << 20))  # VTCM asked for in bytes needs so many MB of the chip
+        own = {"num_hvx_threads": config.num_hvx_threads or None, "vtcm_mb": config.vtcm_mb[0] or bytes_mb or None}
         wanted = {**({} if before else own), **(changes or {})}
         level = config.htp_graph_finalization_optimization_mode or BEST_LEVEL
         settings = preparation.graph_settings(self.targets, wanted, before, level)
@@ -187,13 +188,19 @@ class HtpBackend:
         from hexforge.backends.htp.time import cost
         from hexforge.backends.htp.time.settings import Settings
 
-        config = replace(self.config.graph, num_hvx_threads=settings["num_hvx_threads"], vtcm_mb=settings["vtcm_mb"])
+        vtcm_mb = self._vtcm_mb(settings)
+        config = replace(self.config.graph, num_hvx_threads=settings["num_hvx_threads"], vtcm_mb=vtcm_mb)
         Settings.of(cost.costs(soc), config, Power())
+
+    def _vtcm_mb(self, settings: GraphSettings) -> int:
+        """A graph's VTCM in MB; 0 where it was asked for in bytes, and the settings only say how many MB that needs."""
+        size = self.config.vtcm_size
+        return 0 if size and settings["vtcm_mb"] == -(-size // (1 << 20)) else settings["vtcm_mb"]
 
     def schematic(self, graph: Graph, target: Target, settings: GraphSettings) -> Schematic | None:
         """The graph's timeline on a chip, compact, and the spill-fill buffer it needs there."""
         index = [t.label for t in self.targets].index(target.label)
-        threads, vtcm_mb = settings["num_hvx_threads"], settings["vtcm_mb"]
+        threads, vtcm_mb = settings["num_hvx_threads"], self._vtcm_mb(settings)
         one = self._with(replace(self.config.only(index), num_hvx_threads=threads, vtcm_mb=(vtcm_mb,)))
         if one.target.soc is None:
             return None

@@ -115,12 +115,15 @@ class Binary:
             program = context.program(row.name, backend)
             settings = {k: v for k, v in row.settings.items() if k in ("num_hvx_threads", "vtcm_mb", "optimization")}
             vtcm = min((settings.get("vtcm_mb") or soc.vtcm_mb), soc.vtcm_mb) << 20
+            size = config.vtcm_size if config.vtcm_size < vtcm else 0
             threads = min(settings.get("num_hvx_threads", 0), soc.hvx_threads)
             level = settings.get("optimization", 0)
-            own = replace(config, optimization=level, num_hvx_threads=threads, vtcm_mb=vtcm >> 20, vtcm_size=0)
+            own = replace(
+                config, optimization=level, num_hvx_threads=threads, vtcm_mb=0 if size else vtcm >> 20, vtcm_size=size
+            )
             graphs.append(
                 GraphSpec(
-                    row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), vtcm,
+                    row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), size or vtcm,
                     SimulatedTime(program.graph, soc, own), 1, _updatable_bytes(program, row.updatable), row.inputs,
                     row.outputs,
                 )

@@ -37,6 +37,7 @@ def compile(
     vtcm_mb: Annotated[
         int | None, typer.Option(min=0, help="Vector memory of each graph in MB (4); 0: all of the chip's.")
     ] = None,
+    vtcm_size: Annotated[int, typer.Option(min=0, help="The same in bytes (v81 and newer), by 64 KB.")] = 0,
     hvx_threads: Annotated[int | None, typer.Option(min=1, help="Vector threads of each graph (4).")] = None,
     dlbc: Annotated[bool, typer.Option("--dlbc", help="Compress activations on their way to DRAM.")] = False,
     dlbc_weights: Annotated[
@@ -82,6 +83,7 @@ def compile(
         "dlbc": dlbc, "dlbc_weights": dlbc_weights, "weights_packing": weights_packing, "slc_alloc_enable": slc,
     }  # fmt: skip
     given = {name: "1" for name, on in flags.items() if on}
+    given |= {"vtcm_size": str(vtcm_size)} if vtcm_size else {}
     settings = {"num_hvx_threads": hvx_threads, "vtcm_mb": vtcm_mb}
     request = ContextRequest(
         weight_sharing=share,
