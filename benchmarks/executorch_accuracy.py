@@ -30,6 +30,7 @@ ONE_STEP = 1.01  # float32 outputs are a step apart up to rounding
 EXPLAINED = {
     "test_qnn_backend_avg_pool3d": "ExecuTorch's builder drops count_include_pad where it is the default, true",
     "test_qnn_backend_layer_norm": "ExecuTorch's builder writes a missing weight, 1, in steps of the output's encoding",
+    "test_qnn_backend_scatter_value": "ExecuTorch's builder makes the scalar an integer before it quantizes it",
     "test_qnn_backend_rms_norm": "ExecuTorch's builder writes a missing weight, 1, in steps of the output's encoding",
 }
 """Where the graph that ExecuTorch hands over is not the one that torch's model computes."""
