@@ -5,6 +5,7 @@
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-test runs ExecuTorch's own tests on hexforge (an hour) and prints the table
+# make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
@@ -20,7 +21,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance peers fuzz sanitize cluster bench clean \
+.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance peers fuzz sanitize cluster gpu bench clean \
   executorch executorch-check executorch-test
 
 demo: $(INSTALLED)
@@ -131,6 +132,10 @@ executorch-check: executorch
 
 executorch-test: executorch-check
 	@$(TORCH) -m benchmarks.executorch
+
+gpu: $(VENV)/.dev
+	@$(BIN)/python -m pytest -m gpu
+	@$(BIN)/python -m benchmarks.gpu
 
 bench: models
 	-@$(BIN)/python -m benchmarks.memory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and plugin libraries: QNNExecutionProvider is always there, with one NPU."""
+"""Devices and plugin libraries: QNNExecutionProvider is always there, with one NPU and what OpenCL offers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import onnxruntime
 
+from hexforge.errors import UnsupportedError
 from hexforge.runtime.cpu_part import QNN
 
 _LIBRARY = re.compile(r"(?:^|[\\/])(?:lib)?onnxruntime_providers_qnn(?:\.so|\.dll|\.dylib)?$", re.IGNORECASE)
@@ -38,8 +39,26 @@ class EpDevice:
 
 
 def get_ep_devices() -> list[Any]:
-    """onnxruntime's devices, and the NPU of QNNExecutionProvider."""
-    return [*onnxruntime.get_ep_devices(), EpDevice(HardwareDevice(onnxruntime.OrtHardwareDeviceType.NPU))]
+    """onnxruntime's devices, and those of QNNExecutionProvider: the NPU, and a GPU for each OpenCL device."""
+    npu = EpDevice(HardwareDevice(onnxruntime.OrtHardwareDeviceType.NPU))
+    return [*onnxruntime.get_ep_devices(), npu, *_gpus()]
+
+
+def _gpus() -> list[EpDevice]:
+    from hexforge.backends.gpu.device import devices
+
+    try:
+        every = devices()
+    except UnsupportedError:  # no OpenCL here
+        return []
+    found = []
+    for i, device in enumerate(every):
+        metadata = {"name": device.name, "platform": device.platform, "kind": device.kind}
+        hardware = HardwareDevice(
+            onnxruntime.OrtHardwareDeviceType.GPU, device.vendor, int(device.handle.vendor_id), i, metadata
+        )
+        found.append(EpDevice(hardware, ep_options={"backend_type": "gpu", "gpu_device": str(i)}))
+    return found
 
 
 def register_execution_provider_library(registration_name: str, library_path: str) -> None:

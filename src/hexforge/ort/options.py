@@ -112,7 +112,9 @@ class SessionOptions(onnxruntime.SessionOptions):  # type: ignore[misc]
             super().add_provider_for_devices(devices, dict(options))
         elif not all(device.ep_name == QNN for device in devices):
             raise CallError("add_provider_for_devices: all devices must belong to the same execution provider")
-        self._providers.append((devices[0].ep_name, dict(options)))
+        named = {"backend_type", "backend_path"} & set(options)
+        own = dict(devices[0].ep_options) if devices[0].ep_name == QNN and not named else {}
+        self._providers.append((devices[0].ep_name, {**own, **options}))
 
     def set_provider_selection_policy(self, policy: Any) -> None:
         """Choose the provider by policy: those that want an NPU choose QNNExecutionProvider."""

@@ -254,6 +254,13 @@ COMMANDS = (
         ("hexforge convert-opset model.onnx newer.onnx --opset 17",),
     ),
     Command(
+        "devices",
+        "tables.devices",
+        "devices",
+        "List the OpenCL devices that the gpu backend can run on: name, driver, memory, extensions.",
+        ("hexforge devices", "hexforge devices --json"),
+    ),
+    Command(
         "options",
         "tables.options",
         "options",
