@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu_models import MODELS
 from hexforge.backends.gpu.building import builder
@@ -82,11 +83,11 @@ def main() -> None:
         tried: list[tuple[str, Product, list[tuple[ProductTile, list[Launch]]]]] = []
 
         def ways(
-            product: Product, epilogue: Epilogue, lowering: GpuLowering = lowering, tried: list = tried
-        ) -> list[Launch]:  # type: ignore[type-arg]
+            self: GpuLowering, product: Product, epilogue: Epilogue, tried: list[Any] = tried
+        ) -> list[Launch]:  # fmt: skip
             if product.key not in {key for key, _, _ in tried} and product.key not in figures:
                 all_tiles = candidates(product, machine, min(device.local_bytes, 48 << 10))
-                tried.append((product.key, product, [(t, lowering.tiled(product, epilogue, t)) for t in all_tiles]))
+                tried.append((product.key, product, [(t, self.tiled(product, epilogue, t)) for t in all_tiles]))
             return []
 
         GpuLowering._product = ways  # type: ignore[method-assign, assignment]

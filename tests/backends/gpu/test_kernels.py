@@ -93,6 +93,20 @@ def products(g: Graph, rng: np.random.Generator) -> None:
     read(g, out(g, "FullyConnected", [out(g, "ReduceMean", [z], axes=(1, 2)), weight(g, rng, 33, 24)]))
 
 
+def attention(g: Graph, rng: np.random.Generator) -> None:
+    """Heads split and joined by transposes, which products read and write through."""
+    query, key, value = (given(g, 2, 12, 3, 8) for _ in range(3))
+    q, v = (out(g, "Transpose", [x], perm=(0, 2, 1, 3)) for x in (query, value))
+    scores = out(g, "MatMul", [q, out(g, "Transpose", [key], perm=(0, 2, 3, 1))])
+    scaled = out(
+        g, "ElementWiseAdd", [out(g, "ElementWiseMultiply", [scores, g.static(np.float32(0.3))]), given(g, 1, 1, 1, 12)]
+    )
+    mixed = out(g, "MatMul", [out(g, "Softmax", [scaled], axis=3), v])
+    joined = g.value("joined", floats(2, 12, 24))
+    g.node("Reshape", [out(g, "Transpose", [mixed], perm=(0, 2, 1, 3))], [joined])
+    read(g, out(g, "MatMul", [joined, weight(g, rng, 24, 24)]))
+
+
 def deep(g: Graph, rng: np.random.Generator) -> None:
     """Few rows and many products: what is cut along its depth on GPUs."""
     read(g, conv(g, rng, given(g, 1, 7, 7, 96), 40, 3, 1, 1, 1))
@@ -173,7 +187,8 @@ def mixed_types(g: Graph, rng: np.random.Generator) -> None:
 MAKES: dict[str, Make] = {
     m.__name__: m
     for m in (
-        convolutions, transposed, volumes, depthwise, products, deep, pools, rows, moves, looked_up, mixed_types,
+        convolutions, transposed, volumes, depthwise, products, attention, deep, pools, rows, moves, looked_up,
+        mixed_types,
     )
 }  # fmt: skip
 
@@ -198,10 +213,11 @@ def test_kernels_agree_with_references(make: Make) -> None:
     agree(make)
 
 
-@pytest.mark.parametrize("name", ["convolutions", "products", "deep", "rows", "depthwise"])
+@pytest.mark.parametrize("name", ["convolutions", "products", "attention", "deep", "rows", "depthwise"])
 def test_kernels_for_gpus_agree_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PoCL runs the tiles in local memory as well; only slowly."""
     monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.is_processor", property(lambda self: False))
+    monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.units", 132)  # so that depths are cut
     agree(MAKES[name])
 
 

@@ -190,9 +190,9 @@ def translated(error: Exception, device: str, doing: str = "") -> Exception:
     if isinstance(error, cl.Error):
         code = getattr(error, "code", None)
         name = cl.status_code.to_string(code, "%d") if code is not None else str(error)
-        if name in _FULL:
+        if any(known in name for known in _FULL):
             return translated(MemoryError(), device, doing)
-        if name in _LOST:
+        if any(known in name for known in _LOST):
             return UnsupportedError(
                 f"gpu device {device!r} was lost or ran out of resources{when} ({name}); make the session again, or "
                 "choose another gpu_device"

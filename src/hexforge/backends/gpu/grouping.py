@@ -25,6 +25,10 @@ class Groups:
 
     roots: list[Node]
     chains: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+    turned: dict[Node, Node] = field(default_factory=dict)
+    """Products whose result is written as the transpose after them has it."""
+    views: set[Node] = field(default_factory=set)
+    """Transposes that products read through, by strides."""
     inlined: set[Node] = field(default_factory=set)
 
 
@@ -39,7 +43,8 @@ def _appended(node: Node, value: Value, inside: set[Node]) -> bool:
     out = node.outputs[0]
     if node.op.name in ALIASES:
         return True
-    takes = node.op.name in MAPS and node.op.pointwise and out.shape == value.shape
+    alike = node.op.pointwise or (node.op.name == "Batchnorm" and node.inputs[0] is value)
+    takes = node.op.name in MAPS and alike and out.shape == value.shape
     return takes and all(v is None or v.producer not in inside or v.shape == out.shape for v in node.inputs)
 
 
@@ -72,12 +77,20 @@ def group(graph: Graph, optimize: bool) -> Groups:
     for node in nodes:
         if node in home or node.op.name in MAPS | WHOLE or len(node.outputs) != 1 or not optimize:
             continue
-        chain = tuple(_free(_chain(node, index), home))
+        turn = _turn(node)
+        if turn is not None:
+            groups.turned[node] = turn
+            home[turn] = node
+        chain = tuple(_free(_chain(turn or node, index), home))
         if chain:
             groups.chains[node] = chain
             for member in chain:
                 home[member] = node
-    last = {node: max((index[m] for m in groups.chains.get(node, ())), default=i) for node, i in index.items()}
+    if optimize:
+        groups.views = {n for n in nodes if n not in home and _viewed(n)}
+        home.update({n: n for n in groups.views})
+    ends = {n: (*groups.chains.get(n, ()), *((groups.turned[n],) if n in groups.turned else ())) for n in nodes}
+    last = {node: max((index[m] for m in ends[node]), default=i) for node, i in index.items()}
     for node in reversed(nodes):
         if node in home or node.op.name not in MAPS or not optimize:
             continue
@@ -85,13 +98,32 @@ def group(graph: Graph, optimize: bool) -> Groups:
         users = list(out.users)
         if len(node.outputs) == 1 and out.role is not Role.APP_READ and users:
             roots = {home.get(u, u) for u in users}
-            readers = all(u in home or u.op.name in MAPS for u in users)
+            readers = all(u not in groups.views and (u in home or u.op.name in MAPS) for u in users)
             if len(roots) == 1 and readers and _cheap(node, users):
                 home[node] = roots.pop()
                 groups.inlined.add(node)
     left = [n for n in nodes if n not in home]
     groups.roots = sorted(left, key=lambda n: last[n])
     return groups
+
+
+def _turn(node: Node) -> Node | None:
+    """The transpose that alone reads a product's result and swaps its rows with the axis before them."""
+    out = node.outputs[0]
+    if node.op.name != "MatMul" or out.role is Role.APP_READ or len(out.users) != 1 or len(out.shape) < 3:
+        return None
+    (user,) = out.users
+    rank = len(out.shape)
+    swapped = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+    return user if user.op.name == "Transpose" and tuple(user.params["perm"]) == swapped else None
+
+
+def _viewed(node: Node) -> bool:
+    """Whether a transpose is read by matrix products alone, whose operands may have any strides."""
+    out, source = node.outputs[0], node.inputs[0]
+    if node.op.name != "Transpose" or out.role is Role.APP_READ or not out.users or source is None:
+        return False
+    return not source.is_static and all(u.op.name == "MatMul" and out in u.inputs[:2] for u in out.users)
 
 
 def _free(chain: tuple[Node, ...], home: dict[Node, Node]) -> list[Node]:

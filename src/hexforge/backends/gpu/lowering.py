@@ -111,7 +111,8 @@ class GpuLowering:
 
     def _launches(self, node: Node) -> list[Launch]:
         name = node.op.name
-        epilogue = Epilogue(node.outputs[0], self.groups.chains.get(node, ()))
+        turned = self.groups.turned.get(node)
+        epilogue = Epilogue((turned or node).outputs[0], self.groups.chains.get(node, ()))
         first = node.inputs[0] if node.inputs else None
         if name in ALIASES and first is not None and self._aliased(first, node.outputs[0]):
             return []
@@ -264,18 +265,37 @@ class GpuLowering:
                 return (flat.T if second else flat)[None]
 
             b = self._weight(w, f"matmul{int(second)}", k, n, 1, matrix)
-            if not first:  # all batches are rows of one product
+            if not first and self._view(x)[1] == strides(x.shape) and node not in self.groups.turned:
+                # all batches are rows of one product
                 rows_count = math.prod(batch) * m
                 a = Matrix(self.placed(x), self.storage(x), (0,), k, 1)
                 if math.prod(x.shape[:-2]) == math.prod(batch):
                     return Product(node, rows_count, n, k, (1,), a, b, bias, n, (0,))
             b = replace(b, batch=(0,) * len(batch))
         else:
-            inner = (1, w.shape[-1]) if second else (w.shape[-1], 1)
-            b = Matrix(self.placed(w), self.storage(w), _broadcast_strides(w.shape, len(batch)), *inner)
-        inner = (1, x.shape[-1]) if first else (x.shape[-1], 1)
-        a = Matrix(self.placed(x), self.storage(x), _broadcast_strides(x.shape, len(batch)), *inner)
+            b = self._operand(w, len(batch), second)
+        a = self._operand(x, len(batch), first)
+        if node in self.groups.turned:  # the axis before the rows comes behind them
+            steps = strides((*batch[:-1], m, batch[-1], n))
+            return Product(node, m, n, k, batch, a, b, bias, batch[-1] * n, (*steps[: len(batch) - 1], n))
         return Product(node, m, n, k, batch, a, b, bias, n, strides((*batch, m * n))[:-1])
+
+    def _view(self, value: Value) -> tuple[Value, tuple[int, ...]]:
+        """Where a value's elements are, and its strides: a transpose that products read through is not in memory."""
+        producer = value.producer
+        if producer is None or producer not in self.groups.views:
+            return value, strides(value.shape)
+        source = producer.inputs[0]
+        assert source is not None
+        steps = strides(source.shape)
+        return source, tuple(steps[axis] for axis in producer.params["perm"])
+
+    def _operand(self, value: Value, rank: int, flipped: bool) -> Matrix:
+        """A matrix that broadcasts to `rank` axes of batches."""
+        source, steps = self._view(value)
+        row, column = (steps[-1], steps[-2]) if flipped else (steps[-2], steps[-1])
+        batch = [0 if n == 1 else s for n, s in zip(value.shape[:-2], steps[:-2], strict=True)]
+        return Matrix(self.placed(source), self.storage(source), (*(0,) * (rank - len(batch)), *batch), row, column)
 
     def _product(self, product: Product, epilogue: Epilogue) -> list[Launch]:
         if self.machine.is_processor:
@@ -314,14 +334,6 @@ _COLUMNS = 16
 """Columns of a panel of weights on processors: two vectors of eight."""
 
 
-def _broadcast_strides(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Strides of the batch axes of a matrix that broadcasts to `rank` of them."""
-    own = strides(shape)[:-2]
-    sizes = shape[:-2]
-    steps = [0 if n == 1 else s for n, s in zip(sizes, own, strict=True)]
-    return (*(0,) * (rank - len(steps)), *steps)
-
-
 _SHAPES = ((128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4))
 """Rows and columns of a work-group and of a work-item, the largest first."""
 
@@ -333,15 +345,22 @@ def tiles(product: Product, machine: Machine) -> list[ProductTile]:
     def groups(bm: int, bn: int) -> int:
         return -(-product.m // bm) * -(-product.n // bn) * batches
 
-    wanted = 2 * machine.units
-    fitting = [s for s in _SHAPES if groups(s[0], s[1]) >= wanted and product.n > s[1] // 2 and product.m > s[0] // 2]
-    if fitting:
-        return [ProductTile(bm, bn, 16, tm, tn) for bm, bn, tm, tn in fitting[:4]]
+    fitting = [
+        s for s in _SHAPES if groups(s[0], s[1]) >= machine.units and product.n > s[1] // 2 and product.m > s[0] // 2
+    ]
+    roomy = [s for s in fitting if groups(s[0], s[1]) >= 2 * machine.units]
+    if roomy:
+        return [ProductTile(bm, bn, 16, tm, tn) for bm, bn, tm, tn in roomy[:4]]
+    # too little for every unit to be busy: the depth is cut, inside work-groups and, where it is long, between them
     bm, bn = (32, 32) if product.m > 16 else (16, 32)
-    steps, count, slices = -(-product.k // 16), groups(bm, bn), 1
-    while slices < 4 and count * slices < wanted and steps // (slices * 2) >= 2:
+    steps, count, slices, parts = -(-product.k // 16), groups(bm, bn), 1, 1
+    while slices < 4 and count * slices < 4 * machine.units and steps // (slices * 2) >= 2:
         slices *= 2
-    return [ProductTile(bm, bn, 16, 4, 4, slices)]
+    while parts < 16 and count * parts < 2 * machine.units and steps // (slices * parts * 2) >= 4:
+        parts *= 2
+    if parts == 2:  # adding the parts up would take as long
+        parts = 1
+    return [ProductTile(bm, bn, 16, 4, 4, slices, parts)]
 
 
 __all__ = ["FLOAT", "GpuLowering", "Machine", "tiles"]

@@ -17,6 +17,7 @@ from hexforge.backends.gpu import memory
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
+from hexforge.backends.gpu.enqueue import prepared
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Constant, Scratch
 from hexforge.backends.gpu.lowering import GpuLowering, Machine
@@ -78,6 +79,7 @@ class GpuProgram:
         with clear_errors(device.name):
             for kernel, arguments in zip(self._kernels, self._arguments, strict=True):
                 kernel.set_args(*arguments)
+        self._enqueue = prepared(self._queue, self._kernels, self.launches)
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
@@ -168,6 +170,10 @@ class GpuProgram:
             cl.enqueue_fill_buffer(queue, self._fault_word, np.int32(0), 0, 4)
         check = interruption.get()
         record = self.config.gpu_use_queue_recording
+        if record and events is None and check is None and self._enqueue is not None:
+            if error := self._enqueue():
+                raise cl.RuntimeError(f"clEnqueueNDRangeKernel failed: {cl.status_code.to_string(error, '%d')}")
+            return self._results(queue)
         for i, (launch, kernel) in enumerate(zip(self.launches, self._kernels, strict=True)):
             if check is not None and i % 16 == 0:
                 check()
@@ -176,6 +182,11 @@ class GpuProgram:
             event = cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
             if events is not None:
                 events.append(event)
+        return self._results(queue)
+
+    def _results(self, queue: Any) -> dict[str, Array]:
+        """The outputs, once everything that was enqueued is done."""
+        cl = opencl()
         results: dict[str, Array] = {}
         for value in self._outputs:
             host = np.empty(value.shape, self._lowering.storage(value).numpy)

@@ -101,6 +101,9 @@ class Elements:
         type = C_TYPES[out.dtype]
         first = next(v for v in node.inputs if v is not None)
         name, params = node.op.name, node.params
+        if name == "Batchnorm":
+            wide = "float" if code.width == 1 else f"float{code.width}"
+            return code.let(wide, f"{arguments[0]} * {arguments[1]} + {arguments[2]}")
         if code.width > 1:
             floats = all(v is None or v.dtype.is_float for v in node.inputs)
             if not floats or type != "float" or name not in pointwise.FLOAT or name in pointwise.SCALAR_ONLY:

@@ -25,9 +25,10 @@ def _text(template: str) -> _Row:
     return row
 
 
-def _clamp(low: str, high: str) -> _Row:
-    # written so that NaN stays NaN
-    return _text(f"({{0}} < {low} ? ({{T}})({low}) : ({{0}} > {high} ? ({{T}})({high}) : {{0}}))")
+def _clamp(low: float, high: float) -> _Row:
+    """Limited from below, then from above; written so that NaN stays NaN."""
+    least, below, above = _f(min(low, high)), _f(low), _f(high)
+    return _text(f"({{0}} < {below} ? ({{T}})({least}) : ({{0}} > {above} ? ({{T}})({above}) : {{0}}))")
 
 
 def _elu(arguments: tuple[str, ...], params: Params, type: str) -> str:
@@ -36,7 +37,7 @@ def _elu(arguments: tuple[str, ...], params: Params, type: str) -> str:
 
 
 def _relu_min_max(arguments: tuple[str, ...], params: Params, type: str) -> str:
-    return _clamp(_f(params["min_value"]), _f(params["max_value"]))(arguments, params, type)
+    return _clamp(params["min_value"], params["max_value"])(arguments, params, type)
 
 
 def _neuron(arguments: tuple[str, ...], params: Params, type: str) -> str:
@@ -44,7 +45,7 @@ def _neuron(arguments: tuple[str, ...], params: Params, type: str) -> str:
     if params["operation"] == 0:
         return _elu(arguments, params, type)
     if params["operation"] == 2:
-        return _clamp("0.0f", "1.0f")((f"({alpha} * {x} + {beta})",), params, type)
+        return _clamp(0.0, 1.0)((f"({alpha} * {x} + {beta})",), params, type)
     return f"(softplus({beta} * {x}) / {beta})"
 
 
@@ -77,8 +78,8 @@ FLOAT: dict[str, _Row] = {
     "ElementWiseSquaredDifference": _text("(({0} - {1}) * ({0} - {1}))"),
     "ElementWiseNeuron": _neuron,
     "Relu": _text("({0} < 0.0f ? ({T})(0.0f) : {0})"),
-    "Relu1": _clamp("-1.0f", "1.0f"),
-    "Relu6": _clamp("0.0f", "6.0f"),
+    "Relu1": _clamp(-1.0, 1.0),
+    "Relu6": _clamp(0.0, 6.0),
     "ReluMinMax": _relu_min_max,
     "Sigmoid": _text("(1.0f / (1.0f + exp(-{0})))"),
     "Tanh": _text("tanh({0})"),

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs on OpenCL devices: caches, contexts, threads, faults, devices and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyopencl")
+
+import hexforge.ops  # noqa: F401 - fills the table
+from hexforge.backends.gpu import cache
+from hexforge.backends.gpu.backend import GpuBackend
+from hexforge.backends.gpu.cache import DeviceCache, dumped, parse
+from hexforge.backends.gpu.config import GpuConfig
+from hexforge.backends.gpu.device import choose, opencl, translated
+from hexforge.backends.gpu.memory import layout
+from hexforge.errors import CallError, CapacityError, UnsupportedError
+from hexforge.ir import DType, Graph, Role, TensorType
+
+pytestmark = pytest.mark.gpu
+
+
+def graph(scale: float = 2.0) -> Graph:
+    g = Graph("g")
+    x = g.value("x", TensorType(DType.FLOAT32, (4, 8)), Role.APP_WRITE)
+    doubled = g.node("ElementWiseMultiply", [x, g.static(np.float32(scale))]).outputs[0]
+    g.node("Softmax", [doubled], [g.value("y", TensorType(DType.FLOAT32, (4, 8)), Role.APP_READ)], axis=1)
+    return g
+
+
+def softmax(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def test_a_damaged_cache_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = dumped("device", {"a": b"123", "b": b"4567"}, {"k": "v"})
+    assert parse(data, "device") == ({"a": b"123", "b": b"4567"}, {"k": "v"})
+    for broken in (data[:-1], data[:60] + b"x" + data[61:], b"", data.replace(b"4567", b"4568")):
+        with pytest.raises(ValueError, match=r"."):
+            parse(broken, "device")
+    with pytest.raises(ValueError, match="another"):
+        parse(data, "another device")
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    first = DeviceCache("d", "v")
+    first.add("kernel", b"binary")
+    first.flush()
+    assert DeviceCache("d", "v").binary("kernel") == b"binary"
+    assert first.path is not None
+    first.path.write_bytes(first.path.read_bytes()[:-2])
+    assert DeviceCache("d", "v").binary("kernel") is None
+
+
+def test_threads_and_many_runs_agree() -> None:
+    programs = [GpuBackend().compile(graph(scale)) for scale in (1.0, 3.0)]
+    wrong: list[str] = []
+
+    def work(number: int, scale: float) -> None:
+        rng = np.random.default_rng(number)
+        for _ in range(40):
+            x = rng.standard_normal((4, 8)).astype(np.float32)
+            if not np.allclose(programs[number].run({"x": x})["y"], softmax(scale * x), atol=1e-6):
+                wrong.append(str(number))
+
+    threads = [threading.Thread(target=work, args=(i, s)) for i, s in ((0, 1.0), (1, 3.0), (0, 1.0))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_indices_outside_are_said() -> None:
+    g = Graph("g")
+    data = g.value("data", TensorType(DType.FLOAT32, (5, 2)), Role.APP_WRITE)
+    indices = g.value("indices", TensorType(DType.INT64, (3,)), Role.APP_WRITE)
+    g.node("Gather", [data, indices], [g.value("y", TensorType(DType.FLOAT32, (3, 2)), Role.APP_READ)], axis=0)
+    program = GpuBackend().compile(g)
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    np.testing.assert_array_equal(program.run({"data": x, "indices": np.asarray([0, -1, 4])})["y"], x[[0, 4, 4]])
+    with pytest.raises(CallError, match="outside"):
+        program.run({"data": x, "indices": np.asarray([0, 5, 1])})
+    np.testing.assert_array_equal(program.run({"data": x, "indices": np.asarray([1, 2, 3])})["y"], x[1:4])
+
+
+def test_devices_are_chosen_by_number_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = choose()
+    assert choose("0") is first
+    assert choose(first.name[:6].lower()) is not None
+    with pytest.raises(CallError, match="no OpenCL device of this computer; there are 0:"):
+        choose("no such device")
+    monkeypatch.setenv("HEXFORGE_GPU_DEVICE", "nothing like it")
+    with pytest.raises(CallError, match="nothing like it"):
+        GpuBackend().compile(graph())
+
+
+def test_errors_of_the_device_are_plain() -> None:
+    cl = opencl()
+    assert isinstance(translated(MemoryError(), "d"), CapacityError)
+    lost = translated(cl.RuntimeError("clFinish failed: DEVICE_NOT_AVAILABLE"), "d", "while it ran")
+    assert isinstance(lost, UnsupportedError)
+    assert "was lost" in str(lost)
+
+
+def test_tensors_that_never_meet_share_memory() -> None:
+    offsets, total = layout({"a": 100, "b": 100, "c": 50}, {"a": (0, 1), "b": (2, 3), "c": (1, 2)}, 128)
+    assert offsets["a"] == offsets["b"]
+    assert total == 256
+    assert layout({"a": 100, "b": 100}, {"a": (0, 1), "b": (2, 3)}, 128, share=False)[1] == 256
+
+
+def test_equal_weights_are_shared() -> None:
+    def weighted() -> Graph:
+        g = Graph("g")
+        x = g.value("x", TensorType(DType.FLOAT32, (1, 64)), Role.APP_WRITE)
+        w = g.static(np.ones((32, 64), np.float32))
+        g.node("FullyConnected", [x, w], [g.value("y", TensorType(DType.FLOAT32, (1, 32)), Role.APP_READ)])
+        return g
+
+    one, two = (GpuBackend().compile(weighted()) for _ in range(2))
+    assert {id(h) for h in one._held} & {id(h) for h in two._held}
+    apart = GpuBackend(GpuConfig(gpu_use_weight_sharing=False)).compile(weighted())
+    assert not {id(h) for h in one._held} & {id(h) for h in apart._held}
+
+
+def test_refusals_have_reasons() -> None:
+    g = Graph("g")
+    x = g.value("x", TensorType(DType.FLOAT32, (3, 3)), Role.APP_WRITE)
+    node = g.node("Inverse", [x])
+    assert "no kernel for Inverse" in str(GpuBackend().unsupported(node))
