@@ -95,6 +95,27 @@ MORE = [
         attributes={"mode": "linear"},
         opset=9,
     ),
+    OneNode(
+        "GroupQueryAttention",
+        {
+            "q": f32(1, 2, 64),
+            "k": f32(1, 2, 32),
+            "v": f32(1, 2, 32),
+            "pk": f32(1, 2, 3, 16),
+            "pv": f32(1, 2, 3, 16),
+            "seqlens": np.int32([4]),
+            "total": np.int32([5]),
+            "cos": f32(8, 8),
+            "sin": f32(8, 8),
+        },
+        {
+            name: (np.float32, shape)
+            for name, shape in (("y", (1, 2, 64)), ("nk", (1, 2, 5, 16)), ("nv", (1, 2, 5, 16)))
+        },
+        MS,
+        ("cos", "sin"),
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "softcap": 5.0, "local_window_size": 3},
+    ),
     OneNode("GlobalMaxPool", {"x": f32(1, 2, 2, 2, 2, 2)}, {"y": np.float32}),
     *(
         OneNode(op, {"x": f32(2, 4), "w": f32(4)}, _ROWS, domain, ("w",))

@@ -44,7 +44,7 @@ def _cached(b: Builder, past: Value, new: Value, start: Value, length: int) -> V
 @translates(
     "com.microsoft:GroupQueryAttention",
     writes=(
-        "Cast", "Concat", "ElementWiseAdd", "ElementWiseAnd", "ElementWiseDivide", "ElementWiseEqual",
+        "Concat", "ElementWiseAdd", "ElementWiseAnd", "ElementWiseDivide", "ElementWiseEqual",
         "ElementWiseGreaterEqual", "ElementWiseLess", "ElementWiseLessEqual", "ElementWiseMinimum",
         "ElementWiseMultiply", "ElementWiseSelect", "ElementWiseSubtract", "Gather", "GatherElements", "MatMul",
         "ReduceMax", "Softmax", "StridedSlice", "Tanh", "Tile",
