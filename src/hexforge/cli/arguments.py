@@ -19,7 +19,7 @@ Model = Annotated[
 ]
 BackendName = Annotated[
     str,
-    typer.Option("--backend", help="QNN backend: htp (the default), cpu or gpu (OpenCL)."),
+    typer.Option("--backend", help="QNN backend: htp (the default), cpu, gpu (OpenCL) or saver (records htp's calls)."),
 ]
 Soc = Annotated[
     str, typer.Option("--soc", help=f'Chip by name, number or device: SM8650, "8 Gen 3", "Galaxy S24" ({DEFAULT_SOC}).')
