@@ -6,17 +6,19 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from hexforge.cli.commands import COMMANDS
 from hexforge.demo import MODEL
+from tests import ROOT
 from tests.cli.test_cli import run
 from tests.runtime.contexts.lora_models import transformer
 
-QUICK = {"ops", "options", "socs", "config", "tool"}
-"""Commands that read nothing large; `tool` is the vendor's tools, which have flags and output of their own."""
+QUICK = {"ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner"}
+"""Commands that read nothing large; `tool` and `executor-runner` have the vendor's flags and output."""
 DATA = ("--data", "random:4")
 
 
@@ -37,6 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "budget.yaml").write_text("models:\n  - model: q.onnx\n    latency_ms: 1000\n")
     (made / "block.onnx").write_bytes(transformer())
     assert run("compile", str(made / "block.onnx"), "-o", str(made / "lora.bin"), "--updatable", "block.[qk].*") == 0
+    with chdir(made):
+        assert run("run", str(MODEL), "--backend", "saver") == 0  # records into saver_output
     return made
 
 
@@ -53,6 +57,9 @@ LONG: dict[str, Callable[[Path], list[object]]] = {
     "info": lambda f: [f / "c.bin"],
     "wrap": lambda f: [f / "c.bin", "-o", f / "wrapped"],
     "prune": lambda f: [f / "c.bin", "--soc", "SM8650", "-o", f / "one.bin"],
+    "replay": lambda f: [f / "saver_output"],
+    "profile": lambda f: [MODEL, "-o", f / "profile"],
+    "device": lambda f: [ROOT / "examples" / "device" / "sessions.json"],
     "gate": lambda f: [f / "budget.yaml"],
     "show": lambda f: [MODEL],
     "run": lambda f: [MODEL],

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json, Options, Soc, pairs
-from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.cli.screen import bar, console, print_json, table, waiting
 from hexforge.errors import CallError
 
 
@@ -44,7 +44,8 @@ def replay(
     if minimise is not None:
         _minimise(session, chosen, registry.backend(against), minimise, steps, relative)
         return
-    rows = list(replayed(session, chosen))
+    with waiting(f"replaying {recording.name} on {name}"):
+        rows = list(replayed(session, chosen))
     if not rows:
         raise CallError(f"{recording}: no graph was run in it")
     if as_json:

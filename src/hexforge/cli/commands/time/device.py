@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.cli.arguments import All, Json
-from hexforge.cli.screen import TOP, console, print_json, rest, table
+from hexforge.cli.screen import TOP, console, print_json, rest, table, waiting
 
 if TYPE_CHECKING:
     from hexforge.device.scenario.play import Played
@@ -31,7 +31,8 @@ def device(
     from hexforge.device.scenario.script import read_script
     from hexforge.formats.files import write_atomically
 
-    played = play(read_script(script))
+    with waiting(f"playing {script.name}"):
+        played = play(read_script(script))
     if log is not None:
         write_atomically(log, ("\n".join(played.device.log.lines()) + "\n").encode())
     if report is not None:
