@@ -111,12 +111,18 @@ class GpuProgram:
             sizes[key] = lowering.storage(key).bytes * key.type.size
             first, last = lives.get(key, (0, 0))
             lives[key] = (0 if key.role is Role.APP_WRITE else first, end if value in self._outputs else last)
-        offsets, self.arena_bytes = memory.layout(
-            sizes, lives, self.device.alignment, self.config.gpu_use_memory_optimizations
-        )
-        self._arena = memory.arena(self.device, self.arena_bytes)
-        with clear_errors(self.device.name):
-            self._buffers: dict[object, Any] = memory.pieces(self._arena, offsets, sizes)
+        share = self.config.gpu_use_memory_optimizations
+        self._buffers: dict[object, Any]
+        if self.device.is_processor:
+            offsets, self.arena_bytes = memory.layout(sizes, lives, self.device.alignment, share)
+            self._arena = memory.arena(self.device, self.arena_bytes)
+            with clear_errors(self.device.name):
+                self._buffers = memory.pieces(self._arena, offsets, sizes)
+        else:
+            chosen, bytes_of = memory.slots(sizes, lives, share)
+            self.arena_bytes = sum(bytes_of)
+            made = [memory.arena(self.device, size) for size in bytes_of]
+            self._buffers = {key: made[slot] for key, slot in chosen.items()}
         self._held = []
         self.constant_bytes = 0
         for constant, what in constants.items():
