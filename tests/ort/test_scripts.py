@@ -112,6 +112,14 @@ def test_strict_session_by_library(folder: Path, library: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_gpus_script_runs_as_published(folder: Path) -> None:
+    pytest.importorskip("pyopencl")
+    before = "import onnxruntime as ort\nmodel_path = 'model.onnx'\noptions = ort.SessionOptions()\n"
+    after = "print(session.run(None, {'input': __import__('numpy').zeros((1,3,224,224), 'f4')})[0].shape)"
+    done = run(folder, published("gpu_session.py", folder, "QnnGpu.dll", before, after))
+    assert done.returncode == 0, done.stderr
+
+
 def test_backends_to_come_say_so(folder: Path) -> None:
     name, backend = "gpu_session.py", "ir"
     before = "import onnxruntime as ort\nmodel_path = 'model.onnx'\noptions = ort.SessionOptions()\n"
