@@ -88,15 +88,14 @@ class _Trial:
         self.tried += 1
         part = copied(self._graph, nodes)
         feeds = {value.name: self._known[value.name] for value in part.inputs}
+        written = [(value.name, value.encoding is not None) for value in part.outputs]  # compiling changes the graph
         try:
             found = self._backend.compile(part).run(feeds)
         except HexforgeError as error:
             return f"the {self._backend.name} backend fails: {error}"
-        for value in copied(self._graph, nodes).outputs:
-            if said := self._differs(
-                np.asarray(found[value.name]), self._known[value.name], value.encoding is not None
-            ):
-                return f"tensor {value.name!r}: {said}"
+        for name, fixed in written:
+            if said := self._differs(np.asarray(found[name]), self._known[name], fixed):
+                return f"tensor {name!r}: {said}"
         return ""
 
     def _differs(self, found: Array, expected: Array, fixed: bool) -> str:

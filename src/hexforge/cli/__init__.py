@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Annotated
 
@@ -38,16 +39,22 @@ def _common(
     """Options before the command."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; an error of the model, the call or a file is one message and exit code 2."""
+@contextmanager
+def ending_in_words(program: str) -> Iterator[None]:
+    """An error of the model, the call or a file ends a program with one message and exit code 2."""
     try:
-        with deferred():
-            given = None if arguments is None else list(arguments)
-            copy_context().run(app, given, prog_name="hexforge")  # what a command sets is gone with it
+        yield
+        return
     except HexforgeError as error:
-        typer.secho(f"hexforge: {error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        said = str(error)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        typer.secho(f"hexforge: {where}{error.strerror or error}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        said = f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
+    typer.secho(f"{program}: {said}", fg=typer.colors.RED, err=True)
+    sys.exit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command."""
+    with ending_in_words("hexforge"), deferred():
+        given = None if arguments is None else list(arguments)
+        copy_context().run(app, given, prog_name="hexforge")  # what a command sets is gone with it

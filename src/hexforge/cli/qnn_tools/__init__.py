@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import typer
 
+from hexforge.cli import ending_in_words
 from hexforge.cli.qnn_tools.flags import ToolCommand
-from hexforge.errors import HexforgeError
 
 TOOLS = {
     "qnn-net-run": "net_run",
@@ -35,15 +34,8 @@ def entry(name: str) -> Callable[[], None]:
     """What the console script of a tool calls: an error is one message and exit code 2."""
 
     def main() -> None:
-        try:
+        with ending_in_words(name):
             tool_command(name)(prog_name=name)
-        except HexforgeError as error:
-            typer.secho(f"{name}: {error}", fg=typer.colors.RED, err=True)
-            sys.exit(2)
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            typer.secho(f"{name}: {where}{error.strerror or error}", fg=typer.colors.RED, err=True)
-            sys.exit(2)
 
     return main
 

@@ -11,6 +11,7 @@ import typer
 from hexforge.backend import Prepares
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.data_formats import read_data_formats
+from hexforge.cli.qnn_tools.flags import Version
 from hexforge.cli.qnn_tools.profiling import level_of, write_schematic
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
@@ -36,14 +37,9 @@ def run(
     ] = None,
     log_level: Annotated[str, typer.Option("--log_level", help="error, warn, info, debug or verbose.")] = "error",
     model_prefix: Annotated[str, typer.Option("--model_prefix", help="Changes nothing here.")] = "",
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Version = False,
 ) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"{TOOL} of hexforge {version_of('hexforge')}")
-        return
     if model_prefix:
         graphs.say(TOOL, "--model_prefix changes nothing: no library is loaded")
     if not backend:

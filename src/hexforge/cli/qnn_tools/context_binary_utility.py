@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from hexforge.cli.qnn_tools.flags import Version
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import require_writable, write_atomically
 
@@ -16,14 +17,9 @@ from hexforge.formats.files import require_writable, write_atomically
 def run(
     context_binary: Annotated[Path | None, typer.Option("--context_binary", help="The context binary.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json_file", help="The JSON file to write.")] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Version = False,
 ) -> None:
     """Write what a context binary holds: graphs, tensors, encodings, sizes."""
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"qnn-context-binary-utility of hexforge {version_of('hexforge')}")
-        return
     if context_binary is None or json_file is None:
         raise CallError("give --context_binary and --json_file")
     from hexforge.runtime.contexts.context import is_context

@@ -4,13 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand
 
 from hexforge.errors import CallError
 from hexforge.formats.json_text import typographic
 from hexforge.options import did_you_mean
+
+
+def _version(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"{context.info_name} of hexforge {version('hexforge')}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
 
 
 class ToolCommand(TyperCommand):

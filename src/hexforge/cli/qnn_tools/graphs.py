@@ -132,7 +132,7 @@ def open_context(
 ) -> dict[str, Program]:
     """The programs of a context binary; one of the vendor's is refused with words."""
     from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
-    from hexforge.runtime.contexts.context import Context, is_context
+    from hexforge.runtime.contexts.context import is_context
     from hexforge.runtime.contexts.loading import ContextConfig, load_context
 
     if not path.exists():
@@ -143,6 +143,7 @@ def open_context(
             "make one here with qnn-context-binary-generator or `hexforge compile`"
         )
     demanded = BinaryCompatibility.STRICT if strict else BinaryCompatibility.PERMISSIVE
-    require(Context(path).info, backend, demanded, where=str(path))
     config = ContextConfig(graphs=enabled, backend=backend, file_read_memory_budget_mb=budget_mb)
-    return dict(load_context(path, config).programs)
+    loaded = load_context(path, config)
+    require(loaded.context.info, backend, demanded, where=str(path))
+    return dict(loaded.programs)

@@ -13,6 +13,7 @@ import typer
 
 from hexforge.backend import Backend, Prepares, Program
 from hexforge.cli.qnn_tools import graphs
+from hexforge.cli.qnn_tools.flags import Version
 from hexforge.cli.qnn_tools.on_device import DeviceProgram, on_device
 from hexforge.cli.qnn_tools.profiling import level_of, write_profile
 from hexforge.cli.qnn_tools.raw import (
@@ -118,15 +119,10 @@ def run(
     io_tensor_mem_handle_type: Annotated[
         str, typer.Option("--io_tensor_mem_handle_type", help="Changes nothing here.")
     ] = "",
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Version = False,
 ) -> None:
     """Run a model or a context binary on raw inputs: outputs are output_dir/Result_<n>/<tensor>.raw."""
     given = dict(locals())
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"{TOOL} of hexforge {version_of('hexforge')}")
-        return
     for flag, reason in _SILENT.items():
         if given[flag]:
             graphs.say(TOOL, f"--{flag} changes nothing: {reason}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexforge.cli.qnn_tools.flags import Version
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
@@ -36,7 +37,7 @@ def run(
     zoom_start: Annotated[str, typer.Option("--zoom_start", help="Only from this node on, by either name.")] = "",
     zoom_end: Annotated[str, typer.Option("--zoom_end", help="Only up to this node, by either name.")] = "",
     gzip: Annotated[bool, typer.Option("--gzip", help="Compress the trace.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Version = False,
 ) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
     from hexforge.analysis.profile.texts import average_reports, reports
@@ -44,11 +45,6 @@ def run(
     from hexforge.analysis.profile.zoom import zoomed
     from hexforge.report.profile_files import viewer_files, write_files
 
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"qnn-profile-viewer of hexforge {version_of('hexforge')}")
-        return
     if not input_log:
         raise CallError("--input_log is missing; it is a qnn-profiling-data log")
     chosen = reader_of(reader)

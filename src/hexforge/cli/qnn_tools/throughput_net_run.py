@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hexforge.backend import Backend, Program
 from hexforge.cli.qnn_tools import graphs
+from hexforge.cli.qnn_tools.flags import Version
 from hexforge.cli.qnn_tools.raw import OutputType, feeds_of, read_input_list, write_results
 from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, HexforgeError
@@ -108,14 +109,9 @@ class Lane:
 def run(
     config: Annotated[Path | None, typer.Option("--config", help="The JSON file that says what runs.")] = None,
     output: Annotated[Path | None, typer.Option("--output", help="A JSON file for the results.")] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Version = False,
 ) -> None:
     """Run models in several threads, and print inferences a second for each."""
-    if version:
-        from importlib.metadata import version as version_of
-
-        typer.echo(f"{TOOL} of hexforge {version_of('hexforge')}")
-        return
     if config is None:
         raise CallError("--config is missing; see --help")
     plan = _read(config)
