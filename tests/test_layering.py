@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "hexforge"
 
 # Top floor first. `*` stands for every package in that folder, each a room of its own.
 FLOORS = (
+    ("__main__",),
     ("", "cli"),  # "": the façade, hexforge/__init__.py
     ("report",),
     ("ort", "executorch", "demo"),

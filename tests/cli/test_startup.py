@@ -66,3 +66,8 @@ def test_the_line_in_the_help_is_the_docstring(row: Command) -> None:
     target = getattr(importlib.import_module(f"hexforge.cli.commands.{row.module}"), row.attribute)
     said = target.info.help if isinstance(target, typer.Typer) else inspect.getdoc(target)
     assert row.help == " ".join(said.split("\n\n")[0].split())
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "hexforge", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("hexforge ")
