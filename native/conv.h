@@ -99,7 +99,7 @@ struct ConvKernels {
 
 void depthwise_u8_avx512(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
-extern const ConvKernels kConvPortable, kConvAvx2, kConvAvx2Vnni, kConvAvx512, kConvAmx;
+extern const ConvKernels kConvPortable, kConvAvx2, kConvAvxVnni, kConvAvxVnniEvex, kConvAvx512, kConvAmx;
 const ConvKernels& conv_kernels(Level level);
 
 }  // namespace hexforge

@@ -12,5 +12,6 @@ constexpr ConvKernels kernels_with() {
 }  // namespace
 
 const ConvKernels kConvAvx2 = kernels_with<Avx2Bytes>();
-const ConvKernels kConvAvx2Vnni = kernels_with<Avx2Vnni>();
+const ConvKernels kConvAvxVnni = kernels_with<Avx2Vnni<true>>();
+const ConvKernels kConvAvxVnniEvex = kernels_with<Avx2Vnni<false>>();
 }  // namespace hexforge

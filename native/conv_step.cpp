@@ -17,7 +17,8 @@ const ConvKernels& conv_kernels(Level level) {
 #if defined(__x86_64__)
   if (level == Level::amx) return kConvAmx;
   if (level == Level::avx512) return kConvAvx512;
-  if (level == Level::avx2) return has_avx_vnni() ? kConvAvx2Vnni : kConvAvx2;
+  if (level == Level::avx_vnni) return has_avx_vnni() ? kConvAvxVnni : kConvAvxVnniEvex;
+  if (level == Level::avx2) return kConvAvx2;
 #endif
   (void)level;
   return kConvPortable;

@@ -14,7 +14,7 @@ namespace hexforge {
 const Loops& loops(Level level) {
 #if defined(__x86_64__)
   if (level >= Level::avx512) return kLoopsAvx512;
-  if (level == Level::avx2) return kLoopsAvx2;
+  if (level >= Level::avx2) return kLoopsAvx2;
 #endif
   (void)level;
   return kLoopsPortable;

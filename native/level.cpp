@@ -52,7 +52,7 @@ Level best_level() {
       return has_amx() ? Level::amx : Level::avx512;
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
-      return Level::avx2;
+      return has_avx_vnni() ? Level::avx_vnni : Level::avx2;
     }
     return Level::portable;
   }();
@@ -80,6 +80,7 @@ std::string name(Level value) {
   switch (value) {
     case Level::amx: return "amx";
     case Level::avx512: return "avx512";
+    case Level::avx_vnni: return "avx_vnni";
     case Level::avx2: return "avx2";
     default: return "portable";
   }

@@ -5,10 +5,10 @@
 
 namespace hexforge {
 
-enum class Level { portable = 0, avx2 = 1, avx512 = 2, amx = 3 };
+enum class Level { portable = 0, avx2 = 1, avx_vnni = 2, avx512 = 3, amx = 4 };
 
 Level best_level();            // of this CPU
-bool has_avx_vnni();           // dot products of bytes without AVX-512: AVX2 kernels then use them
+bool has_avx_vnni();           // dot products of bytes in AVX's own encoding; CPUs with AVX-512 have them in its encoding
 Level current_level();         // in force
 void set_level(Level level);   // throws std::invalid_argument above best_level()
 std::string name(Level level);

@@ -26,6 +26,7 @@ using Burst = double (*)(std::int64_t turns);
       "xmm14", "cc"
 #define HEXFORGE_CLEAR(r, i) "vpxor %%xmm" #i ", %%xmm" #i ", %%xmm" #i "\n"
 #define HEXFORGE_BUSD(r, i) "vpdpbusd %%" r "12, %%" r "13, %%" r #i "\n"
+#define HEXFORGE_VEX_BUSD(r, i) "%{vex%} vpdpbusd %%" r "12, %%" r "13, %%" r #i "\n"
 #define HEXFORGE_WSSD(r, i) "vpdpwssd %%" r "12, %%" r "13, %%" r #i "\n"
 #define HEXFORGE_FMA(r, i) "vfmadd231ps %%" r "12, %%" r "13, %%" r #i "\n"
 #define HEXFORGE_ADDD(r, i) "vpmaddwd %%" r "12, %%" r "13, %%" r "14\nvpaddd %%" r "14, %%" r #i ", %%" r #i "\n"
@@ -77,6 +78,15 @@ double u8_tiles(std::int64_t turns) {
       : "memory", "cc");
   return macs;
 }
+__attribute__((target("avx2"))) double u8_avx_vnni(std::int64_t turns) {
+  const double macs = 12.0 * 32 * static_cast<double>(turns);
+  if (has_avx_vnni()) {
+    HEXFORGE_LOOP(HEXFORGE_VEX_BUSD, "ymm");
+  } else {
+    HEXFORGE_LOOP(HEXFORGE_BUSD, "ymm");
+  }
+  return macs;
+}
 // Bytes are widened first: the byte multiply of AVX2 saturates.
 __attribute__((target("avx2"))) double s16_avx2(std::int64_t turns) {
   const double macs = 12.0 * 16 * static_cast<double>(turns);
@@ -114,7 +124,8 @@ Burst burst_for(const std::string& kind) {
 #if defined(__x86_64__)
   if (kind == "u8_tiles") return u8_tiles;
   if (current_level() >= Level::avx512) return real ? f32_avx512 : kind == "u8" ? u8_avx512 : s16_avx512;
-  if (current_level() == Level::avx2) return real ? f32_avx2 : s16_avx2;
+  if (current_level() == Level::avx_vnni && kind == "u8") return u8_avx_vnni;
+  if (current_level() >= Level::avx2) return real ? f32_avx2 : s16_avx2;
 #endif
   return real ? portable<float> : portable<std::uint32_t>;
 }

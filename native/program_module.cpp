@@ -175,7 +175,7 @@ void bind_program(nb::module_& module) {
   module.def(
       "set_level",
       [](const std::string& wanted) {
-        for (Level level : {Level::portable, Level::avx2, Level::avx512, Level::amx}) {
+        for (Level level : {Level::portable, Level::avx2, Level::avx_vnni, Level::avx512, Level::amx}) {
           if (name(level) == wanted) return set_level(level);
         }
         throw std::invalid_argument("no instruction set is named " + wanted);

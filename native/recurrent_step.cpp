@@ -39,7 +39,7 @@ using Accumulate = void (*)(const float*, std::int64_t, const float*, std::int64
 Accumulate accumulate() {
 #if defined(__x86_64__)
   if (current_level() >= Level::avx512) return accumulate_avx512;
-  if (current_level() == Level::avx2) return accumulate_avx2;
+  if (current_level() >= Level::avx2) return accumulate_avx2;
 #endif
   return accumulate_portable;
 }

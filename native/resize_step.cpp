@@ -84,7 +84,7 @@ template <class T, class Real>
 ResizeLoops<T, Real> resize_loops() {
 #if defined(__x86_64__)
   if (current_level() >= Level::avx512) return avx512::loops_here<T, Real>();
-  if (current_level() == Level::avx2) return avx2::loops_here<T, Real>();
+  if (current_level() >= Level::avx2) return avx2::loops_here<T, Real>();
 #endif
   return portable::loops_here<T, Real>();
 }

@@ -75,10 +75,34 @@ struct Avx2 : Portable {
     for (std::int64_t j = 0; j < lanes; j += 8) {
       const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(vector(sums + j), vector(a.bias32 + channel + j)), _mm256_set1_epi32(correction));
       const __m256 f = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(a.multiplier32 + channel + j));
-      const __m256i q = _mm256_add_epi32(_mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(f, low), high)), _mm256_set1_epi32(a.zero_point));
-      const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
-      const std::int64_t bytes = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));
-      std::memcpy(row + j, &bytes, static_cast<std::size_t>(std::min<std::int64_t>(8, lanes - j)));
+      store_bytes(_mm256_min_ps(_mm256_max_ps(f, low), high), a.zero_point, row + j, lanes - j);
+    }
+  }
+  // Eight numbers, or what is left of a row, rounded to bytes.
+  static void store_bytes(__m256 f, std::int32_t zero, std::uint8_t* row, std::int64_t left) {
+    const __m256i q = _mm256_add_epi32(_mm256_cvtps_epi32(f), _mm256_set1_epi32(zero));
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+    store_some(_mm_cvtsi128_si64(_mm_packus_epi16(words, words)), row, left);
+  }
+  static void store_some(std::int64_t values, void* row, std::int64_t bytes) {
+    if (bytes >= 8) std::memcpy(row, &values, 8);  // of a size that is known: no call
+    else std::memcpy(row, &values, static_cast<std::size_t>(bytes));
+  }
+  static __m256 bytes_as_floats(const std::uint8_t* p, std::int64_t left, std::int32_t zero) {
+    std::int64_t values = 0;
+    if (left >= 8) std::memcpy(&values, p, 8);
+    else std::memcpy(&values, p, static_cast<std::size_t>(left));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(values)), _mm256_set1_epi32(zero)));
+  }
+  static void add_rows(std::uint8_t* row, int rows, std::int64_t lanes, const ConvArgs& a, const std::uint8_t* other) {
+    const __m256 low = _mm256_set1_ps(static_cast<float>(a.sum_low - a.sum_zero)), high = _mm256_set1_ps(static_cast<float>(a.sum_high - a.sum_zero));
+    const __m256 own_scale = _mm256_set1_ps(a.own_scale), other_scale = _mm256_set1_ps(a.residual_scale);
+    for (int i = 0; i < rows; ++i, row += a.y_stride, other += a.residual_stride) {
+      for (std::int64_t j = 0; j < lanes; j += 8) {
+        const __m256 f = _mm256_add_ps(_mm256_mul_ps(bytes_as_floats(row + j, lanes - j, a.zero_point), own_scale),
+                                       _mm256_mul_ps(bytes_as_floats(other + j, lanes - j, a.residual_zero), other_scale));
+        store_bytes(_mm256_min_ps(_mm256_max_ps(f, low), high), a.sum_zero, row + j, lanes - j);
+      }
     }
   }
   static void store_s16(const double* sums, const ConvArgs& a, std::int64_t channel, std::int16_t* row, std::int64_t lanes) {
@@ -88,8 +112,7 @@ struct Avx2 : Portable {
       const __m256d shift = _mm256_setr_pd(static_cast<double>(bias[0]), static_cast<double>(bias[1]), static_cast<double>(bias[2]), static_cast<double>(bias[3]));
       const __m256d f = _mm256_mul_pd(_mm256_add_pd(_mm256_loadu_pd(sums + j), shift), _mm256_loadu_pd(a.multiplier + channel + j));
       const __m128i q = _mm_add_epi32(_mm256_cvtpd_epi32(_mm256_min_pd(_mm256_max_pd(f, low), high)), _mm_set1_epi32(a.zero_point));
-      const std::int64_t words = _mm_cvtsi128_si64(_mm_packs_epi32(q, q));
-      std::memcpy(row + j, &words, static_cast<std::size_t>(std::min<std::int64_t>(4, lanes - j)) * 2);
+      store_some(_mm_cvtsi128_si64(_mm_packs_epi32(q, q)), row + j, (lanes - j) * 2);
     }
   }
   static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes, const float* other) {
@@ -144,12 +167,20 @@ struct Avx2Bytes : Avx2 {
   }
 };
 
-// Bytes by the dot products of AVX-VNNI.
+// Bytes by the dot products of AVX-VNNI; where a CPU has them in the encoding of AVX-512 only, by those: the same
+// instruction on the same registers, so that such a CPU shows what one without AVX-512 computes.
+template <bool Vex>
 struct Avx2Vnni : Avx2 {
+  // By value: what an asm statement writes by reference GCC keeps in memory.
+  static __m256i plus_dot(__m256i sum, __m256i x, __m256i w) {
+    if constexpr (Vex) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));
+    else __asm__("%{evex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));
+    return sum;
+  }
   template <int Bits>
   static void dot(Acc& acc, __m256i x, Weights w) {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc.low) : "x"(x), "x"(w.low));
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc.high) : "x"(x), "x"(w.high));
+    acc.low = plus_dot(acc.low, x, w.low);
+    acc.high = plus_dot(acc.high, x, w.high);
   }
 };
 }  // namespace

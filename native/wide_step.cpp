@@ -57,7 +57,7 @@ using Dot = void (*)(const std::int16_t*, std::int64_t, const std::int16_t*, std
 Dot dot() {
 #if defined(__x86_64__)
   if (current_level() >= Level::avx512) return dot_avx512;
-  if (current_level() == Level::avx2) return dot_avx2;
+  if (current_level() >= Level::avx2) return dot_avx2;
 #endif
   return dot_portable;
 }
