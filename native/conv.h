@@ -91,9 +91,21 @@ using ConvKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t en
 // One multiplication per channel and tap: weights are int32 (or float) [taps][channels].
 using DepthwiseKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
+// A chunk of tiles as the cells of Winograd's convolution (winograd_tile.h): floats from one tile to the next, and from
+// one cell to the next.
+struct WinogradScratch {
+  float* inputs;    // [16][tiles][input_row]
+  float* products;  // [16][tiles][kBlock]
+  std::int64_t input_row, input_cell, product_cell;
+  Scratch product;  // of one matrix product
+};
+using WinogradKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
+                                std::int64_t block_end, const WinogradScratch&);
+
 struct ConvKernels {
   ConvKernel u8, s16, f32;
   DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;
+  WinogradKernel winograd;
   bool all_blocks = false;  // u8 and s16 gain from many blocks in one call
 };
 

@@ -10,6 +10,7 @@
 #include "program.h"
 #include "quads.h"
 #include "steps.h"
+#include "winograd.h"
 
 namespace hexforge {
 
@@ -43,7 +44,8 @@ namespace {
 // Attributes: batch, in[3], out[3], kernel[3], stride[3], pad[3], dilation[3], channels (per group), out_channels (per
 // group), groups, x_stride, y_stride, x_offset, y_offset, row_taps, flush, planes, weight_offset, zero_point, low, high.
 // Constants: weights (packed, group after group) and, per output channel padded to whole blocks per group, bias32 and
-// multiplier32 (8-bit), bias (int64) and multiplier (float64) (16-bit), bias_f32 (float); pad_row.
+// multiplier32 (8-bit), bias (int64) and multiplier (float64) (16-bit), bias_f32 (float); pad_row. With `winograd` the
+// weights of a float convolution are its 4 x 4 cells.
 ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   ConvArgs a;
   a.batch = at.integer("batch");
@@ -205,12 +207,14 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   writes_part(outs[0], {y_offset * kElement, groups * a.out_channels * kElement, {{pixels, a.y_stride * kElement}}});
   const std::int64_t blocks = (a.out_channels + kBlock - 1) / kBlock;
   const std::int64_t padded = blocks * kBlock;
+  const bool winograd = Bits == 32 && !Depthwise && at.integer("winograd", 0) != 0;
+  if (winograd) require_winograd(a, groups);
   std::int64_t weight_bytes = 0;
   if (Depthwise) {
     a.weight_stride = padded;
     weight_bytes = times({a.planes, a.taps, padded, 4});
   } else {
-    weight_bytes = times({a.planes, a.taps, a.steps, padded, 4});
+    weight_bytes = times({a.planes, winograd ? kWinogradTaps : a.taps, a.steps, padded, 4});
   }
   const char* weights = at.constant<char>("weights", times({groups, weight_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
   if (Bits != 32 && !Depthwise) require_silent_tails(weights, a, groups, Bits);
@@ -226,7 +230,12 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   if (Bits == 8 && at.has("table")) a.table = at.constant<std::uint8_t>("table", 256);
   if (Bits == 16 && at.has("table")) a.table16 = at.constant<std::int16_t>("table", 65537);
   if (Bits == 32 && a.half && at.has("table")) a.table_f32 = at.constant<float>("table", 65536);
-  a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : a.steps * 4));
+  a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : winograd ? divided_up(a.steps, kLane) * kLane * 4 : a.steps * 4));
+  if (winograd) {
+    a.weights = weights;
+    a.bias_f32 = bias_f32;
+    return winograd_run(a, x_offset, y_offset, residual);
+  }
   std::shared_ptr<const Quads> quads;
   if (Bits == 8 && Depthwise && groups == 1 && best_level() >= Level::avx512) {
     quads = std::make_shared<const Quads>(quads_of(a, at.constant<std::int32_t>("weights", a.taps * padded), bias32, multiplier32));

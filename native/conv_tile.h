@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "conv.h"
@@ -329,6 +330,30 @@ void in_parts(const ConvArgs& a, const Body& body) {
   }
 }
 
+// Pixels [begin, end) of one block: its weights lie at `packed`, what is needed after them at `after`, or null.
+template <class V, int Bits>
+void multiply_block(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t channel, std::int64_t vectors, const char* packed,
+                    const char* after, const Scratch& scratch) {
+  // NR of the block's vectors, from `vector` on.
+  const auto run = [&]<int MR, int NR>(std::int64_t vector) {
+    in_parts<V, Bits>(a, [&](const Part& part, std::int64_t passed) {
+      const char* weights = packed + passed * vectors * kLane * 4;
+      const char* next = part.last ? after : weights + part.length() * vectors * kLane * 4;
+      run_pixels<V, Bits, MR, NR>(a, begin, end, channel + vector * kLane, vectors, part, weights + vector * kLane * 4, next, scratch);
+    });
+  };
+  if constexpr (!V::kWholeBlocks) {
+    for (std::int64_t vector = 0; vector < vectors; ++vector) run.template operator()<V::kRows1, 1>(vector);
+  } else {
+    switch (vectors) {
+      case 1: run.template operator()<V::kRows1, 1>(0); break;
+      case 2: run.template operator()<V::kRows2, 2>(0); break;
+      case 3: run.template operator()<V::kRows3, 3>(0); break;
+      default: run.template operator()<V::kRows4, 4>(0); break;
+    }
+  }
+}
+
 template <class V, int Bits>
 void run_conv(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
               std::int64_t block_end, const Scratch& scratch) {
@@ -336,24 +361,7 @@ void run_conv(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int6
     const std::int64_t channel = block * kBlock, vectors = std::min<std::int64_t>(4, (a.out_channels - channel + kLane - 1) / kLane);
     const std::int64_t bytes = a.planes * a.taps * a.steps * kBlock * 4;
     const char* packed = static_cast<const char*>(a.weights) + block * bytes;
-    // NR of the block's vectors, from `vector` on.
-    const auto run = [&]<int MR, int NR>(std::int64_t vector) {
-      in_parts<V, Bits>(a, [&](const Part& part, std::int64_t passed) {
-        const char* weights = packed + passed * vectors * kLane * 4;
-        const char* next = !part.last ? weights + part.length() * vectors * kLane * 4 : channel + kBlock < a.out_channels ? packed + bytes : nullptr;
-        run_pixels<V, Bits, MR, NR>(a, begin, end, channel + vector * kLane, vectors, part, weights + vector * kLane * 4, next, scratch);
-      });
-    };
-    if constexpr (!V::kWholeBlocks) {
-      for (std::int64_t vector = 0; vector < vectors; ++vector) run.template operator()<V::kRows1, 1>(vector);
-    } else {
-      switch (vectors) {
-        case 1: run.template operator()<V::kRows1, 1>(0); break;
-        case 2: run.template operator()<V::kRows2, 2>(0); break;
-        case 3: run.template operator()<V::kRows3, 3>(0); break;
-        default: run.template operator()<V::kRows4, 4>(0); break;
-      }
-    }
+    multiply_block<V, Bits>(a, begin, end, channel, vectors, packed, channel + kBlock < a.out_channels ? packed + bytes : nullptr, scratch);
   }
 }
 }  // namespace

@@ -5,6 +5,7 @@
 // Weights are int32 (float for float) [taps][channels padded to a block], 16-bit ones plane after plane.
 #pragma once
 #include "conv_tile.h"
+#include "winograd_tile.h"
 
 namespace hexforge {
 namespace {
@@ -139,7 +140,8 @@ void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, cons
 template <class V>
 constexpr ConvKernels kernels_of() {
   return {run_conv<V, 8>,      run_conv<V, 16>,      run_conv<V, 32>,
-          run_depthwise<V, 8>, run_depthwise<V, 16>, run_depthwise<V, 32>};
+          run_depthwise<V, 8>, run_depthwise<V, 16>, run_depthwise<V, 32>,
+          run_winograd<V>};
 }
 }  // namespace
 }  // namespace hexforge

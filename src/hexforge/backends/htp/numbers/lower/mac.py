@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
+from hexforge.backends.htp.numbers.lower import winograd
 from hexforge.backends.htp.numbers.lower.adapt import three
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
 from hexforge.backends.htp.numbers.lower.move import merged, strides
@@ -299,20 +300,34 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
             attributes["planes"] = weights.planes
         lowering.emit(f"depthwise_{own.kind}", [x], [out], **attributes)
         return True
+    attributes |= {"channels": channels, "out_channels": outputs, "groups": groups}
+    if bits == 32 and groups == 1 and _has_tiles(x, filter, windows):
+        lanes = -(-channels // LANE) * LANE
+        tiles = {"winograd": 1, "row_taps": 0, "weights": winograd.cells(weights.values, _SLACK // 4)}
+        lowering.emit("conv_f32", [x], [out], **attributes, **tiles, pad_row=_row(own, bits, lanes))
+        return True
     # A kernel row is one run where a single position is too short for the loop around it; rows that leave the image are
     # copied then, which long ones are not worth.
     row_taps = groups == 1 and windows.dilation[2] == 1 and channels < _LONG * (32 // bits)
     run = kernel[2] * channels if row_taps else channels
     steps = -(-run // (32 // bits))
     attributes |= {
-        "channels": channels, "out_channels": outputs, "groups": groups, "row_taps": row_taps,
-        "weights": _packed(weights.stacked, bits, groups, row_taps),
+        "row_taps": row_taps, "weights": _packed(weights.stacked, bits, groups, row_taps),
         "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
     }  # fmt: skip
     if bits == 16:
         attributes |= _sixteen(weights, groups, row_taps)
     lowering.emit(f"conv_{own.kind}", [x], [out], **attributes)
     return True
+
+
+def _has_tiles(x: Value, filter: _Filter, windows: _Windows) -> bool:
+    """True for a float convolution that Winograd's tiles make faster: its sizes decide which sums are computed."""
+    kernel, ones = filter.data.shape[:3], (1, 1, 1)
+    if kernel != (1, 3, 3) or windows.stride != ones or windows.dilation != ones or windows.pad[0] or len(x.shape) > 4:
+        return False
+    channels, outputs = filter.data.shape[3:]
+    return min(channels, outputs) >= 32 and bool(np.isfinite(half(filter.data)).all())
 
 
 def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | None, Storage, int] | None:

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Float convolutions by Winograd's tiles: how they are split into tasks, and the memory a task works in.
+#include <algorithm>
+#include <vector>
+
+#include "conv.h"
+#include "parallel.h"
+#include "program.h"
+#include "winograd.h"
+
+namespace hexforge {
+namespace {
+
+constexpr std::int64_t kMostTiles = 196, kStep = 7;  // tiles of a task: a multiple of the tallest product's rows
+constexpr std::int64_t kMostInput = 1 << 17;         // floats of a task's transformed input, about: half a level-2 cache
+constexpr double kLeastMacs = 2e5;                   // products that are worth a thread
+
+std::int64_t divided_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+
+// `units` of `unit` tiles, times `shares` of `share` blocks of output channels.
+struct Split {
+  std::int64_t unit, units, share, shares;
+};
+
+// By tiles where every thread has some, else by blocks, each of which transforms the input again.
+Split split_of(const ConvArgs& a, std::int64_t tiles, std::int64_t blocks, int members) {
+  const std::int64_t most = std::clamp(kMostInput / (kWinogradTaps * a.channels) / kStep * kStep, 8 * kStep, kMostTiles);
+  const auto evenly = [&](std::int64_t parts) { return std::min(most, divided_up(divided_up(tiles, parts), kStep) * kStep); };
+  std::int64_t unit = evenly(divided_up(tiles, most)), shares = 1;
+  if (members > 1 && tiles >= 2 * kStep * members) {
+    // every thread the same number of tasks, two or more where they are large
+    const std::int64_t rounds = std::max<std::int64_t>(1, divided_up(tiles, members * std::min(most, 8 * kStep)));
+    unit = std::max<std::int64_t>(1, std::min(most, divided_up(tiles, rounds * members)));
+  } else if (members > 1) {
+    shares = std::min<std::int64_t>(blocks, 2 * members);
+  }
+  const std::int64_t share = divided_up(blocks, shares);
+  return {unit, divided_up(tiles, unit), share, divided_up(blocks, share)};
+}
+
+WinogradScratch scratch_for(const ConvArgs& a, std::int64_t tiles) {
+  thread_local std::vector<float> memory;
+  const std::int64_t row = divided_up(a.channels, kLane) * kLane;
+  const std::int64_t input_cell = tiles * row + kLane, product_cell = tiles * kBlock + kLane;  // not a multiple of a page
+  const auto needed = static_cast<std::size_t>(kWinogradTaps * (input_cell + product_cell) + kLane);
+  if (memory.size() < needed) memory.resize(needed);
+  float* start = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
+  ConvArgs product;
+  product.taps = 1;
+  product.steps = a.channels;
+  return {start, start + kWinogradTaps * input_cell, row, input_cell, product_cell, working_memory(product, false)};
+}
+
+}  // namespace
+
+Run winograd_run(const ConvArgs& args, std::int64_t x_offset, std::int64_t y_offset, bool residual) {
+  const std::int64_t tiles = times({args.batch, (args.out[1] + 1) / 2, (args.out[2] + 1) / 2});
+  const std::int64_t blocks = divided_up(args.out_channels, kBlock);
+  const double macs = static_cast<double>(tiles) * kWinogradTaps * static_cast<double>(args.channels) * static_cast<double>(args.out_channels);
+  return [=](const Operands& operands) {
+    ConvArgs a = args;
+    a.x = operands.in<float>() + x_offset;
+    a.y = operands.out<float>() + y_offset;
+    a.residual_f32 = residual ? operands.in<float>(1) : nullptr;
+    const WinogradKernel kernel = conv_kernels(current_level()).winograd;
+    const int members = worthwhile(operands.threads(), macs, kLeastMacs);
+    const Split split = split_of(a, tiles, blocks, members);
+    parallel_for(members, split.shares * split.units, 1, [&](std::int64_t begin, std::int64_t end) {
+      const WinogradScratch scratch = scratch_for(a, split.unit);
+      for (; begin < end; ++begin) {
+        const std::int64_t block = begin / split.units * split.share, first = begin % split.units * split.unit;
+        kernel(a, first, std::min(tiles, first + split.unit), block, std::min(blocks, block + split.share), scratch);
+      }
+    });
+  };
+}
+
+void require_winograd(const ConvArgs& a, std::int64_t groups) {
+  const auto all = [](const std::int64_t (&of)[3], std::int64_t value) { return of[0] == value && of[1] == value && of[2] == value; };
+  const bool kernel = a.kernel[0] == 1 && a.kernel[1] == 3 && a.kernel[2] == 3;
+  if (!kernel || !all(a.stride, 1) || !all(a.dilation, 1) || a.in[0] != 1 || a.out[0] != 1 || a.pad[0] != 0 || groups != 1 || a.row_taps) {
+    throw std::invalid_argument("conv: only 3x3 kernels of stride 1, without groups, have Winograd's tiles");
+  }
+}
+
+}  // namespace hexforge
