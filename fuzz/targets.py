@@ -28,7 +28,8 @@ from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe import recipe
 from hexforge.runtime.contexts import lora
-from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.lora_adapters import Maker
 from tests.executorch.pte_files import delegated, pte
 from tests.formats.profile.test_log import made as made_profile

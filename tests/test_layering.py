@@ -64,9 +64,9 @@ INNER = {
     "runtime.contexts": (
         ("lora_adapters", "manage", "describe", "wrap", "loading"),
         ("compile", "context_plan", "context_model"),
-        ("share", "request", "provenance", "compatibility"),
+        ("lora", "share", "request", "provenance", "compatibility"),
         ("context",),
-        ("lora",),
+        ("context_builder", "adapted_program"),
     ),
     "device": (
         ("scenario",),

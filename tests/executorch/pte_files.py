@@ -16,7 +16,7 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.executorch import blob
 from hexforge.formats.etdump import scalar_type
 from hexforge.ir import DType, Graph, Role, TensorType
-from hexforge.runtime.contexts.context import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 
 
 @dataclass

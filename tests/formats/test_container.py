@@ -20,7 +20,8 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import HEADER, PAGE, Container, Pool, Writer, checksum
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
-from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 
 
 def sections(*contents: bytes) -> Writer:

@@ -19,7 +19,7 @@ from hexforge.quant.measure.compare import is_quantized
 
 if TYPE_CHECKING:
     from hexforge.analysis.agreement import Reference
-    from hexforge.model.reader import ModelSource
+    from hexforge.model.source import ModelSource
 
 MIN_GAIN = 0.01
 _TRIED_ALONE = 3.0

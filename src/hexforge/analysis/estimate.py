@@ -23,7 +23,8 @@ from hexforge.runtime.stages import PlacedNode
 from hexforge.timeline import Row, Shared, Tenant, Timeline, Times, joined
 
 if TYPE_CHECKING:
-    from hexforge.model.reader import Model, ModelSource
+    from hexforge.model.reader import Model
+    from hexforge.model.source import ModelSource
 
 FLOAT = "float"
 READERS = ("hexforge.executorch.running.lowered:timed_graphs_of",)

@@ -15,7 +15,7 @@ from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.frontends.qnn.graph import build_fragment, build_graph
 from hexforge.ir import Graph
 from hexforge.passes import NEUTRAL, run
-from hexforge.runtime.contexts.context import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 
 
 def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:

@@ -3,7 +3,7 @@
 
 from hexforge.ir.graph import Graph, Node, Role, Value
 from hexforge.ir.layout import ALONG_AXIS, BOUND, POINTWISE, Follows, Layout
-from hexforge.ir.op import Call, Op, Param, ParamValue, QuantRule, define, lookup, table
+from hexforge.ir.op import Call, Measure, Op, Param, ParamValue, QuantRule, define, lookup, moves, per_element, table
 from hexforge.ir.types import (
     Array,
     AxisScaleOffset,
@@ -14,7 +14,7 @@ from hexforge.ir.types import (
     ScaleOffset,
     TensorType,
 )
-from hexforge.ir.work import Amounts, Measure, Work, moves, per_element
+from hexforge.ir.work import Amounts, Work
 
 __all__ = [
     "ALONG_AXIS",

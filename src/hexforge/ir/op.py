@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from hexforge.errors import ModelError
 from hexforge.ir.layout import BOUND, Layout
 from hexforge.ir.types import Array, DType, ScaleOffset, TensorType
-from hexforge.ir.work import Measure, Work
+from hexforge.ir.work import Amounts, Work
 
 ParamValue = Any  # bool | int | float | nested tuples of them; frozen, hashable
 _REQUIRED: Any = object()
@@ -97,6 +98,43 @@ class Call:
 
 Infer = Callable[[Call], tuple[TensorType, ...]]
 Reference = Callable[..., Array | tuple[Array, ...]]
+Count = Callable[[Call], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How an op's work is counted: a function for each unit that it has any work in. Called, it gives the amounts."""
+
+    macs: Count | None = None
+    lanes: Count | None = None
+    lookups: Count | None = None
+    moved_bytes: Count | None = None
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The units it counts in, by their names in Amounts."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
+
+    def __call__(self, call: Call) -> Amounts:
+        """The work of a node."""
+        return Amounts(**{unit: getattr(self, unit)(call) for unit in self.units})
+
+
+def _written_bytes(call: Call) -> int:
+    return sum(t.nbytes for t in call.outs)
+
+
+moves = Measure(moved_bytes=_written_bytes)
+"""Work of an op that only moves bytes."""
+
+
+def per_element(lanes: int = 1, lookups: int = 0) -> Measure:
+    """Work of an op that does a fixed amount per output element."""
+    return Measure(lanes=_per_element(lanes), lookups=_per_element(lookups))
+
+
+def _per_element(amount: int) -> Count | None:
+    return (lambda call: amount * math.prod(call.out().shape)) if amount else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work: the kind of work an op is, and how much of it. What it costs is a backend's business."""
+"""Work: the kinds of work that ops are, and the units it is counted in. What it costs is a backend's business."""
 
 from __future__ import annotations
 
 import enum
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from hexforge.ir.op import Call
+from dataclasses import dataclass
 
 
 class Work(enum.StrEnum):
@@ -94,42 +88,3 @@ class Amounts:
     lanes: int = 0  # vector element operations
     lookups: int = 0  # table look-ups or transcendental functions
     moved_bytes: int = 0  # bytes only moved
-
-
-Count = Callable[["Call"], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """How an op's work is counted: a function for each unit that it has any work in. Called, it gives the amounts."""
-
-    macs: Count | None = None
-    lanes: Count | None = None
-    lookups: Count | None = None
-    moved_bytes: Count | None = None
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        """The units it counts in, by their names in Amounts."""
-        return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
-
-    def __call__(self, call: Call) -> Amounts:
-        """The work of a node."""
-        return Amounts(**{unit: getattr(self, unit)(call) for unit in self.units})
-
-
-def _written_bytes(call: Call) -> int:
-    return sum(t.nbytes for t in call.outs)
-
-
-moves = Measure(moved_bytes=_written_bytes)
-"""Work of an op that only moves bytes."""
-
-
-def per_element(lanes: int = 1, lookups: int = 0) -> Measure:
-    """Work of an op that does a fixed amount per output element."""
-    return Measure(lanes=_each(lanes), lookups=_each(lookups))
-
-
-def _each(amount: int) -> Count | None:
-    return (lambda call: amount * math.prod(call.out().shape)) if amount else None

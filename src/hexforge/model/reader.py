@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import onnx
 import onnx_ir
 from onnx_ir import passes, serde
 from onnx_ir.passes import common
@@ -19,13 +18,11 @@ from hexforge.model.declarations import Declared, Metadata, bind, declare, is_na
 from hexforge.model.inputs.open_dimensions import suggested_size
 from hexforge.model.inputs.pinned import pin_inputs
 from hexforge.model.simplify import name_nodes, simplify
-from hexforge.model.source import Source, open_source
+from hexforge.model.source import ModelSource, Source, open_source
 from hexforge.model.tensors import check_external, make_dense, own_tensors
 
 INITIALIZERS_APART = 4
 """The IR version from which on an initializer need not be an input."""
-
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from hexforge.formats.container import MAGIC
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+"""What a model is read from: a path, its bytes or a ModelProto."""
 MOST_NODES = 2_000_000  # after inlining functions, which may nest and so grow exponentially
 
 
@@ -35,7 +37,7 @@ class Source:
 
 
 def open_source(
-    source: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    source: ModelSource,
     folder: Path | None = None,
     name: str = "",
     schemas: bool = True,

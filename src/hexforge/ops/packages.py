@@ -19,9 +19,9 @@ import numpy as np
 
 from hexforge.errors import CallError, ModelError, UnsupportedError
 from hexforge.ir.layout import BOUND, POINTWISE
-from hexforge.ir.op import Call, Op, Param, declare, known_names, withdraw
+from hexforge.ir.op import Call, Measure, Op, Param, declare, known_names, moves, per_element, withdraw
 from hexforge.ir.types import TensorType
-from hexforge.ir.work import Measure, Work, moves, per_element
+from hexforge.ir.work import Work
 from hexforge.ops import rules
 from hexforge.ops.package_library import load_library
 from hexforge.options import did_you_mean

@@ -21,7 +21,8 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.container import Container, Writer
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType
-from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 
 U8 = ScaleOffset(0.05, -128)
 

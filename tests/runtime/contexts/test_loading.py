@@ -19,7 +19,8 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import Container
 from hexforge.ir import Array, Graph
-from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.loading import (
     ABORTED,
     TIMED_OUT,

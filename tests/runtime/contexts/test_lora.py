@@ -120,7 +120,7 @@ def test_applied_twice_it_is_made_once(made: Made, two: tuple[Path, Path], monke
     adapters = [Adapter(path) for path in two]
     for adapter in adapters:
         context.apply(adapter)
-    monkeypatch.setattr(context, "_made", None)  # nothing more can be loaded
+    monkeypatch.setattr(context, "_loaded_program", None)  # nothing more can be loaded
     for adapter, changed in zip(adapters, (CHANGED, OTHER), strict=True):
         context.apply(adapter)
         np.testing.assert_array_equal(ran(program), made.fresh(changed))
@@ -268,7 +268,7 @@ def test_an_interrupted_apply_leaves_the_old_one(
     made: Made, two: tuple[Path, Path], error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = Context(made.context)
-    make_one, calls = context._made, []
+    make_one, calls = context._loaded_program, []
 
     def interrupted(*given: Any) -> Any:
         calls.append(given)
@@ -276,7 +276,7 @@ def test_an_interrupted_apply_leaves_the_old_one(
             raise error
         return make_one(*given)
 
-    monkeypatch.setattr(context, "_made", interrupted)
+    monkeypatch.setattr(context, "_loaded_program", interrupted)
     programs = [context.program("block"), context.program("block")]
     context.apply(two[0])
     with pytest.raises(error):

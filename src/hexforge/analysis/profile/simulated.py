@@ -31,7 +31,8 @@ from hexforge.timeline import Shared, Timeline
 
 if TYPE_CHECKING:
     from hexforge.backend import Program
-    from hexforge.model.reader import Model, ModelSource
+    from hexforge.model.reader import Model
+    from hexforge.model.source import ModelSource
 
 RUNTRACES, YIELDS = "Runtraces", "Yields"
 OPTRACE = LEVELS[-1]

@@ -18,8 +18,9 @@ from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_another_file, require_writable
 from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.model.nodes import dims as shape_of
-from hexforge.model.reader import Model, ModelSource, read
+from hexforge.model.reader import Model, read
 from hexforge.model.save import save, to_bytes
+from hexforge.model.source import ModelSource
 from hexforge.model.writing.loads import require_loads
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Samples

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hexforge.model.declarations import InputShape, declare, is_named
-from hexforge.model.source import open_source
-
-if TYPE_CHECKING:
-    from hexforge.model.reader import ModelSource
+from hexforge.model.source import ModelSource, open_source
 
 _BATCH = ("n", "b", "bs")
 _PICTURE = ("height", "width", "h", "w", "size", "imgsz")

@@ -17,14 +17,15 @@ from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info
 from hexforge.formats.files import write_atomically
 from hexforge.ir import Graph
-from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.provenance import metadata, origin
 from hexforge.runtime.contexts.request import ContextRequest, check_sources, item_of, shares_weights
 from hexforge.runtime.registry import deployed
 from hexforge.runtime.stages import PlacedNode
 
 if TYPE_CHECKING:
-    from hexforge.model.reader import ModelSource
+    from hexforge.model.source import ModelSource
     from hexforge.runtime.plan import PartitionedModel, Plan
 
 OFFLOADED = "offload_graph_io_quantization=1"

@@ -1,125 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Context: compiled graphs in a file: built from programs, opened without compiling."""
+"""Context: compiled graphs in a file, opened without compiling, and the adapters that are applied to them."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import json
 import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
-from hexforge.backend import Backend, GraphSettings, Loads, Prepares, Program, Saves, Target, Tunable, UsesArena
+from hexforge.backend import Backend, Loads, Prepares, Program, Tunable
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
-from hexforge.formats.container import MAGIC, SLACK, Container, Pool, Source, Writer, encoded
-from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info
+from hexforge.formats.container import MAGIC, SLACK, Container, Source, encoded
+from hexforge.formats.context import GraphInfo, Info
 from hexforge.ops import packages
 from hexforge.runtime import registry
-from hexforge.runtime.contexts import lora
-
-OP_PACKAGES = "op_packages"
-"""Metadata of a context whose graphs have ops of packages: which, by JSON."""
-PRODUCER = f"hexforge {importlib.metadata.version('hexforge')}"
-
-
-@dataclass(frozen=True, slots=True)
-class ContextGraph:
-    """A program on its way into a context, under its name there."""
-
-    name: str
-    program: Program
-    settings: GraphSettings = field(default_factory=dict)
-    spill_fill_bytes: int = 0
-    updatable: tuple[str, ...] = ()
-    """Constants that adapters may change."""
-    schematics: Mapping[str, Any] = field(default_factory=dict)
-    """The graph as chips run it, by their names."""
-
-
-@dataclass(slots=True)
-class ContextBuilder:
-    """Graphs on their way into one file; arrays that several of them have are stored once."""
-
-    backend: str
-    targets: Sequence[Target] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-    weight_sharing: bool = False
-    metadata: dict[str, str] = field(default_factory=dict)
-    pool: Pool = field(default_factory=Pool)
-    packages: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Ops of packages that the graphs have, with what the file says of them."""
-    _graphs: dict[str, GraphInfo] = field(default_factory=dict)
-    _programs: dict[bytes, str] = field(default_factory=dict)
-    _schematics: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, backend: Backend, graphs: Iterable[ContextGraph] = (), weight_sharing: bool = False) -> ContextBuilder:
-        """A context for what a backend prepares for."""
-        targets = backend.targets if isinstance(backend, Prepares) else ()
-        made = cls(backend.name, targets, backend.config.pairs(), weight_sharing)
-        for graph in graphs:
-            made.add(graph)
-        return made
-
-    def add(self, graph: ContextGraph) -> int:
-        """Add a graph's program; the bytes of the arrays it uses, each counted once."""
-        program, name = graph.program, graph.name
-        if not isinstance(program, Saves):
-            raise UnsupportedError(f"programs of the {self.backend} backend cannot be saved")
-        if name in self._graphs:
-            raise CallError(f"the context has a graph {name!r} already; give this one another name")
-        if len(self._graphs) == MOST_GRAPHS:
-            raise CallError(f"graph {name!r}: a context holds {MOST_GRAPHS} graphs")
-        used: set[tuple[int, int]] = set()
-
-        def put(data: Any) -> tuple[int, int]:
-            place = self.pool.put(data)
-            used.add(place)
-            return place
-
-        self.packages |= packages.needed([node.op.name for node in program.graph])
-        data = encoded(program.save(put))
-        section = self._programs.setdefault(data, str(len(self._programs)))
-        self._graphs[name] = GraphInfo(
-            name,
-            tuple((v.name, v.type) for v in program.graph.inputs),
-            tuple((v.name, v.type) for v in program.graph.outputs),
-            section,
-            program.arena_bytes if isinstance(program, UsesArena) else 0,
-            graph.spill_fill_bytes,
-            graph.settings,
-            graph.updatable,
-        )
-        for soc, schematic in graph.schematics.items():
-            self._schematics[f"{soc}/{name}"] = schematic
-        return sum(size for _, size in used)
-
-    @property
-    def info(self) -> Info:
-        """What the file will say of itself."""
-        graphs = tuple(self._graphs.values())
-        if self.packages:
-            self.metadata[OP_PACKAGES] = json.dumps(self.packages, sort_keys=True)
-        return Info(
-            PRODUCER, self.backend, tuple(self.targets), self.options, graphs, self.weight_sharing, self.metadata
-        )
-
-    def writer(self) -> Writer:
-        """The sections of the file."""
-        found = Writer()
-        found.add_json("info", "", self.info.to_json())
-        for data, section in self._programs.items():
-            found.add("program", section, data)
-        for name, schematic in self._schematics.items():
-            found.add_json("schematic", name, schematic)
-        found.add("weights", "", *self.pool.parts)
-        return found
+from hexforge.runtime.contexts.adapted_program import AdaptedProgram, Adapters
+from hexforge.runtime.contexts.context_builder import OP_PACKAGES
 
 
 class Context:
@@ -150,14 +53,14 @@ class Context:
             self._disabled = frozenset(g.name for g in self.info.graphs if g not in chosen)
             self.info = replace(self.info, graphs=chosen)
         self._weights = self._container.section("weights", "", check=verify) if weights is None else weights
-        self.adapters: lora.Adapters = {}
+        self.adapters: Adapters = {}
         """The adapter each graph has now; exchanged whole, never changed."""
         self.adapter_files: dict[tuple[Any, ...], Adapter] = {}
         self.skip_validation_on_binary_section = False
         """Do not compare the checksums of arrays when an adapter's file is applied."""
         self.switching = threading.RLock()
         """Held while adapters are exchanged."""
-        self._switches: weakref.WeakSet[lora.Switch] = weakref.WeakSet()
+        self._adapted: weakref.WeakSet[AdaptedProgram] = weakref.WeakSet()
         self._executed: set[str] = set()
         self._threads: dict[str, int] = {}
         self._loaded: dict[str, weakref.WeakSet[Any]] = {}
@@ -174,9 +77,9 @@ class Context:
 
     def graph(self, name: str) -> GraphInfo:
         """A graph's row of the table."""
-        for found in self.info.graphs:
-            if found.name == name:
-                return found
+        for row in self.info.graphs:
+            if row.name == name:
+                return row
         if name in self._disabled:
             raise CallError(f"{self.where}: graph {name!r} is not enabled; name it in enable_graphs")
         raise CallError(f"{self.where}: has no graph {name!r}; it has {', '.join(g.name for g in self.info.graphs)}")
@@ -194,25 +97,25 @@ class Context:
         if not isinstance(backend, Loads):
             raise UnsupportedError(f"the {backend.name} backend loads no contexts")
         if not row.updatable:
-            return self._made(row, backend, check)
+            return self._loaded_program(row, backend, check)
         with self.switching:  # a program made meanwhile would miss the adapters that are being applied
-            found = lora.Switch(self, name, functools.partial(self._made, row, backend, check))
-            found.under(self.adapters)
-            self._switches.add(found)
-        return found
+            adapted = AdaptedProgram(self, name, functools.partial(self._loaded_program, row, backend, check))
+            adapted.under(self.adapters)
+            self._adapted.add(adapted)
+        return adapted
 
     def _require_packages(self) -> None:
         """ModelError where a graph has ops of a package that is not registered."""
         if OP_PACKAGES not in self.info.metadata:
             return
         try:
-            wanted = json.loads(self.info.metadata[OP_PACKAGES])
-            facts = {str(name): dict(row) for name, row in wanted.items()}
+            recorded = json.loads(self.info.metadata[OP_PACKAGES])
+            facts = {str(name): dict(row) for name, row in recorded.items()}
         except (ValueError, TypeError, AttributeError):
             raise FormatError(f"{self.where}: what it says of op packages is malformed") from None
         packages.require_registered(facts, self.where)
 
-    def _made(
+    def _loaded_program(
         self, row: GraphInfo, backend: Loads, check: Callable[[], None], adapter: Adapter | None = None
     ) -> Program:
         def get(offset: int, size: int) -> memoryview:
@@ -227,14 +130,14 @@ class Context:
         where = self.where if adapter is None else adapter.where
         arrays = get if adapter is None else adapter.arrays(adapter.graph(row.name), get)
         try:
-            found = backend.load(row.name, inputs, outputs, read, arrays)
+            program = backend.load(row.name, inputs, outputs, read, arrays)
         except FormatError as error:
             raise FormatError(f"{where}: {error}" if where not in str(error) else str(error)) from None
-        if isinstance(found, Tunable):
-            found.on_first_run = functools.partial(self._executed.add, row.name)
-            found.threads = self._threads.get(row.name, found.threads)
-            self._loaded.setdefault(row.name, weakref.WeakSet()).add(found)
-        return found
+        if isinstance(program, Tunable):
+            program.on_first_run = functools.partial(self._executed.add, row.name)
+            program.threads = self._threads.get(row.name, program.threads)
+            self._loaded.setdefault(row.name, weakref.WeakSet()).add(program)
+        return program
 
     def programs(self, names: Collection[str] | None = None, backend: Backend | None = None) -> dict[str, Program]:
         """Several graphs, all unless named."""
@@ -271,21 +174,54 @@ class Context:
         self.info = replace(self.info, graphs=graphs)
         return row
 
-    # -- adapters: lora.py -----------------------------------------------------------------------------------
+    # -- adapters --------------------------------------------------------------------------------------------
 
     def apply(self, adapter: Adapter | str | os.PathLike[str], graphs: Iterable[str] | None = None) -> None:
         """Put an adapter on its graphs, or the named ones of them; runs that have begun end under the old one."""
         if not isinstance(adapter, Adapter):
             adapter = Adapter(adapter, verify=not self.skip_validation_on_binary_section)
-        lora.apply(self, adapter, graphs)
+        names = [g.name for g in adapter.graphs] if graphs is None else list(graphs)
+        unknown = [n for n in names if all(g.name != n for g in self.graphs)]
+        if unknown:
+            have = ", ".join(g.name for g in self.graphs)
+            raise CallError(f"{adapter.where}: is for graph {unknown[0]!r}, and {self.where} has {have}")
+        exchange_adapters({self: dict.fromkeys(names, adapter)})
 
     def base(self, *graphs: str) -> None:
         """Take the adapters off again, of all graphs unless some are named: the base is what it was, bit by bit."""
-        lora.switch({self: dict.fromkeys(graphs or self.adapters)})
+        exchange_adapters({self: dict.fromkeys(graphs or self.adapters)})
 
-    def switches(self, name: str) -> list[lora.Switch]:
+    def _prepare_adapters(self, name: str, adapters: Adapters) -> None:
+        """Make the programs of a graph under these adapters, so that it is known that they can be made."""
+        unused = None if self._adapted_programs(name) else self.program(name)
+        for program in self._adapted_programs(name):
+            program.under(adapters)
+        del unused
+
+    def _adapted_programs(self, name: str) -> list[AdaptedProgram]:
         """The programs of a graph that follow its adapters."""
-        return [s for s in self._switches if s.name == name]
+        return [program for program in self._adapted if program.name == name]
+
+    def _require_adaptable(self, name: str, adapter: Adapter | None) -> None:
+        """CallError where a graph takes no adapters, or the adapter does not belong to it."""
+        row = self.graph(name)
+        if not row.updatable:
+            raise CallError(f"{self.where}: graph {name!r} has no updatable tensors; compile it with `--updatable`")
+        if adapter is None:
+            return
+        change = next((g for g in adapter.graphs if g.name == name), None)
+        if change is None:
+            names = ", ".join(g.name for g in adapter.graphs)
+            raise CallError(f"{adapter.where}: does nothing to graph {name!r}; it is for {names}")
+        if adapter.backend != self.info.backend:
+            raise CallError(f"{adapter.where}: was made for the {adapter.backend} backend, {self.where} for "
+                            f"{self.info.backend}")  # fmt: skip
+        if change.base != self.identity(name) or change.base_bytes != self.weights_bytes:
+            raise CallError(f"{adapter.where}: was made for another base than {self.where}, graph {name!r}; make it "
+                            "again for this one (`hexforge lora make`)")  # fmt: skip
+        if fixed := [t for t in change.tensors if t not in row.updatable]:
+            raise CallError(f"{adapter.where}: changes {', '.join(fixed)}, not updatable in graph {name!r}; compile it "
+                            "with `--updatable` for these")  # fmt: skip
 
     def identity(self, name: str) -> str:
         """What tells the graph from others: its program, and the checksum of the weights it lies over."""
@@ -305,6 +241,29 @@ class Context:
             raise FormatError(f"{self.where}: a program refers to bytes {offset} to {offset + size} of the weights, "
                               f"which are {len(self._weights)}")  # fmt: skip
         return self._weights[offset : offset + size]
+
+
+def exchange_adapters(changes: Mapping[Context, Mapping[str, Adapter | None]]) -> None:
+    """Give graphs of contexts other adapters, or (None) none: all of them, or after an error none.
+
+    Which adapters a context has is one mapping that is exchanged whole: a run looks at it once, so all of the run is
+    under the old adapters or under the new ones, and what fails or is interrupted before the exchange changes nothing.
+    """
+    for context, graphs in changes.items():
+        for name, adapter in graphs.items():
+            context._require_adaptable(name, adapter)
+    with ExitStack() as locks:
+        for context in sorted(changes, key=id):
+            locks.enter_context(context.switching)
+        new_adapters: dict[Context, Adapters] = {}
+        for context, graphs in changes.items():
+            unchanged = {name: adapter for name, adapter in context.adapters.items() if name not in graphs}
+            changed = {name: adapter for name, adapter in graphs.items() if adapter is not None}
+            new_adapters[context] = unchanged | changed
+            for name in graphs:
+                context._prepare_adapters(name, new_adapters[context])
+        for context, adapters in new_adapters.items():
+            context.adapters = adapters
 
 
 def is_context(path: str | os.PathLike[str]) -> bool:

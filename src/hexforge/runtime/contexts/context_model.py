@@ -17,7 +17,7 @@ from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
 from hexforge.ir import Graph
 from hexforge.model.standalone import MOST_BYTES, Extract
 from hexforge.runtime.contexts import share
-from hexforge.runtime.contexts.context import PRODUCER, ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import PRODUCER, ContextBuilder, ContextGraph
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage, Stages
 

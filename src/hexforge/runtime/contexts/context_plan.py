@@ -16,6 +16,7 @@ from hexforge.frontends.onnx.context.model import ContextModel
 from hexforge.frontends.onnx.context.node import EpContext
 from hexforge.model.standalone import Extract
 from hexforge.runtime.contexts import lora, share
+from hexforge.runtime.contexts.adapted_program import AdaptedProgram, Adapters, HasAdapters
 from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
@@ -86,9 +87,9 @@ class ContextPlan(Stages):
 
     def now(self) -> Sequence[Stage]:
         """The parts under the adapters that the contexts have now."""
-        adapters = {context: context.adapters for context in self.contexts}
+        adapters: dict[HasAdapters, Adapters] = {context: context.adapters for context in self.contexts}
         return [
-            replace(s, runner=s.runner.under(adapters[s.runner.context])) if isinstance(s.runner, lora.Switch) else s
+            replace(s, runner=s.runner.under(adapters[s.runner.context])) if isinstance(s.runner, AdaptedProgram) else s
             for s in self._stages
         ]
 

@@ -20,12 +20,13 @@ from hexforge.formats.container import SLACK, Buffer, Pool, Writer, encoded
 from hexforge.ir import Array
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compiled_programs
-from hexforge.runtime.contexts.context import PRODUCER, Context
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_builder import PRODUCER
 from hexforge.runtime.contexts.provenance import is_of
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.context.constants import Constants
-    from hexforge.model.reader import ModelSource
+    from hexforge.model.source import ModelSource
 
 _FACTOR = re.compile(r"(?P<stem>.+?)[._](?P<kind>lora_A|lora_B|lora_down|lora_up)(\.[^.]+)??(\.weight)?")
 _IS_FIRST = {"lora_A": True, "lora_down": True, "lora_B": False, "lora_up": False}

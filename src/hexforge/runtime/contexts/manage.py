@@ -29,7 +29,7 @@ from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.registry import deployed
 
 if TYPE_CHECKING:
-    from hexforge.model.reader import ModelSource
+    from hexforge.model.source import ModelSource
 
 _LOG = logging.getLogger("hexforge")
 FAST, BEST = 1, 3

@@ -18,7 +18,8 @@ from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import HEADER
 from hexforge.formats.context import MOST_GRAPHS
-from hexforge.runtime.contexts.context import Context, ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 
 
 @dataclass(slots=True)

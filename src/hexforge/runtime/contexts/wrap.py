@@ -16,7 +16,8 @@ from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
 from hexforge.model.writing.loads import require_loads
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend
-from hexforge.runtime.contexts.context import PRODUCER, Context
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.context_builder import PRODUCER
 
 
 def wrap(

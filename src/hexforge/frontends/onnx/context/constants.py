@@ -16,7 +16,8 @@ from hexforge.frontends.onnx.units.scales import encodings_of, is_dequantize
 from hexforge.frontends.onnx.units.unit import Refusal, onnx_dtype
 from hexforge.ir import Array, TensorType
 from hexforge.ir.fixed_point import dequantize, quantize
-from hexforge.model.reader import ModelSource, read
+from hexforge.model.reader import read
+from hexforge.model.source import ModelSource
 
 _ALONG = frozenset(("Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Transpose"))
 

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapted program: a graph of a context as a program that follows the adapters applied to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from hexforge.backend import Program, TellsReferences
+from hexforge.formats.adapter import Adapter
+from hexforge.ir import Array, Graph, Node
+
+Adapters = Mapping[str, Adapter]
+"""The adapter of each graph that has one."""
+Load = Callable[[Adapter | None], Program]
+
+
+class HasAdapters(Protocol):
+    """A context, of which only its adapters matter here."""
+
+    adapters: Adapters
+
+
+class AdaptedProgram:
+    """A graph that adapters change, as a program: each run is that of the adapter the context has when it begins."""
+
+    def __init__(self, context: HasAdapters, name: str, load: Load) -> None:
+        self.context, self.name = context, name
+        self._load = load
+        self._base = load(None)
+        self._programs: WeakKeyDictionary[Adapter, Program] = WeakKeyDictionary()
+
+    def under(self, adapters: Adapters) -> Program:
+        """The program under some adapters; made on first use, which takes as long as loading the graph."""
+        adapter = adapters.get(self.name)
+        if adapter is None:
+            return self._base
+        program = self._programs.get(adapter)
+        if program is None:
+            program = self._programs[adapter] = self._load(adapter)
+        return program
+
+    @property
+    def current(self) -> Program:
+        """The program that runs now."""
+        return self.under(self.context.adapters)
+
+    @property
+    def graph(self) -> Graph:
+        """The QNN graph."""
+        return self.current.graph
+
+    @property
+    def references(self) -> tuple[Node, ...]:
+        """Nodes without a kernel of their own."""
+        now = self.current
+        return now.references if isinstance(now, TellsReferences) else ()
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs by name for inputs by name."""
+        return self.current.run(feeds)
