@@ -16,9 +16,11 @@ from benchmarks.gpu_models import MODELS
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose
-from hexforge.backends.gpu.kernels.gemm import Product, ProductTile
 from hexforge.backends.gpu.kernels.launch import Epilogue, Launch
-from hexforge.backends.gpu.lowering import GpuLowering, Machine
+from hexforge.backends.gpu.kernels.product import Product
+from hexforge.backends.gpu.kernels.tiled_product import ProductTile
+from hexforge.backends.gpu.lowering import GpuLowering
+from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.tuning import measure
 from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx.pipeline import place_model

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyopencl")
 
 from hexforge.backends.cpu.backend import CpuBackend
-from hexforge.backends.gpu import lowering
+from hexforge.backends.gpu import lowering, machine
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.ir import DType, Graph, Role, TensorType, Value
@@ -107,6 +107,32 @@ def attention(g: Graph, rng: np.random.Generator) -> None:
     read(g, out(g, "MatMul", [joined, weight(g, rng, 24, 24)]))
 
 
+def heads(g: Graph, rng: np.random.Generator) -> None:
+    """Attention in one kernel: lengths that fill no tile, heads of other sizes, shared keys, rows that see few keys."""
+    for queries, keys, depth, width in ((37, 70, 24, 40), (5, 33, 64, 64), (1, 100, 16, 32)):
+        query, key, value = given(g, 2, 3, queries, depth), given(g, 2, 1, keys, depth), given(g, 1, 3, keys, width)
+        hidden = np.where(rng.random((2, 1, queries, keys)) < 0.9, -np.inf, 0).astype(np.float32)
+        hidden[..., -1] = 0
+        scores = out(g, "MatMul", [query, key], transpose_in1=True)
+        scaled = out(g, "ElementWiseMultiply", [scores, g.static(np.float32(2.5))])
+        seen = out(g, "ElementWiseAdd", [scaled, g.static(hidden)])
+        read(g, out(g, "MatMul", [out(g, "Softmax", [seen], axis=3, beta=0.5), value]))
+    turned = out(g, "Transpose", [given(g, 2, 3, 16, 20)], perm=(0, 1, 3, 2))
+    scores = out(g, "MatMul", [given(g, 2, 3, 9, 12), given(g, 2, 3, 12, 20)])
+    read(g, out(g, "MatMul", [out(g, "Softmax", [scores], axis=3), turned]))
+
+
+def filters(g: Graph, rng: np.random.Generator) -> None:
+    """Filters that are computed, groups that have a bias each."""
+    x = given(g, 2, 9, 7, 8)
+    for taps, group, stride in ((3, 1, 1), (1, 1, 1), (3, 2, 2)):
+        w = out(g, "Relu", [given(g, taps, taps, 8 // group, 12)])
+        pads = ((taps // 2, taps // 2),) * 2
+        read(g, out(g, "Conv2d", [x, w, weight(g, rng, 12)], stride=(stride, stride), pad_amount=pads, group=group))
+    read(g, out(g, "TransposeConv2d", [x, given(g, 2, 2, 8, 5)], stride=(2, 2), pad_amount=((0, 0), (0, 0))))
+    read(g, conv(g, rng, x, 20, 1, 1, 0, 4))
+
+
 def deep(g: Graph, rng: np.random.Generator) -> None:
     """Few rows and many products: what is cut along its depth on GPUs."""
     read(g, conv(g, rng, given(g, 1, 7, 7, 96), 40, 3, 1, 1, 1))
@@ -187,8 +213,8 @@ def mixed_types(g: Graph, rng: np.random.Generator) -> None:
 MAKES: dict[str, Make] = {
     m.__name__: m
     for m in (
-        convolutions, transposed, volumes, depthwise, products, attention, deep, pools, rows, moves, looked_up,
-        mixed_types,
+        convolutions, transposed, volumes, depthwise, products, attention, heads, filters, deep, pools, rows,
+        moves, looked_up, mixed_types,
     )
 }  # fmt: skip
 
@@ -213,7 +239,9 @@ def test_kernels_agree_with_references(make: Make) -> None:
     agree(make)
 
 
-@pytest.mark.parametrize("name", ["convolutions", "products", "attention", "deep", "rows", "depthwise"])
+@pytest.mark.parametrize(
+    "name", ["convolutions", "products", "attention", "heads", "filters", "deep", "rows", "depthwise"]
+)
 def test_kernels_for_gpus_agree_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PoCL runs the tiles in local memory as well; only slowly."""
     monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.is_processor", property(lambda self: False))
@@ -276,9 +304,17 @@ def test_random_graphs(seed: int) -> None:
     agree(random_graph, seed=seed, tolerance=1e-4)
 
 
+def test_attention_is_one_kernel() -> None:
+    graph = Graph("g")
+    heads(graph, np.random.default_rng(0))
+    names = [launch.name for launch in GpuBackend().compile(graph).launches]
+    assert len(names) == 4
+    assert all(name.startswith("Attention") for name in names)
+
+
 def test_machines_decide_kernels_not_devices() -> None:
     graph = Graph("g")
     deep(graph, np.random.default_rng(0))
-    machine = lowering.Machine(is_processor=False, units=132, local_bytes=48 << 10)
-    made = lowering.GpuLowering(graph, GpuConfig(), machine).launches()
+    gpu = machine.Machine(is_processor=False, units=132, local_bytes=48 << 10)
+    made = lowering.GpuLowering(graph, GpuConfig(), gpu).launches()
     assert all(launch.local_size[0] >= 32 for launch in made)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hexforge.backends.gpu.kernels.attention import LARGEST
 from hexforge.backends.gpu.kernels.element import MAPS
 from hexforge.backends.gpu.kernels.moves import ALIASES, MOVES
 from hexforge.ir import Graph, Node, Role, Value
@@ -30,6 +31,10 @@ class Groups:
     views: set[Node] = field(default_factory=set)
     """Transposes that products read through, by strides."""
     inlined: set[Node] = field(default_factory=set)
+    attention: dict[Node, tuple[Node, Node]] = field(default_factory=dict)
+    """Products with values, each with the product of queries and keys and the softmax that run in its kernel."""
+    scored: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+    """What happens to the scores in between."""
 
 
 def _escapes(value: Value, inside: set[Node]) -> bool:
@@ -68,12 +73,17 @@ def _chain(root: Node, index: dict[Node, int]) -> tuple[Node, ...]:
     return tuple(grown[:best])
 
 
-def group(graph: Graph, optimize: bool) -> Groups:
-    """The kernels of a graph."""
+def group(graph: Graph, optimize: bool, attention: bool = True) -> Groups:
+    """The kernels of a graph; without `attention` scores are written."""
     nodes = graph.nodes
     index = {node: i for i, node in enumerate(nodes)}
     home: dict[Node, Node] = {}
     groups = Groups([])
+    for node in nodes if optimize and attention else ():
+        if found := _attention(node, index):
+            scores, chain, softmax = found
+            groups.attention[node], groups.scored[node] = (scores, softmax), chain
+            home.update(dict.fromkeys((scores, *chain, softmax), node))
     for node in nodes:
         if node in home or node.op.name in MAPS | WHOLE or len(node.outputs) != 1 or not optimize:
             continue
@@ -105,6 +115,43 @@ def group(graph: Graph, optimize: bool) -> Groups:
     left = [n for n in nodes if n not in home]
     groups.roots = sorted(left, key=lambda n: last[n])
     return groups
+
+
+def _attention(node: Node, index: dict[Node, int]) -> tuple[Node, tuple[Node, ...], Node] | None:
+    """The product of queries and keys, what happens to it, and the softmax that a product with values alone reads."""
+    if node.op.name != "MatMul" or node.params["transpose_in0"] or node.params["transpose_in1"] or _third(node):
+        return None
+    probabilities, values = node.inputs[:2]
+    softmax = probabilities.producer if probabilities is not None else None
+    if softmax is None or softmax.op.name != "Softmax" or values is None or values.is_static or _read(softmax, node):
+        return None
+    scored = softmax.inputs[0]
+    last = scored.producer if scored is not None else None
+    scores = last
+    while scores is not None and scores.op.name != "MatMul":
+        scores = next((v.producer for v in scores.inputs if v is not None and v.shape == scores.outputs[0].shape), None)
+    if scores is None or last is None or _third(scores):
+        return None
+    out, keys = scores.outputs[0], scores.inputs[1]
+    chain = () if scores is last else _chain(scores, index)
+    inside = {scores, *chain}
+    if (chain and last not in inside) or any(n.outputs[0].shape != out.shape for n in chain) or _read(last, softmax):
+        return None
+    if keys is None or keys.is_static or softmax.params["axis"] % len(out.shape) != len(out.shape) - 1:
+        return None
+    depth, width = (scores.inputs[0].shape[-2 if scores.params["transpose_in0"] else -1], node.outputs[0].shape[-1])  # type: ignore[union-attr]
+    fits = depth <= LARGEST and width <= LARGEST and width % 8 == 0 and 0 not in (*out.shape, depth)
+    return (scores, chain, softmax) if fits and out.shape[:-2] == node.outputs[0].shape[:-2] else None
+
+
+def _third(node: Node) -> bool:
+    return len(node.inputs) > 2 and node.inputs[2] is not None
+
+
+def _read(node: Node, reader: Node) -> bool:
+    """Whether something other than one reader sees a node's result."""
+    out = node.outputs[0]
+    return out.role is Role.APP_READ or set(out.users) != {reader}
 
 
 def _turn(node: Node) -> Node | None:

@@ -5,45 +5,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.grouping import Groups, group
-from hexforge.backends.gpu.kernels import gemm, other, rows, windows
-from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, NotVectorizedError, strides
+from hexforge.backends.gpu.kernels import other, rows, windows
+from hexforge.backends.gpu.kernels.attention import Attention, attention_tile, register_attention, tiled_attention
+from hexforge.backends.gpu.kernels.code import BufferType, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import MAPS, Elements
-from hexforge.backends.gpu.kernels.gemm import ConvWindow, Matrix, Product, ProductTile
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Scratch
 from hexforge.backends.gpu.kernels.moves import ALIASES
+from hexforge.backends.gpu.kernels.product import Product
+from hexforge.backends.gpu.kernels.register_product import register_product
+from hexforge.backends.gpu.kernels.tiled_product import ProductTile, partial_sum, tiled_product
+from hexforge.backends.gpu.machine import Machine
+from hexforge.backends.gpu.products import Products, tiles
 from hexforge.ir import Array, DType, Graph, Node, Role, Value
 from hexforge.ir.fixed_point import dequantize
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What of a device decides how kernels are written; kernels made for equal machines are the same."""
-
-    is_processor: bool
-    units: int
-    local_bytes: int
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Neighbours that a work-item takes at once, best first."""
-        return (8, 4, 1) if self.is_processor else (4, 1)
-
-    @property
-    def local(self) -> int:
-        """Work-items of a work-group where nothing else decides."""
-        return 64 if self.is_processor else 128
-
-    @property
-    def row_group(self) -> int:
-        """Work-items that share a row."""
-        return 1 if self.is_processor else 256
-
 
 Choose = Callable[[str, Sequence[tuple[str, Sequence[Launch]]]], Sequence[Launch]]
 
@@ -58,13 +38,17 @@ class GpuLowering:
     choose: Choose | None = None
     """Picks one of several ways to compute a product, by name, for the key of what it is."""
     groups: Groups = field(init=False)
+    products: Products = field(init=False)
     faults: list[Node] = field(default_factory=list)
     aliases: dict[Value, Value] = field(default_factory=dict)
     """Values that lie where another one does."""
     _constants: dict[object, Constant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.groups = group(self.graph, self.config.gpu_use_node_optimizations)
+        # in fp16 every result is rounded, scores too, so they are written there
+        attention = self.config.gpu_precision != "fp16"
+        self.groups = group(self.graph, self.config.gpu_use_node_optimizations, attention)
+        self.products = Products(self)
 
     def launches(self) -> list[Launch]:
         """Every kernel of the graph."""
@@ -121,10 +105,13 @@ class GpuLowering:
         local, wg = self.machine.local, self.machine.row_group
         match name:
             case "Conv2d" | "Conv3d" | "TransposeConv2d" | "TransposeConv3d":
-                return self._product(self._convolution(node), epilogue)
-            case "FullyConnected" | "MatMul":
-                product = self._fully_connected(node) if name == "FullyConnected" else self._matmul(node)
-                return self._product(product, epilogue)
+                return self._product(self.products.convolution(node), epilogue)
+            case "FullyConnected":
+                return self._product(self.products.fully_connected(node), epilogue)
+            case "MatMul" if node in self.groups.attention:
+                return [self._attention(node, epilogue)]
+            case "MatMul":
+                return self._product(self.products.matmul(node), epilogue)
             case "DepthWiseConv2d":
                 across = 1 if self.machine.is_processor else 2
                 return [self._widest(node, lambda k, w: windows.depthwise(k, node, epilogue, w, local, across))]
@@ -175,133 +162,9 @@ class GpuLowering:
 
     # -- products -----------------------------------------------------------------------------------------------------
 
-    def _panels(self, value: Value, name: str, matrix: Callable[[Array], Array]) -> Constant:
-        """A weight as [batch, K, N], for processors in panels of columns with zeros at the end."""
-        if not self.machine.is_processor:
-            return self.constant(value, name, matrix)
-        columns = _COLUMNS
-
-        def packed(data: Array) -> Array:
-            w = matrix(data)
-            batch, k, n = w.shape
-            panels = -(-n // columns)
-            padded = np.zeros((batch, k, panels * columns), w.dtype)
-            padded[..., :n] = w
-            return padded.reshape(batch, k, panels, columns).transpose(0, 2, 1, 3)
-
-        return self.constant(value, f"{name}:panels{columns}", packed)
-
-    def _weight(self, value: Value, name: str, k: int, n: int, groups: int, matrix: Callable[[Array], Array]) -> Matrix:
-        constant = self._panels(value, name, matrix)
-        padded = -(-n // _COLUMNS) * _COLUMNS if self.machine.is_processor else n
-        return Matrix(constant, constant.storage, (k * padded if groups > 1 else 0,), n, 1)
-
-    def _convolution(self, node: Node) -> Product:
-        x, w = node.inputs[:2]
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        out, params = node.outputs[0], node.params
-        assert x is not None
-        assert w is not None
-        dims, group = len(x.shape) - 2, int(params["group"])
-        taps = w.shape[:dims]
-        transposed = node.op.name.startswith("Transpose")
-        depth, columns = x.shape[-1] // group, out.shape[-1] // group
-        k = math.prod(taps) * depth
-        window = ConvWindow(
-            x.shape[1:-1], out.shape[1:-1], taps, tuple(params["stride"]), tuple(params.get("dilation", (1,) * dims)),
-            tuple(p[0] for p in params["pad_amount"]), x.shape[-1], transposed,
-        )  # fmt: skip
-
-        def matrix(data: Array) -> Array:
-            if transposed:  # [taps, Cin, Cout / group]: channels of a group lie together
-                split = data.reshape(math.prod(taps), group, depth, columns)
-                return split.transpose(1, 0, 2, 3).reshape(group, k, columns)
-            return data.reshape(k, group, columns).transpose(1, 0, 2)
-
-        b = self._weight(w, "conv", k, columns, group, matrix)
-        a = Matrix(self.placed(x), self.storage(x), (depth if group > 1 else 0,), 0, 1)
-        rows_count = x.shape[0] * math.prod(out.shape[1:-1])
-        plain = (
-            not transposed
-            and math.prod(taps) == 1
-            and set(window.stride) == {1}
-            and not any(map(any, params["pad_amount"]))
-        )
-        if plain:
-            a = replace(a, row=x.shape[-1])
-        return Product(
-            node, rows_count, columns, depth, (group,), a, b, bias, out.shape[-1], (columns if group > 1 else 0,),
-            None if plain else window,
-        )  # fmt: skip
-
-    def _fully_connected(self, node: Node) -> Product:
-        x, w = node.inputs[:2]
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        assert x is not None
-        assert w is not None
-        n, k = w.shape
-        m = x.type.size // k
-        a = Matrix(self.placed(x), self.storage(x), (0,), k, 1)
-        if w.is_static:
-            b = self._weight(w, "transposed", k, n, 1, lambda data: data.T[None])
-        else:
-            b = Matrix(self.placed(w), self.storage(w), (0,), 1, k)
-        return Product(node, m, n, k, (1,), a, b, bias, n, (0,))
-
-    def _matmul(self, node: Node) -> Product:
-        x, w = node.inputs[:2]
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        out = node.outputs[0]
-        assert x is not None
-        assert w is not None
-        m, n = out.shape[-2:]
-        first, second = bool(node.params["transpose_in0"]), bool(node.params["transpose_in1"])
-        k = x.shape[-2] if first else x.shape[-1]
-        batch = out.shape[:-2]
-        if w.is_static and all(s == 1 for s in w.shape[:-2]):
-
-            def matrix(data: Array) -> Array:
-                flat = data.reshape(data.shape[-2:])
-                return (flat.T if second else flat)[None]
-
-            b = self._weight(w, f"matmul{int(second)}", k, n, 1, matrix)
-            if not first and self._view(x)[1] == strides(x.shape) and node not in self.groups.turned:
-                # all batches are rows of one product
-                rows_count = math.prod(batch) * m
-                a = Matrix(self.placed(x), self.storage(x), (0,), k, 1)
-                if math.prod(x.shape[:-2]) == math.prod(batch):
-                    return Product(node, rows_count, n, k, (1,), a, b, bias, n, (0,))
-            b = replace(b, batch=(0,) * len(batch))
-        else:
-            b = self._operand(w, len(batch), second)
-        a = self._operand(x, len(batch), first)
-        if node in self.groups.turned:  # the axis before the rows comes behind them
-            steps = strides((*batch[:-1], m, batch[-1], n))
-            return Product(node, m, n, k, batch, a, b, bias, batch[-1] * n, (*steps[: len(batch) - 1], n))
-        return Product(node, m, n, k, batch, a, b, bias, n, strides((*batch, m * n))[:-1])
-
-    def _view(self, value: Value) -> tuple[Value, tuple[int, ...]]:
-        """Where a value's elements are, and its strides: a transpose that products read through is not in memory."""
-        producer = value.producer
-        if producer is None or producer not in self.groups.views:
-            return value, strides(value.shape)
-        source = producer.inputs[0]
-        assert source is not None
-        steps = strides(source.shape)
-        return source, tuple(steps[axis] for axis in producer.params["perm"])
-
-    def _operand(self, value: Value, rank: int, flipped: bool) -> Matrix:
-        """A matrix that broadcasts to `rank` axes of batches."""
-        source, steps = self._view(value)
-        row, column = (steps[-1], steps[-2]) if flipped else (steps[-2], steps[-1])
-        batch = [0 if n == 1 else s for n, s in zip(value.shape[:-2], steps[:-2], strict=True)]
-        return Matrix(self.placed(source), self.storage(source), (*(0,) * (rank - len(batch)), *batch), row, column)
-
     def _product(self, product: Product, epilogue: Epilogue) -> list[Launch]:
         if self.machine.is_processor:
-            largest = max(1, product.depth)
-            zeros = self._zeros(largest, product.a.storage)
-            return [gemm.register_product(self.kernel(), product, epilogue, zeros, 6, 8, _COLUMNS // 8)]
+            return [register_product(self.kernel(), product, epilogue, self._zeros(product.depth, product.a.storage))]
         choices = [(tile.name, self.tiled(product, epilogue, tile)) for tile in tiles(product, self.machine)]
         if self.choose is None or len(choices) == 1:
             return choices[0][1]
@@ -310,17 +173,27 @@ class GpuLowering:
     def tiled(self, product: Product, epilogue: Epilogue, tile: ProductTile) -> list[Launch]:
         """The kernels of a product that is cut in a way."""
         if tile.parts == 1:
-            return [gemm.tiled_product(self.kernel(), product, epilogue, tile)]
+            return [tiled_product(self.kernel(), product, epilogue, tile)]
         partial = Scratch(
             f"{product.node.name}:parts", 4 * tile.parts * math.prod(product.batch) * product.m * product.n
         )
         return [
-            gemm.tiled_product(self.kernel(), product, epilogue, tile, partial),
-            gemm.partial_sum(self.kernel(), product, epilogue, partial, tile.parts, self.machine.local),
+            tiled_product(self.kernel(), product, epilogue, tile, partial),
+            partial_sum(self.kernel(), product, epilogue, partial, tile.parts, self.machine.local),
         ]
 
+    def _attention(self, node: Node, epilogue: Epilogue) -> Launch:
+        """Two products and the softmax between them as one kernel."""
+        scores, softmax = self.groups.attention[node]
+        chain = Epilogue(scores.outputs[0], self.groups.scored[node])
+        attention = Attention(self.products.matmul(scores), chain, softmax, self.products.matmul(node))
+        if self.machine.is_processor:
+            return register_attention(self.kernel(), attention, epilogue)
+        tile = attention_tile(attention, self.machine.units, self.machine.local_bytes)
+        return tiled_attention(self.kernel(), attention, epilogue, tile)
+
     def _zeros(self, count: int, storage: BufferType) -> Constant:
-        count = 1 << (count - 1).bit_length()
+        count = 1 << (max(1, count) - 1).bit_length()
         key = ("zeros", count, storage)
         if key not in self._constants:
             dtype = storage.numpy
@@ -328,39 +201,3 @@ class GpuLowering:
                 f"zeros{count}{storage.type}", storage, lambda: np.zeros(count, dtype), count * storage.bytes
             )
         return self._constants[key]
-
-
-_COLUMNS = 16
-"""Columns of a panel of weights on processors: two vectors of eight."""
-
-
-_SHAPES = ((128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4))
-"""Rows and columns of a work-group and of a work-item, the largest first."""
-
-
-def tiles(product: Product, machine: Machine) -> list[ProductTile]:
-    """Tiles for a product on a GPU, the likeliest first; all of them sum up in the same order."""
-    batches = math.prod(product.batch)
-
-    def groups(bm: int, bn: int) -> int:
-        return -(-product.m // bm) * -(-product.n // bn) * batches
-
-    fitting = [
-        s for s in _SHAPES if groups(s[0], s[1]) >= machine.units and product.n > s[1] // 2 and product.m > s[0] // 2
-    ]
-    roomy = [s for s in fitting if groups(s[0], s[1]) >= 2 * machine.units]
-    if roomy:
-        return [ProductTile(bm, bn, 16, tm, tn) for bm, bn, tm, tn in roomy[:4]]
-    # too little for every unit to be busy: the depth is cut, inside work-groups and, where it is long, between them
-    bm, bn = (32, 32) if product.m > 16 else (16, 32)
-    steps, count, slices, parts = -(-product.k // 16), groups(bm, bn), 1, 1
-    while slices < 4 and count * slices < 4 * machine.units and steps // (slices * 2) >= 2:
-        slices *= 2
-    while parts < 16 and count * parts < 2 * machine.units and steps // (slices * parts * 2) >= 4:
-        parts *= 2
-    if parts == 2:  # adding the parts up would take as long
-        parts = 1
-    return [ProductTile(bm, bn, 16, 4, 4, slices, parts)]
-
-
-__all__ = ["FLOAT", "GpuLowering", "Machine", "tiles"]

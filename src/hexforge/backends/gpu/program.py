@@ -20,7 +20,8 @@ from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
 from hexforge.backends.gpu.enqueue import prepared
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Constant, Scratch
-from hexforge.backends.gpu.lowering import GpuLowering, Machine
+from hexforge.backends.gpu.lowering import GpuLowering
+from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Role, Value, text

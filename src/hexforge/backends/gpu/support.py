@@ -66,8 +66,8 @@ def unsupported(node: Node) -> str | None:
         return f"{name} of {first.dtype.value}; the gpu backend interpolates floats"
     if name in ("Conv2d", "Conv3d", "TransposeConv2d", "TransposeConv3d", "DepthWiseConv2d"):
         weight = node.inputs[1]
-        if weight is None or (not weight.is_static and name != "DepthWiseConv2d"):
-            return "a filter that is not constant; the gpu backend lays filters out beforehand"
+        if name.startswith("Transpose") and node.params["group"] > 1 and (weight is None or not weight.is_static):
+            return "a filter in groups that is not constant; the gpu backend lays it out beforehand"
     return None
 
 

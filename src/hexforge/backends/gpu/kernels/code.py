@@ -156,6 +156,12 @@ class KernelCode:
         self.lines += inner.lines
         self.add("}")
 
+    def widened(self, width: int) -> KernelCode:
+        """An empty block at this place that works on as many neighbours at once."""
+        wide = KernelCode(self.buffers, width, self._depth + 1)
+        wide.known, wide._counter = dict(self.known), self._counter
+        return wide
+
     # -- indices ------------------------------------------------------------------------------------------------------
 
     def flat(self, index: Index) -> str:

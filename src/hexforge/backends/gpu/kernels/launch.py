@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Index, KernelCode, strides
+from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Index, KernelCode
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.moves import ALIASES
 from hexforge.backends.gpu.kernels.pointwise import PREAMBLE, softplus
@@ -127,8 +127,8 @@ class Epilogue:
         """The nodes that are computed here."""
         return self.chain
 
-    def write(self, kernel: Kernel, code: KernelCode, result: str, index: Index, at: str | None = None) -> None:
-        """Store an element (or neighbours, as wide as the code is) of the result after the chain."""
+    def value(self, kernel: Kernel, code: KernelCode, result: str, index: Index) -> tuple[str, Index]:
+        """An element (or neighbours, as wide as the code is) of the result after the chain, and which one it is."""
         elements = kernel.elements
         suffix = "" if code.width == 1 else str(code.width)
         here = {self.result: (result, index)}
@@ -148,17 +148,16 @@ class Epilogue:
             if elements.round_half and out.dtype.is_float and node is not self.chain[-1]:
                 value = code.let(f"float{suffix}", f"round_half{suffix}({value})")
             here[out] = (value, place)
-        value, place = here[self.out]
-        storage = elements.storage(self.out)
+        return here[self.out]
+
+    def write(self, kernel: Kernel, code: KernelCode, result: str, index: Index) -> None:
+        """Store an element (or neighbours) of the result after the chain."""
+        value, place = self.value(kernel, code, result, index)
+        storage = kernel.elements.storage(self.out)
         buffer = code.buffers.write(self.out, storage.type, "out")
-        code.add(storage.store(buffer, at or code.flat(place), value, code.width))
+        code.add(storage.store(buffer, code.flat(place), value, code.width))
 
 
 def rounded_up(count: int, step: int) -> int:
     """The next multiple of `step`."""
     return -(-count // step) * step
-
-
-def linear(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
-    return strides(shape)

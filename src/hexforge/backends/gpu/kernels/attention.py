@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention: softmax(Q K) V in one kernel, whose scores are never written.
+
+Keys are gone through a block at a time. Each row keeps its largest score so far, and what was summed up under a smaller
+one is scaled down when a larger one comes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hexforge.backends.gpu.kernels.code import Index, KernelCode, literal
+from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch
+from hexforge.backends.gpu.kernels.product import Matrix, Product, Results, argument, batch_axes, operand_base
+from hexforge.ir import Node
+
+LARGEST = 128
+"""Elements of a head at most: more has no room in local memory."""
+_THREADS, _ACROSS = 128, 8
+_ROWS, _KEYS = 8, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What is computed: a product of queries and keys, what happens to its scores, and a product with values."""
+
+    scores: Product
+    chain: Epilogue
+    softmax: Node
+    mixed: Product
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node of it."""
+        return (self.scores.node, *self.chain.nodes, self.softmax, self.mixed.node)
+
+    @property
+    def flops(self) -> int:
+        """Additions and multiplications of both products."""
+        return self.scores.flops + self.mixed.flops
+
+    def score(self, kernel: Kernel, code: KernelCode, batch: str, row: str, column: str, sum: str) -> str:
+        """A score as the softmax takes it; keys past the end weigh nothing."""
+        m, n = self.scores.m, self.scores.n
+        at = code.let("int", f"({batch} * {m} + min({row}, {m - 1})) * {n} + min({column}, {n - 1})")
+        value, _ = self.chain.value(kernel, code, sum, Index(self.chain.result.shape, at))
+        beta = self.softmax.params["beta"]
+        scaled = value if beta == 1 else f"{value} * {literal(beta, 'float')}"
+        return code.let("float", f"{column} < {n} ? {scaled} : -INFINITY")
+
+
+def _rescale(code: KernelCode, row: str, highest: str) -> None:
+    """Take a new largest score of a row: `scale` for what was summed up before, `most` to subtract from scores."""
+    code.add(f"const float high = fmax(top[{row}], {highest});")
+    code.add("const float most = high == -INFINITY ? 0.0f : high;")
+    code.add(f"const float scale = exp(top[{row}] - most); top[{row}] = high;")
+
+
+# -- processors --------------------------------------------------------------------------------------------------------
+
+
+def register_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue) -> Launch:
+    """Attention on a processor: a work-item takes some rows of one head."""
+    scores, mixed = attention.scores, attention.mixed
+    batches, d, dv = math.prod(scores.batch), scores.depth, mixed.n
+    q, k, v = (argument(kernel, x) for x in (scores.a, scores.b, mixed.b))
+    code = kernel.code()
+    code.add(f"const int first = get_global_id(0) * {_ROWS}, z = get_global_id(1);")
+    batch = batch_axes(code, scores, "z")
+    q_base, k_base, v_base = (operand_base(code, x, batch) for x in (scores.a, scores.b, mixed.b))
+    code.add(f"float8 acc[{_ROWS}][{dv // 8}]; float top[{_ROWS}], sum[{_ROWS}];")
+    code.add(f"for (int r = 0; r < {_ROWS}; r++) {{ top[r] = -INFINITY; sum[r] = 0.0f;")
+    code.add(f"  for (int c = 0; c < {dv // 8}; c++) acc[r][c] = (float8)(0.0f); }}")
+    code.add(f"for (int n0 = 0; n0 < {scores.n}; n0 += {_KEYS}) {{")
+    code.add(f"float8 keys[{d}]; float e[{_ROWS}][{_KEYS}];")
+    at = f"({k_base} + min(n0 + j, {scores.n - 1}) * {scores.b.column} + i * {scores.b.row})"
+    load = scores.b.storage.load(k, at)
+    code.add(
+        f"for (int j = 0; j < {_KEYS}; j++) for (int i = 0; i < {d}; i++) ((private float*)keys)[i * 8 + j] = {load};"
+    )
+    for r in range(_ROWS):
+        code.add(f"const int q{r} = {q_base} + min(first + {r}, {scores.m - 1}) * {scores.a.row}; float8 s{r} = 0.0f;")
+    code.add(f"for (int i = 0; i < {d}; i++) {{ const float8 key = keys[i];")
+    for r in range(_ROWS):
+        code.add(f"  s{r} += {scores.a.storage.load(q, f'(q{r} + i * {scores.a.column})')} * key;")
+    code.add("}")
+    for r in range(_ROWS):
+        code.add(f"vstore8(s{r}, 0, e[{r}]);")
+    with code.block(f"for (int r = 0; r < {_ROWS}; r++)") as row:
+        row.add("float highest = -INFINITY;")
+        with row.block(f"for (int j = 0; j < {_KEYS}; j++)") as item:
+            item.add(f"e[r][j] = {attention.score(kernel, item, 'z', 'first + r', 'n0 + j', 'e[r][j]')};")
+            item.add("highest = fmax(highest, e[r][j]);")
+        _rescale(row, "r", "highest")
+        row.add("const float8 p = exp(vload8(0, e[r]) - most); vstore8(p, 0, e[r]);")
+        row.add("sum[r] = sum[r] * scale + (((p.s0 + p.s1) + (p.s2 + p.s3)) + ((p.s4 + p.s5) + (p.s6 + p.s7)));")
+        row.add(f"for (int c = 0; c < {dv // 8}; c++) acc[r][c] *= scale;")
+    value = _eight(mixed.b, v, f"{v_base} + min(n0 + j, {scores.n - 1}) * {mixed.b.row}")
+    code.add(f"for (int j = 0; j < {_KEYS}; j++) for (int c = 0; c < {dv // 8}; c++) {{ const float8 value = {value};")
+    code.add(f"  for (int r = 0; r < {_ROWS}; r++) acc[r][c] += e[r][j] * value; }}")
+    code.add("}")
+    results = Results.of(kernel, code, mixed, epilogue, batch)
+    rows = f"for (int r = 0; r < {_ROWS} && first + r < {scores.m}; r++)"
+    with code.block(f"{rows} for (int c = 0; c < {dv // 8}; c++)") as column:
+        result = column.let("float8", "acc[r][c] / sum[r]")
+        results.store(column, "(first + r)", "c * 8", result, 8)
+    return kernel.launch(
+        f"Attention {_ROWS}x{_KEYS}", (*attention.nodes, *epilogue.nodes),
+        kernel.text("\n".join(code.lines), contract=True), (epilogue.out,), (-(-scores.m // _ROWS), batches), (1, 1),
+        attention.flops,
+    )  # fmt: skip
+
+
+def _eight(operand: Matrix, buffer: str, row: str) -> str:
+    """Columns c * 8 to c * 8 + 7 of a row."""
+    aligned = all(s % 8 == 0 for s in (operand.row, operand.offset, *operand.batch))
+    if operand.column == 1 and aligned:
+        return operand.storage.load(buffer, f"({row} + c * 8)", 8)
+    items = (operand.storage.load(buffer, f"({row} + (c * 8 + {i}) * {operand.column})") for i in range(8))
+    return f"(float8)({', '.join(items)})"
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """Rows of queries and keys that a work-group has in local memory at a time."""
+
+    rows: int
+    keys: int
+
+    def local_bytes(self, attention: Attention) -> int:
+        """What it takes of local memory."""
+        d, dv = attention.scores.depth, attention.mixed.n
+        return 4 * (d * (self.rows + self.keys + 8) + self.keys * dv + 2 * self.rows * (self.keys + 1))
+
+
+def attention_tile(attention: Attention, units: int, local_bytes: int) -> AttentionTile:
+    """The largest tile that fits into local memory and leaves no unit idle."""
+    batches, rows = math.prod(attention.scores.batch), attention.scores.m
+    tiles = [AttentionTile(r, k) for r, k in ((32, 32), (16, 32), (16, 16))]
+    fitting = [t for t in tiles if t.local_bytes(attention) <= local_bytes] or tiles[-1:]
+    busy = [t for t in fitting if batches * -(-rows // t.rows) >= 2 * units]
+    return busy[0] if busy else next((t for t in fitting if t.rows == 16), fitting[-1])
+
+
+def tiled_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue, tile: AttentionTile) -> Launch:
+    """Attention on a GPU: a work-group takes a tile of rows of one head."""
+    scores, mixed = attention.scores, attention.mixed
+    batches, d, dv = math.prod(scores.batch), scores.depth, mixed.n
+    each, keys = tile.rows // (_THREADS // _ACROSS), tile.keys // _ACROSS
+    width = 4 if dv % 32 == 0 else 2 if dv % 16 == 0 else 1
+    chunks, q_row, k_row, s_row = dv // (_ACROSS * width), tile.rows + 4, tile.keys + 4, tile.keys + 1
+    code = kernel.code()
+    code.add(f"const int lane = get_local_id(0), ty = lane / {_ACROSS} * {each}, tx = lane % {_ACROSS};")
+    code.add(f"const int row0 = get_group_id(0) * {tile.rows}, z = get_group_id(1);")
+    batch = batch_axes(code, scores, "z")
+    bases = [operand_base(code, x, batch) for x in (scores.a, scores.b, mixed.b)]
+    for name, size in (("q", d * q_row), ("k", d * k_row), ("v", tile.keys * dv)):
+        code.add(f"local float {name}_tile[{size}] __attribute__((aligned(16)));")
+    code.add(f"local float s_tile[{tile.rows * s_row}], p_tile[{tile.rows * s_row}];")
+    vector = "float" if width == 1 else f"float{width}"
+    code.add(f"{vector} acc[{each}][{chunks}]; float top[{each}], sum[{each}];")
+    code.add(f"for (int i = 0; i < {each}; i++) {{ top[i] = -INFINITY; sum[i] = 0.0f;")
+    code.add(f"  for (int c = 0; c < {chunks}; c++) acc[i][c] = ({vector})(0.0f); }}")
+    _bring(kernel, code, scores.a, bases[0], "q", (tile.rows, d), ("row0", scores.m), f"[i * {q_row} + o]")
+    code.add(f"for (int n0 = 0; n0 < {scores.n}; n0 += {tile.keys}) {{")
+    across = Matrix(scores.b.value, scores.b.storage, scores.b.batch, scores.b.column, scores.b.row, scores.b.offset)
+    _bring(kernel, code, across, bases[1], "k", (tile.keys, d), ("n0", scores.n), f"[i * {k_row} + o]")
+    _bring(kernel, code, mixed.b, bases[2], "v", (tile.keys, dv), ("n0", scores.n), f"[o * {dv} + i]")
+    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
+    code.add(f"float s[{each}][{keys}];")
+    code.add(f"for (int i = 0; i < {each}; i++) for (int j = 0; j < {keys}; j++) s[i][j] = 0.0f;")
+    code.add("#pragma unroll 8")
+    code.add(f"for (int k = 0; k < {d}; k++) {{ float key[{keys}];")
+    code.add(f"  vstore{keys}(*(local float{keys}*)(k_tile + k * {k_row} + tx * {keys}), 0, key);")
+    code.add(f"  for (int i = 0; i < {each}; i++) {{ const float q = q_tile[k * {q_row} + ty + i];")
+    code.add(f"    for (int j = 0; j < {keys}; j++) s[i][j] = fma(q, key[j], s[i][j]); }}")
+    code.add("}")
+    with code.block(f"for (int i = 0; i < {each}; i++) for (int j = 0; j < {keys}; j++)") as item:
+        column = item.let("int", f"n0 + tx * {keys} + j")
+        item.add(f"s[i][j] = {attention.score(kernel, item, 'z', '(row0 + ty + i)', column, 's[i][j]')};")
+        item.add(f"s_tile[(ty + i) * {s_row} + tx * {keys} + j] = s[i][j];")
+    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
+    with code.block(f"for (int i = 0; i < {each}; i++)") as row:
+        row.add("float highest = -INFINITY;")
+        row.add(f"for (int j = 0; j < {tile.keys}; j++) highest = fmax(highest, s_tile[(ty + i) * {s_row} + j]);")
+        _rescale(row, "i", "highest")
+        row.add(f"for (int j = 0; j < {keys}; j++)")
+        row.add(f"  p_tile[(ty + i) * {s_row} + tx * {keys} + j] = exp(s[i][j] - most);")
+        row.add(f"sum[i] *= scale; for (int c = 0; c < {chunks}; c++) acc[i][c] *= scale;")
+    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
+    code.add("#pragma unroll 8")
+    code.add(f"for (int j = 0; j < {tile.keys}; j++) for (int i = 0; i < {each}; i++) {{")
+    code.add(f"  const float p = p_tile[(ty + i) * {s_row} + j]; sum[i] += p;")
+    value = f"*(local {vector}*)(v_tile + j * {dv} + c * {_ACROSS * width} + tx * {width})"
+    code.add(f"  for (int c = 0; c < {chunks}; c++) acc[i][c] = fma(({vector})(p), {value}, acc[i][c]);")
+    code.add("}")
+    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
+    code.add("}")
+    results = Results.of(kernel, code, mixed, epilogue, batch)
+    with code.block(f"for (int i = 0; i < {each} && row0 + ty + i < {scores.m}; i++)") as row:
+        for c in range(chunks):
+            result = row.let(vector, f"acc[i][{c}] / sum[i]")
+            column = row.let("int", f"{c * _ACROSS * width} + tx * {width}")
+            if width > 1:
+                results.store(row, "(row0 + ty + i)", column, result, width)
+            else:
+                results.finish(row, "(row0 + ty + i)", column, result)
+    attributes = f"__attribute__((reqd_work_group_size({_THREADS}, 1, 1))) "
+    groups = (-(-scores.m // tile.rows) * _THREADS, batches)
+    return kernel.launch(
+        f"Attention {tile.rows}x{tile.keys}", (*attention.nodes, *epilogue.nodes),
+        kernel.text("\n".join(code.lines), attributes=attributes), (epilogue.out,), groups, (_THREADS, 1),
+        attention.flops,
+    )  # fmt: skip
+
+
+def _bring(
+    kernel: Kernel, code: KernelCode, operand: Matrix, base: str, name: str, size: tuple[int, int],
+    range: tuple[str, int], place: str,
+) -> None:  # fmt: skip
+    """Bring rows of an operand into local memory: row `o`, element `i` of each; neighbours in memory side by side."""
+    rows, length = size
+    first, limit = range
+    split = (f"o = t / {length}, i = t % {length}", f"i = t / {rows}, o = t % {rows}")[operand.row == 1]
+    row = f"min({first} + o, {limit - 1})"
+    at = f"({base} + {row} * {operand.row} + i * {operand.column})"
+    load = operand.storage.load(argument(kernel, operand), at)
+    code.add("#pragma unroll 8")
+    code.add(f"for (int t = lane; t < {rows * length}; t += {_THREADS}) {{")
+    code.add(f"  const int {split}; {name}_tile{place} = {load};")
+    code.add("}")

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products on processors: each work-item keeps a few rows and columns of sums in registers; caches do the rest."""
+
+from __future__ import annotations
+
+import math
+
+from hexforge.backends.gpu.kernels.code import KernelCode
+from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch
+from hexforge.backends.gpu.kernels.product import (
+    ConvWindow,
+    Product,
+    Results,
+    argument,
+    batch_axes,
+    operand_base,
+    window_read,
+    window_row,
+)
+
+ROWS, WIDTH, VECTORS = 6, 8, 2
+"""A work-item's sums: rows, by vectors of so many columns."""
+COLUMNS = WIDTH * VECTORS
+"""Columns of a panel of weights."""
+
+
+def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros: Constant) -> Launch:
+    """A product for processors; a packed right side is in panels of columns, any other is read through its strides."""
+    panels, blocks, batches = -(-product.n // COLUMNS), -(-product.m // ROWS), math.prod(product.batch)
+    code = kernel.code()
+    a, window = argument(kernel, product.a), product.window
+    code.add("const int panel = get_global_id(0), block = get_global_id(1);")
+    batch = batch_axes(code, product, "get_global_id(2)" if batches > 1 else "0")
+    code.add(f"const int first = block * {ROWS};")
+    a_base = operand_base(code, product.a, batch)
+    right = _RightSide(kernel, code, product, operand_base(code, product.b, batch))
+    for r in range(ROWS):
+        code.add(f"const int m{r} = min(first + {r}, {product.m - 1});")
+        if window is not None:
+            window_row(code, window, f"m{r}", f"r{r}")
+        for v in range(VECTORS):
+            code.add(f"float{WIDTH} c{r}_{v} = (float{WIDTH})(0.0f);")
+    loops = _tap_loops(code, window)
+    pointer = f"global const {product.a.storage.type}*"
+    for r in range(ROWS):
+        if window is not None:
+            inside, place = window_read(window, f"r{r}", _taps(window))
+            read = f"{a} + {a_base} + {place}"
+            zero = kernel.buffers.read(zeros, zeros.storage) if inside else ""
+            code.add(f"{pointer} p{r} = {f'({inside}) ? {read} : {zero}' if inside else read};")
+        else:
+            code.add(f"{pointer} p{r} = {a} + {a_base} + m{r} * {product.a.row};")
+    right.begin_tap(code)
+    code.add(f"for (int c = 0; c < {product.depth}; c++) {{")
+    step = product.a.column if window is None else 1
+    for v in range(VECTORS):
+        right.load(code, v)
+    for r in range(ROWS):
+        code.add(f"  const float a{r} = {product.a.storage.load(f'p{r}', 'c' if step == 1 else f'c * {step}')};")
+        for v in range(VECTORS):
+            code.add(f"  c{r}_{v} += a{r} * b{v};")
+    right.advance(code)
+    code.add("}")
+    code.lines += ["}"] * loops
+    results = Results.of(kernel, code, product, epilogue, batch)
+    for r in range(ROWS):
+        with code.block(f"if (first + {r} < {product.m})") as inner:
+            for v in range(VECTORS):
+                results.store(inner, f"m{r}", f"panel * {COLUMNS} + {v * WIDTH}", f"c{r}_{v}", WIDTH)
+    return kernel.launch(
+        f"{product.node.op.name} {ROWS}x{COLUMNS}", (product.node, *epilogue.nodes),
+        kernel.text("\n".join(code.lines), contract=True), (epilogue.out,), (panels, blocks, batches), (1, 1, 1),
+        product.flops,
+    )  # fmt: skip
+
+
+def _taps(window: ConvWindow) -> tuple[str, ...]:
+    return tuple(f"k{i}" if n > 1 else "0" for i, n in enumerate(window.taps))
+
+
+def _tap_loops(code: KernelCode, window: ConvWindow | None) -> int:
+    """Begin a loop over each axis of taps; how many there are."""
+    loops = [] if window is None else [(t, n) for t, n in zip(_taps(window), window.taps, strict=True) if n > 1]
+    for depth, (tap, n) in enumerate(loops):
+        code.add("  " * depth + f"for (int {tap} = 0; {tap} < {n}; {tap}++) {{")
+    return len(loops)
+
+
+class _RightSide:
+    """How a panel of B's columns is read: one row of it after the other."""
+
+    def __init__(self, kernel: Kernel, code: KernelCode, product: Product, base: str) -> None:
+        self.product, self.base = product, base
+        self.buffer, self.storage = argument(kernel, product.b), product.b.storage
+        self.packed = isinstance(product.b.value, Constant)
+        if self.packed:
+            begin = f"{self.buffer} + {base} + panel * {COLUMNS * product.k}"
+            code.add(f"global const {self.storage.type}* w = {begin};")
+
+    def begin_tap(self, code: KernelCode) -> None:
+        """The first row of a tap."""
+        window = self.product.window
+        if self.packed or window is None:
+            return
+        tap = "0"
+        for name, n in zip(_taps(window), window.taps, strict=True):
+            tap = f"({tap} * {n} + {name})"
+        code.add(f"const int tap = {tap} * {self.product.depth};")
+
+    def load(self, code: KernelCode, v: int) -> None:
+        """Vector `v` of row `c`, as b<v>."""
+        b, n = self.product.b, self.product.n
+        if self.packed:
+            code.add(f"  const float{WIDTH} b{v} = {self.storage.load('w', str(v * WIDTH), WIDTH)};")
+            return
+        row = f"(c + tap) * {b.row}" if self.product.window is not None else f"c * {b.row}"
+        code.add(f"  float{WIDTH} b{v};")
+        code.add(f"  const int n{v} = panel * {COLUMNS} + {v * WIDTH};")
+        aligned = n % WIDTH == 0 and b.column == 1 and b.row % WIDTH == 0 and all(s % WIDTH == 0 for s in b.batch)
+        if aligned:
+            guard = "1" if n % COLUMNS == 0 else f"n{v} < {n}"
+            whole = self.storage.load(self.buffer, f"({self.base} + {row} + n{v})", WIDTH)
+            code.add(f"  if ({guard}) b{v} = {whole}; else {{")
+        else:
+            code.add("  {")
+        at = f"({self.base} + {row} + min(n{v} + j, {n - 1}) * {b.column})"
+        code.add(
+            f"    float e[{WIDTH}]; for (int j = 0; j < {WIDTH}; j++) e[j] = {self.storage.load(self.buffer, at)};"
+        )
+        code.add(f"    b{v} = vload{WIDTH}(0, e); }}")
+
+    def advance(self, code: KernelCode) -> None:
+        """Go to the next row."""
+        if self.packed:
+            code.add(f"  w += {COLUMNS};")

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machine: what of a device decides how kernels are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What of a device decides how kernels are written; kernels made for equal machines are the same."""
+
+    is_processor: bool
+    units: int
+    local_bytes: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Neighbours that a work-item takes at once, best first."""
+        return (8, 4, 1) if self.is_processor else (4, 1)
+
+    @property
+    def local(self) -> int:
+        """Work-items of a work-group where nothing else decides."""
+        return 64 if self.is_processor else 128
+
+    @property
+    def row_group(self) -> int:
+        """Work-items that share a row."""
+        return 1 if self.is_processor else 256

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of a graph: convolutions, dense layers and matrix products as what the product kernels take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexforge.backends.gpu.kernels.code import strides
+from hexforge.backends.gpu.kernels.launch import Constant
+from hexforge.backends.gpu.kernels.product import ConvWindow, Matrix, Product
+from hexforge.backends.gpu.kernels.register_product import COLUMNS
+from hexforge.backends.gpu.kernels.tiled_product import ProductTile
+from hexforge.backends.gpu.machine import Machine
+from hexforge.ir import Array, Node, Value
+
+if TYPE_CHECKING:
+    from hexforge.backends.gpu.lowering import GpuLowering
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Reads products off the nodes of a graph."""
+
+    lowering: GpuLowering
+
+    def _panels(self, value: Value, name: str, matrix: Callable[[Array], Array]) -> Constant:
+        """A weight as [batch, K, N], for processors in panels of columns with zeros at the end."""
+        if not self.lowering.machine.is_processor:
+            return self.lowering.constant(value, name, matrix)
+        columns = COLUMNS
+
+        def packed(data: Array) -> Array:
+            w = matrix(data)
+            batch, k, n = w.shape
+            panels = -(-n // columns)
+            padded = np.zeros((batch, k, panels * columns), w.dtype)
+            padded[..., :n] = w
+            return padded.reshape(batch, k, panels, columns).transpose(0, 2, 1, 3)
+
+        return self.lowering.constant(value, f"{name}:panels{columns}", packed)
+
+    def _weight(self, value: Value, name: str, k: int, n: int, groups: int, matrix: Callable[[Array], Array]) -> Matrix:
+        constant = self._panels(value, name, matrix)
+        padded = -(-n // COLUMNS) * COLUMNS if self.lowering.machine.is_processor else n
+        return Matrix(constant, constant.storage, (k * padded if groups > 1 else 0,), n, 1)
+
+    def convolution(self, node: Node) -> Product:
+        x, w = node.inputs[:2]
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        out, params = node.outputs[0], node.params
+        assert x is not None
+        assert w is not None
+        dims, group = len(x.shape) - 2, int(params["group"])
+        taps = w.shape[:dims]
+        transposed = node.op.name.startswith("Transpose")
+        depth, columns = x.shape[-1] // group, out.shape[-1] // group
+        k = math.prod(taps) * depth
+        window = ConvWindow(
+            x.shape[1:-1], out.shape[1:-1], taps, tuple(params["stride"]), tuple(params.get("dilation", (1,) * dims)),
+            tuple(p[0] for p in params["pad_amount"]), x.shape[-1], transposed,
+        )  # fmt: skip
+
+        def matrix(data: Array) -> Array:
+            if transposed:  # [taps, Cin, Cout / group]: channels of a group lie together
+                split = data.reshape(math.prod(taps), group, depth, columns)
+                return split.transpose(1, 0, 2, 3).reshape(group, k, columns)
+            return data.reshape(k, group, columns).transpose(1, 0, 2)
+
+        if w.is_static:
+            b = self._weight(w, "conv", k, columns, group, matrix)
+        else:  # [taps, Cin / group, Cout] as it lies
+            b = Matrix(
+                self.lowering.placed(w), self.lowering.storage(w), (columns if group > 1 else 0,), w.shape[-1], 1
+            )
+        a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (depth if group > 1 else 0,), 0, 1)
+        rows_count = x.shape[0] * math.prod(out.shape[1:-1])
+        plain = (
+            not transposed
+            and math.prod(taps) == 1
+            and set(window.stride) == {1}
+            and not any(map(any, params["pad_amount"]))
+        )
+        if plain:
+            a = replace(a, row=x.shape[-1])
+        return Product(
+            node, rows_count, columns, depth, (group,), a, b, bias, out.shape[-1], (columns if group > 1 else 0,),
+            None if plain else window, columns if group > 1 else 0,
+        )  # fmt: skip
+
+    def fully_connected(self, node: Node) -> Product:
+        x, w = node.inputs[:2]
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        assert x is not None
+        assert w is not None
+        n, k = w.shape
+        m = x.type.size // k
+        a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (0,), k, 1)
+        if w.is_static:
+            b = self._weight(w, "transposed", k, n, 1, lambda data: data.T[None])
+        else:
+            b = Matrix(self.lowering.placed(w), self.lowering.storage(w), (0,), 1, k)
+        return Product(node, m, n, k, (1,), a, b, bias, n, (0,))
+
+    def matmul(self, node: Node) -> Product:
+        x, w = node.inputs[:2]
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        out = node.outputs[0]
+        assert x is not None
+        assert w is not None
+        m, n = out.shape[-2:]
+        first, second = bool(node.params["transpose_in0"]), bool(node.params["transpose_in1"])
+        k = x.shape[-2] if first else x.shape[-1]
+        batch = out.shape[:-2]
+        if w.is_static and all(s == 1 for s in w.shape[:-2]):
+
+            def matrix(data: Array) -> Array:
+                flat = data.reshape(data.shape[-2:])
+                return (flat.T if second else flat)[None]
+
+            b = self._weight(w, f"matmul{int(second)}", k, n, 1, matrix)
+            if not first and self.view(x)[1] == strides(x.shape) and node not in self.lowering.groups.turned:
+                # all batches are rows of one product
+                rows_count = math.prod(batch) * m
+                a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (0,), k, 1)
+                if math.prod(x.shape[:-2]) == math.prod(batch):
+                    return Product(node, rows_count, n, k, (1,), a, b, bias, n, (0,))
+            b = replace(b, batch=(0,) * len(batch))
+        else:
+            b = self._operand(w, len(batch), second)
+        a = self._operand(x, len(batch), first)
+        if node in self.lowering.groups.turned:  # the axis before the rows comes behind them
+            steps = strides((*batch[:-1], m, batch[-1], n))
+            return Product(node, m, n, k, batch, a, b, bias, batch[-1] * n, (*steps[: len(batch) - 1], n))
+        return Product(node, m, n, k, batch, a, b, bias, n, strides((*batch, m * n))[:-1])
+
+    def view(self, value: Value) -> tuple[Value, tuple[int, ...]]:
+        """Where a value's elements are, and its strides: a transpose that products read through is not in memory."""
+        producer = value.producer
+        if producer is None or producer not in self.lowering.groups.views:
+            return value, strides(value.shape)
+        source = producer.inputs[0]
+        assert source is not None
+        steps = strides(source.shape)
+        return source, tuple(steps[axis] for axis in producer.params["perm"])
+
+    def _operand(self, value: Value, rank: int, flipped: bool) -> Matrix:
+        """A matrix that broadcasts to `rank` axes of batches."""
+        source, steps = self.view(value)
+        row, column = (steps[-1], steps[-2]) if flipped else (steps[-2], steps[-1])
+        batch = [0 if n == 1 else s for n, s in zip(value.shape[:-2], steps[:-2], strict=True)]
+        return Matrix(
+            self.lowering.placed(source),
+            self.lowering.storage(source),
+            (*(0,) * (rank - len(batch)), *batch),
+            row,
+            column,
+        )
+
+
+_SHAPES = ((128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4))
+"""Rows and columns of a work-group and of a work-item, the largest first."""
+
+
+def tiles(product: Product, machine: Machine) -> list[ProductTile]:
+    """Tiles for a product on a GPU, the likeliest first; all of them sum up in the same order."""
+    batches = math.prod(product.batch)
+
+    def groups(bm: int, bn: int) -> int:
+        return -(-product.m // bm) * -(-product.n // bn) * batches
+
+    fitting = [
+        s for s in _SHAPES if groups(s[0], s[1]) >= machine.units and product.n > s[1] // 2 and product.m > s[0] // 2
+    ]
+    roomy = [s for s in fitting if groups(s[0], s[1]) >= 2 * machine.units]
+    if roomy:
+        return [ProductTile(bm, bn, 16, tm, tn) for bm, bn, tm, tn in roomy[:4]]
+    # too little for every unit to be busy: the depth is cut, inside work-groups and, where it is long, between them
+    bm, bn = (32, 32) if product.m > 16 else (16, 32)
+    steps, count, slices, parts = -(-product.k // 16), groups(bm, bn), 1, 1
+    while slices < 4 and count * slices < 4 * machine.units and steps // (slices * 2) >= 2:
+        slices *= 2
+    while parts < 16 and count * parts < 2 * machine.units and steps // (slices * parts * 2) >= 4:
+        parts *= 2
+    if parts == 2:  # adding the parts up would take as long
+        parts = 1
+    return [ProductTile(bm, bn, 16, 4, 4, slices, parts)]
