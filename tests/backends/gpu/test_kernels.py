@@ -15,7 +15,7 @@ from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.backends.gpu import lowering, machine
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig
-from hexforge.ir import DType, Graph, Role, TensorType, Value
+from hexforge.ir import Block, DType, Graph, Role, TensorType, Value
 
 pytestmark = pytest.mark.gpu
 Make = Callable[[Graph, np.random.Generator], None]
@@ -133,6 +133,20 @@ def filters(g: Graph, rng: np.random.Generator) -> None:
     read(g, conv(g, rng, x, 20, 1, 1, 0, 4))
 
 
+def four_bits(g: Graph, rng: np.random.Generator) -> None:
+    """Weights of 4 bits in blocks of 32, for one row, a few and many."""
+    for rows, columns, dtype in ((1, 50, DType.UINT4), (3, 64, DType.INT4), (37, 40, DType.UINT4)):
+        depth = 160
+        low, high = (0, 16) if dtype is DType.UINT4 else (-8, 8)
+        blocks = columns * depth // 32
+        scales = tuple((rng.random(blocks) / 20 + 0.01).astype(np.float32).tolist())
+        encoding = Block((1, 32), scales, tuple(int(o) for o in rng.integers(1 - high, 1 - low, blocks)))
+        numbers = rng.integers(low, high, (columns, depth)).astype(dtype.numpy)
+        w = g.value(g.unique("w"), TensorType(dtype, (columns, depth), encoding), Role.STATIC, numbers)
+        y = out(g, "FullyConnected", [given(g, rows, depth), w, weight(g, rng, columns)])
+        read(g, out(g, "Relu", [y]))
+
+
 def deep(g: Graph, rng: np.random.Generator) -> None:
     """Few rows and many products: what is cut along its depth on GPUs."""
     read(g, conv(g, rng, given(g, 1, 7, 7, 96), 40, 3, 1, 1, 1))
@@ -213,7 +227,7 @@ def mixed_types(g: Graph, rng: np.random.Generator) -> None:
 MAKES: dict[str, Make] = {
     m.__name__: m
     for m in (
-        convolutions, transposed, volumes, depthwise, products, attention, heads, filters, deep, pools, rows,
+        convolutions, transposed, volumes, depthwise, products, attention, heads, filters, four_bits, deep, pools, rows,
         moves, looked_up, mixed_types,
     )
 }  # fmt: skip
@@ -240,7 +254,7 @@ def test_kernels_agree_with_references(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["convolutions", "products", "attention", "heads", "filters", "deep", "rows", "depthwise"]
+    "name", ["convolutions", "products", "attention", "heads", "filters", "four_bits", "deep", "rows", "depthwise"]
 )
 def test_kernels_for_gpus_agree_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PoCL runs the tiles in local memory as well; only slowly."""
@@ -310,6 +324,13 @@ def test_attention_is_one_kernel() -> None:
     names = [launch.name for launch in GpuBackend().compile(graph).launches]
     assert len(names) == 4
     assert all(name.startswith("Attention") for name in names)
+
+
+def test_four_bits_stay_packed() -> None:
+    graph = Graph("g")
+    four_bits(graph, np.random.default_rng(0))
+    elements = sum(v.type.size for v in graph.values.values() if v.encoding is not None)
+    assert GpuBackend().compile(graph).constant_bytes < elements  # half a byte each, scales, padded panels
 
 
 def test_machines_decide_kernels_not_devices() -> None:

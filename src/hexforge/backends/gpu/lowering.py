@@ -13,6 +13,7 @@ from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.grouping import Groups, group
 from hexforge.backends.gpu.kernels import other, rows, windows
 from hexforge.backends.gpu.kernels.attention import Attention, attention_tile, register_attention, tiled_attention
+from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import BufferType, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import MAPS, Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Scratch
@@ -20,10 +21,10 @@ from hexforge.backends.gpu.kernels.moves import ALIASES
 from hexforge.backends.gpu.kernels.product import Product
 from hexforge.backends.gpu.kernels.register_product import register_product
 from hexforge.backends.gpu.kernels.tiled_product import ProductTile, partial_sum, tiled_product
+from hexforge.backends.gpu.kernels.vector_product import MOST_ROWS, vector_product
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.products import Products, tiles
 from hexforge.ir import Array, DType, Graph, Node, Role, Value
-from hexforge.ir.fixed_point import dequantize
 
 Choose = Callable[[str, Sequence[tuple[str, Sequence[Launch]]]], Sequence[Launch]]
 
@@ -42,6 +43,8 @@ class GpuLowering:
     faults: list[Node] = field(default_factory=list)
     aliases: dict[Value, Value] = field(default_factory=dict)
     """Values that lie where another one does."""
+    packed: dict[Value, FourBitWeight] = field(default_factory=dict)
+    """Weights that stay in 4 bits."""
     _constants: dict[object, Constant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -85,9 +88,8 @@ class GpuLowering:
             storage = BufferType.of(DType.FLOAT32, self.config.half(value.dtype is DType.FLOAT16))
             assert value.data is not None
 
-            def made(data: Array = value.data, type=value.type) -> Array:  # type: ignore[no-untyped-def]
-                real = dequantize(data, type).astype(np.float32) if type.encoding is not None else data
-                return np.ascontiguousarray(make(np.asarray(real))).astype(storage.numpy)
+            def made(data: Array = value.data) -> Array:
+                return np.ascontiguousarray(make(np.asarray(data))).astype(storage.numpy)
 
             size = math.prod(make(np.broadcast_to(np.zeros((), np.float32), value.shape)).shape)
             self._constants[key] = Constant(f"{value.name}:{name}", storage, made, size * storage.bytes)
@@ -165,6 +167,8 @@ class GpuLowering:
     def _product(self, product: Product, epilogue: Epilogue) -> list[Launch]:
         if self.machine.is_processor:
             return [register_product(self.kernel(), product, epilogue, self._zeros(product.depth, product.a.storage))]
+        if product.b.packed is not None and product.m <= MOST_ROWS:
+            return [vector_product(self.kernel(), product, product.b.packed, epilogue)]
         choices = [(tile.name, self.tiled(product, epilogue, tile)) for tile in tiles(product, self.machine)]
         if self.choose is None or len(choices) == 1:
             return choices[0][1]

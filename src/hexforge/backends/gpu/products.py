@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import strides
 from hexforge.backends.gpu.kernels.launch import Constant
 from hexforge.backends.gpu.kernels.product import ConvWindow, Matrix, Product
 from hexforge.backends.gpu.kernels.register_product import COLUMNS
 from hexforge.backends.gpu.kernels.tiled_product import ProductTile
 from hexforge.backends.gpu.machine import Machine
-from hexforge.ir import Array, Node, Value
+from hexforge.ir import Array, Block, Node, Value
 
 if TYPE_CHECKING:
     from hexforge.backends.gpu.lowering import GpuLowering
@@ -92,6 +93,13 @@ class Products:
             None if plain else window, columns if group > 1 else 0,
         )  # fmt: skip
 
+    def _four_bits(self, weight: Value) -> FourBitWeight:
+        """A weight of 4 bits, packed once."""
+        made = self.lowering.packed
+        if weight not in made:
+            made[weight] = FourBitWeight.of(weight, COLUMNS if self.lowering.machine.is_processor else 0)
+        return made[weight]
+
     def fully_connected(self, node: Node) -> Product:
         x, w = node.inputs[:2]
         bias = node.inputs[2] if len(node.inputs) > 2 else None
@@ -100,7 +108,10 @@ class Products:
         n, k = w.shape
         m = x.type.size // k
         a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (0,), k, 1)
-        if w.is_static:
+        if isinstance(w.encoding, Block):
+            packed = self._four_bits(w)
+            b = Matrix(packed.numbers, packed.numbers.storage, (0,), 1, k, packed=packed)
+        elif w.is_static:
             b = self._weight(w, "transposed", k, n, 1, lambda data: data.T[None])
         else:
             b = Matrix(self.lowering.placed(w), self.lowering.storage(w), (0,), 1, k)

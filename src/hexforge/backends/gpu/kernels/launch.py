@@ -70,8 +70,9 @@ class Kernel:
     """A kernel in the making: its buffers, and functions and statements in text."""
 
     elements: Elements
-    half_chain: bool = False
     buffers: Buffers = field(default_factory=Buffers)
+    functions: dict[str, str] = field(default_factory=dict)
+    """Functions that the statements call, by name."""
 
     def code(self, width: int = 1) -> KernelCode:
         """An empty body."""
@@ -90,6 +91,7 @@ class Kernel:
         if "round_half" in text:
             parts.append(_ROUND)
             parts += [_wide_round(w) for w in widths]
+        parts += self.functions.values()
         parts.append(before)
         parts.append(f"kernel {attributes}void run({', '.join(self.buffers.declared)}) {{\n{body}\n}}\n")
         return "\n".join(parts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import BufferType, Index, KernelCode, NotVectorizedError
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel
 from hexforge.ir import Node, Value
@@ -42,6 +43,14 @@ class Matrix:
     row: int
     column: int
     offset: int = 0
+    packed: FourBitWeight | None = None
+    """What unpacks its elements, where they are 4 bits each."""
+
+    def read(self, kernel: Kernel, at: str, width: int = 1) -> str:
+        """The elements from `at` on, a multiple of the width."""
+        if self.packed is not None:
+            return self.packed.read(kernel, at, width)
+        return self.storage.load(argument(kernel, self), at, width)
 
 
 @dataclass(frozen=True, slots=True)

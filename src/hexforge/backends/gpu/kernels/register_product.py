@@ -19,22 +19,23 @@ from hexforge.backends.gpu.kernels.product import (
 )
 
 ROWS, WIDTH, VECTORS = 6, 8, 2
-"""A work-item's sums: rows, by vectors of so many columns."""
+"""A work-item's sums: rows at most, by vectors of so many columns."""
 COLUMNS = WIDTH * VECTORS
 """Columns of a panel of weights."""
 
 
 def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros: Constant) -> Launch:
     """A product for processors; a packed right side is in panels of columns, any other is read through its strides."""
-    panels, blocks, batches = -(-product.n // COLUMNS), -(-product.m // ROWS), math.prod(product.batch)
+    rows, batches = min(ROWS, product.m), math.prod(product.batch)
+    panels, blocks = -(-product.n // COLUMNS), -(-product.m // rows)
     code = kernel.code()
     a, window = argument(kernel, product.a), product.window
     code.add("const int panel = get_global_id(0), block = get_global_id(1);")
     batch = batch_axes(code, product, "get_global_id(2)" if batches > 1 else "0")
-    code.add(f"const int first = block * {ROWS};")
+    code.add(f"const int first = block * {rows};")
     a_base = operand_base(code, product.a, batch)
     right = _RightSide(kernel, code, product, operand_base(code, product.b, batch))
-    for r in range(ROWS):
+    for r in range(rows):
         code.add(f"const int m{r} = min(first + {r}, {product.m - 1});")
         if window is not None:
             window_row(code, window, f"m{r}", f"r{r}")
@@ -42,7 +43,7 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
             code.add(f"float{WIDTH} c{r}_{v} = (float{WIDTH})(0.0f);")
     loops = _tap_loops(code, window)
     pointer = f"global const {product.a.storage.type}*"
-    for r in range(ROWS):
+    for r in range(rows):
         if window is not None:
             inside, place = window_read(window, f"r{r}", _taps(window))
             read = f"{a} + {a_base} + {place}"
@@ -55,7 +56,7 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
     step = product.a.column if window is None else 1
     for v in range(VECTORS):
         right.load(code, v)
-    for r in range(ROWS):
+    for r in range(rows):
         code.add(f"  const float a{r} = {product.a.storage.load(f'p{r}', 'c' if step == 1 else f'c * {step}')};")
         for v in range(VECTORS):
             code.add(f"  c{r}_{v} += a{r} * b{v};")
@@ -63,12 +64,12 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
     code.add("}")
     code.lines += ["}"] * loops
     results = Results.of(kernel, code, product, epilogue, batch)
-    for r in range(ROWS):
+    for r in range(rows):
         with code.block(f"if (first + {r} < {product.m})") as inner:
             for v in range(VECTORS):
                 results.store(inner, f"m{r}", f"panel * {COLUMNS} + {v * WIDTH}", f"c{r}_{v}", WIDTH)
     return kernel.launch(
-        f"{product.node.op.name} {ROWS}x{COLUMNS}", (product.node, *epilogue.nodes),
+        f"{product.node.op.name} {rows}x{COLUMNS}", (product.node, *epilogue.nodes),
         kernel.text("\n".join(code.lines), contract=True), (epilogue.out,), (panels, blocks, batches), (1, 1, 1),
         product.flops,
     )  # fmt: skip
@@ -93,7 +94,10 @@ class _RightSide:
         self.product, self.base = product, base
         self.buffer, self.storage = argument(kernel, product.b), product.b.storage
         self.packed = isinstance(product.b.value, Constant)
-        if self.packed:
+        self.blocks = product.b.packed
+        if self.blocks is not None:
+            self.blocks.begin(kernel, code, COLUMNS)
+        elif self.packed:
             begin = f"{self.buffer} + {base} + panel * {COLUMNS * product.k}"
             code.add(f"global const {self.storage.type}* w = {begin};")
 
@@ -110,6 +114,10 @@ class _RightSide:
     def load(self, code: KernelCode, v: int) -> None:
         """Vector `v` of row `c`, as b<v>."""
         b, n = self.product.b, self.product.n
+        if self.blocks is not None:
+            if v == 0:
+                self.blocks.load_row(code)
+            return
         if self.packed:
             code.add(f"  const float{WIDTH} b{v} = {self.storage.load('w', str(v * WIDTH), WIDTH)};")
             return
@@ -131,5 +139,5 @@ class _RightSide:
 
     def advance(self, code: KernelCode) -> None:
         """Go to the next row."""
-        if self.packed:
+        if self.packed and self.blocks is None:
             code.add(f"  w += {COLUMNS};")

@@ -13,7 +13,6 @@ from hexforge.backends.gpu.kernels.product import (
     Matrix,
     Product,
     Results,
-    argument,
     batch_axes,
     operand_base,
     window_read,
@@ -120,7 +119,7 @@ class _TileLoader:
             self.setup.append(f"{_vector(width)} {slot};")
             conditions, place = (self._along if along_depth else self._across)(around, slot, per_row, width)
             guard = " && ".join(c for c in (*conditions, busy) if c)
-            read = self.operand.storage.load(argument(self.kernel, self.operand), f"({self.base} + {place})", width)
+            read = self.operand.read(self.kernel, f"({self.base} + {place})", width)
             self.load.append(f"{slot} = {f'({guard}) ? {read} : ({_vector(width)})(0.0f)' if guard else read};")
             self.put.append((f"if ({busy}) " if busy else "") + self._puts(slot, along_depth, width))
         return self
