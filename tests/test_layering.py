@@ -41,7 +41,8 @@ INNER = {
         ("units",),
     ),
     "backends.htp": (
-        ("deployment", "extensions"),
+        ("extensions",),
+        ("deployment",),
         ("backend",),
         ("timing", "preparation", "pipeline", "support"),
         ("time", "numbers"),
@@ -70,7 +71,7 @@ INNER = {
     ),
     "device": (
         ("scenario",),
-        ("api",),
+        ("api", "extensions"),
         ("simulated_device",),
         ("client",),
         ("contexts",),

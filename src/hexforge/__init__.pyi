@@ -17,6 +17,7 @@ from hexforge.backend import Compatibility as Compatibility
 from hexforge.backends.htp.chip.power import Power as Power
 from hexforge.backends.htp.config import GraphConfig as GraphConfig
 from hexforge.backends.htp.deployment import Deployment as Deployment
+from hexforge.backends.htp.extensions import configured as configured
 from hexforge.errors import CallError as CallError
 from hexforge.errors import CapacityError as CapacityError
 from hexforge.errors import FormatError as FormatError

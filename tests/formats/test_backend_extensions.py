@@ -161,7 +161,7 @@ def test_graph_switching_excludes_shared_resources(tmp_path: Path) -> None:
 def test_settings_go_to_the_tool_that_reads_them(tmp_path: Path) -> None:
     data = {"graphs": [{"O": 1, "hvx_threads": 3, "dlbc_weights": 1.0, "vtcm_mb": 4}], "devices": [{"soc_model": 57}]}
     config = load_htp(written(tmp_path, data))
-    online, offline = (htp_settings(config, "g", tool) for tool in (NET_RUN, GENERATOR))
+    online, offline = (htp_settings(config, "g", (tool,)) for tool in (NET_RUN, GENERATOR))
     assert online["htp_graph_finalization_optimization_mode"] == "1"
     assert (online["num_hvx_threads"], online["soc_model"]) == ("3", "57")
     assert "dlbc_weights" not in online

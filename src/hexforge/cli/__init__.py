@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.deferred_imports import deferred
-from hexforge.cli.lazy_group import LazyGroup
+from hexforge.cli.lazy_group import LazyGroup, stopped_in_words
 from hexforge.errors import HexforgeError
 
 app = typer.Typer(
@@ -43,7 +43,8 @@ def _common(
 def ending_in_words(program: str) -> Iterator[None]:
     """An error of the model, the call or a file ends a program with one message and exit code 2."""
     try:
-        yield
+        with stopped_in_words(program):
+            yield
         return
     except HexforgeError as error:
         said = str(error)

@@ -153,9 +153,18 @@ def provider_options(backend: str, soc: str, texts: Iterable[str] | None) -> dic
             raise CallError(f"{flag} {value} and --option {key}={given[key]} contradict each other; leave one out")
     if "backend_type" not in given and "backend_path" not in given:
         given["backend_type"] = DEFAULT_BACKEND
-    if given.get("backend_type") == DEFAULT_BACKEND and "htp_arch" not in given:
+    if given.get("backend_type") == DEFAULT_BACKEND and "htp_arch" not in given and not _names_chip(given):
         given.setdefault("soc_model", DEFAULT_SOC)
     return given
+
+
+def _names_chip(options: Mapping[str, str]) -> bool:
+    """Whether the config file among the options names a chip or an architecture."""
+    if not (file := options.get("backend_extensions")):
+        return False
+    from hexforge.formats.backend_extensions import load
+
+    return load(Path(file)).names_chip
 
 
 def _size(text: str, where: str) -> int:

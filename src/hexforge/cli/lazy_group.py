@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -30,6 +32,11 @@ class LazyGroup(TyperGroup):
             self._imported.add(cmd_name)
         return self.commands.get(cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C ends it with words."""
+        with stopped_in_words("hexforge"):
+            return super().invoke(ctx)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the group, without importing any command."""
         self._writes_help = True
@@ -37,6 +44,16 @@ class LazyGroup(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self._writes_help = False
+
+
+@contextmanager
+def stopped_in_words(program: str) -> Iterator[None]:
+    """Ctrl-C ends a program with one line and exit code 130: files are written whole or not at all."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.secho(f"{program}: stopped; files that were written are whole", fg=typer.colors.RED, err=True)
+        raise SystemExit(130) from None
 
 
 def _import(row: Command) -> Any:

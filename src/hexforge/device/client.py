@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexforge.backends.htp.chip.power import VOTE_US
@@ -16,7 +17,7 @@ from hexforge.device.contexts.configs import RESTRICTED, CreationConfig
 from hexforge.device.contexts.creation import release
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph, State
 from hexforge.device.memory import CdspSession
-from hexforge.device.power.profiles import HOLD_US, KEPT, RELAXED, STATES, TIMER, PerfProfile
+from hexforge.device.power.profiles import KEPT, RELAXED, STATES, TIMER, PerfProfile
 from hexforge.errors import HexforgeError
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ class Client:
         return sum(session.used_bytes for session in self.sessions)
 
     def new_context(self, binary: Binary, config: CreationConfig) -> DeviceContext:
-        """A context that is about to be created."""
+        """A context that is about to be created; how its graphs share adapters the binary says, too."""
+        if binary.lora_weight_sharing:
+            config = replace(config, lora_weight_sharing_enabled=True)
         context = DeviceContext(self, self.device.next_number(), binary, config)
         self.contexts[context.number] = context
         return context
@@ -214,7 +217,7 @@ class Client:
         if self._busy or profile is None or not profile.votes or profile.after == KEPT:
             return
         if profile.after == TIMER:
-            self._timer = self.device.clock.after(HOLD_US, self._lower, RELAXED)
+            self._timer = self.device.clock.after(profile.hold_us, self._lower, RELAXED)
         else:
             self._lower(profile.after)
 

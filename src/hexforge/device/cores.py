@@ -163,7 +163,7 @@ class Cores:
         if job.version != self._power.version:
             job.version = self._power.version
             job.clocks = self.clocks(core)
-            again = job.time.inference(job.clocks, job.batch).on_cores(job.cores)
+            again = job.time.inference(job.clocks, job.batch, job.cores)
             if job.inference is None or len(again.pieces_us) == len(job.inference.pieces_us):
                 job.inference = again  # else it was cut otherwise for these clocks, and this one has begun
         assert job.inference is not None

@@ -9,13 +9,11 @@ from typing import Protocol
 from hexforge.backends.htp.chip.power import Corner, Power
 from hexforge.backends.htp.chip.soc import CLOCK_SHARE, Soc
 from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.time.settings import CORES_SHARE
 from hexforge.backends.htp.timing import AS_IS, Clock
 from hexforge.device.power.energy import energy_uj
 from hexforge.ir import Graph
 from hexforge.timeline import Timeline
-
-CORES_SHARE = 0.9
-"""Assumed: what a second NSP core adds of what it could."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +45,12 @@ class Inference:
         """Without the host's part."""
         return sum(self.pieces_us)
 
-    def on_cores(self, count: int) -> Inference:
-        """The same on several NSP cores."""
-        if count == 1:
-            return self
-        faster = 1 + CORES_SHARE * (count - 1)
-        return replace(self, pieces_us=tuple(us / faster for us in self.pieces_us))
-
 
 class GraphTime(Protocol):
     """How long a graph takes."""
 
-    def inference(self, clocks: Clocks, batch: int = 1) -> Inference:
-        """One execution under some clocks."""
+    def inference(self, clocks: Clocks, batch: int = 1, cores: int = 1) -> Inference:
+        """One execution under some clocks, on one NSP core or several."""
         ...
 
 
@@ -71,11 +62,11 @@ class SimulatedTime:
     ) -> None:
         self._graph, self._soc, self._config, self._runtime = graph, soc, config, runtime
         self._precision = precision
-        self._known: dict[tuple[Clocks, int], tuple[Inference, Timeline]] = {}
+        self._known: dict[tuple[Clocks, int, int], tuple[Inference, Timeline]] = {}
 
-    def inference(self, clocks: Clocks, batch: int = 1) -> Inference:
-        """One execution under some clocks."""
-        return self._both(clocks, batch)[0]
+    def inference(self, clocks: Clocks, batch: int = 1, cores: int = 1) -> Inference:
+        """One execution under some clocks, on one NSP core or several."""
+        return self._both(clocks, batch, cores)[0]
 
     def under(self, config: GraphConfig) -> SimulatedTime:
         """The same graph with other options."""
@@ -88,18 +79,19 @@ class SimulatedTime:
 
     def timeline(self, clocks: Clocks | None = None, batch: int = 1) -> Timeline:
         """The same, task by task and unit by unit."""
-        return self._both(clocks or Clocks(), batch)[1]
+        return self._both(clocks or Clocks(), batch, 1)[1]
 
-    def _both(self, clocks: Clocks, batch: int) -> tuple[Inference, Timeline]:
-        known = self._known.get((clocks, batch))
+    def _both(self, clocks: Clocks, batch: int, cores: int) -> tuple[Inference, Timeline]:
+        known = self._known.get((clocks, batch, cores))
         if known is None:
-            known = self._known[clocks, batch] = self._worked_out(clocks, batch)
+            known = self._known[clocks, batch, cores] = self._worked_out(clocks, batch, cores)
         return known
 
-    def _worked_out(self, clocks: Clocks, batch: int) -> tuple[Inference, Timeline]:
+    def _worked_out(self, clocks: Clocks, batch: int, cores: int) -> tuple[Inference, Timeline]:
         own = clocks.hmx if clocks.hmx is not clocks.core else None  # an HMX vote of its own: v75 and newer
         power = Power(core_corner=clocks.core, bus_corner=clocks.bus, hmx_corner=own)
-        line = Clock(self._soc, self._config, power).timing(self._graph, self._precision, self._runtime, batch).timeline
+        clock = Clock(self._soc, replace(self._config, num_cores=cores), power)
+        line = clock.timing(self._graph, self._precision, self._runtime, batch).timeline
         pieces = tuple(us * line.factor for us in line.pieces_us) or (0.0,)
         made = Inference(
             pieces,
@@ -122,7 +114,7 @@ class DeclaredTime:
     vtcm_bytes: int = 0
     energy_uj: float = 0.0
 
-    def inference(self, clocks: Clocks, batch: int = 1) -> Inference:
-        """One execution: all of it scales with the core's clock."""
-        us = self.accelerator_us * batch / CLOCK_SHARE[clocks.core] / self.tasks
+    def inference(self, clocks: Clocks, batch: int = 1, cores: int = 1) -> Inference:
+        """One execution: all of it scales with the core's clock and the cores."""
+        us = self.accelerator_us * batch / CLOCK_SHARE[clocks.core] / self.tasks / (1 + CORES_SHARE * (cores - 1))
         return Inference((us,) * self.tasks, self.rpc_us, self.io_us * batch, self.vtcm_bytes, self.energy_uj * batch)

@@ -28,6 +28,7 @@ from hexforge.options import did_you_mean
 
 TARGETS = ("CPU", "HTP")
 _SPEC = re.compile(r"([^:,]+):((?:[A-Za-z]:[\\/])?[^:,]+):([^:,]+)(?::([^:,]+))?")
+_WHOLE = re.compile(r"((?:[A-Za-z]:[\\/])?[^:,]+):([^:,]+)(?::([^:,]+))?")
 _RULES = {"own": rules.OWN, "input": rules.SAME, "never": rules.NEVER}
 Shape = tuple[int, ...]
 ShapeRule = Callable[..., Any]
@@ -161,19 +162,34 @@ def register_op_package(spec: str) -> CustomOp:
     if found is None:
         raise CallError(f"op package {spec!r}: expected <OpType>:<path>:<interface>[:<target>]")
     type, path, interface, target = found.groups()
-    if target is not None and target.upper() not in TARGETS:
-        raise CallError(f"op package {spec!r}: target {target!r}: expected {' or '.join(TARGETS)}")
-    file = Path(path)
-    if not file.is_file():
-        raise CallError(f"op package {spec!r}: there is no file {path}")
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    package = _python(file, interface, spec) if file.suffix == ".py" else _library(file, interface, spec)
+    package, of = _read(Path(path), interface, target, spec)
     if type not in package.ops:
         listed = ", ".join(package.ops) or "none"
         raise CallError(f"op package {spec!r}: {package.name} has no op {type!r}; it has {listed}"
                         f"{did_you_mean(type, package.ops)}")  # fmt: skip
+    return _register(replace(package.ops[type], **of))
+
+
+def register_whole_package(spec: str) -> tuple[CustomOp, ...]:
+    """Load every op of a package, `<path>:<interface>[:<target>]`, as QNN's tools name packages."""
+    found = _WHOLE.fullmatch(spec.strip())
+    if found is None:
+        raise CallError(f"op package {spec!r}: expected <path>:<interface>[:<target>]")
+    path, interface, target = found.groups()
+    package, of = _read(Path(path), interface, target, spec)
+    return tuple(_register(replace(op, **of)) for op in package.ops.values())
+
+
+def _read(file: Path, interface: str, target: str | None, spec: str) -> tuple[OpPackage, dict[str, Any]]:
+    """A package from its file, and what is known of each of its ops then."""
+    if target is not None and target.upper() not in TARGETS:
+        raise CallError(f"op package {spec!r}: target {target!r}: expected {' or '.join(TARGETS)}")
+    if not file.is_file():
+        raise CallError(f"op package {spec!r}: there is no file {file}")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    package = _python(file, interface, spec) if file.suffix == ".py" else _library(file, interface, spec)
     targets = TARGETS if target is None else (target.upper(),)
-    return _register(replace(package.ops[type], targets=targets, path=str(file), digest=digest))
+    return package, {"targets": targets, "path": str(file), "digest": digest}
 
 
 def _register(custom: CustomOp) -> CustomOp:

@@ -23,6 +23,7 @@ from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_model import Output, Report, in_memory, save
 from hexforge.runtime.contexts.context_plan import ContextPlan
+from hexforge.runtime.contexts.request import names_of
 from hexforge.runtime.cpu_part import QNN, CpuPart
 from hexforge.runtime.stages import Stages
 
@@ -100,7 +101,8 @@ def prepare(
         raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
     for spec in options.op_packages:
         register_op_package(spec)
-    backend = backend_of(options, sess_options.intra_op_num_threads, every_chip=output is not None)
+    graph = names_of([source], None)[0]
+    backend = backend_of(options, sess_options.intra_op_num_threads, every_chip=output is not None, graph=graph)
     options.dumps.check()
     if isinstance(backend, KeepsThreads):
         backend.spinning = spinning_of(session_entries(sess_options, ORT_SESSION_KEYS))
@@ -192,6 +194,15 @@ def _compiled(model: Model, backend: Backend, sess_options: Any, config: Session
     inputs, outputs = arguments(model.inputs, graph.inputs), arguments(model.outputs, graph.outputs)
     fixed = frozenset(str(v.name) for v in graph.initializers.values()) - {a.name for a in inputs}
     return Prepared(plan, backend, inputs, outputs, fixed, model.metadata, report, notes)
+
+
+def extension_notes(options: ProviderOptions, source: ModelSource) -> list[str]:
+    """What of the file of backend_extensions changes nothing in a session."""
+    if (file := options.extensions()) is None:
+        return []
+    from hexforge.backends.htp.extensions import session_notes
+
+    return session_notes(file, names_of([source], None)[0])
 
 
 def read_model(source: ModelSource, sess_options: Any) -> Model:

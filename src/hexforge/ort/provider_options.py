@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
+from hexforge.formats.backend_extensions import Config, load
+from hexforge.formats.backend_extensions.sections import PREPARE
 from hexforge.formats.json_text import read_json
 from hexforge.options import OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
 from hexforge.ort.profiling.dumps import WantedDumps
@@ -68,6 +70,11 @@ class ProviderOptions(OptionTable):
         "effort spent on preparing graphs: 1 keeps nodes apart, 2 turns chains into tables, 3 puts those into "
         "convolutions; 0 is 3; numbers are the same",
         high=3,
+        backend="htp",
+    )
+    backend_extensions: str = text(
+        "config file of QNN's tools (or the HTP's own, which it names): its keys act as in qnn-net-run and "
+        "qnn-context-binary-generator; options that are given beside it win",
         backend="htp",
     )
     soc_model: tuple[str, ...] = texts(
@@ -210,12 +217,16 @@ class ProviderOptions(OptionTable):
 
     def notes(self, backend: str = "") -> tuple[str, ...]:
         """One line for each option that was set and changes nothing: the backend is the one that they name."""
-        return OptionTable.notes(self, backend or self.backend)
+        return OptionTable.notes(self, backend or registry.running(self.backend))
 
     def acts(self, name: str) -> bool:
-        """True where a flag is set and the backend that runs is the one it is for."""
+        """True where an option is set and the backend that runs is the one it is for."""
         option = next(o for o in self.table() if o.key == name)
-        return bool(getattr(self, name)) and option.backend in ("", self.backend)
+        return bool(getattr(self, name)) and option.backend in ("", registry.running(self.backend))
+
+    def extensions(self) -> Config | None:
+        """The config file that the options name, where the backend that it is for runs; read anew."""
+        return load(Path(self.backend_extensions)) if self.acts("backend_extensions") else None
 
     def affinity(self) -> dict[str, str]:
         """The backend that each op type of the op_affinity file is pinned to, in small letters."""
@@ -296,16 +307,31 @@ def backend_of_library(path: str, option: str = "backend_path") -> str:
     return found[1].lower()
 
 
-def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False) -> Backend:
+def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False, graph: str = "") -> Backend:
     """The backend that provider options name; of several chips the first runs, a context is made for every one.
 
-    It times under the performance mode and the control latency of the options.
+    It times under the performance mode and the control latency of the options. `graph` is what the model's graph is
+    called in the file of backend_extensions.
     """
-    made = registry.backend(options.backend, options.settings(), threads)
+    made = registry.backend(options.backend, settings_for(options, graph), threads)
     _set_power(made, options)
     if options.qnn_saver_path and options.backend != "saver":
         made = registry.recorded(made)
     return made if every_chip or not isinstance(made, Prepares) else made.only(0)
+
+
+def settings_for(options: ProviderOptions, graphs: str | Sequence[str]) -> dict[str, str]:
+    """What the backend is made with for a graph, or several, by the options and the file of backend_extensions."""
+    given = options.settings()
+    if (file := options.extensions()) is None:
+        return given
+    from hexforge.backends.htp.extensions import htp_settings
+
+    found = htp_settings(file, graphs, PREPARE)
+    if "soc_model" in given or "htp_arch" in given:  # the chip as a whole
+        found.pop("soc_model", None)
+        found.pop("htp_arch", None)
+    return {**found, **given}
 
 
 def _set_power(backend: Backend, options: ProviderOptions) -> None:
@@ -315,5 +341,14 @@ def _set_power(backend: Backend, options: ProviderOptions) -> None:
     from hexforge.backends.htp.backend import HtpBackend
     from hexforge.backends.htp.chip.power import Power
 
-    if isinstance(backend, HtpBackend):
+    if not isinstance(backend, HtpBackend):
+        return
+    given = options.pairs()
+    if (file := options.extensions()) is None:
         backend.power = Power(options.htp_performance_mode, rpc_control_latency_us=options.rpc_control_latency)
+        return
+    from hexforge.backends.htp.extensions import power_of
+
+    backend.power = power_of(file, given.get("htp_performance_mode", ""))
+    if "rpc_control_latency" in given:
+        backend.power = replace(backend.power, rpc_control_latency_us=options.rpc_control_latency)

@@ -44,7 +44,7 @@ from hexforge.ort.options import (
     run_entries,
     session_entries,
 )
-from hexforge.ort.prepare import Prepared, check_built, output_of, prepare
+from hexforge.ort.prepare import Prepared, check_built, extension_notes, output_of, prepare
 from hexforge.ort.profiling.files import ProfileFiles
 from hexforge.ort.profiling.stage import StageProfile, profiled_stages
 from hexforge.ort.profiling.trace import Trace
@@ -200,6 +200,7 @@ class QnnSession(InferenceSession):
         self._simulated: SimulatedRuns | None = None
         self._last_run: RunConfig | None = None
         self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options), *prepared.notes)
+        self._note(*extension_notes(options, source))
         self._profile_files: ProfileFiles | None = None
         self._profiled: Mapping[str, StageProfile] = {}
         if not self._only_prepared and (options.profiling_level != OFF or self._trace is not None):
@@ -260,7 +261,9 @@ class QnnSession(InferenceSession):
     @property
     def shares_memory(self) -> bool:
         """Whether values can lie in memory that the CPU shares with the HTP (enable_htp_shared_memory_allocator)."""
-        return self._device_parts[1].acts("enable_htp_shared_memory_allocator")
+        options = self._device_parts[1]
+        file = options.extensions()
+        return options.acts("enable_htp_shared_memory_allocator") or (file is not None and file.shares_buffers)
 
     @raises_onnxruntime_errors
     def shared_value(self, shape: Sequence[int], element_type: Any) -> Any:

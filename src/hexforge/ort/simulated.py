@@ -20,8 +20,10 @@ from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.configs import GroupRegistration
 from hexforge.device.contexts.execution import Feed
 from hexforge.device.contexts.handles import DeviceGraph
+from hexforge.device.extensions import cores_of, creation_config, profile_of, signed
 from hexforge.device.power.profiles import EP_PROFILES, PerfProfile
 from hexforge.errors import CallError, UnsupportedError
+from hexforge.formats.backend_extensions import Config
 from hexforge.ort.config import DynamicOptions, RunConfig
 from hexforge.ort.errors import EngineFailedError
 from hexforge.ort.provider_options import ProviderOptions
@@ -60,7 +62,9 @@ class SimulatedRuns:
             raise CallError("simulated: name a chip to simulate: provider option soc_model, such as SM8650")
         self._options = options
         self._handles: dict[tuple[str, int], MemHandle] = {}
-        cores = max(1, options.htp_num_cores)
+        file = options.extensions()
+        self._file = Config() if file is None else file
+        cores = max(backend.config.graph.num_cores, cores_of(self._file))
         soc = backend.target.soc
         with _LOCK:
             key = soc.name, options.device_id, cores
@@ -69,13 +73,21 @@ class SimulatedRuns:
                 device = _DEVICES[key] = Device(soc.name, cores=cores)
             self.device: Device = device
             """What the session runs on; sessions of one chip and device_id share it."""
-            client = device.process(f"session {device.next_number()}", privileged=True)
+            client = device.process(f"session {device.next_number()}", signed=signed(self._file), privileged=True)
             self._qnn = Qnn(client)
             weakref.finalize(self, client.close)
-            self.mode = options.htp_performance_mode
+            given, drives = options.pairs(), bool([c for d in self._file.htp.devices for c in d.cores])
+            own = profile_of(self._file, given.get("htp_performance_mode", "")) if drives else None
+            self._profiles = {**EP_PROFILES, **({} if own is None else {own.name: own})}
+            self.mode = options.htp_performance_mode if own is None else own.name
             self._latency_us = options.rpc_control_latency
+            if own is not None and "rpc_control_latency" not in given:
+                self._latency_us = own.control_latency_us
             self._vote()
+            self._config = creation_config(self._file)
             self._priority = Priority.of(options.qnn_context_priority)
+            if "qnn_context_priority" not in given:
+                self._priority = self._config.priority
             self._graphs = self._created(stages, backend, embedded)
         self.runs: list[SimulatedRun] = []
         """The last thousand, oldest first."""
@@ -157,7 +169,7 @@ class SimulatedRuns:
                     self._qnn.QnnGraph_setConfig(graph, priority=wanted)
 
     def _vote(self) -> None:
-        profile: PerfProfile = replace(EP_PROFILES[self.mode], control_latency_us=self._latency_us)
+        profile: PerfProfile = replace(self._profiles[self.mode], control_latency_us=self._latency_us)
         if not profile.votes and self._latency_us:  # nothing is voted for but the latency
             profile = replace(profile, votes=True)
         if self._qnn.client.profile != profile:
@@ -167,15 +179,21 @@ class SimulatedRuns:
     def _created(self, stages: Sequence[Stage], backend: HtpBackend, embedded: bool) -> list[DeviceGraph]:
         """The QNN graphs on the device: one context each, in one group where buffers are shared."""
         options, made, first = self._options, [], None
-        specs = [_spec(stage, backend, max(1, options.htp_num_cores)) for stage in stages]
+        specs = [_spec(stage, backend) for stage in stages]
         found = [spec for spec in specs if spec is not None]
         shares = options.enable_vtcm_backup_buffer_sharing or options.htp_share_resource_optimization == "1"
+        shares = shares or self._file.htp.groupContext.share_resources
         most = max((spec.spill_fill_bytes for spec in found), default=0)
         for spec in found:
             group = GroupRegistration(first, 0 if first is not None else max(most, 1)) if shares else None
             config = CreationConfig(
                 priority=self._priority,
-                register_multi_contexts=group,
+                register_multi_contexts=group or self._config.register_multi_contexts,
+                io_mem_estimation=self._config.io_mem_estimation,
+                file_read_memory_budget_in_mb=self._config.file_read_memory_budget_in_mb,
+                init_acceleration=self._config.init_acceleration,
+                lora_weight_sharing_enabled=self._config.lora_weight_sharing_enabled,
+                graph_priorities=self._config.graph_priorities,
                 reused_io_limit_bytes=options.htp_reused_io_limit_mb << 20,
             )
             binary = Binary(spec.name, (spec,), embedded=embedded, udma64=options.extended_udma)
@@ -185,7 +203,7 @@ class SimulatedRuns:
         return made
 
 
-def _spec(stage: Stage, backend: HtpBackend, cores: int) -> GraphSpec | None:
+def _spec(stage: Stage, backend: HtpBackend) -> GraphSpec | None:
     if isinstance(stage.runner, CpuPart):
         return None
     soc = backend.target.soc
@@ -194,5 +212,6 @@ def _spec(stage: Stage, backend: HtpBackend, cores: int) -> GraphSpec | None:
     line = time.timeline()
     io = sum(v.type.size * v.dtype.numpy.itemsize for v in (*stage.runner.graph.inputs, *stage.runner.graph.outputs))
     return GraphSpec(
-        stage.name, line.weight_bytes, line.spill_fill_bytes, io, line.vtcm_bytes, time, cores,
+        stage.name, line.weight_bytes, line.spill_fill_bytes, io, line.vtcm_bytes, time,
+        backend.config.graph.num_cores,
     )  # fmt: skip

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -98,7 +99,9 @@ class Plan(Stages):
         parts: PartitionedModel,
         backend: Backend,
         make_cpu_part: Callable[[Extract, Sequence[str]], CpuPart] = CpuPart,
+        exposed: Sequence[str] = (),
     ) -> None:
+        """`exposed`: patterns of the names of tensors inside that become outputs of their graphs, too."""
         model = parts.placed.model
         stages: list[Stage] = []
         for part, name in zip(parts.parts, parts.names(), strict=True):
@@ -107,6 +110,8 @@ class Plan(Stages):
             reads = tuple(part.inputs)
             if part.taken:
                 graph = parts.graph(part, name)
+                if exposed:
+                    expose(graph, exposed)
                 rows = _with_unsafe(rows, graph, backend)
                 runner = backend.compile(graph)
                 reads = tuple(v.name for v in runner.graph.inputs)
@@ -123,6 +128,13 @@ class Plan(Stages):
     def rows(self) -> tuple[PlacedNode, ...]:
         """Every node of the model, in the model's order."""
         return self._rows
+
+
+def expose(graph: Graph, patterns: Sequence[str]) -> None:
+    """Let tensors inside whose names have one of the patterns be outputs, too."""
+    written = [value.name for node in graph for value in node.outputs]
+    kept = {value.name for value in graph.outputs}
+    graph.expose(kept | {name for name in written if any(fnmatchcase(name, pattern) for pattern in patterns)})
 
 
 def _stem(model: Model) -> str:

@@ -49,10 +49,14 @@ def deployed(wanted: Deploys | Backend | str | None = None) -> Backend:
     return wanted.backend() if isinstance(wanted, Deploys) else wanted
 
 
+def running(name: str) -> str:
+    """The backend that computes where one is named: `saver` alone records the default one."""
+    return DEFAULT if name == "saver" else name
+
+
 def backend_class(name: str) -> BackendClass:
     """The class of the backend `name`; UnsupportedError for one that QNN has and hexforge does not have yet."""
-    if name == "saver":
-        return backend_class(DEFAULT)  # its calls are recorded, and its options are the options
+    name = running(name)  # the options of what is recorded are the options
     if name in BUILT:
         return cast(BackendClass, _imported(BUILT[name]))
     if name in QNN_BACKENDS:

@@ -15,8 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 import hexforge
 from hexforge.backends.htp.extensions import unheeded
 from hexforge.cli.qnn_tools import tool_command
-from hexforge.cli.qnn_tools.graphs import open_context, tool_backend
-from hexforge.cli.qnn_tools.on_device import DeviceProgram, creation_config, on_device
+from hexforge.cli.qnn_tools.graphs import tool_backend
+from hexforge.cli.qnn_tools.on_device import on_device
+from hexforge.device import Device
+from hexforge.device.extensions import creation_config
 from hexforge.errors import HexforgeError
 from hexforge.formats.backend_extensions import Config, load_htp
 from hexforge.formats.backend_extensions.sections import GENERATOR, NET_RUN
@@ -26,18 +28,21 @@ SIZE = 64
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convolutions(tmp_path_factory.mktemp("keys") / "m.onnx", SIZE)
+
+
+def convolutions(path: Path, size: int) -> Path:
     """Three convolutions with Relu."""
     random = np.random.default_rng(0)
-    nodes, constants, last = [], [], "x"
+    nodes, constants, now = [], [], "x"
     for i in range(3):
         weight = random.standard_normal((16, 16, 3, 3)).astype(np.float32) / 12
         constants.append(numpy_helper.from_array(weight, f"w{i}"))
-        nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Conv", [now, f"w{i}"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1]))
         nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], f"relu{i}"))
-        last = f"r{i}"
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 16, SIZE, SIZE]) for n in ("x", last)]
+        now = f"r{i}"
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 16, size, size]) for n in ("x", now)]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], constants)
-    path = tmp_path_factory.mktemp("keys") / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     return path
 
@@ -61,11 +66,13 @@ def prepared(model: Path, tmp_path: Path, **sections: Any) -> hexforge.Context:
 
 def latency_us(model: Path, tmp_path: Path, **core: Any) -> float:
     """Of the second of two runs on the simulated device, as a core is driven."""
-    given = config(tmp_path, devices=[{"soc_model": 57, "cores": [core]}])
-    backend = tool_backend("libQnnHtp.so", given, NET_RUN)
-    compiled = hexforge.compile(model, None, backend)
-    program = on_device(compiled.to_bytes(), {"m": compiled.program()}, "SM8650", given)["m"]
-    assert isinstance(program, DeviceProgram)
+    return second_us(model, config(tmp_path, devices=[{"soc_model": 57, "cores": [core]}]))
+
+
+def second_us(model: Path, given: Config, tool: str = NET_RUN) -> float:
+    """The latency of the second of two runs on the simulated device."""
+    compiled = hexforge.compile(model, None, tool_backend("libQnnHtp.so", given, tool))
+    program = on_device([compiled.to_bytes()], "SM8650", given)["m"]
     for _ in range(2):
         program.run({"x": np.zeros((1, 16, SIZE, SIZE), np.float32)})
     return program.latencies_us[-1]
@@ -74,11 +81,7 @@ def latency_us(model: Path, tmp_path: Path, **core: Any) -> float:
 def on_a_device(model: Path, tmp_path: Path, **sections: Any) -> None:
     given = config(tmp_path, **sections)
     context = prepared(model, tmp_path)
-    backend = tool_backend("libQnnHtp.so", given, NET_RUN)
-    budget = given.htp.context.file_read_memory_budget_in_mb
-    programs = open_context(tmp_path / "m.bin", backend, None, False, budget)
-    assert set(programs) == {g.name for g in context.graphs}
-    on_device(tmp_path / "m.bin", programs, "SM8650", given)
+    assert set(on_device([tmp_path / "m.bin"], "SM8650", given)) == {g.name for g in context.graphs}
 
 
 GRAPH_SETTINGS: dict[str, tuple[Any, str, int]] = {
@@ -100,12 +103,44 @@ def test_a_graphs_settings_are_in_the_context(key: str, model: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("key", "value"),
     [("dlbc", 1), ("weights_packing", True), ("fold_relu_activation_into_conv_off", True),
-     ("short_depth_conv_on_hmx_off", True), ("num_cores", 2)],
+     ("short_depth_conv_on_hmx_off", True)],
 )  # fmt: skip
 def test_a_graphs_options_are_the_backends_or_named(key: str, value: Any, tmp_path: Path) -> None:
     given = config(tmp_path, graphs=[{key: value}])
     made = tool_backend("libQnnHtp.so", given, GENERATOR)
     assert (key in made.config.pairs()) != (unheeded(given) == [f"graphs[0].{key}"])
+
+
+def test_several_cores_are_quicker(model: Path, tmp_path: Path) -> None:
+    """In the context that the generator makes, on a device, and in the estimate of the same file."""
+    one, two = (config(tmp_path, graphs=[{"num_cores": n}], devices=[{"soc_model": 57}]) for n in (1, 2))
+    assert second_us(model, two, GENERATOR) < second_us(model, one, GENERATOR)
+    quick = hexforge.estimate(model, hexforge.configured(tmp_path / "htp.json"))  # the file says two
+    assert quick.latency_ms < hexforge.estimate(model, hexforge.Deployment("SM8650", power=quick_power())).latency_ms
+
+
+def quick_power() -> hexforge.Power:
+    return hexforge.Power("high_performance", rpc_polling_us=9999, rpc_control_latency_us=100)
+
+
+def test_a_section_without_a_list_is_taken_as_older_tools_write_it(tmp_path: Path) -> None:
+    given = config(tmp_path, graphs={"vtcm_mb": 2, "graph_names": ["m"]})
+    assert given.graph("m").vtcm_mb == 2
+    core = {"core_id": 0, "perf_profile": "burst", "rpc_control_latency": 100}
+    assert config(tmp_path, devices=[{"soc_id": 57, "cores": [core]}]).htp.devices[0].cores[0].perf_profile == "burst"
+
+
+def test_graphs_of_a_context_have_settings_of_their_own(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "n.onnx").write_bytes(model.read_bytes())
+    sections = [{"graph_names": ["m"], "vtcm_mb": 2, "hvx_threads": 2}, {"graph_names": ["n"], "vtcm_mb": 8}]
+    context = prepared(Path(f"{model},{tmp_path / 'n.onnx'}"), tmp_path, graphs=sections)
+    assert {g.name: (g.settings["vtcm_mb"], g.settings["num_hvx_threads"]) for g in context.graphs} == {
+        "m": (2, 2),
+        "n": (8, 4),
+    }
+    sections[0]["dlbc"] = 1
+    with pytest.raises(HexforgeError, match="dlbc: graphs of one context"):
+        prepared(Path(f"{model},{tmp_path / 'n.onnx'}"), tmp_path, graphs=sections)
 
 
 def test_the_chip_by_any_key(model: Path, tmp_path: Path) -> None:
@@ -119,6 +154,8 @@ def test_how_a_core_is_driven_changes_the_time(model: Path, tmp_path: Path) -> N
     burst = latency_us(model, tmp_path, perf_profile="burst")
     assert burst < latency_us(model, tmp_path, perf_profile="power_saver")
     assert burst < latency_us(model, tmp_path, perf_profile="burst", rpc_polling_time=0)
+    adaptive = latency_us(model, tmp_path, perf_profile="burst", rpc_polling_time=1, adaptive_polling_time=1)
+    assert adaptive < latency_us(model, tmp_path, perf_profile="burst", rpc_polling_time=1)
     slow = latency_us(model, tmp_path, perf_profile="power_saver", rpc_control_latency=100)
     assert latency_us(model, tmp_path, perf_profile="power_saver", rpc_control_latency=10) < slow
 
@@ -139,11 +176,9 @@ def test_what_cannot_be_is_refused(key: str, tmp_path: Path) -> None:
 
 WARNED: dict[str, dict[str, Any]] = {
     "use_client_context": {"devices": [{"use_client_context": True}]},
-    "hmx_timeout_us": {"devices": [{"cores": [{"hmx_timeout_us": 5}]}]},
     "adaptive_polling_time": {"devices": [{"cores": [{"adaptive_polling_time": 500}]}]},
-    "lora_weight_sharing": {"context": {"lora_weight_sharing": True}},
-    "share_resources": {"groupContext": {"share_resources": True}},
-    "mem_type": {"memory": {"mem_type": "shared_buffer"}},
+    "group_id": {"context": {"group_id": 0}},
+    "graph_names": {"graphs": [{"graph_names": []}]},
 }
 
 
@@ -184,3 +219,71 @@ def test_weights_are_shared_where_they_are_to_be(model: Path, tmp_path: Path) ->
         tool_command("qnn-context-binary-generator").main(arguments, standalone_mode=False)
         sizes[shared] = (tmp_path / "b.bin").stat().st_size
     assert sizes[True] < sizes[False]
+
+
+def test_a_vote_is_held_as_long_as_the_timeout_says(model: Path, tmp_path: Path) -> None:
+    states = {}
+    for timeout in (1000, 100_000):
+        cores = [{"perf_profile": "burst", "hmx_timeout_us": timeout}]
+        given = config(tmp_path, devices=[{"soc_model": 57, "cores": cores}])
+        compiled = hexforge.compile(model, None, tool_backend("libQnnHtp.so", given, NET_RUN))
+        program = on_device([compiled.to_bytes()], "SM8650", given)["m"]
+        device: Device = program._qnn.client.device
+        program.run({"x": np.zeros((1, 16, SIZE, SIZE), np.float32)})
+        device.clock.wait(device.clock.start(asleep(50_000)))
+        states[timeout] = [e["state"] for e in device.log.entries if e["event"] == "power_state"][-1]
+    assert states == {1000: "RELAXED_POWER_STATE", 100_000: "burst"}
+
+
+def asleep(us: float) -> Any:
+    yield us
+
+
+def softmax(size: int) -> bytes:
+    """A softmax needs all of what is before it, which spills."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "relu"),
+        helper.make_node("Softmax", ["a"], ["m"], "softmax", axis=1),
+        helper.make_node("Mul", ["a", "m"], ["y"], "scale"),
+    ]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 32, size, size]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return bytes(made.SerializeToString())
+
+
+def test_contexts_of_a_list_share_what_they_can(tmp_path: Path) -> None:
+    """Two contexts with a spill-fill buffer each, or with one for both."""
+    used = {}
+    for shared in (False, True):
+        given = config(tmp_path, groupContext={"share_resources": shared}, graphs=[{"vtcm_mb": 1}])
+        backend = tool_backend("libQnnHtp.so", given, NET_RUN)
+        requests = [hexforge.ContextRequest(graph_names=(name,)) for name in "mn"]
+        made = [hexforge.compile(softmax(256), None, backend, request) for request in requests]
+        assert min(g.spill_fill_bytes for one in made for g in one.info.graphs) > 0
+        programs = on_device([one.to_bytes() for one in made], "SM8650", given)
+        assert set(programs) == {"m", "n"}
+        used[shared] = sum(
+            e["bytes"] for e in programs["m"]._qnn.client.device.log.entries
+            if e["event"] == "allocate" and "spill" in e["what"]
+        )  # fmt: skip
+    assert used[True] < used[False]
+
+
+def test_shared_buffers_save_copies_and_no_bit_changes(model: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((1, 16, SIZE, SIZE)).astype(np.float32)
+    seen = []
+    for memory in ({}, {"mem_type": "shared_buffer"}):
+        given = config(tmp_path, memory=memory)
+        compiled = hexforge.compile(model, None, tool_backend("libQnnHtp.so", given, NET_RUN))
+        program = on_device([compiled.to_bytes()], "SM8650", given)["m"]
+        outputs = [program.run({"x": x}) for _ in range(2)]
+        seen.append((outputs[1]["r2"].tobytes(), program.latencies_us[1]))
+    assert seen[0][0] == seen[1][0]
+    assert seen[1][1] < seen[0][1]
+
+
+def test_adapters_have_one_place(model: Path, tmp_path: Path) -> None:
+    assert prepared(model, tmp_path, context={"lora_weight_sharing": True}).info.options["lora_weight_sharing"] == "1"
+    assert "lora_weight_sharing" not in prepared(model, tmp_path).info.options
+    assert creation_config(config(tmp_path, context={"lora_weight_sharing": True})).lora_weight_sharing_enabled

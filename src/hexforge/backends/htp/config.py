@@ -33,6 +33,8 @@ class GraphConfig:
     """8-bit weights whose values are in the 4-bit range lie in DRAM as 4 bits."""
     slc_alloc_enable: bool = False
     """Spilled activations are kept in the system level cache."""
+    num_cores: int = 1
+    """NSP cores that run the graph together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class HtpConfig(OptionTable):
     dlbc_weights: bool = flag(False, "compress weights in DRAM; not together with weight sharing")
     weights_packing: bool = flag(False, "keep 8-bit weights whose values are in the 4-bit range in 4 bits")
     slc_alloc_enable: bool = flag(False, "keep spilled activations in the system level cache")
+    htp_num_cores: int = integer(0, "NSP cores that run a graph together; 0 is 1", high=16)
+    lora_weight_sharing: bool = flag(False, "graphs of a context have one place for an adapter's weights")
     extended_udma: bool = flag(False, "64-bit uDMA, v81 and newer; such a context takes no buffers of a client's")
 
     @classmethod
@@ -82,6 +86,7 @@ class HtpConfig(OptionTable):
             dlbc_weights=graph.dlbc_weights,
             weights_packing=graph.weights_packing,
             slc_alloc_enable=graph.slc_alloc_enable,
+            htp_num_cores=graph.num_cores if graph.num_cores > 1 else 0,
         )
 
     @property
@@ -97,6 +102,7 @@ class HtpConfig(OptionTable):
             dlbc_weights=self.dlbc_weights,
             weights_packing=self.weights_packing,
             slc_alloc_enable=self.slc_alloc_enable,
+            num_cores=max(1, self.htp_num_cores),
         )
 
     def only(self, index: int) -> HtpConfig:

@@ -3,22 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.chip.soc import SOCS, Soc
 from hexforge.backends.htp.config import HtpConfig
+from hexforge.backends.htp.deployment import DEFAULT_SOC, Deployment
 from hexforge.errors import CallError
+from hexforge.formats.backend_extensions import Config, load
+from hexforge.formats.backend_extensions.reading import PER_GRAPH
+from hexforge.formats.backend_extensions.sections import GENERATOR, PREPARE
 
 if TYPE_CHECKING:
-    from hexforge.formats.backend_extensions import Config
-    from hexforge.formats.backend_extensions.sections import CoreSection
+    from hexforge.formats.backend_extensions.sections import CoreSection, GraphSection
 
 _POLLS = ("burst", "high_performance", "sustained_high_performance")
 """Profiles that poll unless told otherwise: "9999 us for burst, high_performance & sustained_high_performance"."""
-_SPELLED = {"hvx_threads": "num_hvx_threads", "O": "htp_graph_finalization_optimization_mode"}
+_SPELLED = {
+    "hvx_threads": "num_hvx_threads",
+    "O": "htp_graph_finalization_optimization_mode",
+    "num_cores": "htp_num_cores",
+}
 """Keys of a graph's section that the backend's own options spell otherwise."""
 
 
@@ -32,20 +41,36 @@ class Effect:
     effect: str
 
 
-def htp_settings(config: Config, graph: str, tool: str, soc: str = "") -> dict[str, str]:
-    """The backend's options for a graph, as far as a tool reads them; `soc` wins over the file's chip."""
-    section, own = config.graph(graph), {option.key for option in HtpConfig.table()}
+def htp_settings(config: Config, graphs: str | Sequence[str], tools: Collection[str], soc: str = "") -> dict[str, str]:
+    """The backend's options for a graph, or several, as far as some tools read them; `soc` wins over the file's chip.
+
+    Several graphs have settings that they may have each for itself (`graph_settings`), which are left out then.
+    """
+    names = [graphs] if isinstance(graphs, str) else list(graphs)
+    section, own = config.alike(names), {option.key for option in HtpConfig.table()}
+    left_out = {"graph_names", "fp16_relaxed_precision", "O", *(PER_GRAPH if len(names) > 1 else ())}
     made: dict[str, str] = {"htp_graph_finalization_optimization_mode": str(int(section.O))}
-    for name in section.model_fields_set - {"graph_names", "fp16_relaxed_precision", "O"}:
+    for name in section.model_fields_set - left_out:
         extra: Any = type(section).model_fields[name].json_schema_extra
         key, value = _SPELLED.get(name, name), getattr(section, name)
-        if value is not None and tool in extra["readBy"] and key in own:
+        if value is not None and set(tools) & set(extra["readBy"]) and key in own:
             made[key] = str(int(value >= 1 if isinstance(value, float) else value))
+    if config.htp.context.lora_weight_sharing and GENERATOR in tools:
+        made["lora_weight_sharing"] = "1"
     if chip := soc or chip_of(config):
         made["soc_model"] = chip
     elif (arch := _architecture(config)) is not None:
         made["htp_arch"] = str(arch)
     return made
+
+
+def graph_settings(section: GraphSection, hvx_threads: int | None = None, vtcm_mb: int | None = None) -> dict[str, int]:
+    """What a section says of a graph alone, by the names of a context's settings; what is given beside it wins."""
+    found = {
+        "num_hvx_threads": section.hvx_threads if hvx_threads is None else hvx_threads,
+        "vtcm_mb": section.vtcm_mb if vtcm_mb is None else vtcm_mb,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def unheeded(config: Config) -> list[str]:
@@ -69,10 +94,24 @@ def chip_of(config: Config) -> str:
     return known[0] if known else ""
 
 
+def configured(path: str | os.PathLike[str], graph: str = "", soc: str = "") -> Deployment:
+    """The deployment that a config file of QNN's tools describes, for a graph by its name; `soc` wins over the file's.
+
+    It is what estimates, profiles and contexts are for; a session takes the file by its option backend_extensions.
+    """
+    config = load(Path(path))
+    chip = soc or chip_of(config)
+    if not chip and (arch := _architecture(config)) is not None:
+        chip = next((known.name for known in SOCS if known.htp_arch == arch), "")
+    options = HtpConfig.parse(htp_settings(config, graph, PREPARE, chip))
+    return Deployment(chip or DEFAULT_SOC, config=options.graph, power=power_of(config))
+
+
 def power_of(config: Config, perf_profile: str = "") -> Power:
     """How the cores are driven; a profile of the command line wins."""
     core = _core(config)
-    profile = perf_profile or (core.perf_profile if core is not None else "high_performance")
+    profile = (perf_profile or (core.perf_profile if core is not None else "high_performance")).lower()
+    profile = "high_performance" if profile == "default" else profile
     power = Power("default" if profile == "system_settings" else profile)
     polling = 9999 if profile in _POLLS else 0
     if core is None:
@@ -85,6 +124,18 @@ def power_of(config: Config, perf_profile: str = "") -> Power:
         rpc_control_latency_us=core.rpc_control_latency,
         adaptive_polling_us=adaptive,
     )
+
+
+def session_notes(config: Config, graph: str) -> list[str]:
+    """What of a file changes nothing in a session of a model whose graph is called so."""
+    named = [name for section in config.htp.graphs for name in section.graph_names or ()]
+    notes = list(config.warnings)
+    if config.htp.graphs and named and graph not in named:
+        notes.append(f"graphs: none of them is for this model, whose graph is called {graph!r}; there is {named[0]!r}")
+    for key, _, _ in config.given():
+        if (name := key.rpartition(".")[2]) in _NOT_A_SESSIONS:
+            notes.append(f"{key} has no effect in a session: {_NOT_A_SESSIONS[name]}")
+    return [f"backend_extensions={config.where}: {note}" for note in notes]
 
 
 def effects(config: Config, soc: Soc) -> Iterator[Effect]:
@@ -139,6 +190,20 @@ def _ability(on: bool, able: bool, soc: Soc, does: str) -> str:
     return does if able else f"refused: {soc.name} (v{soc.htp_arch}) cannot"
 
 
+_SWITCHED = "each graph of a session is a context of its own, and nothing is switched"
+_NOT_A_SESSIONS = {
+    "enable_graphs": "the model names the graphs that it runs",
+    "graph_retention_order": _SWITCHED,
+    "memory_limit_hint": _SWITCHED,
+    "is_persistent_binary": _SWITCHED,
+    "spill_fill_buffer": _SWITCHED,
+    "weights_buffer": _SWITCHED,
+    "async_execute_queue_depth": "a session runs one inference after another",
+    "profiling_level": "a session asks for it by its own option, profiling_level=linting",
+    "cache_compatibility_mode": "a session says so by session.fail_on_suboptimal_compiled_model",
+    "graph_profiling_start_delay": "a session profiles all of its runs",
+    "graph_profiling_num_executions": "a session profiles all of its runs",
+}
 _WORDS = {
     "graph_names": "the graphs that the section is for",
     "O": "how far graphs are fused; no number changes",
@@ -155,15 +220,15 @@ _WORDS = {
     "rpc_control_latency": "the wake-up of the simulated CPU",
     "rpc_polling_time": "polling of the simulated CPU",
     "adaptive_polling_time": "polling of the simulated CPU around the end",
-    "hmx_timeout_us": "nothing: the simulated HMX is never given up by a timeout",
+    "hmx_timeout_us": "how long burst and sustained_high_performance hold their vote after an inference (assumed)",
     "max_spill_fill_buffer_for_group": "the buffer of the group; a graph that needs more is refused",
     "group_id": "contexts of a group share one spill-fill buffer",
     "file_read_memory_budget_in_mb": "contexts are read in pieces",
     "io_memory_estimation": "room for inputs and outputs is kept in the simulated session",
     "init_acceleration": "arrays are verified while programs are made",
-    "lora_weight_sharing": "nothing: adapters share what graphs have in common by themselves",
-    "share_resources": "nothing here: `hexforge device` plays lists of contexts",
-    "mem_type": "nothing: graphs read this process's memory without a copy",
+    "lora_weight_sharing": "graphs have one place for an adapter's weights; one must be applied before they run",
+    "share_resources": "contexts that are loaded together share buffers on the simulated device",
+    "mem_type": "inputs and outputs lie in shared buffers of the simulated device, which saves the host's copies",
     "shared_library_path": "names the backend; no library is loaded",
     "config_file_path": "the backend's own file, read",
     "context_priority": "priority on the simulated device",

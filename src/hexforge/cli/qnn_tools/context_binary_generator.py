@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from hexforge.backend import Prepares
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.data_formats import read_data_formats
-from hexforge.cli.qnn_tools.flags import Version
+from hexforge.cli.qnn_tools.flags import NOTHING, ToolFlags, taking
 from hexforge.cli.qnn_tools.profiling import level_of, write_schematic
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
@@ -19,63 +21,83 @@ from hexforge.errors import CallError
 TOOL = "qnn-context-binary-generator"
 
 
-def run(
-    model: Annotated[str, typer.Option("--model", help="ONNX files, separated by commas.")] = "",
-    backend: Annotated[str, typer.Option("--backend", help="Selects a backend by its library: libQnnHtp.so …")] = "",
-    binary_file: Annotated[str, typer.Option("--binary_file", help="Name of the context, without .bin.")] = "",
-    dlc_path: Annotated[str, typer.Option("--dlc_path", help="Models, in the place of --model.")] = "",
-    output_dir: Annotated[Path, typer.Option("--output_dir", help="Where the context is written.")] = Path("output"),
-    config_file: Annotated[Path | None, typer.Option("--config_file", help="Backend extensions as JSON.")] = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorFlags(ToolFlags):
+    """What qnn-context-binary-generator is called with."""
+
+    model: Annotated[str, Option(help="ONNX files, separated by commas.")] = ""
+    backend: Annotated[str, Option(help="Selects a backend by its library: libQnnHtp.so …")] = ""
+    binary_file: Annotated[str, Option(help="Name of the context, without .bin.")] = ""
+    dlc_path: Annotated[str, Option(help="Models, in the place of --model.")] = ""
+    output_dir: Annotated[Path, Option(help="Where the context is written.")] = Path("output")
+    config_file: Annotated[Path | None, Option(help="Backend extensions as JSON.")] = None
+    op_packages: Annotated[str, Option(help="Op packages: path:interface[:target], separated by commas.")] = ""
+    enable_intermediate_outputs: Annotated[bool, Option(help="Every tensor inside is an output, too.")] = False
+    set_output_tensors: Annotated[
+        str, Option(help="Tensors inside that are outputs, too: graph:a,b;graph2:c, or a,b of one graph.")
+    ] = ""
     profiling_level: Annotated[
-        str, typer.Option("--profiling_level", help="basic, detailed, backend or client; with optrace a schematic.")
-    ] = "",
-    profiling_option: Annotated[
-        str, typer.Option("--profiling_option", help="optrace: write <graph>_schematic.bin for qnn-profile-viewer.")
-    ] = "",
-    data_format_config: Annotated[
-        Path | None, typer.Option("--data_format_config", help="Data formats of tensors; checked, and kept flat here.")
-    ] = None,
-    log_level: Annotated[str, typer.Option("--log_level", help="error, warn, info, debug or verbose.")] = "error",
-    model_prefix: Annotated[str, typer.Option("--model_prefix", help="Changes nothing here.")] = "",
-    version: Version = False,
-) -> None:
+        str, Option(help="basic, detailed, backend or client; with optrace a schematic is written.")
+    ] = ""
+    profiling_option: Annotated[str, Option(help="optrace: write <graph>_schematic.bin for qnn-profile-viewer.")] = ""
+    data_format_config: Annotated[Path | None, Option(help="Data formats of tensors; checked, and kept flat here.")] = (
+        None
+    )
+    log_level: Annotated[str, Option(help="error, warn, info, debug or verbose.")] = "error"
+    model_prefix: Annotated[str, Option(help=NOTHING + "no library is loaded.")] = ""
+    platform_options: Annotated[str, Option(help=NOTHING + "there is no platform to configure.")] = ""
+    input_output_tensor_mem_type: Annotated[
+        str, Option(help=NOTHING + "a context here takes raw memory and shared buffers alike.")
+    ] = ""
+    backend_binary: Annotated[str, Option(help=NOTHING + "the context is the only binary; --binary_file names it.")] = (
+        ""
+    )
+
+
+@taking(GeneratorFlags)
+def run(flags: GeneratorFlags) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
-    if model_prefix:
-        graphs.say(TOOL, "--model_prefix changes nothing: no library is loaded")
-    if not backend:
+    for flag, reason in flags.silent():
+        graphs.say(TOOL, f"{flag} changes nothing: {reason}")
+    if not flags.backend:
         raise CallError("--backend is missing; see --help")
+    from hexforge.backends.htp.extensions import graph_settings
     from hexforge.runtime.contexts.compile import compile as compile_models
     from hexforge.runtime.contexts.request import ContextRequest
 
-    config = graphs.read_config(config_file, TOOL)
-    level = level_of(profiling_level, profiling_option, config)
-    paths = graphs.model_paths(model, dlc_path)
+    graphs.register_packages(flags.op_packages)
+    config = graphs.read_config(flags.config_file, TOOL)
+    level = level_of(flags.profiling_level, flags.profiling_option, config)
+    paths = graphs.model_paths(flags.model, flags.dlc_path)
     for path in paths:
         graphs.require_model(path)
     names = tuple(graphs.graph_name(path) for path in paths)
-    made = graphs.tool_backend(backend, config, TOOL, names[0])
-    section = config.graph(names[0])
-    if any(config.graph(name) is not section for name in names[1:] if config.htp.graphs):
-        raise CallError(f"{config.where}: graphs of one context are prepared alike; name them in one section")
-    settings = {}
-    if isinstance(made, Prepares):
-        settings = {"num_hvx_threads": section.hvx_threads, "vtcm_mb": section.vtcm_mb}
-    sharing = config.htp.context.weight_sharing_enabled if len(paths) > 1 else None
+    made = graphs.tool_backend(flags.backend, config, TOOL, names)
     request = ContextRequest(
-        weight_sharing=sharing,
+        weight_sharing=config.htp.context.weight_sharing_enabled if len(paths) > 1 else None,
         graph_names=names,
-        settings={key: value for key, value in settings.items() if value is not None},
+        exposed=_exposed(flags, names),
+        settings=[graph_settings(config.graph(name)) if isinstance(made, Prepares) else {} for name in names],
     )
-    name = binary_file or names[0]
-    target = output_dir / (name if name.endswith(".bin") else f"{name}.bin")
+    name = flags.binary_file or names[0]
+    target = flags.output_dir / (name if name.endswith(".bin") else f"{name}.bin")
     with bar(f"preparing {', '.join(names)}") as progress:
         compiled = compile_models(paths, None, made, request, progress=progress)
-    if data_format_config is not None:
+    if flags.data_format_config is not None:
         known = {t for graph in compiled.info.graphs for t, _ in (*graph.inputs, *graph.outputs)}
-        for tensor in read_data_formats(data_format_config, known):
-            graphs.say(TOOL, f"{data_format_config}: {tensor} stays flat; the HMX layout of KV caches is not built")
-    output_dir.mkdir(parents=True, exist_ok=True)
+        for tensor in read_data_formats(flags.data_format_config, known):
+            graphs.say(TOOL, f"{flags.data_format_config}: {tensor} stays flat; the HMX layout is not built")
+    flags.output_dir.mkdir(parents=True, exist_ok=True)
     compiled.save(target)
     for graph in names if level == "optrace" else ():
         typer.echo(str(write_schematic(compiled.program(graph), made, graph, Path.cwd())))
     typer.echo(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")
+
+
+def _exposed(flags: GeneratorFlags, names: tuple[str, ...]) -> dict[str, list[str]]:
+    """The tensors inside that are outputs, by graph."""
+    if flags.enable_intermediate_outputs:
+        if flags.set_output_tensors:
+            raise CallError("--enable_intermediate_outputs takes every tensor; leave --set_output_tensors out")
+        return {name: ["*"] for name in names}
+    return graphs.by_graph(flags.set_output_tensors, "--set_output_tensors", names)

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
+from hexforge.cli.lazy_group import stopped_in_words
 from hexforge.errors import CallError
 from hexforge.formats.json_text import typographic
 from hexforge.options import did_you_mean
@@ -31,6 +35,11 @@ class ToolCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments with each flag spelled as the command spells it."""
         return super().parse_args(ctx, normalised(args, self))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the tool; Ctrl-C ends it with words."""
+        with stopped_in_words(ctx.info_name):
+            return super().invoke(ctx)
 
 
 def normalised(arguments: Sequence[str], command: Any) -> list[str]:
@@ -55,3 +64,53 @@ def normalised(arguments: Sequence[str], command: Any) -> list[str]:
             raise CallError(f"no flag {flag}{hint}")
         made += [spelled, value] if equals else [spelled]
     return made
+
+
+NOTHING = "Changes nothing: "
+"""How the help of a flag begins that is taken and does nothing here; the reason follows, and is said aloud."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFlags:
+    """The flags of a tool: a field each, `Annotated` with its typer.Option, whose name is the field's."""
+
+    def silent(self) -> Iterator[tuple[str, str]]:
+        """The flags that were given and change nothing, each with the reason."""
+        for name, info in _options(type(self)).items():
+            default = next(field.default for field in dataclasses.fields(self) if field.name == name)
+            if (info.help or "").startswith(NOTHING) and getattr(self, name) != default:
+                yield f"--{name}", str(info.help).removeprefix(NOTHING).rstrip(".")
+
+
+Table = TypeVar("Table", bound=ToolFlags)
+
+
+def taking(table: type[Table]) -> Callable[[Callable[[Table], None]], Callable[..., None]]:
+    """Let a function of a table of flags be a command with these flags."""
+
+    def decorate(run: Callable[[Table], None]) -> Callable[..., None]:
+        def command(**given: Any) -> None:
+            given.pop("version")
+            run(table(**given))
+
+        hints = get_type_hints(table, include_extras=True)
+        rows = [
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
+            for field in dataclasses.fields(table)
+            if (hint := hints[field.name])
+        ]
+        for name, info in _options(table).items():
+            info.param_decls = (f"--{name}",)
+        rows.append(inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Version))
+        command.__signature__ = inspect.Signature(rows)  # type: ignore[attr-defined]
+        command.__annotations__ = {row.name: row.annotation for row in rows}
+        command.__doc__, command.__module__ = run.__doc__, run.__module__
+        return command
+
+    return decorate
+
+
+def _options(table: type[ToolFlags]) -> dict[str, Any]:
+    """The typer.Option of each field."""
+    hints = get_type_hints(table, include_extras=True)
+    return {field.name: hints[field.name].__metadata__[0] for field in dataclasses.fields(table)}

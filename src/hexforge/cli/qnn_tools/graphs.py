@@ -43,7 +43,9 @@ def say(tool: str, message: str) -> None:
     typer.secho(f"{tool}: {message}", fg="yellow", err=True)
 
 
-def tool_backend(library: str, config: Config, tool: str, graph: str = "", perf_profile: str = "") -> Backend:
+def tool_backend(
+    library: str, config: Config, tool: str, graph: str | Sequence[str] = "", perf_profile: str = ""
+) -> Backend:
     """The backend that a library's name selects, made as the config file says."""
     from hexforge.backends.htp.backend import HtpBackend
     from hexforge.backends.htp.config import HtpConfig
@@ -59,10 +61,31 @@ def tool_backend(library: str, config: Config, tool: str, graph: str = "", perf_
     plain = registry.backend(name)
     if not isinstance(plain, Prepares):
         return plain
-    settings = htp_settings(config, graph, tool)
+    settings = htp_settings(config, graph, (tool,))
     if "soc_model" not in settings and "htp_arch" not in settings:
         settings["soc_model"] = DEFAULT_SOC
     return HtpBackend(HtpConfig.parse(settings), power=power_of(config, perf_profile))
+
+
+def register_packages(text: str) -> None:
+    """Load the op packages of --op_packages: path:interface[:target], separated by commas."""
+    from hexforge.ops.packages import register_whole_package
+
+    for part in filter(None, text.split(",")):
+        register_whole_package(part)
+
+
+def by_graph(text: str, flag: str, known: Sequence[str]) -> dict[str, list[str]]:
+    """`graph:a,b;graph2:c` as names by graph; of one graph its name may be left out, or said before each tensor."""
+    found: dict[str, list[str]] = {}
+    for part in filter(None, text.split(";")):
+        graph, colon, names = part.partition(":")
+        if not colon and len(known) == 1:
+            graph, names = known[0], part
+        if graph not in known:
+            raise CallError(f"{flag} {part!r}: expected <graph>:<tensor>,<tensor> with graph one of {', '.join(known)}")
+        found.setdefault(graph, []).extend(name.removeprefix(f"{graph}:") for name in filter(None, names.split(",")))
+    return found
 
 
 def graph_name(model: Path) -> str:
@@ -82,13 +105,13 @@ def require_model(path: Path) -> None:
         raise CallError(f"{path}: is a DLC of the vendor's converter, which only its SDK reads; give the ONNX file")
 
 
-def compiled_model(path: Path, backend: Backend, name: str) -> Compiled:
+def compiled_model(path: Path, backend: Backend, name: str, exposed: Sequence[str] = ()) -> Compiled:
     """A model compiled whole; UnsupportedError names what the backend refuses."""
     from hexforge.runtime.contexts.compile import compile as compile_models
     from hexforge.runtime.contexts.request import ContextRequest
 
     require_model(path)
-    return compile_models(path, None, backend, ContextRequest(graph_names=(name,)))
+    return compile_models(path, None, backend, ContextRequest(graph_names=(name,), exposed=exposed))
 
 
 def is_graph_text(path: Path) -> bool:
@@ -96,9 +119,10 @@ def is_graph_text(path: Path) -> bool:
     return path.suffix.lower() in (".txt", ".qnn", ".graph")
 
 
-def text_program(path: Path, backend: Backend) -> Program:
+def text_program(path: Path, backend: Backend, exposed: Sequence[str] = ()) -> Program:
     """The program of a graph that is given as text."""
     from hexforge.ir import text
+    from hexforge.runtime.plan import expose
 
     try:
         graph = text.loads(path.read_text("utf-8"))
@@ -113,6 +137,8 @@ def text_program(path: Path, backend: Backend) -> Program:
         raise UnsupportedError(
             f"{path}: the {backend.name} backend refuses {len(refused)} nodes:\n" + "\n".join(refused)
         )
+    if exposed:
+        expose(graph, exposed)
     return backend.compile(graph)
 
 
@@ -127,13 +153,12 @@ def model_paths(model: str, dlc_path: str) -> list[Path]:
     return paths
 
 
-def open_context(
-    path: Path, backend: Backend, enabled: Sequence[str] | None, strict: bool, budget_mb: int
-) -> dict[str, Program]:
-    """The programs of a context binary; one of the vendor's is refused with words."""
+def require_suits(path: Path, backend: Backend, strict: bool) -> None:
+    """Refuse what is no context, or none for the backend's chip; one of the vendor's is refused with words."""
+    from hexforge.formats.container import Container
+    from hexforge.formats.context import Info
     from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
     from hexforge.runtime.contexts.context import is_context
-    from hexforge.runtime.contexts.loading import ContextConfig, load_context
 
     if not path.exists():
         raise CallError(f"--retrieve_context {path}: there is no such file")
@@ -143,7 +168,19 @@ def open_context(
             "make one here with qnn-context-binary-generator or `hexforge compile`"
         )
     demanded = BinaryCompatibility.STRICT if strict else BinaryCompatibility.PERMISSIVE
-    config = ContextConfig(graphs=enabled, backend=backend, file_read_memory_budget_mb=budget_mb)
-    loaded = load_context(path, config)
-    require(loaded.context.info, backend, demanded, where=str(path))
-    return dict(loaded.programs)
+    info = Info.from_json(Container(path, str(path)).json("info", ""), str(path))
+    require(info, backend, demanded, where=str(path))
+
+
+def open_context(path: Path, backend: Backend, config: Config) -> dict[str, Program]:
+    """The programs of a context binary that suits the backend."""
+    from hexforge.runtime.contexts.loading import ContextConfig, load_context
+
+    own = config.htp.context
+    given = ContextConfig(
+        graphs=config.tool.context_configs.enable_graphs,
+        backend=backend,
+        file_read_memory_budget_mb=own.file_read_memory_budget_in_mb,
+        init_acceleration=own.init_acceleration,
+    )
+    return dict(load_context(path, given).programs)

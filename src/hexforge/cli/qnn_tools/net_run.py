@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from hexforge.backend import Backend, Prepares, Program
 from hexforge.cli.qnn_tools import graphs
-from hexforge.cli.qnn_tools.flags import Version
+from hexforge.cli.qnn_tools.flags import taking
+from hexforge.cli.qnn_tools.net_run_flags import NetRunFlags
 from hexforge.cli.qnn_tools.on_device import DeviceProgram, on_device
 from hexforge.cli.qnn_tools.profiling import level_of, write_profile
 from hexforge.cli.qnn_tools.raw import (
@@ -28,22 +28,10 @@ from hexforge.cli.qnn_tools.raw import (
 from hexforge.cli.screen import bar, stoppable
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
-from hexforge.ir import Array, TensorType
+from hexforge.ir import Array
 from hexforge.timeline import Times
 
 TOOL = "qnn-net-run"
-_SILENT = {
-    "model_prefix": "no library is loaded",
-    "system_library": "no library is loaded",
-    "platform_options": "there is no platform to configure",
-    "synchronous": "graphs are always run one after another",
-    "max_input_cache_tensor_sets": "inputs are read as they are run",
-    "max_input_cache_size_mb": "inputs are read as they are run",
-    "use_mmap": "contexts are always mapped",
-    "io_tensor_mem_handle_type": "inputs and outputs lie in this process's memory",
-    "shared_buffer": "inputs and outputs lie in this process's memory, which graphs read without a copy",
-}
-"""Flags that are taken and change nothing here, with the reason, which is said aloud."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,142 +44,124 @@ class GraphRun:
     folder: Path
 
 
-def run(
-    model: Annotated[str, typer.Option("--model", help="ONNX files or graph texts, separated by commas.")] = "",
-    backend: Annotated[str, typer.Option("--backend", help="Selects a backend by its library: libQnnHtp.so …")] = "",
-    input_list: Annotated[
-        str, typer.Option("--input_list", help="Files that list raw inputs, one for each graph; __ skips a graph.")
-    ] = "",
-    retrieve_context: Annotated[str, typer.Option("--retrieve_context", help="A context binary of hexforge.")] = "",
-    dlc_path: Annotated[str, typer.Option("--dlc_path", help="Models, in the place of --model.")] = "",
-    output_dir: Annotated[Path, typer.Option("--output_dir", help="Where results are written.")] = Path("output"),
-    input_data_type: Annotated[
-        InputType, typer.Option("--input_data_type", help="Raw inputs are float32, or of the graph's own types.")
-    ] = InputType.FLOAT,
-    output_data_type: Annotated[
-        OutputType, typer.Option("--output_data_type", help="Outputs as float32 (x.raw), as they are (x_native.raw).")
-    ] = OutputType.FLOAT_ONLY,
-    use_native_input_files: Annotated[
-        bool, typer.Option("--use_native_input_files", help="As --input_data_type native.")
-    ] = False,
-    use_native_output_files: Annotated[
-        bool, typer.Option("--use_native_output_files", help="As --output_data_type native_only.")
-    ] = False,
-    native_input_tensor_names: Annotated[
-        str, typer.Option("--native_input_tensor_names", help="Inputs whose files are native: graph:a,b;graph2:c.")
-    ] = "",
-    set_output_tensors: Annotated[
-        str, typer.Option("--set_output_tensors", help="Outputs that are written: graph:a,b;graph2:c.")
-    ] = "",
-    config_file: Annotated[Path | None, typer.Option("--config_file", help="Backend extensions as JSON.")] = None,
-    perf_profile: Annotated[str, typer.Option("--perf_profile", help="Wins over the config file's profile.")] = "",
-    num_inferences: Annotated[int, typer.Option("--num_inferences", min=0, help="How many, over and over.")] = 0,
-    duration: Annotated[float, typer.Option("--duration", min=0, help="For how many seconds, over and over.")] = 0,
-    keep_num_outputs: Annotated[
-        int | None, typer.Option("--keep_num_outputs", min=0, help="Write the outputs of the first so many.")
-    ] = None,
-    batch_multiplier: Annotated[
-        int, typer.Option("--batch_multiplier", min=1, help="Raw files hold so many batches, run one after another.")
-    ] = 1,
-    binary_updates: Annotated[
-        str, typer.Option("--binary_updates", help="Adapters of `hexforge lora`, applied to the context first.")
-    ] = "",
-    profiling_level: Annotated[
-        str,
-        typer.Option("--profiling_level", help="basic, detailed, backend or client: write a log of the runs."),
-    ] = "",
-    profiling_option: Annotated[
-        str, typer.Option("--profiling_option", help="optrace: every task of the chip, for qnn-profile-viewer.")
-    ] = "",
-    log_level: Annotated[str, typer.Option("--log_level", help="error, warn, info, debug or verbose.")] = "error",
-    model_prefix: Annotated[str, typer.Option("--model_prefix", help="Changes nothing here.")] = "",
-    system_library: Annotated[str, typer.Option("--system_library", help="Changes nothing here.")] = "",
-    platform_options: Annotated[str, typer.Option("--platform_options", help="Changes nothing here.")] = "",
-    synchronous: Annotated[bool, typer.Option("--synchronous", help="Changes nothing here.")] = False,
-    shared_buffer: Annotated[bool, typer.Option("--shared_buffer", help="Changes nothing here.")] = False,
-    use_mmap: Annotated[bool, typer.Option("--use_mmap", help="Changes nothing here.")] = False,
-    max_input_cache_tensor_sets: Annotated[
-        int | None, typer.Option("--max_input_cache_tensor_sets", help="Changes nothing here.")
-    ] = None,
-    max_input_cache_size_mb: Annotated[
-        int | None, typer.Option("--max_input_cache_size_mb", help="Changes nothing here.")
-    ] = None,
-    io_tensor_mem_handle_type: Annotated[
-        str, typer.Option("--io_tensor_mem_handle_type", help="Changes nothing here.")
-    ] = "",
-    version: Version = False,
-) -> None:
+@taking(NetRunFlags)
+def run(flags: NetRunFlags) -> None:
     """Run a model or a context binary on raw inputs: outputs are output_dir/Result_<n>/<tensor>.raw."""
-    given = dict(locals())
-    for flag, reason in _SILENT.items():
-        if given[flag]:
-            graphs.say(TOOL, f"--{flag} changes nothing: {reason}")
-    if not backend or not input_list:
-        raise CallError(f"{'--backend' if not backend else '--input_list'} is missing; see --help")
-    if bool(retrieve_context) == bool(model or dlc_path):
-        raise CallError("give one of --model (or --dlc_path) and --retrieve_context")
-    config = graphs.read_config(config_file, TOOL)
-    level = level_of(profiling_level, profiling_option, config)
-    programs = _programs(model, dlc_path, retrieve_context, backend, config, perf_profile)
-    if binary_updates:
-        raise CallError("--binary_updates: apply adapters with `hexforge lora`, and give the context it writes")
-    jobs = _jobs(programs, input_list, output_dir)
-    native = InputType.NATIVE if use_native_input_files else input_data_type
-    kind = OutputType.NATIVE_ONLY if use_native_output_files else output_data_type
-    chosen = _by_graph(native_input_tensor_names, "--native_input_tensor_names", programs)
-    wanted = _by_graph(set_output_tensors, "--set_output_tensors", programs)
-    verbose = log_level.lower() in ("info", "debug", "verbose")
+    _check(flags)
+    graphs.register_packages(flags.op_packages)
+    config = graphs.read_config(flags.config_file, TOOL)
+    level = level_of(flags.profiling_level, flags.profiling_option, config)
+    programs = _programs(flags, config)
+    for name, adapter in _adapters(flags.binary_updates, programs):
+        programs[name].apply(adapter)  # type: ignore[attr-defined]
+    jobs = _jobs(programs, flags.input_list, flags.output_dir)
+    native = graphs.by_graph(flags.native_input_tensor_names, "--native_input_tensor_names", list(programs))
+    for name, tensors in native.items():
+        _require_tensors(name, tensors, [v.name for v in programs[name].graph.inputs], "input")
     with stoppable("what was written before is whole"):
-        for job in jobs:
-            inputs = {v.name: v.type for v in job.program.graph.inputs}
-            names = set(inputs) if native is InputType.NATIVE else set(chosen.get(job.name, ()))
-            written = _wanted(job, wanted.get(job.name) or job.inputs.outputs)
-            took = _run(job, inputs, names, written, kind, num_inferences, duration, keep_num_outputs, batch_multiplier)
+        for number, job in enumerate(jobs):
+            took = _run(job, flags, native.get(job.name, ()))
             if level:
-                chip = graphs.tool_backend(backend, config, TOOL, job.name, perf_profile)
+                chip = graphs.tool_backend(flags.backend, config, TOOL, job.name, flags.perf_profile)
                 computes = job.program.program if isinstance(job.program, DeviceProgram) else job.program
-                write_profile(computes, chip, level, len(took), output_dir, jobs.index(job))
-            if verbose and took:
-                best, mean = min(took), sum(took) / len(took)
-                typer.echo(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")
-                if isinstance(job.program, DeviceProgram):
-                    simulated = sum(job.program.latencies_us) / len(job.program.latencies_us)
-                    typer.echo(f"{job.name}: {simulated / 1e3:.3f} ms each on the simulated device")
+                write_profile(computes, chip, level, len(took), flags.output_dir, number)
+            _say(job, took, flags.log_level)
 
 
-def _programs(
-    model: str, dlc_path: str, retrieve_context: str, backend: str, config: Config, perf_profile: str
-) -> dict[str, Program]:
+def _check(flags: NetRunFlags) -> None:
+    """CallError for flags that are missing or exclude each other; those that change nothing are named."""
+    for flag, reason in flags.silent():
+        graphs.say(TOOL, f"{flag} changes nothing: {reason}")
+    if not flags.backend or not flags.input_list:
+        raise CallError(f"{'--backend' if not flags.backend else '--input_list'} is missing; see --help")
+    if bool(flags.retrieve_context) == bool(flags.model or flags.dlc_path):
+        raise CallError("give one of --model (or --dlc_path) and --retrieve_context")
+    if flags.debug and flags.set_output_tensors:
+        raise CallError("--debug writes every tensor; leave --set_output_tensors out")
+    if flags.retrieve_context and (flags.debug or flags.set_output_tensors):
+        given = "--debug" if flags.debug else "--set_output_tensors"
+        raise CallError(f"{given}: the graphs of a context are finalized; give it to qnn-context-binary-generator "
+                        "(--enable_intermediate_outputs, --set_output_tensors)")  # fmt: skip
+    if flags.validate_binary and not flags.retrieve_context:
+        raise CallError("--validate_binary is for --retrieve_context")
+    if flags.use_native_input_files and flags.native_input_tensor_names:
+        raise CallError("--use_native_input_files makes all inputs native; leave --native_input_tensor_names out")
+
+
+def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
     """The graphs to run by name; those of the htp backend lie on a simulated device."""
-    if retrieve_context:
-        made = graphs.tool_backend(backend, config, TOOL, perf_profile=perf_profile)
-        context = config.tool.context_configs
-        strict = context.cache_compatibility_mode == "strict"
-        budget = config.htp.context.file_read_memory_budget_in_mb
-        opened = graphs.open_context(Path(retrieve_context), made, context.enable_graphs, strict, budget)
-        return _placed(Path(retrieve_context), opened, made, config, perf_profile)
-    found: dict[str, Program] = {}
-    for path in graphs.model_paths(model, dlc_path):
-        name = graphs.graph_name(path)
-        made = graphs.tool_backend(backend, config, TOOL, name, perf_profile)
-        if name in found:
-            raise CallError(f"--model: two models have the graph name {name}; rename one file")
+    profile = flags.perf_profile.lower()
+    if flags.retrieve_context:
+        made = graphs.tool_backend(flags.backend, config, TOOL, perf_profile=profile)
+        strict = flags.validate_binary or config.tool.context_configs.cache_compatibility_mode == "strict"
+        paths = [Path(part) for part in flags.retrieve_context.split(",")]
+        for path in paths:
+            graphs.require_suits(path, made, strict)
+        if (chip := _chip(made)) is not None:
+            return _placed(paths, chip, flags, config)
+        found: dict[str, Program] = {}
+        for path in paths:
+            found |= graphs.open_context(path, made, config)
+        return _off_device(found, flags)
+    exposed = ("*",) if flags.debug else ()
+    paths = graphs.model_paths(flags.model, flags.dlc_path)
+    names = [graphs.graph_name(path) for path in paths]
+    if len(set(names)) < len(names):
+        raise CallError(f"--model: two models have one graph name ({', '.join(names)}); rename a file")
+    kept = graphs.by_graph(flags.set_output_tensors, "--set_output_tensors", names)
+    texts: dict[str, Program] = {}
+    sources: list[Path | bytes] = []
+    for path, name in zip(paths, names, strict=True):
+        made = graphs.tool_backend(flags.backend, config, TOOL, name, profile)
         graphs.require_model(path)
+        wanted = exposed or kept.get(name, ())
         if graphs.is_graph_text(path):
-            found[name] = graphs.text_program(path, made)
-            continue
-        compiled = graphs.compiled_model(path, made, name)
-        found |= _placed(compiled.to_bytes(), {name: compiled.program()}, made, config, perf_profile)
+            texts[name] = graphs.text_program(path, made, wanted)
+        elif _chip(made) is None:
+            texts[name] = graphs.compiled_model(path, made, name, wanted).program()
+        else:
+            sources.append(graphs.compiled_model(path, made, name, wanted).to_bytes())
+    chip = _chip(graphs.tool_backend(flags.backend, config, TOOL, perf_profile=profile))
+    placed = _placed(sources, chip, flags, config) if sources and chip is not None else _off_device({}, flags)
+    return {name: (texts | placed)[name] for name in names}
+
+
+def _chip(backend: Backend) -> str | None:
+    """The chip of a backend that times, where it is one that is known."""
+    known = isinstance(backend, Times) and isinstance(backend, Prepares) and backend.targets[0].name
+    return backend.targets[0].name if known else None  # type: ignore[attr-defined]
+
+
+def _placed(sources: Sequence[Path | bytes], chip: str, flags: NetRunFlags, config: Config) -> dict[str, Program]:
+    return dict(
+        on_device(
+            sources, chip, config, flags.perf_profile, shared=flags.shared_buffer, timeout_us=flags.timeout,
+            load_timeout_us=flags.retrieve_context_timeout if flags.retrieve_context else 0,
+        )
+    )  # fmt: skip
+
+
+def _off_device(programs: dict[str, Program], flags: NetRunFlags) -> dict[str, Program]:
+    """Programs that lie on no simulated device; what only a device has is said not to act."""
+    for name in ("shared_buffer", "timeout", "retrieve_context_timeout"):
+        if getattr(flags, name):
+            graphs.say(TOOL, f"--{name} changes nothing: the graphs lie on no simulated device")
+    return programs
+
+
+def _adapters(text: str, programs: Mapping[str, Program]) -> list[tuple[str, Path]]:
+    """The graphs of --binary_updates, each with its adapter's file."""
+    found: list[tuple[str, Path]] = []
+    for part in filter(None, text.split(",")):
+        name, colon, file = part.partition(":")
+        named = {name: Path(file)} if colon and name in programs else dict.fromkeys(programs, Path(part))
+        for graph, path in named.items():
+            if not path.is_file():
+                raise CallError(f"--binary_updates {part!r}: there is no file {path}")
+            if not isinstance(programs[graph], DeviceProgram):
+                raise CallError("--binary_updates: adapters are for --retrieve_context with libQnnHtp.so")
+            found.append((graph, path))
     return found
-
-
-def _placed(
-    source: Path | bytes, programs: dict[str, Program], backend: Backend, config: Config, perf_profile: str
-) -> dict[str, Program]:
-    """Programs on a simulated device of the backend's chip, where it has one that is known."""
-    if not isinstance(backend, Times) or not isinstance(backend, Prepares) or not backend.targets[0].name:
-        return programs
-    return on_device(source, programs, backend.targets[0].name, config, perf_profile)
 
 
 def _jobs(programs: Mapping[str, Program], input_list: str, output_dir: Path) -> list[GraphRun]:
@@ -209,64 +179,48 @@ def _jobs(programs: Mapping[str, Program], input_list: str, output_dir: Path) ->
     ]
 
 
-def _wanted(job: GraphRun, names: Sequence[str]) -> list[str]:
-    known = [value.name for value in job.program.graph.outputs]
+def _require_tensors(graph: str, names: Sequence[str], known: Sequence[str], what: str) -> None:
     for name in names:
         if name not in known:
-            raise CallError(f"{job.name}: has no output {name!r}; it has {', '.join(known)}")
-    return list(names) or known
+            raise CallError(f"{graph}: has no {what} {name!r}; it has {', '.join(known)}")
 
 
-def _by_graph(text: str, flag: str, programs: Mapping[str, Program]) -> dict[str, list[str]]:
-    """`graph:a,b;graph2:c` as names by graph."""
-    found: dict[str, list[str]] = {}
-    for part in filter(None, text.split(";")):
-        graph, colon, names = part.partition(":")
-        if not colon or graph not in programs:
-            raise CallError(
-                f"{flag} {part!r}: expected <graph>:<tensor>,<tensor> with graph one of {', '.join(programs)}"
-            )
-        known = {v.name for v in (*programs[graph].graph.inputs, *programs[graph].graph.outputs)}
-        for name in names.split(","):
-            if name not in known:
-                raise CallError(
-                    f"{flag} {part!r}: graph {graph!r} has no tensor {name!r}; it has {', '.join(sorted(known))}"
-                )
-        found[graph] = names.split(",")
-    return found
-
-
-def _run(
-    job: GraphRun,
-    inputs: Mapping[str, TensorType],
-    native: set[str],
-    written: Sequence[str],
-    kind: OutputType,
-    num_inferences: int,
-    duration: float,
-    keep: int | None,
-    batches: int,
-) -> list[float]:
+def _run(job: GraphRun, flags: NetRunFlags, native: Collection[str]) -> list[float]:
     """Run a job's inferences and write them; how long each took, in ms."""
+    inputs = {value.name: value.type for value in job.program.graph.inputs}
     types = {value.name: value.type for value in job.program.graph.outputs}
-    lines = job.inputs.inferences
-    count = num_inferences or len(lines)
+    _require_tensors(job.name, job.inputs.outputs, list(types), "output")
+    kind = OutputType.NATIVE_ONLY if flags.use_native_output_files else flags.output_data_type
+    if flags.use_native_input_files or flags.input_data_type is InputType.NATIVE:
+        native = inputs
+    lines, keep = job.inputs.inferences, flags.keep_num_outputs
+    count = flags.num_inferences or len(lines)
     took: list[float] = []
-    end = time.perf_counter() + duration
+    end = time.perf_counter() + flags.duration
     with bar(f"running {job.name}") as progress:
         index = 0
-        while index < count or (duration and time.perf_counter() < end):
+        while index < count or (flags.duration and time.perf_counter() < end):
             line = index % len(lines)
             where = f"{job.inputs.path}: inference {line}"
             feeds = feeds_of(lines[line], inputs, native, where)
-            if batches > 1 and len(feeds) != batches:
-                raise CallError(f"{where}: the files hold {len(feeds)} batches, --batch_multiplier says {batches}")
-            outputs: list[Mapping[str, Array]] = []
+            if flags.batch_multiplier > 1 and len(feeds) != flags.batch_multiplier:
+                said = f"--batch_multiplier says {flags.batch_multiplier}"
+                raise CallError(f"{where}: the files hold {len(feeds)} batches, {said}")
             start = time.perf_counter()
-            outputs = [job.program.run(one) for one in feeds]
+            outputs: list[Mapping[str, Array]] = [job.program.run(one) for one in feeds]
             took.append(1e3 * (time.perf_counter() - start))
             if index < len(lines) and (keep is None or index < keep):
-                write_results(job.folder, index, outputs, types, written, kind)
+                write_results(job.folder, index, outputs, types, job.inputs.outputs or list(types), kind)
             index += 1
             progress(min(index, count), count)
     return took
+
+
+def _say(job: GraphRun, took: Sequence[float], log_level: str) -> None:
+    if log_level.lower() not in ("info", "debug", "verbose") or not took:
+        return
+    best, mean = min(took), sum(took) / len(took)
+    typer.echo(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")
+    if isinstance(job.program, DeviceProgram):
+        simulated = sum(job.program.latencies_us) / len(job.program.latencies_us)
+        typer.echo(f"{job.name}: {simulated / 1e3:.3f} ms each on the simulated device")

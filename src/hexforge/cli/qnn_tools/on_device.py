@@ -3,102 +3,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hexforge.backend import Program
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
 from hexforge.ir import Array, Graph
-from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
-    from hexforge.device import CreationConfig, Qnn
-    from hexforge.device.contexts.handles import DeviceGraph
+    from hexforge.device import Binary, CreationConfig, Qnn
+    from hexforge.device.buffers import MemHandle
+    from hexforge.device.contexts.binary import Tensors
+    from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
 
 
 class DeviceProgram:
     """A graph of a context that lies on a device: it computes what its program does, and takes the device's time."""
 
-    def __init__(self, program: Program, qnn: Qnn, handle: DeviceGraph) -> None:
-        self._program, self._qnn, self._handle = program, qnn, handle
+    def __init__(self, qnn: Qnn, handle: DeviceGraph, *, shared: bool = False, timeout_us: int = 0) -> None:
+        program = handle.program
+        self._qnn, self._handle, self._timeout_us = qnn, handle, timeout_us
+        self._graph: Graph | None = program.graph if program is not None else None
+        self._inputs: dict[str, MemHandle] = {}
+        self._outputs: dict[str, MemHandle] = {}
+        if shared:
+            self._inputs = _registered(qnn, handle, handle.spec.inputs)
+            self._outputs = _registered(qnn, handle, handle.spec.outputs)
         self.latencies_us: list[float] = []
         """Of each run, as the application sees it."""
 
     @property
-    def graph(self) -> Graph:
-        """The graph that it computes."""
-        return self._program.graph
-
-    @property
     def program(self) -> Program:
         """What computes it."""
-        return self._program
+        found = self._handle.program
+        if found is None:  # one that is switched out
+            opened, backend = self._handle.context.opened, self._handle.context.backend
+            assert opened is not None
+            found = opened.program(self._handle.name, backend)
+        return found
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it computes."""
+        if self._graph is None:
+            self._graph = self.program.graph
+        return self._graph
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """One execution."""
-        done = self._qnn.QnnGraph_execute(self._handle, feeds)
+        """One execution; of shared buffers a copy of what is in them afterwards."""
+        from hexforge.device import DeviceSignal
+
+        signal = DeviceSignal(self._timeout_us) if self._timeout_us else None
+        for name, handle in self._inputs.items():
+            handle.array()[...] = feeds[name]
+        done = self._qnn.QnnGraph_execute(self._handle, self._inputs or feeds, self._outputs, signal)
         self.latencies_us.append(done.latency_us)
-        return dict(done.outputs)
+        return {name: np.array(array) if self._outputs else array for name, array in done.outputs.items()}
+
+    def apply(self, adapter: Path) -> None:
+        """Put an adapter on the graph."""
+        self._qnn.QnnContext_applyBinarySection(self._handle, str(adapter))
 
 
 def on_device(
-    source: Path | bytes, programs: Mapping[str, Program], chip: str, config: Config, perf_profile: str = ""
-) -> dict[str, Program]:
-    """The programs of a context, placed on a device as the config file says; DeviceError with QNN's code otherwise."""
-    from hexforge.device import Binary, Device, Qnn
-    from hexforge.device.power.profiles import PROFILES
+    sources: Sequence[Path | bytes], chip: str, config: Config, perf_profile: str = "", *, shared: bool = False,
+    timeout_us: int = 0, load_timeout_us: int = 0,
+) -> dict[str, DeviceProgram]:  # fmt: skip
+    """The graphs of contexts on one device, as the config file says; DeviceError with QNN's code otherwise."""
+    from hexforge.device import Binary, Device, DeviceSignal, Qnn
+    from hexforge.device.extensions import cores_of, creation_config, profile_of, signed
 
-    devices = config.htp.devices
-    cores = max((max(device.core_id) + 1 for device in devices), default=1)
-    signed = any(device.pd_session == "signed" for device in devices)
-    device = Device(chip, cores=cores)
-    qnn = Qnn(device.process("qnn-net-run", signed=signed, privileged=True))
-    given = [core for one in devices for core in one.cores]
-    name = perf_profile or (given[0].perf_profile if given else "high_performance")
-    if name not in PROFILES:
-        raise CallError(f"--perf_profile {name!r}: one of {', '.join(PROFILES)}{did_you_mean(name, PROFILES)}")
-    profile = PROFILES[name]
-    if given:
-        profile = replace(
-            profile,
-            control_latency_us=given[0].rpc_control_latency,
-            adaptive_polling_us=given[0].adaptive_polling_time,
-            polling_us=given[0].rpc_polling_time,
+    device = Device(chip, cores=cores_of(config))
+    qnn = Qnn(device.process("qnn-net-run", signed=signed(config), privileged=True))
+    qnn.use_profile(profile_of(config, perf_profile))
+    own = creation_config(config)
+    signal = DeviceSignal(load_timeout_us) if load_timeout_us else None
+    binaries = [Binary.of(source, device.soc) for source in sources]
+    if config.htp.groupContext.share_resources:
+        contexts = _together(qnn, [(binary, own) for binary in binaries])
+    else:
+        contexts = []
+        for binary in binaries:
+            group = own.register_multi_contexts
+            if group is not None and contexts:
+                group = replace(group, first_group_handle=contexts[0])
+            given = replace(own, register_multi_contexts=group)
+            if signal is None:
+                contexts.append(qnn.QnnContext_createFromBinary(binary, given))
+            else:
+                contexts.append(qnn.QnnContext_createFromBinaryWithSignal(binary, signal, given))
+    found: dict[str, DeviceProgram] = {}
+    for context in contexts:
+        for name, handle in context.graphs.items():
+            if name in found:
+                raise CallError(f"two contexts have a graph {name!r}; give one of them a time, or rename one")
+            found[name] = DeviceProgram(qnn, handle, shared=shared or config.shares_buffers, timeout_us=timeout_us)
+    return found
+
+
+def _together(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:
+    """Contexts of one list, which share resources; the sharing that the chip has."""
+    from hexforge.device import ListConfig, SharingType
+    from hexforge.device.contexts.configs import VA_ARCH
+
+    arch = qnn.client.device.soc.htp_arch
+    kind = SharingType.SEQUENTIAL_WITH_VA_OPTIMIZATION
+    if arch < VA_ARCH:
+        kind = SharingType.SEQUENTIAL_WITHOUT_VA_OPTIMIZATION
+    tasks = qnn.QnnContext_createFromBinaryListAsync(members, ListConfig(True, kind), lambda notice: None)
+    return [qnn.wait(task) for task in tasks]
+
+
+def _registered(qnn: Qnn, handle: DeviceGraph, tensors: Tensors) -> dict[str, MemHandle]:
+    """A shared buffer for each tensor."""
+    from hexforge.device import MemDescriptor
+
+    rows = [
+        MemDescriptor(
+            qnn.rpcmem_alloc(max(1, type.size * type.dtype.numpy.itemsize)), name, type.shape, type.dtype.numpy.name
         )
-    qnn.use_profile(profile)
-    context = qnn.QnnContext_createFromBinary(Binary.of(source, device.soc), creation_config(config))
-    return {name: DeviceProgram(program, qnn, context.graphs[name]) for name, program in programs.items()}
-
-
-def creation_config(config: Config) -> CreationConfig:
-    """What a context is created with, as the config files say."""
-    from hexforge.backends.htp.time.concurrent import Priority
-    from hexforge.device import CreationConfig
-    from hexforge.device.contexts.configs import GroupRegistration
-
-    tool, own = config.tool.context_configs, config.htp.context
-    group = None
-    if own.max_spill_fill_buffer_for_group is not None:
-        group = GroupRegistration(None, own.max_spill_fill_buffer_for_group)
-    return CreationConfig(
-        priority=Priority[(tool.context_priority or "normal").upper()],
-        register_multi_contexts=group,
-        io_mem_estimation=own.io_memory_estimation,
-        file_read_memory_budget_in_mb=own.file_read_memory_budget_in_mb,
-        init_acceleration=own.init_acceleration,
-        is_persistent_binary=tool.is_persistent_binary,
-        memory_limit_hint=tool.memory_limit_hint,
-        enable_graphs=None if tool.enable_graphs is None else tuple(tool.enable_graphs),
-        graph_retention_order=tuple(tool.graph_retention_order),
-        spill_fill_buffer=tool.spill_fill_buffer,
-        weights_buffer=tool.weights_buffer,
-        binary_compatibility=tool.cache_compatibility_mode,
-        graph_priorities={
-            row.graph_name: Priority[row.graph_priority.upper()]
-            for row in config.tool.graph_configs
-            if row.graph_priority is not None
-        },
-    )
+        for name, type in tensors
+    ]
+    return dict(zip([name for name, _ in tensors], qnn.QnnMem_register(handle.context, rows), strict=True))

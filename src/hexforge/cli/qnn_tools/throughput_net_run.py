@@ -178,7 +178,8 @@ def _program(model: ModelRecord, backend: Backend) -> Program:
         if graphs.is_graph_text(path):
             return graphs.text_program(path, backend)
         return graphs.compiled_model(path, backend, graphs.graph_name(path)).program()
-    programs = graphs.open_context(path, backend, None, False, 0)
+    graphs.require_suits(path, backend, strict=False)
+    programs = graphs.open_context(path, backend, Config())
     if len(programs) > 1 and model.modelName not in programs:
         raise CallError(f"{path}: has the graphs {', '.join(programs)}; let modelName be one of them")
     return programs.get(model.modelName) or next(iter(programs.values()))

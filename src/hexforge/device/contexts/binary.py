@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hexforge.backend import Backend, Prepares, Program
@@ -65,8 +65,12 @@ class Binary:
     udma64: bool = False
     secure: bool = False
     """Protected by the secure process domain."""
+    lora_weight_sharing: bool = False
+    """Its graphs have one place for an adapter's weights."""
     source: Path | bytes | None = None
     """The context where it exists."""
+    _first: list[Context] = field(default_factory=list)
+    """The context as it was read for its figures, with its programs: whoever opens it first has it."""
 
     def __post_init__(self) -> None:
         names = [graph.name for graph in self.graphs]
@@ -92,6 +96,8 @@ class Binary:
 
     def open(self) -> Context | None:
         """The context, anew from its file or bytes; None where there are only figures."""
+        if self._first:
+            return self._first.pop()
         return None if self.source is None else Context(self.source, self.name)
 
     def embed(self) -> Binary:
@@ -112,7 +118,7 @@ class Binary:
         graphs = []
         for row in context.graphs:
             context.seen = used[row.name] = set()
-            program = context.program(row.name, backend)
+            program = context.kept[row.name] = context.program(row.name, backend)
             settings = {k: v for k, v in row.settings.items() if k in ("num_hvx_threads", "vtcm_mb", "optimization")}
             vtcm = min((settings.get("vtcm_mb") or soc.vtcm_mb), soc.vtcm_mb) << 20
             size = config.vtcm_size if config.vtcm_size < vtcm else 0
@@ -124,23 +130,27 @@ class Binary:
             graphs.append(
                 GraphSpec(
                     row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), size or vtcm,
-                    SimulatedTime(program.graph, soc, own), 1, _updatable_bytes(program, row.updatable), row.inputs,
-                    row.outputs,
+                    SimulatedTime(program.graph, soc, own), config.num_cores, _updatable_bytes(program, row.updatable),
+                    row.inputs, row.outputs,
                 )
             )  # fmt: skip
         counts = Counter(place for places in used.values() for place in places)
         shared = sum(size for (_, size), count in counts.items() if count > 1)
         weights = {n: sum(size for offset, size in used[n] if counts[offset, size] == 1) for n in used}
         named = tuple(replace(spec, weights_bytes=weights[spec.name]) for spec in graphs)
-        udma = context.info.options.get("extended_udma", "0") == "1"
+        udma, lora = (context.info.options.get(k, "0") == "1" for k in ("extended_udma", "lora_weight_sharing"))
         end = max((offset + size for (offset, size), count in counts.items() if count > 1), default=0)
-        return cls(where, named, shared, end, isinstance(kept, bytes), udma, source=kept)
+        return cls(where, named, shared, end, isinstance(kept, bytes), udma, lora_weight_sharing=lora, source=kept,
+                   _first=[context])  # fmt: skip
 
 
 class _CountedContext(Context):
-    """A context that remembers which of its weights were asked for."""
+    """A context that remembers which of its weights were asked for, and keeps programs for those who ask first."""
 
-    seen: set[tuple[int, int]]
+    def __init__(self, source: Path | bytes, where: str) -> None:
+        super().__init__(source, where)
+        self.seen: set[tuple[int, int]] = set()
+        self.kept: dict[str, Program] = {}
 
     def weights(self, offset: int, size: int) -> memoryview:
         self.seen.add((offset, size))
@@ -179,6 +189,8 @@ def _prepares(context: Context) -> bool:
 
 def loaded_program(context: Context, name: str, backend: Backend) -> Program:
     """A graph of a context, ready to run; DeviceError where its bytes are wrong."""
+    if isinstance(context, _CountedContext) and name in context.kept:
+        return context.kept.pop(name)
     try:
         return context.program(name, backend)
     except FormatError as error:

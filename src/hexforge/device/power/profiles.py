@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hexforge.backends.htp.chip.power import MAX_POLLING_US, MODES, Corner
-from hexforge.device.power.payloads import DcvsV3, PowerConfig, RpcControlLatency, RpcPollingTime
+from hexforge.device.power.payloads import AdaptivePollingTime, DcvsV3, PowerConfig, RpcControlLatency, RpcPollingTime
 
 CONTROL_LATENCY_US = 100
 """The backend extensions' default."""
@@ -40,6 +40,8 @@ class PerfProfile:
     adaptive_polling_us: int = 0
     polling_us: int | None = None
     """Another polling time than the profile's; None: its own."""
+    hold_us: int = HOLD_US
+    """How long a vote that a timer holds stays after an inference: hmx_timeout_us."""
 
     def configs(self) -> list[PowerConfig]:
         """What is set for it, bus and core alike."""
@@ -52,7 +54,8 @@ class PerfProfile:
             coreVoltageCornerTarget=self.target, coreVoltageCornerMax=self.high,
         )  # fmt: skip
         polling = (MAX_POLLING_US if self.polling else 0) if self.polling_us is None else self.polling_us
-        return [dcvs, RpcControlLatency(self.control_latency_us), RpcPollingTime(polling)]
+        made: list[PowerConfig] = [dcvs, RpcControlLatency(self.control_latency_us), RpcPollingTime(polling)]
+        return [*made, AdaptivePollingTime(self.adaptive_polling_us)] if polling and self.adaptive_polling_us else made
 
 
 def _row(name: str, sleep: int, polling: bool, corner: Corner, after: str) -> PerfProfile:

@@ -134,7 +134,7 @@ class _Player:
         self.buffers: dict[str, list[MemHandle]] = {}
         self.tried: set[str] = set()
         """Contexts and buffers that a step was to make."""
-        self.client.profile = PROFILES[process.profile] if process.profile else None
+        self.client.profile = process.profile
 
     def thread(self, number: int, steps: tuple[ScriptStep, ...]) -> Waits:
         """One thread: its steps one after the other; a step that fails does not end it."""
@@ -318,9 +318,10 @@ class _Player:
     def _config(self, data: Any, step: ScriptStep) -> CreationConfig:
         """A context's config by QNN's keys; `group` registers it: {"first": context, "max_spill_fill_bytes": n}."""
         f = Fields(data, f"{step.where}: config")
-        groups: dict[str, GroupRegistration | None] = {}
+        own = self.script.config
+        groups: dict[str, GroupRegistration | None] = {"register_multi_contexts": own.register_multi_contexts}
         for key in ("register_multi_contexts", "register_concurrent_resource_sharing"):
-            groups[key] = None
+            groups.setdefault(key, None)
             if f.has(key):
                 inner = Fields(f.any(key), f"{step.where}: config.{key}")
                 first = self._context(inner.text("first"), step) if inner.has("first") else None
@@ -328,24 +329,26 @@ class _Player:
                 groups[key] = GroupRegistration(first, inner.bytes("max_spill_fill"))
                 inner.done()
             f.any(key, None)
-        enabled = f.names("enable_graphs", []) or None
+        enabled = f.names("enable_graphs", list(own.enable_graphs or ())) or None
         made = CreationConfig(
-            priority=Priority[f.text("priority", "NORMAL", tuple(p.name for p in Priority))],
+            priority=Priority[f.text("priority", own.priority.name, tuple(p.name for p in Priority))],
             register_multi_contexts=groups["register_multi_contexts"],
             register_concurrent_resource_sharing=groups["register_concurrent_resource_sharing"],
-            io_mem_estimation=f.flag("io_memory_estimation"),
-            file_read_memory_budget_in_mb=f.count("file_read_memory_budget_in_mb", 0),
+            io_mem_estimation=f.flag("io_memory_estimation", own.io_mem_estimation),
+            file_read_memory_budget_in_mb=f.count("file_read_memory_budget_in_mb", own.file_read_memory_budget_in_mb),
             dsp_memory_profiling_enabled=f.flag("dsp_memory_profiling"),
-            init_acceleration=f.flag("init_acceleration"),
-            lora_weight_sharing_enabled=f.flag("lora_weight_sharing"),
+            init_acceleration=f.flag("init_acceleration", own.init_acceleration),
+            lora_weight_sharing_enabled=f.flag("lora_weight_sharing", own.lora_weight_sharing_enabled),
             prepare_only=f.flag("prepare_only"),
-            is_persistent_binary=f.flag("is_persistent_binary"),
-            memory_limit_hint=f.count("memory_limit_hint", 0),
+            is_persistent_binary=f.flag("is_persistent_binary", own.is_persistent_binary),
+            memory_limit_hint=f.count("memory_limit_hint", own.memory_limit_hint),
             enable_graphs=enabled,
-            graph_retention_order=f.names("graph_retention_order", []),
-            spill_fill_buffer=f.count("spill_fill_buffer", 0, -1),
-            weights_buffer=f.count("weights_buffer", 0, -1),
+            graph_retention_order=f.names("graph_retention_order", list(own.graph_retention_order)),
+            spill_fill_buffer=f.count("spill_fill_buffer", own.spill_fill_buffer, -1),
+            weights_buffer=f.count("weights_buffer", own.weights_buffer, -1),
             share_resources=f.flag("share_resources"),
+            binary_compatibility=own.binary_compatibility,
+            graph_priorities=own.graph_priorities,
         )
         f.done()
         return made

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC, Soc, named
+from hexforge.backends.htp.extensions import chip_of
 from hexforge.backends.htp.time.concurrent import Priority
 from hexforge.device.codes import Code
 from hexforge.device.contexts.binary import Binary, GraphSpec
-from hexforge.device.contexts.configs import SharingType
+from hexforge.device.contexts.configs import CreationConfig, SharingType
+from hexforge.device.extensions import cores_of, creation_config, profile_of, signed
 from hexforge.device.graph_time import DeclaredTime
-from hexforge.device.power.profiles import PROFILES
+from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.device.scenario.fields import Fields
 from hexforge.device.simulated_device import PLATFORMS
 from hexforge.errors import CallError, FormatError
+from hexforge.formats.backend_extensions import Config, load
 from hexforge.options import did_you_mean
 
 MOST_BYTES = 64 << 20
@@ -62,7 +65,7 @@ class ProcessScript:
     name: str
     signed: bool
     privileged: bool
-    profile: str
+    profile: PerfProfile | None
     threads: tuple[tuple[ScriptStep, ...], ...]
 
 
@@ -87,6 +90,8 @@ class Script:
     binaries: dict[str, Binary]
     processes: tuple[ProcessScript, ...]
     faults: tuple[FaultScript, ...] = field(default=())
+    config: CreationConfig = field(default_factory=CreationConfig)
+    """What contexts are created with unless a step says otherwise."""
 
 
 def read_script(path: str | os.PathLike[str]) -> Script:
@@ -109,14 +114,16 @@ def parse_script(
     """A scenario from JSON data; `known` are binaries beside those that it names."""
     top = Fields(data, where)
     top.any("about", "")
-    soc = named(top.text("soc", DEFAULT_SOC))
+    config = _config_file(top, folder)
+    soc = named(top.text("soc", chip_of(config) or DEFAULT_SOC))
     platform = top.text("platform", "android", PLATFORMS)
-    cores, ram = top.count("cores", 1, 1), top.bytes("ram", 16 << 30)
+    cores, ram = top.count("cores", cores_of(config), 1), top.bytes("ram", 16 << 30)
     binaries = dict(known or {})
     for name, item in _object(top, "binaries").items():
         binaries[name] = _binary(name, Fields(item, f"{where}: binaries.{name}"), folder, soc)
     processes = tuple(
-        _process(Fields(item, f"{where}: processes[{i}]"), binaries) for i, item in enumerate(top.list("processes"))
+        _process(Fields(item, f"{where}: processes[{i}]"), binaries, config)
+        for i, item in enumerate(top.list("processes"))
     )
     names = [process.name for process in processes]
     if not names or len(set(names)) != len(names):
@@ -125,7 +132,13 @@ def parse_script(
         _fault(Fields(item, f"{where}: faults[{i}]"), names) for i, item in enumerate(top.list("faults", []))
     )
     top.done()
-    return Script(soc, platform, cores, ram, binaries, processes, faults)
+    return Script(soc, platform, cores, ram, binaries, processes, faults, creation_config(config))
+
+
+def _config_file(top: Fields, folder: Path) -> Config:
+    """The config file of QNN's tools that the scenario names, from its own folder."""
+    name = top.text("config_file", "")
+    return load(folder / name, folder) if name else Config()
 
 
 def _object(fields: Fields, key: str) -> dict[str, Any]:
@@ -165,10 +178,12 @@ def _graph(fields: Fields) -> GraphSpec:
     return made
 
 
-def _process(fields: Fields, binaries: dict[str, Binary]) -> ProcessScript:
+def _process(fields: Fields, binaries: dict[str, Binary], config: Config) -> ProcessScript:
     name = fields.text("name", "app")
-    signed, privileged = fields.flag("signed"), fields.flag("privileged")
-    profile = fields.text("profile", "", ("", *PROFILES))
+    secured, privileged = fields.flag("signed", signed(config)), fields.flag("privileged")
+    chosen = fields.text("profile", "", ("", *PROFILES))
+    driven = any(device.cores for device in config.htp.devices)
+    profile = profile_of(config, chosen) if chosen or driven else None
     threads = []
     for i, steps in enumerate(fields.list("threads")):
         if not isinstance(steps, list):
@@ -177,7 +192,7 @@ def _process(fields: Fields, binaries: dict[str, Binary]) -> ProcessScript:
             tuple(_step(Fields(s, f"{fields.where}.threads[{i}][{k}]"), binaries) for k, s in enumerate(steps))
         )
     fields.done()
-    return ProcessScript(name, signed, privileged, profile, tuple(threads))
+    return ProcessScript(name, secured, privileged, profile, tuple(threads))
 
 
 def _step(fields: Fields, binaries: dict[str, Binary]) -> ScriptStep:

@@ -22,6 +22,8 @@ from hexforge.formats.backend_extensions.sections import (
 from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
 
+PER_GRAPH = ("vtcm_mb", "hvx_threads")
+"""Keys that graphs of one context may have each for itself."""
 ARCHITECTURES = ("NONE", "v68", "v69", "v73", "v75", "v79", "v81")
 _File = TypeVar("_File", HtpFile, ToolFile)
 
@@ -43,6 +45,24 @@ class Config:
             if section.graph_names is None or name in section.graph_names:
                 return section
         return GraphSection()
+
+    def alike(self, names: Sequence[str]) -> GraphSection:
+        """The section of the graphs of one context, which differ in VTCM and HVX threads at most; else CallError."""
+        sections = [self.graph(name) for name in names]
+        for key in set(GraphSection.model_fields) - {"graph_names", *PER_GRAPH}:
+            if len({getattr(section, key) for section in sections}) > 1:
+                raise CallError(f"{self.where}: {key}: graphs of one context ({', '.join(names)}) have the same")
+        return sections[0]
+
+    @property
+    def names_chip(self) -> bool:
+        """Whether it says what to prepare for: a chip, or an architecture."""
+        return any(d.soc_model or d.soc_id or d.dsp_arch.upper() != "NONE" for d in self.htp.devices)
+
+    @property
+    def shares_buffers(self) -> bool:
+        """Whether inputs and outputs lie in buffers that the CPU shares with the HTP."""
+        return self.htp.memory.mem_type is not None
 
     def given(self) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
         """Every key that is set: where it stands, its value, and which tools read it."""
@@ -202,6 +222,11 @@ def _tool_conflicts(tool: ToolFile, htp: HtpFile) -> list[str]:
 
 
 def _warnings(htp: HtpFile) -> Iterator[str]:
+    for index, section in enumerate(htp.graphs):
+        if section.graph_names == []:
+            yield f"graphs[{index}].graph_names is empty, so the section is for no graph; leave it out for all"
+    if htp.context.group_id is not None and htp.context.max_spill_fill_buffer_for_group is None:
+        yield "context.group_id changes nothing without max_spill_fill_buffer_for_group, the buffer of the group"
     for index, device in enumerate(htp.devices):
         if device.soc_id and not device.soc_model:
             yield f"devices[{index}].soc_id is deprecated; soc_model is its name now"
@@ -215,24 +240,8 @@ def _warnings(htp: HtpFile) -> Iterator[str]:
                 yield f"{where}: needs polling, which rpc_polling_time 0 turns off"
             elif 0 < core.adaptive_polling_time < 1000:
                 yield f"{where} {core.adaptive_polling_time}: below 1000 µs it gains nothing"
-    for place, given, reason in (
-        ("devices[].cores[].hmx_timeout_us", [c for d in htp.devices for c in d.cores if _is_set(c, "hmx_timeout_us")],
-         "the simulated HMX is never given up by a timeout"),
-        ("context.lora_weight_sharing", [htp.context] if htp.context.lora_weight_sharing else [],
-         "adapters of hexforge share what graphs have in common by themselves"),
-        ("groupContext.share_resources", [htp.groupContext] if htp.groupContext.share_resources else [],
-         "it is for a list of contexts, which `hexforge device` plays; these tools load one at a time"),
-        ("memory.mem_type", [htp.memory] if htp.memory.mem_type else [],
-         "inputs and outputs lie in this process's memory, which graphs read without a copy"),
-    ):  # fmt: skip
-        if given:
-            yield f"{place} changes nothing: {reason}"
     if any(section.fp16_relaxed_precision is not None for section in htp.graphs):
         yield "graphs: fp16_relaxed_precision is deprecated since 2.35; the chip decides, and nothing changes"
-
-
-def _is_set(section: ConfigSection, name: str) -> bool:
-    return name in section.model_fields_set
 
 
 def _tool_warnings(tool: ToolFile, htp: HtpFile) -> Iterator[str]:

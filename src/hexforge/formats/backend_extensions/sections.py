@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 NET_RUN, THROUGHPUT, GENERATOR = "qnn-net-run", "qnn-throughput-net-run", "qnn-context-binary-generator"
 PerfProfile = Literal[
     "low_balanced", "balanced", "high_performance", "sustained_high_performance", "burst", "low_power_saver",
-    "power_saver", "high_power_saver", "extreme_power_saver", "system_settings",
+    "power_saver", "high_power_saver", "extreme_power_saver", "system_settings", "default",
 ]  # fmt: skip
 Priority = Literal["low", "normal", "normal_high", "high"]
 PREPARE = (NET_RUN, GENERATOR)
@@ -57,6 +57,7 @@ class GraphSection(ConfigSection):
 class CoreSection(ConfigSection):
     """How a core is driven."""
 
+    core_id: int = _key("The core.", (NET_RUN,), 0, ge=0)
     perf_profile: PerfProfile = _key(
         "Performance profile; --perf_profile of the command line wins.", (NET_RUN,), "high_performance"
     )
@@ -64,7 +65,7 @@ class CoreSection(ConfigSection):
     rpc_polling_time: int | None = _key(
         "RPC polling in µs.", (NET_RUN,), shown="9999 for burst, high_performance and sustained, else 0", ge=0, le=9999
     )
-    hmx_timeout_us: int = _key("HMX timeout in µs.", (NET_RUN,), 300_000, ge=0)
+    hmx_timeout_us: int = _key("How long burst and sustained profiles hold on, in µs.", (NET_RUN,), 300_000, ge=0)
     adaptive_polling_time: int = _key("Adaptive polling in µs; needs polling.", (NET_RUN,), 0, ge=0)
 
 
@@ -117,6 +118,12 @@ class HtpFile(ConfigSection):
     context: ContextSection = _key("Contexts.", (*LOAD, GENERATOR), ContextSection())
     groupContext: GroupContextSection = _key("Contexts loaded together.", LOAD, GroupContextSection())  # noqa: N815
     memory: MemorySection = _key("Inputs and outputs.", LOAD, MemorySection())
+
+    @field_validator("graphs", mode="before")
+    @classmethod
+    def _one_or_several(cls, given: Any) -> Any:
+        """Older releases of the SDK have one object in the place of the list."""
+        return [given] if isinstance(given, dict) else given
 
 
 class ExtensionsSection(ConfigSection):

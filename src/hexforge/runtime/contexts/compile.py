@@ -17,6 +17,7 @@ from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info
 from hexforge.formats.files import write_atomically
 from hexforge.ir import Graph
+from hexforge.options import did_you_mean
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.provenance import metadata, origin
@@ -108,9 +109,12 @@ def compile(
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
     check_sources(sources, output)
     backend, request = deployed(deployment), request or ContextRequest()
-    settings = backend.graph_settings(dict(request.settings)) if isinstance(backend, Prepares) else {}
-    if request.settings and not settings:
-        raise CallError(f"{', '.join(request.settings)}: the {backend.name} backend has no such settings; leave it out")
+    wanted = [item_of(request.settings, i, len(sources), "settings") for i in range(len(sources))]
+    strange = [] if isinstance(backend, Prepares) else [key for row in wanted for key in row]
+    if strange:
+        raise CallError(f"{', '.join(dict.fromkeys(strange))}: the {backend.name} backend has no such settings; "
+                        "leave it out")  # fmt: skip
+    each = [backend.graph_settings(dict(row)) if isinstance(backend, Prepares) else {} for row in wanted]
     sharing = shares_weights(request.weight_sharing, len(sources), backend)
     made = ContextBuilder.of(backend, weight_sharing=sharing)
     report = _Steps(progress, len(sources) * (2 + len(made.targets)) + 1)
@@ -122,10 +126,12 @@ def compile(
     weights: dict[str, int] = {}
     left: list[LeftOut] = []
     graphs: dict[str, list[str]] = {}
-    for name, source, how in zip(names, sources, hows, strict=True):
-        plan, label = _planned(source, how, backend, request.quantized_io, request.allow_partial)
+    for name, source, how, settings in zip(names, sources, hows, each, strict=True):
+        exposed = request.exposed_of(name)
+        plan, label = _planned(source, how, backend, request.quantized_io, request.allow_partial, exposed)
         report.step()
         programs = _programs(plan, name, label)
+        _require_exposed(exposed, name, [program for _, program in programs])
         refused = _refused(plan.rows)
         left += [LeftOut(label, refused)] if refused else []
         if not sharing:
@@ -187,8 +193,9 @@ def compiled_programs(
 
 
 def _planned(
-    source: ModelSource, how: Mapping[str, Any], backend: Backend, quantized_io: bool, allow_partial: bool
-) -> tuple[Plan, str]:
+    source: ModelSource, how: Mapping[str, Any], backend: Backend, quantized_io: bool, allow_partial: bool,
+    exposed: Sequence[str] = (),
+) -> tuple[Plan, str]:  # fmt: skip
     """A model placed and compiled, and what it is called; UnsupportedError naming what the backend refuses."""
     from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
@@ -205,7 +212,17 @@ def _planned(
         if not allow_partial:
             raise _refusal(model.name, backend, parts, refused)
         parts = partitioned(placed)
-    return Plan(parts, backend, unprepared), model.name
+    return Plan(parts, backend, unprepared, exposed), model.name
+
+
+def _require_exposed(patterns: Sequence[str], name: str, programs: Sequence[Program]) -> None:
+    """CallError for a pattern that no tensor of a model's graphs has as its name."""
+    written = [value.name for program in programs for value in program.graph.outputs]
+    for pattern in patterns:
+        if not any(fnmatchcase(tensor, pattern) for tensor in written):
+            inside = [v.name for p in programs for node in p.graph for v in node.outputs]
+            near = did_you_mean(pattern, inside) or f"; it has {', '.join(inside[:8])}{' …' if len(inside) > 8 else ''}"
+            raise CallError(f"graph {name!r} has no tensor {pattern!r}{near}")
 
 
 def _refused(rows: Sequence[PlacedNode]) -> tuple[PlacedNode, ...]:

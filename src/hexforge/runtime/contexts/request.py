@@ -28,10 +28,17 @@ class ContextRequest:
     """Leave nodes that the backend refuses to the CPU."""
     updatable: tuple[str, ...] = ()
     """Patterns of the names of constants that adapters may change."""
+    exposed: Sequence[str] | Mapping[str, Sequence[str]] = ()
+    """Patterns of the names of tensors inside that become outputs, too; of all models, or by the graph's name."""
     graph_names: tuple[str, ...] | None = None
     """What the graphs are called, one for each model; after the files where it is None."""
-    settings: Mapping[str, int] = field(default_factory=dict)
-    """Settings of every graph, by the backend's names: num_hvx_threads, and vtcm_mb, of which 0 is all there is."""
+    settings: Mapping[str, int] | Sequence[Mapping[str, int]] = field(default_factory=dict)
+    """Settings of every graph, or of those of each model, by the backend's names: num_hvx_threads, and vtcm_mb, of
+    which 0 is all there is."""
+
+    def exposed_of(self, graph: str) -> Sequence[str]:
+        """The patterns of one model's graph."""
+        return self.exposed.get(graph, ()) if isinstance(self.exposed, Mapping) else self.exposed
 
     def names(self, sources: Sequence[Any]) -> list[str]:
         """What the graph of each model is called."""

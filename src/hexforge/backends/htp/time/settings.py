@@ -22,6 +22,8 @@ PARALLEL = 0.9
 """Assumed: the part of vector work that spreads over HVX threads."""
 DLBC_ACTIVATIONS, DLBC_WEIGHTS = 0.75, 0.85
 """Assumed: bytes left of what DLBC compresses."""
+CORES_SHARE = 0.9
+"""Assumed: what a second NSP core adds of what it could."""
 SLC_SPILL = 0.6
 """Assumed: bytes left of what spills where the system level cache may hold it."""
 
@@ -54,6 +56,8 @@ class Settings:
         core = full / chip.clock_mhz(power.corner)
         bus = core if power.bus_corner is None else full / chip.clock_mhz(power.bus_corner)
         hmx = core if power.hmx_corner is None else full / chip.clock_mhz(power.hmx_corner)
+        several = 1 + CORES_SHARE * (config.num_cores - 1)
+        core, hmx = core / several, hmx / several
         spread = 1 - PARALLEL + PARALLEL * chip.hvx_threads / threads
         slowed = costs.slowed({"hmx_float": hmx, "hmx_fixed": hmx, "hvx": core * spread, "dram": bus})
         return cls(slowed, config, power, _vtcm_bytes(costs, config))

@@ -17,6 +17,7 @@ from hexforge.errors import CallError
 
 if TYPE_CHECKING:
     from hexforge.backend import Backend
+    from hexforge.formats.backend_extensions import Config
     from hexforge.runtime.contexts.compile import Compiled
 
 _FIXED = ("name", "arena_bytes", "spill_fill_bytes")
@@ -33,7 +34,12 @@ def compile(
         list[str] | None,
         typer.Option("--soc", help=f"Chip by name or device ({DEFAULT_SOC}); again for more in one file."),
     ] = None,
-    optimization: Annotated[int, typer.Option(min=1, max=3, help="Finalization level; numbers are the same.")] = 3,
+    config_file: Annotated[
+        Path | None, typer.Option("--config-file", "--config_file", help="Config file of QNN's tools; flags here win.")
+    ] = None,
+    optimization: Annotated[
+        int | None, typer.Option(min=1, max=3, help="Finalization level (3); numbers are the same.")
+    ] = None,
     vtcm_mb: Annotated[
         int | None, typer.Option(min=0, help="Vector memory of each graph in MB (4); 0: all of the chip's.")
     ] = None,
@@ -75,8 +81,9 @@ def compile(
     as_json: Json = False,
 ) -> None:
     """Compile models into one context file; nothing is run. A node the backend refuses is an error."""
+    from hexforge.backends.htp.extensions import graph_settings
     from hexforge.runtime.contexts.compile import compile as compiled
-    from hexforge.runtime.contexts.request import ContextRequest
+    from hexforge.runtime.contexts.request import ContextRequest, names_of
     from hexforge.runtime.contexts.wrap import wrap as wrapped
 
     flags = {
@@ -84,16 +91,23 @@ def compile(
     }  # fmt: skip
     given = {name: "1" for name, on in flags.items() if on}
     given |= {"vtcm_size": str(vtcm_size)} if vtcm_size else {}
-    settings = {"num_hvx_threads": hvx_threads, "vtcm_mb": vtcm_mb}
+    names = names_of(models, graph_name)
+    options = pairs(option, "--option")
+    if config_file is not None and options.setdefault("backend_extensions", str(config_file)) != str(config_file):
+        raise CallError("the config file is given twice: as --config-file and in the option backend_extensions")
+    chosen = _backend(backend, soc, optimization, options, given, names)
+    file = _config_file(options)
+    settings = [graph_settings(file.graph(name), hvx_threads, vtcm_mb) for name in names]
+    if share is None and len(models) > 1 and "weight_sharing_enabled" in file.htp.context.model_fields_set:
+        share = file.htp.context.weight_sharing_enabled
     request = ContextRequest(
         weight_sharing=share,
         quantized_io=quantized_io,
         allow_partial=allow_partial,
         updatable=tuple(updatable or ()),
-        graph_names=None if graph_name is None else tuple(graph_name),
-        settings={name: value for name, value in settings.items() if value is not None},
+        graph_names=tuple(names),
+        settings=settings,
     )
-    chosen = _backend(backend, soc, optimization, pairs(option, "--option"), given)
     fixed = [sizes(model, dim, shape) for model in models]
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         found = compiled(
@@ -113,25 +127,42 @@ def compile(
         _print(said)
 
 
+def _config_file(options: Mapping[str, str]) -> Config:
+    """The config file among the options; what of it will do nothing is said aloud."""
+    from hexforge.cli.qnn_tools.graphs import read_config
+    from hexforge.formats.backend_extensions.sections import GENERATOR
+
+    path = options.get("backend_extensions")
+    return read_config(Path(path) if path else None, GENERATOR)
+
+
 def _backend(
-    name: str, soc: Sequence[str] | None, optimization: int, options: Mapping[str, str], flags: Mapping[str, str]
-) -> Backend:
+    name: str, soc: Sequence[str] | None, optimization: int | None, options: Mapping[str, str],
+    flags: Mapping[str, str], graphs: Sequence[str],
+) -> Backend:  # fmt: skip
     """The backend that the command line names, for every chip that it lists."""
     from hexforge.backend import Prepares
-    from hexforge.ort.provider_options import ProviderOptions
+    from hexforge.ort.provider_options import ProviderOptions, settings_for
     from hexforge.runtime import registry
 
-    given = ProviderOptions.parse({"backend_type": name, **options}).settings()
+    parsed = ProviderOptions.parse({"backend_type": name, **options})
+    given, own = settings_for(parsed, graphs), parsed.settings()
     if not isinstance(registry.backend(name), Prepares):
         if soc:
             raise CallError(f"the {name} backend runs on no chip; leave --soc out, or use the htp backend")
         return registry.backend(name, {**given, **flags})
-    if soc and "soc_model" in given:
+    if soc and "soc_model" in own:
         raise CallError("the chip is given twice: as --soc and in the option soc_model; leave one out")
-    given.setdefault("soc_model", ",".join(soc or [DEFAULT_SOC]))
+    if soc:
+        given["soc_model"] = ",".join(soc)
+    elif "htp_arch" not in given:
+        given.setdefault("soc_model", DEFAULT_SOC)
     level = "htp_graph_finalization_optimization_mode"
-    if given.setdefault(level, str(optimization)) != str(optimization):
-        raise CallError(f"--optimization {optimization} and the option {level}={given[level]} contradict each other")
+    if optimization is not None:
+        if own.get(level, str(optimization)) != str(optimization):
+            raise CallError(f"--optimization {optimization} and the option {level}={own[level]} contradict each other")
+        given[level] = str(optimization)
+    given.setdefault(level, "3")
     return registry.backend(name, {**given, **flags})
 
 

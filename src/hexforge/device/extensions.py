@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extensions: what a config file of QNN's tools means for a device: its cores, process domains, power and contexts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.device.contexts.configs import CreationConfig, GroupRegistration
+from hexforge.device.power.profiles import PROFILES, PerfProfile
+from hexforge.errors import CallError
+from hexforge.formats.backend_extensions import Config
+from hexforge.options import did_you_mean
+
+DEFAULT_PROFILE = "high_performance"
+
+
+def cores_of(config: Config) -> int:
+    """How many NSP cores the device must have for what the file names."""
+    named = [core for device in config.htp.devices for core in device.core_id]
+    named += [core.core_id for device in config.htp.devices for core in device.cores]
+    return max((*(core + 1 for core in named), *(section.num_cores for section in config.htp.graphs), 1))
+
+
+def signed(config: Config) -> bool:
+    """Whether processes run in a signed process domain."""
+    return any(device.pd_session == "signed" for device in config.htp.devices)
+
+
+def profile_of(config: Config, perf_profile: str = "") -> PerfProfile:
+    """The performance profile of the first core, as the file changes it; a profile of the command line wins."""
+    given = [core for device in config.htp.devices for core in device.cores]
+    name = (perf_profile or (given[0].perf_profile if given else DEFAULT_PROFILE)).lower()
+    name = DEFAULT_PROFILE if name == "default" else name
+    if name not in PROFILES:
+        raise CallError(f"performance profile {name!r}: one of {', '.join(PROFILES)}{did_you_mean(name, PROFILES)}")
+    profile = PROFILES[name]
+    if not given:
+        return profile
+    core = given[0]
+    return replace(
+        profile,
+        control_latency_us=core.rpc_control_latency,
+        adaptive_polling_us=core.adaptive_polling_time,
+        polling_us=core.rpc_polling_time,
+        hold_us=core.hmx_timeout_us,
+    )
+
+
+def creation_config(config: Config) -> CreationConfig:
+    """What a context is created with."""
+    tool, own = config.tool.context_configs, config.htp.context
+    group = None
+    if own.max_spill_fill_buffer_for_group is not None:
+        group = GroupRegistration(None, own.max_spill_fill_buffer_for_group)
+    return CreationConfig(
+        priority=Priority[(tool.context_priority or "normal").upper()],
+        register_multi_contexts=group,
+        io_mem_estimation=own.io_memory_estimation,
+        file_read_memory_budget_in_mb=own.file_read_memory_budget_in_mb,
+        init_acceleration=own.init_acceleration,
+        lora_weight_sharing_enabled=own.lora_weight_sharing,
+        is_persistent_binary=tool.is_persistent_binary,
+        memory_limit_hint=tool.memory_limit_hint,
+        enable_graphs=None if tool.enable_graphs is None else tuple(tool.enable_graphs),
+        graph_retention_order=tuple(tool.graph_retention_order),
+        spill_fill_buffer=tool.spill_fill_buffer,
+        weights_buffer=tool.weights_buffer,
+        binary_compatibility=tool.cache_compatibility_mode,
+        graph_priorities={
+            row.graph_name: Priority[row.graph_priority.upper()]
+            for row in config.tool.graph_configs
+            if row.graph_priority is not None
+        },
+    )
