@@ -60,6 +60,7 @@ struct ConvArgs {
   bool row_taps = false;          // a run is a kernel row, else one kernel position
   std::int64_t flush = 0;         // 16-bit: k-steps after which int32 accumulators are emptied into float64; 0: never
   std::int32_t weight_offset = 0; // (weight zero point - 128 for uint8): needs the sum of inputs where not zero
+  const std::int32_t* corrections = nullptr;  // that, times the sum, of every output pixel; null: tiles find it out
   std::int32_t zero_point = 0, low = 0, high = 255;
   // Float: 32-bit values, products fused, rounded to float16 at the end where `half`.
   const float* bias_f32 = nullptr;
@@ -88,6 +89,9 @@ Scratch working_memory(const ConvArgs& a, bool panel);
 using ConvKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
                             std::int64_t block_end, const Scratch&);
 
+// weight_offset times the sum of the inputs of output pixels [begin, end), to `corrections`.
+using CorrectKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&, std::int32_t* corrections);
+
 // One multiplication per channel and tap: weights are int32 (or float) [taps][channels].
 using DepthwiseKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
@@ -106,6 +110,7 @@ struct ConvKernels {
   ConvKernel u8, s16, f32;
   DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;
   WinogradKernel winograd;
+  CorrectKernel correct_u8;
   bool all_blocks = false;  // u8 and s16 gain from many blocks in one call
 };
 

@@ -174,7 +174,8 @@ void conv_u8_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::i
   if (whole < end - begin) build_panel(a, begin + whole, end, chunks, scratch, row_sums + whole);
   if (a.weight_offset) {
     for (std::int64_t i = 0; i < whole; ++i) {
-      row_sums[i] = Avx512::sum_u8(static_cast<const char*>(a.x) + (begin + i) * a.x_stride, a.run);
+      const char* row = static_cast<const char*>(a.x) + (begin + i) * a.x_stride;
+      row_sums[i] = Avx512::sum_u8(&row, 1, a.run);
     }
     for (std::int64_t i = 0; i < end - begin; ++i) row_sums[i] *= a.weight_offset;
   }

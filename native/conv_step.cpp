@@ -109,6 +109,15 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   return a;
 }
 
+// What all blocks of output channels have in common: the corrections of pixels [first, last), found by the pixel.
+const std::int32_t* corrections_for(const ConvArgs& a, std::int64_t first, std::int64_t last, const ConvKernels& kernels, const Scratch& scratch) {
+  thread_local std::vector<std::int32_t> memory;
+  const auto count = static_cast<std::size_t>(last - first + kMostRows);  // a tile reads its whole height of them
+  if (memory.size() < count) memory.resize(count);
+  kernels.correct_u8(a, first, last, scratch, memory.data());
+  return memory.data() - first;
+}
+
 constexpr std::int64_t kChunk = 168;  // pixels of one kernel call: a multiple of every tile height
 
 // Products that are worth a thread: some microseconds of them.
@@ -270,6 +279,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
         (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);
       } else {
         const auto kernel = Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32;
+        if (Bits == 8 && a.weight_offset && !all_blocks && block_end - block > 1) own.corrections = corrections_for(own, first, last, kernels, scratch);
         // What is read again and again is the smaller: the weights for every chunk of pixels, or the pixels for every block.
         const std::int64_t chunks = std::max<std::int64_t>(1, divided_up(last - first, Bits == 32 ? kFloatPixels : kChunk)), some = block_end - block;
         const std::int64_t chunk = Bits == 32 ? divided_up(divided_up(last - first, chunks), 28) * 28 : kChunk;

@@ -295,14 +295,10 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
       }
       for (std::int64_t i = count * a.taps; i < MR * a.taps; ++i) rows[i] = rows[i % a.taps];  // not stored
     }
-    if (Bits == 8 && a.weight_offset) {
-      for (int i = 0; i < count; ++i) {
-        std::int32_t sum = 0;
-        for (std::int64_t t = 0; t < a.taps; ++t) sum += V::sum_u8(rows[i * a.taps + t], a.run);
-        corrections[i] = a.weight_offset * sum;
-      }
+    if (Bits == 8 && a.weight_offset && !a.corrections) {
+      for (int i = 0; i < count; ++i) corrections[i] = a.weight_offset * V::sum_u8(rows + i * a.taps, a.taps, a.run);
     }
-    const std::int32_t* corrected = a.weight_offset ? corrections : nullptr;
+    const std::int32_t* corrected = !a.weight_offset ? nullptr : a.corrections ? a.corrections + pixel : corrections;
     const Ahead ahead = next && fetched < length * advance ? Ahead{next + fetched, 64} : Ahead{weights, 0};
     fetched += length * 64;
     float* waiting = Bits == 32 ? scratch.sums + (pixel - begin) * NR * kLane : nullptr;
@@ -310,6 +306,19 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
       run_tile<V, Bits, MR, NR>(a, rows, part, weights, advance, channel, pixel, corrected, count, waiting, ahead);
     } else {
       run_tile<V, Bits, kTail, NR>(a, rows, part, weights, advance, channel, pixel, corrected, count, waiting, ahead);
+    }
+  }
+}
+
+template <class V>
+void correct(const ConvArgs& a, std::int64_t begin, std::int64_t end, const Scratch& scratch, std::int32_t* corrections) {
+  Locator<8> locator(a, begin, scratch.copies);
+  for (std::int64_t pixel = begin; pixel < end; pixel += kMostRows) {
+    const int count = static_cast<int>(std::min<std::int64_t>(kMostRows, end - pixel));
+    if (!a.pointwise) locator.fill(scratch.rows, count);
+    for (int i = 0; i < count; ++i) {
+      const char* one = static_cast<const char*>(a.x) + (pixel + i) * a.x_stride;
+      *corrections++ = a.weight_offset * V::sum_u8(a.pointwise ? &one : scratch.rows + i * a.taps, a.taps, a.run);
     }
   }
 }

@@ -141,7 +141,7 @@ template <class V>
 constexpr ConvKernels kernels_of() {
   return {run_conv<V, 8>,      run_conv<V, 16>,      run_conv<V, 32>,
           run_depthwise<V, 8>, run_depthwise<V, 16>, run_depthwise<V, 32>,
-          run_winograd<V>};
+          run_winograd<V>,     correct<V>};
 }
 }  // namespace
 }  // namespace hexforge

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "half.h"
 #include "loops.h"
@@ -118,12 +119,35 @@ void dequantize(const Q* x, float scale, std::int32_t zero, float* y, std::int64
   for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i] - zero) * scale;
 }
 
+// The greatest of every channel of a piece, or the first NaN; how many channels are left is what shorter pieces are for.
+template <class T, int Bytes>
+std::int64_t max_pieces(const T* const* rows, std::int64_t count, std::int64_t c, std::int64_t channels, T* y) {
+  typedef T Piece __attribute__((vector_size(Bytes)));
+  constexpr std::int64_t kPiece = Bytes / sizeof(T);
+  for (; c + kPiece <= channels; c += kPiece) {
+    Piece best, row;
+    std::memcpy(&best, rows[0] + c, Bytes);
+    for (std::int64_t r = 1; r < count; ++r) {
+      std::memcpy(&row, rows[r] + c, Bytes);
+      if constexpr (std::is_floating_point_v<T>) {
+        best = (row > best) | (row != row) ? row : best;
+      } else {
+        best = row > best ? row : best;
+      }
+    }
+    std::memcpy(y + c, &best, Bytes);
+  }
+  return c;
+}
+
 template <class T>
 void max_rows(const T* const* rows, std::int64_t count, std::int64_t channels, T* y) {
-  for (std::int64_t c = 0; c < channels; ++c) y[c] = rows[0][c];
-  for (std::int64_t r = 1; r < count; ++r) {
-    const T* row = rows[r];
-    for (std::int64_t c = 0; c < channels; ++c) y[c] = row[c] > y[c] || row[c] != row[c] ? row[c] : y[c];
+  std::int64_t c = max_pieces<T, 64>(rows, count, 0, channels, y);
+  c = max_pieces<T, 16>(rows, count, c, channels, y);
+  for (; c < channels; ++c) {
+    T best = rows[0][c];
+    for (std::int64_t r = 1; r < count; ++r) best = rows[r][c] > best || rows[r][c] != rows[r][c] ? rows[r][c] : best;
+    y[c] = best;
   }
 }
 

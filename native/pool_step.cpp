@@ -47,31 +47,44 @@ Window window(const Attributes& at, std::span<const Tensor> ins, std::span<const
   return w;
 }
 
+// What a window covers of one axis: kernel positions [first, last) lie inside the image, and `covered` of them count.
+struct Span {
+  std::int64_t start, first, last, covered;
+  Span(const Window& w, int axis, std::int64_t at) : start(at * w.stride[axis] - w.pad[axis]) {
+    const std::int64_t step = w.dilation[axis];
+    const auto until = [&](std::int64_t end) {  // positions before `end`
+      if (start + (w.kernel[axis] - 1) * step < end) return w.kernel[axis];
+      return start < end ? (end - start + step - 1) / step : 0;
+    };
+    first = start < 0 ? std::min(w.kernel[axis], (step - 1 - start) / step) : 0;
+    last = std::max(first, until(w.in[axis]));
+    covered = until(w.in[axis] + w.pad_after[axis]);
+  }
+};
+
 // Calls pixel(rows, count, covered, y) for every output pixel: rows inside the image, and positions that count.
 template <class T, class Pixel>
 void each_pixel(const Window& w, const Operands& o, Pixel pixel) {
-  const std::int64_t plane = w.out[0] * w.out[1] * w.out[2];
+  const std::int64_t lines = w.out[0] * w.out[1];
   const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (w.channels * w.kernel[0] * w.kernel[1] * w.kernel[2]));
-  parallel_for(o.threads(), w.batch * plane, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(o.threads(), w.batch * lines * w.out[2], grain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<const T*> rows(static_cast<std::size_t>(w.kernel[0] * w.kernel[1] * w.kernel[2]));
-    for (std::int64_t p = begin; p < end; ++p) {
-      const std::int64_t n = p / plane;
-      const std::int64_t at[3] = {p / (w.out[1] * w.out[2]) % w.out[0], p / w.out[2] % w.out[1], p % w.out[2]};
-      std::int64_t count = 0, covered = 0;
-      for (std::int64_t kd = 0; kd < w.kernel[0]; ++kd) {
-        const std::int64_t d = at[0] * w.stride[0] - w.pad[0] + kd * w.dilation[0];
-        for (std::int64_t kh = 0; kh < w.kernel[1]; ++kh) {
-          const std::int64_t h = at[1] * w.stride[1] - w.pad[1] + kh * w.dilation[1];
-          for (std::int64_t kw = 0; kw < w.kernel[2]; ++kw) {
-            const std::int64_t x = at[2] * w.stride[2] - w.pad[2] + kw * w.dilation[2];
-            covered += d < w.in[0] + w.pad_after[0] && h < w.in[1] + w.pad_after[1] && x < w.in[2] + w.pad_after[2];
-            if (d < 0 || d >= w.in[0] || h < 0 || h >= w.in[1] || x < 0 || x >= w.in[2]) continue;
-            rows[static_cast<std::size_t>(count++)] =
-                o.in<T>() + (((n * w.in[0] + d) * w.in[1] + h) * w.in[2] + x) * w.channels;
+    while (begin < end) {
+      const std::int64_t line = begin / w.out[2], from = begin % w.out[2], to = std::min(w.out[2], from + end - begin);
+      const Span deep(w, 0, line / w.out[1] % w.out[0]), high(w, 1, line % w.out[1]);
+      const T* plane = o.in<T>() + line / lines * w.in[0] * w.in[1] * w.in[2] * w.channels;
+      for (std::int64_t at = from; at < to; ++at, ++begin) {
+        const Span wide(w, 2, at);
+        std::int64_t count = 0;
+        for (std::int64_t kd = deep.first; kd < deep.last; ++kd) {
+          for (std::int64_t kh = high.first; kh < high.last; ++kh) {
+            const std::int64_t row = (deep.start + kd * w.dilation[0]) * w.in[1] + high.start + kh * w.dilation[1];
+            const T* x = plane + (row * w.in[2] + wide.start) * w.channels;
+            for (std::int64_t kw = wide.first; kw < wide.last; ++kw) rows[static_cast<std::size_t>(count++)] = x + kw * w.dilation[2] * w.channels;
           }
         }
+        pixel(rows.data(), count, deep.covered * high.covered * wide.covered, o.out<T>() + begin * w.channels);
       }
-      pixel(rows.data(), count, covered, o.out<T>() + p * w.channels);
     }
   });
 }

@@ -61,13 +61,18 @@ struct Avx2 : Portable {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), acc.high);
   }
 
-  static std::int32_t sum_u8(const char* p, std::int64_t n) {
+  static std::int32_t sum_u8(const char* const* runs, std::int64_t taps, std::int64_t n) {
     __m256i sum = _mm256_setzero_si256();
-    std::int64_t i = 0;
-    for (; i + 32 <= n; i += 32) sum = _mm256_add_epi64(sum, _mm256_sad_epu8(vector(p + i), _mm256_setzero_si256()));
+    std::int32_t rest = 0;
+    for (std::int64_t t = 0; t < taps; ++t) {
+      const char* p = runs[t];
+      std::int64_t i = 0;
+      for (; i + 32 <= n; i += 32) sum = _mm256_add_epi64(sum, _mm256_sad_epu8(vector(p + i), _mm256_setzero_si256()));
+      for (; i < n; ++i) rest += static_cast<std::uint8_t>(p[i]);
+    }
     alignas(32) std::int64_t parts[4];
     _mm256_store_si256(reinterpret_cast<__m256i*>(parts), sum);
-    return static_cast<std::int32_t>(parts[0] + parts[1] + parts[2] + parts[3]) + Portable::sum_u8(p + i, n - i);
+    return static_cast<std::int32_t>(parts[0] + parts[1] + parts[2] + parts[3]) + rest;
   }
   static void store_u8(const std::int32_t* sums, const ConvArgs& a, std::int64_t channel, std::int32_t correction,
                        std::uint8_t* row, std::int64_t lanes) {

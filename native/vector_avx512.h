@@ -17,13 +17,15 @@ struct Avx512 {
   static constexpr std::int64_t kPartSteps = 512;  // of four vectors: half a level-2 cache is two such parts
   static constexpr int kRows1 = 14, kRows2 = 12, kRows3 = 8, kRows4 = 7;  // pixels of a tile, by vectors of channels
 
-  static std::int32_t sum_u8(const char* p, std::int64_t n) {
+  // The sum of `taps` runs of n bytes.
+  static std::int32_t sum_u8(const char* const* runs, std::int64_t taps, std::int64_t n) {
+    const __mmask64 mask = (1ull << n % 64) - 1;
     __m512i sum = zero();
-    std::int64_t i = 0;
-    for (; i + 64 <= n; i += 64) sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_loadu_si512(p + i), zero()));
-    if (i < n) {
-      const __mmask64 mask = (~0ull) >> (64 - (n - i));
-      sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_maskz_loadu_epi8(mask, p + i), zero()));
+    for (std::int64_t t = 0; t < taps; ++t) {
+      const char* p = runs[t];
+      std::int64_t i = 0;
+      for (; i + 64 <= n; i += 64) sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_loadu_si512(p + i), zero()));
+      if (mask) sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_maskz_loadu_epi8(mask, p + i), zero()));
     }
     return static_cast<std::int32_t>(_mm512_reduce_add_epi64(sum));
   }
@@ -331,40 +333,55 @@ struct Avx512 {
     }
   }
 
-  // What follows the requantization of 16 stored integers, still as int32: a residual, then a table.
+  // Two halves of 16 real numbers to what is stored of 16 bits: a residual where there is one, bounds, a table. All of it
+  // by value: after every store the compiler would read `a` again.
   struct Finish16 {
-    const ConvArgs& a;
-    [[gnu::always_inline]] static __m256i settled(__m512d f, double low, double high) {
-      return _mm512_cvtpd_epi32(_mm512_min_pd(_mm512_max_pd(f, _mm512_set1_pd(low)), _mm512_set1_pd(high)));
+    __m512d low, high, own, side, most;  // of the result itself, of both sides of a sum, of what is stored
+    __m512i residual_zero, least, zero;
+    const std::int16_t* table;
+    explicit Finish16(const ConvArgs& a)
+        : low(_mm512_set1_pd(a.low - a.zero_point)),
+          high(_mm512_set1_pd(a.high - a.zero_point)),
+          own(_mm512_set1_pd(a.own_scale_f64)),
+          side(_mm512_set1_pd(a.residual_scale_f64)),
+          most(a.residual_s16 ? _mm512_set1_pd(a.sum_high - a.sum_zero) : high),
+          residual_zero(_mm512_set1_epi32(a.residual_zero)),
+          least(_mm512_set1_epi32(a.residual_s16 ? a.sum_low - a.sum_zero : a.low - a.zero_point)),
+          zero(_mm512_set1_epi32(a.residual_s16 ? a.sum_zero : a.zero_point)),
+          table(a.table16 ? a.table16 + 32768 : nullptr) {}
+    // `f` are steps, less the zero point and not yet rounded. Whatever is too small to be an integer becomes the smallest
+    // one, so the lower bound can be taken of integers.
+    [[gnu::always_inline]] __m512i settled(__m512d f0, __m512d f1) const {
+      const __m256i q0 = _mm512_cvtpd_epi32(_mm512_min_pd(f0, most)), q1 = _mm512_cvtpd_epi32(_mm512_min_pd(f1, most));
+      return _mm512_add_epi32(_mm512_max_epi32(_mm512_inserti64x4(_mm512_castsi256_si512(q0), q1, 1), least), zero);
     }
-    [[gnu::always_inline]] static __m512i both(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
-    // `q` is less the zero point; the result is what is stored.
-    [[gnu::always_inline]] __m256i operator()(__m512i q, const std::int16_t* other, __mmask16 mask) const {
-      if (other) {
-        const __m512i r = _mm512_sub_epi32(_mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, other)), _mm512_set1_epi32(a.residual_zero));
-        const __m512d own = _mm512_set1_pd(a.own_scale_f64), side = _mm512_set1_pd(a.residual_scale_f64);
-        const double low = a.sum_low - a.sum_zero, high = a.sum_high - a.sum_zero;
-        const auto sum = [&](__m256i x, __m256i y) __attribute__((always_inline)) {
-          return settled(_mm512_add_pd(_mm512_mul_pd(_mm512_cvtepi32_pd(x), own), _mm512_mul_pd(_mm512_cvtepi32_pd(y), side)), low, high);
-        };
-        q = both(sum(_mm512_castsi512_si256(q), _mm512_castsi512_si256(r)),
-                 sum(_mm512_extracti64x4_epi64(q, 1), _mm512_extracti64x4_epi64(r, 1)));
-        q = _mm512_add_epi32(q, _mm512_set1_epi32(a.sum_zero));
-      } else {
-        q = _mm512_add_epi32(q, _mm512_set1_epi32(a.zero_point));
-      }
+    [[gnu::always_inline]] __m512d rounded(__m512d f) const {
+      return _mm512_roundscale_pd(_mm512_min_pd(_mm512_max_pd(f, low), high), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
+    // The sum with a residual of two halves that were rounded.
+    [[gnu::always_inline]] __m512i sum(__m512d f0, __m512d f1, const std::int16_t* other, __mmask16 mask) const {
+      const __m512i r = _mm512_sub_epi32(_mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, other)), residual_zero);
+      const __m512d r0 = _mm512_cvtepi32_pd(_mm512_castsi512_si256(r)), r1 = _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(r, 1));
+      return settled(_mm512_add_pd(_mm512_mul_pd(f0, own), _mm512_mul_pd(r0, side)), _mm512_add_pd(_mm512_mul_pd(f1, own), _mm512_mul_pd(r1, side)));
+    }
+    // What is stored of 16 integers, looked up where there is a table.
+    [[gnu::always_inline]] __m256i stored(__m512i q) const {
       // 32 bits are read at every entry, of which the upper 16 are the next one's.
-      if (a.table16) q = _mm512_i32gather_epi32(q, a.table16 + 32768, 2);
+      if (table) q = _mm512_i32gather_epi32(q, table, 2);
       return _mm512_cvtepi32_epi16(q);
     }
   };
 
   [[gnu::noinline]] static void finish_row16(const ConvArgs& a, std::int16_t* row, const std::int16_t* other, std::int64_t lanes) {
-    const Finish16 finish{a};
+    const Finish16 finish(a);
     for (std::int64_t j = 0; j < lanes; j += kLane) {
       const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
-      const __m512i q = _mm512_sub_epi32(_mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, row + j)), _mm512_set1_epi32(a.zero_point));
-      _mm256_mask_storeu_epi16(row + j, mask, finish(q, other ? other + j : nullptr, mask));
+      __m512i q = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, row + j));
+      if (other) {
+        const __m512i steps = _mm512_sub_epi32(q, _mm512_set1_epi32(a.zero_point));
+        q = finish.sum(_mm512_cvtepi32_pd(_mm512_castsi512_si256(steps)), _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(steps, 1)), other + j, mask);
+      }
+      _mm256_mask_storeu_epi16(row + j, mask, finish.stored(q));
     }
   }
 
@@ -383,25 +400,33 @@ struct Avx512 {
 
   [[gnu::noinline]] static void store_rows_s16(const std::int32_t* sums, int vectors, const ConvArgs& a, std::int64_t channel,
                                                std::int64_t pixel, int count, std::int64_t lanes) {
-    const Finish16 finish{a};
-    const double low = a.low - a.zero_point, high = a.high - a.zero_point;
+    const Finish16 finish(a);
     std::int16_t* row = static_cast<std::int16_t*>(a.y) + pixel * a.y_stride + channel;
     const std::int16_t* other = a.residual_s16 ? a.residual_s16 + pixel * a.residual_stride + channel : nullptr;
+    const std::int64_t advance = vectors * kLane, stride = a.y_stride, side = a.residual_stride;
     for (int j = 0; j < vectors; ++j) {
       const std::int64_t at = channel + j * kLane;
       const __m512d bias0 = _mm512_cvtepi64_pd(_mm512_loadu_si512(a.bias + at)), bias1 = _mm512_cvtepi64_pd(_mm512_loadu_si512(a.bias + at + 8));
       const __m512d multiplier0 = _mm512_loadu_pd(a.multiplier + at), multiplier1 = _mm512_loadu_pd(a.multiplier + at + 8);
-      const auto steps = [&](const std::int32_t* sum, __m512d bias, __m512d multiplier) __attribute__((always_inline)) {
-        const __m512d wide = _mm512_cvtepi32_pd(_mm256_load_si256(reinterpret_cast<const __m256i*>(sum)));
-        return Finish16::settled(_mm512_mul_pd(_mm512_add_pd(wide, bias), multiplier), low, high);
-      };
       const std::int64_t left = lanes - j * kLane;
       const __mmask16 mask = static_cast<__mmask16>(left >= kLane ? 0xffff : (1u << left) - 1);
-      for (int i = 0; i < count; ++i) {
-        const std::int32_t* sum = sums + (i * vectors + j) * kLane;
-        const __m512i q = Finish16::both(steps(sum, bias0, multiplier0), steps(sum + 8, bias1, multiplier1));
-        const std::int16_t* from = other ? other + i * a.residual_stride + j * kLane : nullptr;
-        _mm256_mask_storeu_epi16(row + i * a.y_stride + j * kLane, mask, finish(q, from, mask));
+      const auto steps = [](const std::int32_t* sum, __m512d bias, __m512d multiplier) __attribute__((always_inline)) {
+        return _mm512_mul_pd(_mm512_add_pd(_mm512_cvtepi32_pd(_mm256_load_si256(reinterpret_cast<const __m256i*>(sum))), bias), multiplier);
+      };
+      const auto rows = [&](const auto& settled) __attribute__((always_inline)) {
+        const std::int32_t* sum = sums + j * kLane;
+        std::int16_t* to = row + j * kLane;
+        for (int i = 0; i < count; ++i, sum += advance, to += stride) {
+          const __m512i q = settled(steps(sum, bias0, multiplier0), steps(sum + 8, bias1, multiplier1), i);
+          _mm256_mask_storeu_epi16(to, mask, finish.stored(q));
+        }
+      };
+      if (other) {
+        rows([&](__m512d f0, __m512d f1, int i) __attribute__((always_inline)) {
+          return finish.sum(finish.rounded(f0), finish.rounded(f1), other + i * side + j * kLane, mask);
+        });
+      } else {
+        rows([&](__m512d f0, __m512d f1, int) __attribute__((always_inline)) { return finish.settled(f0, f1); });
       }
     }
   }

@@ -44,9 +44,10 @@ struct Portable {
   }
   static Weights load(const char* p) { return p; }
   static const char* broadcast(const char* p) { return p; }
-  static std::int32_t sum_u8(const char* p, std::int64_t n) {
+  static std::int32_t sum_u8(const char* const* runs, std::int64_t taps, std::int64_t n) {
     std::int32_t sum = 0;
-    for (std::int64_t i = 0; i < n; ++i) sum += static_cast<std::uint8_t>(p[i]);
+    for (std::int64_t t = 0; t < taps; ++t)
+      for (std::int64_t i = 0; i < n; ++i) sum += static_cast<std::uint8_t>(runs[t][i]);
     return sum;
   }
   template <int Bits>
