@@ -19,6 +19,7 @@ QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 SUFFIXES = ("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output", "_quantized", "_dequantized")
 """What quantizers append to the names of a float model's tensors."""
 
+_FLOATS = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16)
 _FITTED_PIECES = 2
 """Samples that factors are looked for in: equalized weights show in one, and looking costs more than comparing."""
 _PER_CHANNEL, _EXPLAINED_DB = 32, 12.0
@@ -319,15 +320,15 @@ def _constant(value: onnx_ir.Value | None) -> Array | None:
 def float_tensors(model: onnx_ir.Model) -> list[str]:
     """Every float tensor that changes with the inputs: the model's inputs and what its nodes make."""
     values = [*model.graph.inputs, *(v for node in model.graph for v in node.outputs)]
-    return [str(v.name) for v in values if v.name and v.dtype in (None, onnx_ir.DataType.FLOAT)]
+    return [str(v.name) for v in values if v.name and v.dtype in (None, *_FLOATS)]
 
 
 def float_constants(model: onnx_ir.Model) -> dict[str, Array]:
-    """The float constants of a model."""
+    """The float constants of a model, in float32."""
     constants = {}
     for name, value in model.graph.initializers.items():
-        if value.const_value is not None and value.dtype == onnx_ir.DataType.FLOAT:
-            constants[name] = value.const_value.numpy()
+        if value.const_value is not None and value.dtype in _FLOATS:
+            constants[name] = value.const_value.numpy().astype(np.float32, copy=False)
     return constants
 
 
