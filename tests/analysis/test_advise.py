@@ -28,6 +28,7 @@ from hexforge.demo import MODEL as DIGITS
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, change
+from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.model.edit import Editor, Node
 from hexforge.model.nodes import is_op
 from hexforge.model.reader import read
@@ -353,6 +354,23 @@ def invoke(*arguments: object) -> str:
     result = CliRunner().invoke(app, ["advise", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def test_a_gelu_with_constants_of_float16_is_advised_to_be_one_op() -> None:
+    half = 10  # TensorProto.FLOAT16
+    nodes = [
+        node("Div", ["x", "root"], ["d"]), node("Erf", ["d"], ["e"]), node("Add", ["e", "one"], ["a"]),
+        node("Mul", ["x", "a"], ["m"]), node("Mul", ["m", "half"], ["y"]),
+    ]  # fmt: skip
+    constants = {name: np.array(n, np.float16) for name, n in (("root", 2**0.5), ("one", 1), ("half", 0.5))}
+    data = model(nodes, {"x": (half, (1, 64))}, {"y": (half, (1, 64))}, constants)
+    found = advised(data, "SM8650")
+    assert "gelu" in [advice.rule for advice in found.advice]
+    refused = [
+        [p.op_type for p in hexforge.InferenceSession(m, providers=["QNNExecutionProvider"]).placements if p.reason]
+        for m in (data, model_bytes(found.rewritten))
+    ]
+    assert refused == [["Erf"], []]
 
 
 def test_the_command_prints_advice(path: Path) -> None:

@@ -48,6 +48,18 @@ def conv(x: str, y: str, w: str, *rest: str, name: str = "", **attributes: Any) 
     return node("Conv", [x, w, *rest], [y], name=name or f"conv_{y}", **attributes)
 
 
+def written_out_gelu(root: float) -> bytes:
+    """x (1 + erf(x / root)) / 2."""
+    nodes = [
+        node("Div", ["x", "root"], ["d"]),
+        node("Erf", ["d"], ["e"]),
+        node("Add", ["e", "one"], ["a"]),
+        node("Mul", ["x", "a"], ["m"]),
+        node("Mul", ["m", "half"], ["y"]),
+    ]
+    return built(nodes, root=np.float32(root), one=np.float32(1), half=np.float32(0.5))
+
+
 def ops(loaded: Model) -> Counter[str]:
     """How often each op comes."""
     return Counter(n.op_type for n in loaded.ir.graph)
@@ -255,6 +267,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "HardSwish",
     ),
+    "gelu": (lambda: written_out_gelu(2**0.5), "Gelu"),
     "matmul-to-conv": (
         lambda: built(
             [node("MatMul", ["x", "w"], ["u"]), node("Add", ["u", "b"], ["y"])],
@@ -488,6 +501,7 @@ def test_every_rule_says_what_it_is() -> None:
                 six=np.float32(6),
             ),
         ),
+        ("gelu", lambda: written_out_gelu(1.5)),
         (
             "pad-before-conv",
             lambda: built(

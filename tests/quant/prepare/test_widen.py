@@ -70,7 +70,7 @@ def test_a_float16_model_is_quantized_as_the_float32_one(outside: int) -> None:
     assert found.quality.sqnr_db > 30
     assert abs(found.quality.sqnr_db - twin.quality.sqnr_db) < 3
     assert found.model is not None
-    session = hexforge.InferenceSession(found.model)
+    session = hexforge.InferenceSession(found.model, providers=["QNNExecutionProvider"])
     declared = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
     assert declared == ["tensor(float16)" if outside == HALF else "tensor(float)"] * 3
     assert all(array.dtype == kind for array in session.run(None, samples[0]))
