@@ -131,33 +131,35 @@ struct Split {
 
 std::int64_t divided_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
-// By pixels, whole rows where they are long: a thread then reads what it wrote in the step before.
-Split rows_of(const ConvArgs& a, std::int64_t pixels, int members) {
+// By rows of pixels: a thread then reads what it wrote in the step before.
+Split rows_of(const ConvArgs& a, std::int64_t pixels) {
   const std::int64_t row = std::max<std::int64_t>(1, a.out[2]);
-  const std::int64_t wanted = members == 1 ? pixels : divided_up(pixels, 4 * members);
-  const std::int64_t unit = std::max<std::int64_t>(1, divided_up(wanted, row) * row);
-  return {unit, divided_up(pixels, unit), 1, 1};
+  return {row, divided_up(pixels, row), 1, 1};
 }
 
-// By pixels where that leaves every thread several tiles, else by blocks of channels too; by blocks first where the
-// weights are what fills the caches.
-Split split_of(const ConvArgs& a, std::int64_t pixels, std::int64_t blocks, std::int64_t groups, int members, bool all_blocks, bool by_blocks) {
+// By tiles of pixels, by blocks of channels, or by both, whatever keeps the busiest member shortest: what it multiplies,
+// and what it reads of weights and pixels that are not in its caches. Units are small, as those that follow each other
+// are computed in one go.
+Split split_of(const ConvArgs& a, std::int64_t pixels, std::int64_t blocks, std::int64_t groups, int members, bool all_blocks,
+               std::int64_t weight_bytes, std::int64_t in_bytes) {
   if (members == 1) return {all_blocks ? kChunk : std::max<std::int64_t>(1, pixels), all_blocks ? divided_up(pixels, kChunk) : 1, blocks, 1};
   const std::int64_t vectors = std::min<std::int64_t>(4, divided_up(a.out_channels, kLane));
-  const std::int64_t tile = vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 8 : 7;
-  const std::int64_t tasks = 4 * members;  // enough to even out a thread that is interrupted
-  std::int64_t shares = 1;
-  if (by_blocks && groups * blocks >= 2 * members) {
-    shares = std::min(blocks, divided_up(tasks, groups));
-  } else if (pixels < 2 * tile * members) {
-    shares = std::min(blocks, divided_up(tasks, groups * std::max<std::int64_t>(1, pixels / (2 * tile))));
+  const std::int64_t tile = all_blocks ? 16 : vectors == 1 ? 14 : vectors == 2 ? 12 : vectors == 3 ? 8 : 7;
+  const std::int64_t tiles = divided_up(pixels, tile);
+  // One k-step of 64 channels takes a core about as long as 16 bytes from beyond its caches.
+  const double product = 16.0 * static_cast<double>(tile * a.planes * a.taps * a.steps), weights = static_cast<double>(weight_bytes);
+  Split best{tile, tiles, blocks, 1};
+  double least = 0;
+  for (std::int64_t shares = 1; shares <= blocks; shares += 1 + shares / 4) {
+    const std::int64_t share = divided_up(blocks, shares), found = divided_up(blocks, share);
+    const double busiest = static_cast<double>(divided_up(groups * found * tiles, members) * share);
+    const double read = weights / static_cast<double>(found) + static_cast<double>(in_bytes) * std::min(1.0, static_cast<double>(found) / members);
+    const double cost = busiest * product + read;
+    if (least != 0 && cost >= least) continue;
+    best = {tile, tiles, share, found};
+    least = cost;
   }
-  const std::int64_t share = divided_up(blocks, shares);
-  shares = divided_up(blocks, share);
-  const std::int64_t wanted = divided_up(pixels, std::max<std::int64_t>(1, divided_up(tasks, shares * groups)));
-  const std::int64_t most = all_blocks ? kChunk : std::max<std::int64_t>(tile, pixels);
-  const std::int64_t unit = std::clamp(divided_up(wanted, tile) * tile, tile, std::max(tile, most));
-  return {unit, divided_up(pixels, unit), share, shares};
+  return best;
 }
 
 // Kernels read whole k-steps: what lies behind a run is multiplied too, so its weights must be 0, whatever a file says.
@@ -257,8 +259,8 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     const ConvKernels& kernels = conv_kernels(current_level());
     const int members = worthwhile(operands.threads(), macs, kLeastMacs<Bits, Depthwise>);
     const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks;
-    const Split split = Depthwise ? rows_of(a, pixels, members)
-                                  : split_of(a, pixels, blocks, groups, members, all_blocks, groups * weight_bytes > in_bytes);
+    const Split split = Depthwise ? rows_of(a, pixels)
+                                  : split_of(a, pixels, blocks, groups, members, all_blocks, weight_bytes, in_bytes / groups);
     // Pixels [first, last) of blocks [block, block_end) of a group.
     const auto compute = [&](std::int64_t group, std::int64_t block, std::int64_t block_end, std::int64_t first, std::int64_t last, const Scratch& scratch) {
       ConvArgs own = a;

@@ -73,17 +73,23 @@ struct Loop {
   std::atomic<bool> failed{false};
   std::exception_ptr failure;
 
+  // Does the next chunk that a member comes to: of its own part, or of one after it. False where none is left.
+  bool chunk_of(int member, int& from) {
+    for (; from < members; ++from) {
+      Part& part = parts[(member + from) % members];
+      const std::int64_t begin = part.next.load(std::memory_order_relaxed) >= part.end
+                                     ? part.end
+                                     : part.next.fetch_add(chunk, std::memory_order_relaxed);
+      if (begin >= part.end) continue;
+      body.call(body.object, begin, std::min(part.end, begin + chunk));
+      return true;
+    }
+    return false;
+  }
+
   void work(int member) {
     try {
-      for (int i = 0; i < members; ++i) {
-        Part& part = parts[(member + i) % members];
-        while (!failed.load(std::memory_order_relaxed)) {
-          const std::int64_t begin = part.next.load(std::memory_order_relaxed) >= part.end
-                                         ? part.end
-                                         : part.next.fetch_add(chunk, std::memory_order_relaxed);
-          if (begin >= part.end) break;
-          body.call(body.object, begin, std::min(part.end, begin + chunk));
-        }
+      for (int from = 0; !failed.load(std::memory_order_relaxed) && chunk_of(member, from);) {
       }
     } catch (...) {
       if (!failed.exchange(true)) failure = std::current_exception();
@@ -105,14 +111,18 @@ struct alignas(64) Worker {
   void offer(Loop& work, int as) {
     loop = &work;
     member = as;
-    state.exchange(kOffered, std::memory_order_seq_cst);
+    state.store(kOffered, std::memory_order_release);
+  }
+
+  // After a fence behind the offer: the worker says that it is asleep before it looks a last time.
+  void wake() {
     if (asleep.load(std::memory_order_seq_cst)) state.notify_one();
   }
 
   // Takes an offer back, or waits until the worker is through with it.
   void close() {
-    std::uint32_t seen = kOffered;
-    if (state.compare_exchange_strong(seen, kIdle, std::memory_order_acq_rel) || seen == kIdle) return;
+    std::uint32_t seen = state.load(std::memory_order_acquire);
+    if (seen == kIdle || (seen == kOffered && state.compare_exchange_strong(seen, kIdle, std::memory_order_acq_rel))) return;
     const auto done = [this] { return state.load(std::memory_order_acquire) == kIdle; };
     if (spin(done, spin_us)) return;
     awaited.store(true, std::memory_order_seq_cst);
@@ -249,6 +259,37 @@ int worthwhile(int threads, double cost, double least) {
   return parts >= threads ? std::max(1, threads) : parts < 1 ? 1 : static_cast<int>(parts);
 }
 
+namespace {
+
+thread_local Rehearsal* rehearsal = nullptr;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Chunk by chunk, always by the member that would come to it first.
+void rehearse(Loop& loop) {
+  std::vector<double> busy(static_cast<std::size_t>(loop.members));
+  std::vector<int> from(busy.size());
+  in_loop = true;
+  for (std::size_t done = 0; done < busy.size();) {
+    std::size_t next = busy.size();
+    for (std::size_t i = 0; i < busy.size(); ++i) {
+      if (from[i] < loop.members && (next == busy.size() || busy[i] < busy[next])) next = i;
+    }
+    const Clock::time_point start = Clock::now();
+    if (!loop.chunk_of(static_cast<int>(next), from[next])) ++done;
+    busy[next] += seconds_since(start);
+  }
+  in_loop = false;
+  for (double each : busy) rehearsal->all += each;
+  rehearsal->longest += *std::max_element(busy.begin(), busy.end());
+  ++rehearsal->loops;
+}
+
+}  // namespace
+
+Rehearsal::Rehearsal() { rehearsal = this; }
+Rehearsal::~Rehearsal() { rehearsal = nullptr; }
+
 Crew::Crew(Spinning spinning) {
   if (held.depth++ > 0 || in_loop) return;
   held.pool = &pool();
@@ -272,8 +313,8 @@ void parallel_loop(int threads, std::int64_t n, std::int64_t grain, Body body) {
     const Crew crew{Spinning{}};
     return parallel_loop(threads, n, grain, body);
   }
-  recruit(wanted - 1, threads);
-  const int members = std::min(wanted, 1 + static_cast<int>(held.workers.size()));
+  if (!rehearsal) recruit(wanted - 1, threads);
+  const int members = rehearsal ? wanted : std::min(wanted, 1 + static_cast<int>(held.workers.size()));
   if (members == 1) return body.call(body.object, 0, n);
   if (static_cast<int>(held.parts.size()) < members) held.parts = std::vector<Part>(static_cast<std::size_t>(members));
   const std::int64_t size = n / members, larger = n % members;  // the first `larger` parts have one more
@@ -284,7 +325,11 @@ void parallel_loop(int threads, std::int64_t n, std::int64_t grain, Body body) {
   }
   // Each part in a few chunks: enough to even out what a thread that was interrupted leaves behind.
   Loop loop{body, std::max(grain, (size + 4) / 4), held.parts.data(), members, {}, {}};
+  if (rehearsal) return rehearse(loop);
+  // All offers first: stores to lines that other cores hold overlap, read-modify-writes would wait for each other.
   for (int i = 1; i < members; ++i) held.workers[static_cast<std::size_t>(i) - 1]->offer(loop, i);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int i = 1; i < members; ++i) held.workers[static_cast<std::size_t>(i) - 1]->wake();
   in_loop = true;
   loop.work(0);
   in_loop = false;

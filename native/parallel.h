@@ -47,6 +47,18 @@ void parallel_for(int threads, std::int64_t n, std::int64_t grain, const Functio
 // How many parts of at least `least` there are in `cost`, at most one for each thread.
 int worthwhile(int threads, double cost, double least);
 
+// While it lives, the loops of the thread that made it run on that thread alone, piece after piece as the members of a
+// crew would take them if each had a core: how long the longest of them works is what no machine undercuts.
+class Rehearsal {
+ public:
+  Rehearsal();
+  ~Rehearsal();
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
+  double all = 0, longest = 0;  // seconds in loops so far: of all members, and of those that the others wait for
+  int loops = 0;                // loops that were split
+};
+
 // Splits every loop as far as it goes, however small: for tests.
 void split_everything(bool wanted);
 

@@ -193,6 +193,23 @@ void Program::run(std::span<const void* const> inputs, std::span<void* const> ou
   arenas_->give(std::move(arena));
 }
 
+std::vector<Program::StepTime> Program::rehearse(std::span<const void* const> inputs, std::span<void* const> outputs, int threads) const {
+  using Clock = std::chrono::steady_clock;
+  Arenas::Arena arena = arenas_->take(arena_bytes_ + kSlack + 64);
+  char* start = arena.memory.get();
+  const Context context{start + (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64, inputs, outputs, threads};
+  std::vector<StepTime> times;
+  for (const Step& step : steps_) {
+    const Rehearsal rehearsal;
+    const Clock::time_point begin = Clock::now();
+    step.run(Operands(*this, context, step.ins, step.outs));
+    const double alone = std::chrono::duration<double>(Clock::now() - begin).count();
+    times.push_back({alone, alone - rehearsal.all + rehearsal.longest, rehearsal.loops});
+  }
+  arenas_->give(std::move(arena));
+  return times;
+}
+
 std::shared_ptr<Arenas> Arenas::shared() {
   static std::weak_ptr<Arenas> kept;
   std::lock_guard lock(fork_mutex());

@@ -149,6 +149,12 @@ class Program {
   // `pause` is called between two steps, where some time has passed since the last call; it may throw to end the run.
   void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads, Spinning spinning,
            const std::function<void()>& pause = {}) const;
+  // The seconds that each step takes on one thread, and would take at least on `threads` of them with a core each.
+  struct StepTime {
+    double alone, shared;
+    int loops;  // how many of its loops would be split
+  };
+  std::vector<StepTime> rehearse(std::span<const void* const> inputs, std::span<void* const> outputs, int threads) const;
   const Tensor& at(int index) const { return tensors_.at(static_cast<std::size_t>(index)); }
   std::size_t steps() const { return steps_.size(); }
 

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -70,6 +71,28 @@ class PyProgram {
 
   void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads, std::int32_t spin_us,
            std::int32_t spin_after_us, nb::object check) const {
+    const auto [in, out] = checked(inputs, outputs);
+    const auto pause = [&check] {
+      nb::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!check.is_none()) check();
+    };
+    nb::gil_scoped_release release;
+    program_.run(in, out, threads, {std::max(0, spin_us), std::max(0, spin_after_us)}, pause);
+    for (int mapping : mappings_) {
+      if (mapping_lost(mapping)) throw std::runtime_error("a file that holds its constants was truncated");
+    }
+  }
+
+  std::vector<std::tuple<double, double, int>> rehearse(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads) const {
+    const auto [in, out] = checked(inputs, outputs);
+    std::vector<std::tuple<double, double, int>> found;
+    for (const Program::StepTime& step : program_.rehearse(in, out, threads)) found.emplace_back(step.alone, step.shared, step.loops);
+    return found;
+  }
+
+ private:
+  std::pair<std::vector<const void*>, std::vector<void*>> checked(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs) const {
     if (inputs.size() != input_bytes_.size() || outputs.size() != output_bytes_.size()) {
       throw std::invalid_argument("run: wrong number of inputs or outputs");
     }
@@ -83,19 +106,9 @@ class PyProgram {
       if (bytes_of(outputs[i]) != output_bytes_[i]) throw std::invalid_argument("run: an output has the wrong size");
       out[i] = outputs[i].data();
     }
-    const auto pause = [&check] {
-      nb::gil_scoped_acquire acquire;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (!check.is_none()) check();
-    };
-    nb::gil_scoped_release release;
-    program_.run(in, out, threads, {std::max(0, spin_us), std::max(0, spin_after_us)}, pause);
-    for (int mapping : mappings_) {
-      if (mapping_lost(mapping)) throw std::runtime_error("a file that holds its constants was truncated");
-    }
+    return {std::move(in), std::move(out)};
   }
 
- private:
   // Keeps an array's memory: of views into one buffer (a mapped file's, mostly) the first stands for all.
   void keep(nb::handle array) {
     if (const int mapping = mapping_of(nb::cast<Constant>(array).data()); mapping >= 0) mappings_.insert(mapping);
@@ -141,7 +154,10 @@ void bind_program(nb::module_& module) {
            nb::arg("spin_us") = Spinning{}.during_us, nb::arg("spin_after_us") = Spinning{}.after_us,
            nb::arg("check") = nb::none(),
            "Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it. `check` is "
-           "called every now and then between two steps, and may raise to end the run; so may signals.");
+           "called every now and then between two steps, and may raise to end the run; so may signals.")
+      .def("rehearse", &PyProgram::rehearse, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
+           "Run the steps on one thread; of each the seconds, those it would take at least on so many threads with a core "
+           "each, and how many of its loops would be split.");
   module.def(
       "release_free_memory",
       [] {
