@@ -63,7 +63,9 @@ def table(steps: list[Rehearsed], title: str, most: int) -> Table:
     for kind, of in sorted(kinds.items(), key=lambda item: -sum(s.shared for s in item[1])):
         alone, shared = sum(s.alone for s in of), sum(s.shared for s in of)
         whole = Counter(bool(s.loops) for s in of)[False]
-        made.add_row(f"all {len(of)} {kind}", f"{alone:.3f}", f"{shared:.3f}", f"{alone / shared:.1f}", f"{whole} on one thread")
+        made.add_row(
+            f"all {len(of)} {kind}", f"{alone:.3f}", f"{shared:.3f}", f"{alone / shared:.1f}", f"{whole} on one thread"
+        )
     made.add_section()
     shown = "in out kernel stride channels out_channels groups dims count".split()
     for one in sorted(steps, key=lambda s: -s.shared)[:most]:

@@ -252,12 +252,15 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     quads = std::make_shared<const Quads>(quads_of(a, at.constant<std::int32_t>("weights", a.taps * padded), bias32, multiplier32));
     use_quads(a, *quads);
   }
-  const double macs = static_cast<double>(pixels) * static_cast<double>(a.planes * a.taps * a.run) * static_cast<double>(Depthwise ? 1 : a.out_channels) *
-                      static_cast<double>(groups);
+  const double terms = static_cast<double>(a.planes * a.taps * a.run), lanes = static_cast<double>((a.out_channels + kLane - 1) / kLane * kLane);
+  // Storing a result costs as much as some products, and so does a byte of weights that few pixels share.
+  constexpr double kStore = 320.0 / Bits, kByte = 64.0 / Bits;
+  const double cost = static_cast<double>(groups) * (Depthwise ? static_cast<double>(pixels * a.out_channels) * terms
+                                                               : static_cast<double>(pixels) * lanes * (terms + kStore) + kByte * static_cast<double>(weight_bytes));
   const std::int64_t in_bytes = in_pixels * a.x_stride * kElement;
   return [=, kept = quads](const Operands& operands) {
     const ConvKernels& kernels = conv_kernels(current_level());
-    const int members = worthwhile(operands.threads(), macs, kLeastMacs<Bits, Depthwise>);
+    const int members = worthwhile(operands.threads(), cost, kLeastMacs<Bits, Depthwise>);
     const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks;
     const Split split = Depthwise ? rows_of(a, pixels)
                                   : split_of(a, pixels, blocks, groups, members, all_blocks, weight_bytes, in_bytes / groups);

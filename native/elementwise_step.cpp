@@ -143,10 +143,13 @@ Run binary_run(const Nest& n, Row row) {
     if (dense_b && n.a[0] == 0 && n.a[1] == 1) return repeated_run<T>(n, true, row);
   }
   return [=](const Operands& o) {
-    const std::int64_t grain = std::max<std::int64_t>(1, kGrain / n.inner);
-    parallel_for(o.threads(), n.rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        std::int64_t rest = r, at_a = 0, at_b = 0;
+    // Long rows in pieces; beginning a row costs as much as some elements.
+    const std::int64_t pieces = std::max<std::int64_t>(1, n.inner / kGrain), length = (n.inner + pieces - 1) / pieces;
+    const std::int64_t grain = std::max<std::int64_t>(1, kGrain / (length + 64));
+    parallel_for(o.threads(), n.rows * pieces, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t task = begin; task < end; ++task) {
+        const std::int64_t r = task / pieces, first = task % pieces * length;
+        std::int64_t rest = r, at_a = first * n.a.back(), at_b = first * n.b.back();
         for (std::size_t i = n.dims.size() - 1; i-- > 0;) {
           const std::int64_t index = rest % n.dims[i];
           rest /= n.dims[i];
@@ -154,7 +157,7 @@ Run binary_run(const Nest& n, Row row) {
           at_b += index * n.b[i];
         }
         row(o.in<T>(0) + at_a, static_cast<int>(n.a.back()), o.in<T>(1) + at_b, static_cast<int>(n.b.back()),
-            o.out<T>() + r * n.inner, n.inner);
+            o.out<T>() + r * n.inner + first, std::min(length, n.inner - first));
       }
     });
   };

@@ -269,6 +269,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 void rehearse(Loop& loop) {
   std::vector<double> busy(static_cast<std::size_t>(loop.members));
   std::vector<int> from(busy.size());
+  const Clock::time_point begin = Clock::now();
   in_loop = true;
   for (std::size_t done = 0; done < busy.size();) {
     std::size_t next = busy.size();
@@ -276,12 +277,16 @@ void rehearse(Loop& loop) {
       if (from[i] < loop.members && (next == busy.size() || busy[i] < busy[next])) next = i;
     }
     const Clock::time_point start = Clock::now();
-    if (!loop.chunk_of(static_cast<int>(next), from[next])) ++done;
-    busy[next] += seconds_since(start);
+    if (loop.chunk_of(static_cast<int>(next), from[next])) {
+      busy[next] += seconds_since(start);
+    } else {
+      ++done;
+    }
   }
   in_loop = false;
   for (double each : busy) rehearsal->all += each;
   rehearsal->longest += *std::max_element(busy.begin(), busy.end());
+  rehearsal->passed += seconds_since(begin);
   ++rehearsal->loops;
 }
 

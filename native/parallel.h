@@ -56,6 +56,7 @@ class Rehearsal {
   Rehearsal(const Rehearsal&) = delete;
   Rehearsal& operator=(const Rehearsal&) = delete;
   double all = 0, longest = 0;  // seconds in loops so far: of all members, and of those that the others wait for
+  double passed = 0;            // what rehearsing them took
   int loops = 0;                // loops that were split
 };
 

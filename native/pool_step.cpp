@@ -62,17 +62,21 @@ struct Span {
   }
 };
 
-// Calls pixel(rows, count, covered, y) for every output pixel: rows inside the image, and positions that count.
+// Calls pixel(rows, count, covered, channels, y) for every output pixel: rows inside the image, positions that count.
+// Where there are few pixels, as of a mean over the whole image, the channels are split too.
 template <class T, class Pixel>
 void each_pixel(const Window& w, const Operands& o, Pixel pixel) {
-  const std::int64_t lines = w.out[0] * w.out[1];
-  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (w.channels * w.kernel[0] * w.kernel[1] * w.kernel[2]));
-  parallel_for(o.threads(), w.batch * lines * w.out[2], grain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<const T*> rows(static_cast<std::size_t>(w.kernel[0] * w.kernel[1] * w.kernel[2]));
+  const std::int64_t lines = w.out[0] * w.out[1], pixels = w.batch * lines * w.out[2], taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
+  const std::int64_t wanted = o.threads() == 1 || pixels >= 4 * o.threads() ? 1 : (w.channels + 127) / 128;
+  const std::int64_t width = std::min(w.channels, ((w.channels + wanted - 1) / wanted + 63) / 64 * 64), pieces = (w.channels + width - 1) / width;
+  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (width * taps));
+  parallel_for(o.threads(), pieces * pixels, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<const T*> rows(static_cast<std::size_t>(taps));
     while (begin < end) {
-      const std::int64_t line = begin / w.out[2], from = begin % w.out[2], to = std::min(w.out[2], from + end - begin);
+      const std::int64_t channel = begin / pixels * width, channels = std::min(width, w.channels - channel);
+      const std::int64_t line = begin % pixels / w.out[2], from = begin % w.out[2], to = std::min(w.out[2], from + end - begin);
       const Span deep(w, 0, line / w.out[1] % w.out[0]), high(w, 1, line % w.out[1]);
-      const T* plane = o.in<T>() + line / lines * w.in[0] * w.in[1] * w.in[2] * w.channels;
+      const T* plane = o.in<T>() + line / lines * w.in[0] * w.in[1] * w.in[2] * w.channels + channel;
       for (std::int64_t at = from; at < to; ++at, ++begin) {
         const Span wide(w, 2, at);
         std::int64_t count = 0;
@@ -83,7 +87,7 @@ void each_pixel(const Window& w, const Operands& o, Pixel pixel) {
             for (std::int64_t kw = wide.first; kw < wide.last; ++kw) rows[static_cast<std::size_t>(count++)] = x + kw * w.dilation[2] * w.channels;
           }
         }
-        pixel(rows.data(), count, deep.covered * high.covered * wide.covered, o.out<T>() + begin * w.channels);
+        pixel(rows.data(), count, deep.covered * high.covered * wide.covered, channels, o.out<T>() + begin % pixels * w.channels + channel);
       }
     }
   });
@@ -96,11 +100,11 @@ Factory max_step(void (*Loops::*loop)(const T* const*, std::int64_t, std::int64_
     const T lowest = std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity()
                                                  : static_cast<T>(at.integer("lowest", 0));  // of a window that lies wholly in the padding
     return [=](const Operands& o) {
-      each_pixel<T>(w, o, [&](const T* const* rows, std::int64_t count, std::int64_t, T* y) {
+      each_pixel<T>(w, o, [&](const T* const* rows, std::int64_t count, std::int64_t, std::int64_t channels, T* y) {
         if (count == 0) {
-          std::fill(y, y + w.channels, lowest);
+          std::fill(y, y + channels, lowest);
         } else {
-          (loops(current_level()).*loop)(rows, count, w.channels, y);
+          (loops(current_level()).*loop)(rows, count, channels, y);
         }
       });
     };
@@ -127,11 +131,11 @@ Factory mean_step(void (*Loops::*loop)(const Q* const*, std::int64_t, std::int64
       throw std::invalid_argument("pool: the window is too large, sums could leave 32 bits");
     }
     return [=](const Operands& o) {
-      each_pixel<Q>(w, o, [&](const Q* const* rows, std::int64_t count, std::int64_t covered, Q* y) {
+      each_pixel<Q>(w, o, [&](const Q* const* rows, std::int64_t count, std::int64_t covered, std::int64_t channels, Q* y) {
         Affine k = base;
         const std::int64_t divisor = w.count_pad ? covered : count;
         k.a = divisor ? scale / static_cast<double>(divisor) : 0.0;
-        (loops(current_level()).*loop)(rows, count, w.channels, k, y);
+        (loops(current_level()).*loop)(rows, count, channels, k, y);
       });
     };
   };
@@ -241,9 +245,9 @@ Factory normalize_step(NormLoops<Q> own) {
 Run mean_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const Window w = window(at, ins, outs, 4);
   return [=](const Operands& o) {
-    each_pixel<float>(w, o, [&](const float* const* rows, std::int64_t count, std::int64_t covered, float* y) {
+    each_pixel<float>(w, o, [&](const float* const* rows, std::int64_t count, std::int64_t covered, std::int64_t channels, float* y) {
       const std::int64_t divisor = w.count_pad ? covered : count;
-      loops(current_level()).mean_f32(rows, count, w.channels, divisor ? static_cast<float>(divisor) : 1.0f, y);
+      loops(current_level()).mean_f32(rows, count, channels, divisor ? static_cast<float>(divisor) : 1.0f, y);
     });
   };
 }

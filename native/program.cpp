@@ -203,8 +203,8 @@ std::vector<Program::StepTime> Program::rehearse(std::span<const void* const> in
     const Rehearsal rehearsal;
     const Clock::time_point begin = Clock::now();
     step.run(Operands(*this, context, step.ins, step.outs));
-    const double alone = std::chrono::duration<double>(Clock::now() - begin).count();
-    times.push_back({alone, alone - rehearsal.all + rehearsal.longest, rehearsal.loops});
+    const double rest = std::chrono::duration<double>(Clock::now() - begin).count() - rehearsal.passed;
+    times.push_back({rest + rehearsal.all, rest + rehearsal.longest, rehearsal.loops});
   }
   arenas_->give(std::move(arena));
   return times;

@@ -83,6 +83,16 @@ class Program:
         Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it. `check` is called every now and then between two steps, and may raise to end the run; so may signals.
         """
 
+    def rehearse(
+        self,
+        inputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu", writable=False)]],
+        outputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu")]],
+        threads: int,
+    ) -> list[tuple[float, float, int]]:
+        """
+        Run the steps on one thread; of each the seconds, those it would take at least on so many threads with a core each, and how many of its loops would be split.
+        """
+
 def release_free_memory() -> None:
     """
     Give memory that was freed back to the system, which the C library would keep for later.
