@@ -76,7 +76,7 @@ def main() -> None:
     end = time.monotonic() + arguments.limit
     device = choose()
     made = builder(device)
-    machine = Machine(False, device.units, device.local_bytes)
+    machine = Machine(False, device.units, device.local_bytes, device.most_items)
     figures: dict[str, dict[str, float]] = {}
     for model in MODELS:
         if not any(part in model.name for part in arguments.model or ("resnet_50_fp32", "google_bert", "mobilenet")):

@@ -179,6 +179,16 @@ def rows(g: Graph, rng: np.random.Generator) -> None:
     read(g, out(g, "CumulativeSum", [x], axis=2, exclusive=True, reverse=True))
 
 
+def joined(g: Graph, rng: np.random.Generator) -> None:
+    """Kernels that write into a concatenation, along the last axis and another, where rows are no vectors too."""
+    x = given(g, 1, 6, 5, 8)
+    for axis, columns in ((3, (16, 12)), (3, (7, 8)), (1, (8, 8))):
+        parts = [out(g, "Relu", [conv(g, rng, x, n, 1, 1, 0, 1)]) for n in columns]
+        pooled = out(g, "PoolMax2d", [x], filter_size=(3, 3), stride=(1, 1), pad_amount=((1, 1), (1, 1)))
+        whole = out(g, "Concat", [*parts, pooled], axis=axis)
+        read(g, conv(g, rng, whole, 8, 3, 1, 1, 1))
+
+
 def moves(g: Graph, rng: np.random.Generator) -> None:
     x, y = given(g, 2, 6, 4, 8), given(g, 2, 6, 4, 4)
     joined = out(g, "Concat", [x, y], axis=3)
@@ -228,7 +238,7 @@ MAKES: dict[str, Make] = {
     m.__name__: m
     for m in (
         convolutions, transposed, volumes, depthwise, products, attention, heads, filters, four_bits, deep, pools, rows,
-        moves, looked_up, mixed_types,
+        moves, joined, looked_up, mixed_types,
     )
 }  # fmt: skip
 
@@ -254,7 +264,8 @@ def test_kernels_agree_with_references(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["convolutions", "products", "attention", "heads", "filters", "four_bits", "deep", "rows", "depthwise"]
+    "name",
+    ["convolutions", "products", "attention", "heads", "filters", "four_bits", "joined", "deep", "rows", "depthwise"],
 )
 def test_kernels_for_gpus_agree_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """PoCL runs the tiles in local memory as well; only slowly."""
@@ -324,6 +335,12 @@ def test_attention_is_one_kernel() -> None:
     names = [launch.name for launch in GpuBackend().compile(graph).launches]
     assert len(names) == 4
     assert all(name.startswith("Attention") for name in names)
+
+
+def test_concatenations_cost_no_kernel() -> None:
+    graph = Graph("g")
+    joined(graph, np.random.default_rng(0))
+    assert not any(launch.name.startswith("Concat") for launch in GpuBackend().compile(graph).launches)
 
 
 def test_four_bits_stay_packed() -> None:

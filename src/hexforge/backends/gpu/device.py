@@ -99,6 +99,11 @@ class ClDevice:
         return int(self.handle.local_mem_size)
 
     @property
+    def most_items(self) -> int:
+        """Work-items of a work-group at most."""
+        return int(self.handle.max_work_group_size)
+
+    @property
     def most_bytes(self) -> int:
         """The largest buffer."""
         return int(self.handle.max_mem_alloc_size)

@@ -31,6 +31,8 @@ class Groups:
     views: set[Node] = field(default_factory=set)
     """Transposes that products read through, by strides."""
     inlined: set[Node] = field(default_factory=set)
+    joined: dict[Value, tuple[Node, int]] = field(default_factory=dict)
+    """Results that kernels write where a concatenation has them: which one, and as which of its inputs."""
     attention: dict[Node, tuple[Node, Node]] = field(default_factory=dict)
     """Products with values, each with the product of queries and keys and the softmax that run in its kernel."""
     scored: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
@@ -112,9 +114,24 @@ def group(graph: Graph, optimize: bool, attention: bool = True) -> Groups:
             if len(roots) == 1 and readers and _cheap(node, users):
                 home[node] = roots.pop()
                 groups.inlined.add(node)
+    if optimize:
+        kernels = [n for n in nodes if n not in home and n.op.name not in MAPS | WHOLE and len(n.outputs) == 1]
+        ended = {(groups.chains.get(n) or (groups.turned.get(n, n),))[-1].outputs[0] for n in kernels}
+        for node in nodes:
+            if node.op.name == "Concat" and node not in home and _joinable(node, ended):
+                groups.joined.update({v: (node, i) for i, v in enumerate(node.inputs) if v is not None})
+                home[node] = node
     left = [n for n in nodes if n not in home]
     groups.roots = sorted(left, key=lambda n: last[n])
     return groups
+
+
+def _joinable(node: Node, ended: set[Value]) -> bool:
+    """Whether every input of a concatenation is the result of a kernel that can write it into the whole."""
+    inputs = [v for v in node.inputs if v is not None]
+    if len(set(inputs)) < len(inputs) or node.outputs[0].role is Role.APP_READ:
+        return False
+    return all(v in ended and v.role is not Role.APP_READ and v.type.size and set(v.users) == {node} for v in inputs)
 
 
 def _attention(node: Node, index: dict[Node, int]) -> tuple[Node, tuple[Node, ...], Node] | None:

@@ -16,12 +16,12 @@ from hexforge.backends.gpu.kernels.attention import Attention, attention_tile, r
 from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import BufferType, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import MAPS, Elements
-from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Scratch
+from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Piece, Scratch
 from hexforge.backends.gpu.kernels.moves import ALIASES
 from hexforge.backends.gpu.kernels.product import Product
 from hexforge.backends.gpu.kernels.register_product import register_product
 from hexforge.backends.gpu.kernels.tiled_product import ProductTile, partial_sum, tiled_product
-from hexforge.backends.gpu.kernels.vector_product import MOST_ROWS, vector_product
+from hexforge.backends.gpu.kernels.vector_product import suits, vector_product
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.products import Products, tiles
 from hexforge.ir import Array, DType, Graph, Node, Role, Value
@@ -99,6 +99,7 @@ class GpuLowering:
         name = node.op.name
         turned = self.groups.turned.get(node)
         epilogue = Epilogue((turned or node).outputs[0], self.groups.chains.get(node, ()))
+        epilogue.piece = self._piece(epilogue.out)
         first = node.inputs[0] if node.inputs else None
         if name in ALIASES and first is not None and self._aliased(first, node.outputs[0]):
             return []
@@ -139,6 +140,16 @@ class GpuLowering:
                 return [rows.reduce(self.kernel(), node, epilogue, wg)]
         raise AssertionError(f"{name} has no kernel")
 
+    def _piece(self, value: Value) -> Piece | None:
+        """Where a value lies in a concatenation that its kernel writes it into."""
+        if value not in self.groups.joined:
+            return None
+        node, number = self.groups.joined[value]
+        whole, axis = node.outputs[0], node.params["axis"] % len(value.shape)
+        inner = math.prod(value.shape[axis + 1 :])
+        begin = sum(v.shape[axis] for v in node.inputs[:number] if v is not None)
+        return Piece(whole, value.shape[axis] * inner, whole.shape[axis] * inner, begin * inner)
+
     # -- maps ---------------------------------------------------------------------------------------------------------
 
     def _aliased(self, source: Value, out: Value) -> bool:
@@ -167,8 +178,8 @@ class GpuLowering:
     def _product(self, product: Product, epilogue: Epilogue) -> list[Launch]:
         if self.machine.is_processor:
             return [register_product(self.kernel(), product, epilogue, self._zeros(product.depth, product.a.storage))]
-        if product.b.packed is not None and product.m <= MOST_ROWS:
-            return [vector_product(self.kernel(), product, product.b.packed, epilogue)]
+        if suits(product):
+            return [vector_product(self.kernel(), product, epilogue, self.machine.most_items)]
         choices = [(tile.name, self.tiled(product, epilogue, tile)) for tile in tiles(product, self.machine)]
         if self.choose is None or len(choices) == 1:
             return choices[0][1]

@@ -13,6 +13,8 @@ class Machine:
     is_processor: bool
     units: int
     local_bytes: int
+    most_items: int = 256
+    """Work-items of a work-group at most."""
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -193,7 +193,10 @@ def tiles(product: Product, machine: Machine) -> list[ProductTile]:
     # too little for every unit to be busy: the depth is cut, inside work-groups and, where it is long, between them
     bm, bn = (32, 32) if product.m > 16 else (16, 32)
     steps, count, slices, parts = -(-product.k // 16), groups(bm, bn), 1, 1
-    while slices < 4 and count * slices < 4 * machine.units and steps // (slices * 2) >= 2:
+    while count * slices < 4 * machine.units and steps // (slices * 2) >= 2:
+        more = ProductTile(bm, bn, 16, 4, 4, slices * 2)
+        if slices == 8 or more.threads > machine.most_items or more.local_bytes > machine.local_bytes:
+            break
         slices *= 2
     while parts < 16 and count * parts < 2 * machine.units and steps // (slices * parts * 2) >= 4:
         parts *= 2

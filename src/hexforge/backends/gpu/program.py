@@ -64,7 +64,7 @@ class GpuProgram:
         self.config = config
         self._lock = threading.Lock()
         self._inputs, self._outputs = graph.inputs, graph.outputs
-        machine = Machine(device.is_processor, device.units, device.local_bytes)
+        machine = Machine(device.is_processor, device.units, device.local_bytes, device.most_items)
         made = builder(device)
         lowering = GpuLowering(graph, config, machine)
         if config.gpu_tuning:

@@ -107,7 +107,7 @@ def register_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue)
         results.store(column, "(first + r)", "c * 8", result, 8)
     return kernel.launch(
         f"Attention {_ROWS}x{_KEYS}", (*attention.nodes, *epilogue.nodes),
-        kernel.text("\n".join(code.lines), contract=True), (epilogue.out,), (-(-scores.m // _ROWS), batches), (1, 1),
+        kernel.text("\n".join(code.lines), contract=True), (epilogue.target,), (-(-scores.m // _ROWS), batches), (1, 1),
         attention.flops,
     )  # fmt: skip
 
@@ -213,7 +213,7 @@ def tiled_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue, ti
     groups = (-(-scores.m // tile.rows) * _THREADS, batches)
     return kernel.launch(
         f"Attention {tile.rows}x{tile.keys}", (*attention.nodes, *epilogue.nodes),
-        kernel.text("\n".join(code.lines), attributes=attributes), (epilogue.out,), groups, (_THREADS, 1),
+        kernel.text("\n".join(code.lines), attributes=attributes), (epilogue.target,), groups, (_THREADS, 1),
         attention.flops,
     )  # fmt: skip
 

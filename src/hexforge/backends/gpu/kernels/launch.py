@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Index, KernelCode
+from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Index, KernelCode, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.moves import ALIASES
 from hexforge.backends.gpu.kernels.pointwise import PREAMBLE, softplus
@@ -112,17 +112,36 @@ def _wide_round(width: int) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Where a value lies inside another one that it is a piece of: rows of it, with something between them."""
+
+    whole: Value
+    row: int
+    """Elements of a row of the piece."""
+    step: int
+    """Elements from one row to the next."""
+    offset: int
+
+
 @dataclass(slots=True)
 class Epilogue:
     """What happens to a result before it is stored: pointwise ops on it and on what is in memory already."""
 
     result: Value
     chain: tuple[Node, ...] = ()
+    piece: Piece | None = None
+    """Where the result is a piece of a concatenation that nobody else need put together."""
 
     @property
     def out(self) -> Value:
         """What is stored."""
         return self.chain[-1].outputs[0] if self.chain else self.result
+
+    @property
+    def target(self) -> Value:
+        """Where it is stored."""
+        return self.piece.whole if self.piece is not None else self.out
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -156,8 +175,14 @@ class Epilogue:
         """Store an element (or neighbours) of the result after the chain."""
         value, place = self.value(kernel, code, result, index)
         storage = kernel.elements.storage(self.out)
-        buffer = code.buffers.write(self.out, storage.type, "out")
-        code.add(storage.store(buffer, code.flat(place), value, code.width))
+        buffer = code.buffers.write(self.target, storage.type, "out")
+        at = code.flat(place)
+        if self.piece is not None:
+            if any(n % code.width for n in (self.piece.row, self.piece.step, self.piece.offset)):
+                raise NotVectorizedError
+            row, step, offset = self.piece.row, self.piece.step, self.piece.offset
+            at = code.let("int", f"{at} / {row} * {step} + {at} % {row} + {offset}")
+        code.add(storage.store(buffer, at, value, code.width))
 
 
 def rounded_up(count: int, step: int) -> int:

@@ -143,7 +143,7 @@ def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch
     code.lines += ["}"] * depth
     epilogue.write(kernel, code, result, index)
     return kernel.launch(
-        node.op.name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.out,),
+        node.op.name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,),
         (rounded_up(out.type.size, local),), (local,), out.type.size,
     )  # fmt: skip
 
@@ -293,8 +293,8 @@ def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> L
     code.add("}")
     epilogue.write(kernel, code, "acc", index)
     return kernel.launch(
-        "GridSample", (node, *epilogue.nodes), kernel.text("\n".join(code.lines), before=_COORDINATE), (epilogue.out,),
-        (rounded_up(out.type.size, local),), (local,), out.type.size,
+        "GridSample", (node, *epilogue.nodes), kernel.text("\n".join(code.lines), before=_COORDINATE),
+        (epilogue.target,), (rounded_up(out.type.size, local),), (local,), out.type.size,
     )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
                 results.store(inner, f"m{r}", f"panel * {COLUMNS} + {v * WIDTH}", f"c{r}_{v}", WIDTH)
     return kernel.launch(
         f"{product.node.op.name} {rows}x{COLUMNS}", (product.node, *epilogue.nodes),
-        kernel.text("\n".join(code.lines), contract=True), (epilogue.out,), (panels, blocks, batches), (1, 1, 1),
+        kernel.text("\n".join(code.lines), contract=True), (epilogue.target,), (panels, blocks, batches), (1, 1, 1),
         product.flops,
     )  # fmt: skip
 

@@ -119,7 +119,7 @@ def reduce(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch:
     epilogue.write(kernel, code, result, Index(out.shape, "row"))
     text = kernel.text("\n".join(code.lines), before=_functions(wg, {"reduced": combine}, total_type))
     return kernel.launch(
-        node.op.name, (node, *epilogue.nodes), text, (epilogue.out,), (rows.count * wg,), (wg,), x.type.size
+        node.op.name, (node, *epilogue.nodes), text, (epilogue.target,), (rows.count * wg,), (wg,), x.type.size
     )
 
 
@@ -143,8 +143,8 @@ def argument(kernel: Kernel, node: Node, epilogue: Epilogue) -> Launch:
     result = code.let(C_TYPES[out.dtype], f"({C_TYPES[out.dtype]})index")
     epilogue.write(kernel, code, result, Index(out.shape, "row"))
     return kernel.launch(
-        node.op.name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.out,), (rows.count,), (1,),
-        x.type.size,
+        node.op.name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,), (rows.count,),
+        (1,), x.type.size,
     )  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def normalize(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch
     code.add("}")
     functions = _functions(wg, {"group_max": "max", "group_sum": "sum"}, "float")
     return kernel.launch(
-        name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines), before=functions), (epilogue.out,),
+        name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines), before=functions), (epilogue.target,),
         (rows.count * wg,), (wg,), 5 * x.type.size,
     )  # fmt: skip
 

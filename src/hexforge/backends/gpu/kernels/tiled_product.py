@@ -41,12 +41,23 @@ class ProductTile:
     @property
     def name(self) -> str:
         """As the cache of measurements has it."""
-        return f"{self.bm}x{self.bn}x{self.bk}:{self.tm}x{self.tn}"
+        cut = f":{self.slices}x{self.parts}" if self.cut else ""
+        return f"{self.bm}x{self.bn}x{self.bk}:{self.tm}x{self.tn}{cut}"
 
     @property
     def threads(self) -> int:
         """Work-items of a work-group."""
         return (self.bm // self.tm) * (self.bn // self.tn) * self.slices
+
+    @property
+    def buffers(self) -> int:
+        """Tiles of an operand in local memory: one is multiplied while the next comes, where there is room for two."""
+        return 2 if self.slices <= 4 else 1
+
+    @property
+    def local_bytes(self) -> int:
+        """What it takes of local memory."""
+        return 4 * self.slices * self.buffers * self.bk * (self.bm + self.bn + 2 * _PAD)
 
     @property
     def cut(self) -> bool:
@@ -221,16 +232,18 @@ def tiled_product(
     groups = (-(-product.n // tile.bn), -(-product.m // tile.bm), batches * tile.parts)
     return kernel.launch(
         f"{product.node.op.name} {tile.name}", (product.node, *(() if partial else epilogue.nodes)), source,
-        (partial or epilogue.out,), (groups[0] * tile.threads, *groups[1:]), (tile.threads, 1, 1), product.flops,
+        (partial or epilogue.target,), (groups[0] * tile.threads, *groups[1:]), (tile.threads, 1, 1), product.flops,
     )  # fmt: skip
 
 
 def _declare_tiles(code: KernelCode, tile: ProductTile) -> None:
     size_a, size_b = tile.bk * (tile.bm + _PAD), tile.bk * (tile.bn + _PAD)
-    code.add(f"local float pool[{tile.slices * 2 * (size_a + size_b)}] __attribute__((aligned(16)));")
-    own = f" + slice * {2 * (size_a + size_b)}" if tile.slices > 1 else ""
-    code.add(f"local float* a_tile[2] = {{pool{own}, pool{own} + {size_a}}};")
-    code.add(f"local float* b_tile[2] = {{pool{own} + {2 * size_a}, pool{own} + {2 * size_a + size_b}}};")
+    each = tile.buffers * (size_a + size_b)
+    code.add(f"local float pool[{tile.slices * each}] __attribute__((aligned(16)));")
+    own = f"pool + slice * {each}" if tile.slices > 1 else "pool"
+    second = (size_a, 2 * size_a, 2 * size_a + size_b) if tile.buffers == 2 else (0, size_a, size_a)
+    code.add(f"local float* a_tile[2] = {{{own}, {own} + {second[0]}}};")
+    code.add(f"local float* b_tile[2] = {{{own} + {second[1]}, {own} + {second[2]}}};")
     across = tile.bn // tile.tn
     code.add(f"const int ty = lane / {across}, tx = lane % {across};")
     code.add(f"float acc[{tile.tm}][{tile.tn}];")
@@ -265,8 +278,8 @@ def _sum_up(code: KernelCode, product: Product, tile: ProductTile, loaders: list
     code.add(f"k0 += {tile.bk};")
     bring(f"if (step + 1 < {share})")
     _multiply(code, tile)
+    code.add("buffer ^= 1;" if tile.buffers == 2 else "barrier(CLK_LOCAL_MEM_FENCE);")
     code.add(f"if (step + 1 < {share}) {{")
-    code.add("buffer ^= 1;")
     put()
     code.add("}")
     code.add("barrier(CLK_LOCAL_MEM_FENCE);")
@@ -293,10 +306,14 @@ def _multiply(code: KernelCode, tile: ProductTile) -> None:
 def _sum_slices(code: KernelCode, tile: ProductTile, inner: int) -> None:
     """Sums of the slices added up in the order of their depth, in local memory, by the first slice."""
     size, element = tile.tm * tile.tn, f"acc[i / {tile.tn}][i % {tile.tn}]"
-    code.add(f"for (int s = 1; s < {tile.slices}; s++) {{")
-    code.add(f"  if (slice == s) for (int i = 0; i < {size}; i++) pool[i * {inner} + lane] = {element};")
+    at_once = min(tile.slices - 1, tile.local_bytes // (4 * size * inner))
+    code.add("#pragma unroll")
+    code.add(f"for (int s = 1; s < {tile.slices}; s += {at_once}) {{")
+    code.add(f"  if (slice >= s && slice < s + {at_once}) for (int i = 0; i < {size}; i++)")
+    code.add(f"    pool[((slice - s) * {size} + i) * {inner} + lane] = {element};")
     code.add("  barrier(CLK_LOCAL_MEM_FENCE);")
-    code.add(f"  if (slice == 0) for (int i = 0; i < {size}; i++) {element} += pool[i * {inner} + lane];")
+    code.add(f"  if (slice == 0) for (int t = 0; t < min({at_once}, {tile.slices} - s); t++)")
+    code.add(f"    for (int i = 0; i < {size}; i++) {element} += pool[(t * {size} + i) * {inner} + lane];")
     code.add("  barrier(CLK_LOCAL_MEM_FENCE);")
     code.add("}")
     code.add("if (slice != 0) return;")
@@ -342,5 +359,5 @@ def partial_sum(
     Results.of(kernel, code, product, epilogue, batch).finish(code, "row", "column", "acc")
     return kernel.launch(
         f"{product.node.op.name} sum of {parts}", (product.node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
-        (epilogue.out,), (rounded_up(total, local),), (local,),
+        (epilogue.target,), (rounded_up(total, local),), (local,),
     )  # fmt: skip

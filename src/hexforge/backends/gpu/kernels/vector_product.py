@@ -1,28 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Few rows times a weight of 4 bits on a GPU: the weight is read once, packed, columns side by side."""
+"""Few rows times a weight on a GPU: the weight is read once, columns side by side, its depth shared by work-items."""
 
 from __future__ import annotations
 
 from hexforge.backends.gpu.kernels.blocks import BLOCK, FourBitWeight
+from hexforge.backends.gpu.kernels.code import KernelCode
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch
 from hexforge.backends.gpu.kernels.product import Product, Results, argument
 
 MOST_ROWS = 4
-_COLUMNS, _SLICES = 32, 8
+MOST_DEPTH = 2048
+"""Elements that are summed up at most where the weight is no 4-bit one: more are cut between work-groups."""
+_COLUMNS, _STEP = 32, 16
 
 
-def vector_product(kernel: Kernel, product: Product, weight: FourBitWeight, epilogue: Epilogue) -> Launch:
-    """A work-item takes a column and every eighth block; the slices are added up in local memory, in their order."""
-    rows, n = product.m, product.n
-    a, storage = argument(kernel, product.a), product.a.storage
-    numbers, scales, offsets = weight.names(kernel)
+def suits(product: Product) -> bool:
+    """Whether few rows are multiplied by columns that lie side by side."""
+    few = product.m <= MOST_ROWS and product.window is None and product.batch == (1,) and product.a.column == 1
+    return few and (product.b.packed is not None or (product.b.column == 1 and product.k <= MOST_DEPTH))
+
+
+def vector_product(kernel: Kernel, product: Product, epilogue: Epilogue, most_items: int) -> Launch:
+    """A work-item takes a column and a slice of the depth; the slices are added up in local memory, in their order."""
+    rows, n, slices = product.m, product.n, max(1, min(16, most_items // _COLUMNS))
     code = kernel.code()
     code.add(f"const int lane = get_local_id(0) % {_COLUMNS}, slice = get_local_id(0) / {_COLUMNS};")
     code.add(f"const int column = get_group_id(0) * {_COLUMNS} + lane, n = min(column, {n - 1});")
-    code.add(f"local float shared[{_SLICES}][{rows}][{_COLUMNS}];")
+    code.add(f"local float shared[{slices}][{rows}][{_COLUMNS}];")
     code.add(f"float acc[{rows}]; for (int r = 0; r < {rows}; r++) acc[r] = 0.0f;")
-    code.add(f"for (int b = slice; b < {weight.depth // BLOCK}; b += {_SLICES}) {{")
-    code.add(f"  const int at = b * {n} + n, offset = {offsets}[at];")
+    if product.b.packed is not None:
+        _unpacked(kernel, code, product, product.b.packed, slices)
+    else:
+        _plain(kernel, code, product, slices)
+    code.add(f"for (int r = 0; r < {rows}; r++) shared[slice][r][lane] = acc[r];")
+    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
+    code.add(f"if (slice || column >= {n}) return;")
+    results = Results.of(kernel, code, product, epilogue, ("0",))
+    with code.block(f"for (int r = 0; r < {rows}; r++)") as row:
+        row.add("float total = 0.0f;")
+        row.add(f"for (int s = 0; s < {slices}; s++) total += shared[s][r][lane];")
+        results.finish(row, "r", "column", "total")
+    threads = _COLUMNS * slices
+    kind = "4 bits" if product.b.packed is not None else "few rows"
+    return kernel.launch(
+        f"{product.node.op.name} {kind}", (product.node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
+        (epilogue.target,), (-(-n // _COLUMNS) * threads,), (threads,), product.flops,
+    )  # fmt: skip
+
+
+def _plain(kernel: Kernel, code: KernelCode, product: Product, slices: int) -> None:
+    a, storage = argument(kernel, product.a), product.a.storage
+    code.add(f"for (int k0 = slice * {_STEP}; k0 < {product.k}; k0 += {slices * _STEP}) {{")
+    code.add("#pragma unroll")
+    code.add(f"  for (int i = 0; i < {_STEP}; i++) {{")
+    code.add(f"    const int k = min(k0 + i, {product.k - 1});")
+    weight = product.b.read(kernel, f"({product.b.offset} + k * {product.b.row} + n)")
+    code.add(f"    const float w = {f'k0 + i < {product.k} ? {weight} : 0.0f' if product.k % _STEP else weight};")
+    load = storage.load(a, f"({product.a.offset} + r * {product.a.row} + k)")
+    code.add(f"    for (int r = 0; r < {product.m}; r++) acc[r] = fma({load}, w, acc[r]);")
+    code.add("  }")
+    code.add("}")
+
+
+def _unpacked(kernel: Kernel, code: KernelCode, product: Product, weight: FourBitWeight, slices: int) -> None:
+    a, storage, rows = argument(kernel, product.a), product.a.storage, product.m
+    numbers, scales, offsets = weight.names(kernel)
+    code.add(f"for (int b = slice; b < {weight.depth // BLOCK}; b += {slices}) {{")
+    code.add(f"  const int at = b * {product.n} + n, offset = {offsets}[at];")
     code.add(f"  uint words[4]; vstore4(*(global const uint4*)({numbers} + at * 8), 0, words);")
     code.add(f"  float part[{rows}]; for (int r = 0; r < {rows}; r++) part[r] = 0.0f;")
     code.add("#pragma unroll")
@@ -33,16 +77,3 @@ def vector_product(kernel: Kernel, product: Product, weight: FourBitWeight, epil
     code.add("  }")
     code.add(f"  for (int r = 0; r < {rows}; r++) acc[r] = fma(part[r], {scales}[at], acc[r]);")
     code.add("}")
-    code.add(f"for (int r = 0; r < {rows}; r++) shared[slice][r][lane] = acc[r];")
-    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
-    code.add(f"if (slice || column >= {n}) return;")
-    results = Results.of(kernel, code, product, epilogue, ("0",))
-    with code.block(f"for (int r = 0; r < {rows}; r++)") as row:
-        row.add("float total = 0.0f;")
-        row.add(f"for (int s = 0; s < {_SLICES}; s++) total += shared[s][r][lane];")
-        results.finish(row, "r", "column", "total")
-    threads = _COLUMNS * _SLICES
-    return kernel.launch(
-        f"{product.node.op.name} 4 bits", (product.node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
-        (epilogue.out,), (-(-n // _COLUMNS) * threads,), (threads,), product.flops,
-    )  # fmt: skip

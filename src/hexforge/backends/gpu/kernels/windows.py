@@ -48,9 +48,13 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
     for a in range(across):
         code.add(f"{type} acc{a} = ({type})(0.0f);")
     source_channel = "channel" if multiple == 1 else f"(channel / {multiple})"
+    unrolled = across > 1 and kh * kw <= 25  # a GPU has every load on its way at once; a processor skips rows outside
+    if unrolled:
+        code.add("#pragma unroll")
     code.add(f"for (int i = 0; i < {kh}; i++) {{")
     code.add(f"  const int y = {at[1]} * {sh} + i * {dh} - {pads[0][0]};")
-    code.add(f"  if ((uint)y >= {height}u) continue;")
+    if not unrolled:
+        code.add(f"  if ((uint)y >= {height}u) continue;")
     code.add(f"  const int line = ({at[0]} * {height} + y) * {columns};")
     code.add("#pragma unroll")
     code.add(f"  for (int j = 0; j < {kw}; j++) {{")
@@ -58,7 +62,11 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
     for a in range(across):
         code.add(f"    {{ const int z = (column + {a}) * {sw} + j * {dw} - {pads[1][0]};")
         load = storage.load(xb, f"((line + z) * {channels} + {source_channel})", width)
-        code.add(f"      if ((uint)z < {columns}u) acc{a} = fma({load}, f, acc{a}); }}")
+        if unrolled:
+            inside = f"(uint)y < {height}u && (uint)z < {columns}u"
+            code.add(f"      const {type} v = ({inside}) ? {load} : ({type})(0.0f); acc{a} = fma(v, f, acc{a}); }}")
+        else:
+            code.add(f"      if ((uint)z < {columns}u) acc{a} = fma({load}, f, acc{a}); }}")
     code.add("  }")
     code.add("}")
     for a in range(across):
@@ -73,7 +81,7 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
             epilogue.write(kernel, block, value, Index(out.shape, block.let("int", place)))
     return kernel.launch(
         f"DepthWiseConv2d {across}x{width}", (node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
-        (epilogue.out,),
+        (epilogue.target,),
         (rounded_up(total, local),), (local,), 2 * out.type.size * kh * kw,
     )  # fmt: skip
 
@@ -102,11 +110,13 @@ def pool(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local: int)
     code.add("int count = 0;")
     names = []
     for i, n in enumerate(taps):
+        if n <= 16:
+            code.add("#pragma unroll")
         code.add(f"for (int k{i} = 0; k{i} < {n}; k{i}++) {{")
         code.add(f"const int z{i} = {at[i + 1]} * {stride[i]} + k{i} - {pads[i][0]};")
         if params.get("count_pad_for_edges"):
             code.add(f"if (z{i} >= {sizes[i] + pads[i][1]}) continue;")
-        else:
+        elif pads[i][0] or (out.shape[i + 1] - 1) * stride[i] + n > sizes[i]:
             code.add(f"if ((uint)z{i} >= {sizes[i]}u) continue;")
         names.append(f"z{i}")
     if params.get("count_pad_for_edges"):
@@ -139,7 +149,7 @@ def pool(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local: int)
         result = code.let(type, "sqrt(acc)" if p == 2 else f"pow(acc, ({type})(1.0f / {p}.0f))")
     epilogue.write(kernel, code, result, index)
     return kernel.launch(
-        kind, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.out,),
+        kind, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,),
         (rounded_up(total, local),), (local,), out.type.size * math.prod(taps),
     )  # fmt: skip
 
@@ -174,7 +184,7 @@ def local_response(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -
         "Lrn",
         (node, *epilogue.nodes),
         kernel.text("\n".join(code.lines)),
-        (epilogue.out,),
+        (epilogue.target,),
         (rounded_up(total, local),),
         (local,),
     )
