@@ -56,6 +56,9 @@ def convolutions(g: Graph, rng: np.random.Generator) -> None:
     read(g, out(g, "Relu", [out(g, "ElementWiseAdd", [a, b])]))
     narrow = given(g, 1, 9, 9, 3)
     read(g, out(g, "Sigmoid", [conv(g, rng, narrow, 7, 5, 1, 2, 1)]))
+    for taps, pad in ((3, 1), (2, 0)):
+        planes = out(g, "Transpose", [given(g, 2, 3, 9, 10)], perm=(0, 2, 3, 1))
+        read(g, conv(g, rng, planes, 8, taps, 2, pad, 1))
 
 
 def transposed(g: Graph, rng: np.random.Generator) -> None:
@@ -189,6 +192,12 @@ def joined(g: Graph, rng: np.random.Generator) -> None:
         read(g, conv(g, rng, whole, 8, 3, 1, 1, 1))
 
 
+def winograd(g: Graph, rng: np.random.Generator) -> None:
+    """Convolutions of 3 by 3 whose pictures fill no whole tiles."""
+    for height, width, channels, columns, pad in ((13, 9, 32, 20, 1), (14, 14, 16, 48, 1), (9, 11, 16, 16, 0)):
+        read(g, out(g, "Relu", [conv(g, rng, given(g, 2, height, width, channels), columns, 3, 1, pad, 1)]))
+
+
 def moves(g: Graph, rng: np.random.Generator) -> None:
     x, y = given(g, 2, 6, 4, 8), given(g, 2, 6, 4, 4)
     joined = out(g, "Concat", [x, y], axis=3)
@@ -238,7 +247,7 @@ MAKES: dict[str, Make] = {
     m.__name__: m
     for m in (
         convolutions, transposed, volumes, depthwise, products, attention, heads, filters, four_bits, deep, pools, rows,
-        moves, joined, looked_up, mixed_types,
+        moves, joined, winograd, looked_up, mixed_types,
     )
 }  # fmt: skip
 
@@ -263,15 +272,12 @@ def test_kernels_agree_with_references(make: Make) -> None:
     agree(make)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["convolutions", "products", "attention", "heads", "filters", "four_bits", "joined", "deep", "rows", "depthwise"],
-)
-def test_kernels_for_gpus_agree_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+def test_kernels_for_gpus_agree_too(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """PoCL runs the tiles in local memory as well; only slowly."""
     monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.is_processor", property(lambda self: False))
     monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.units", 132)  # so that depths are cut
-    agree(MAKES[name])
+    agree(make)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "hybrid"])
@@ -341,6 +347,16 @@ def test_concatenations_cost_no_kernel() -> None:
     graph = Graph("g")
     joined(graph, np.random.default_rng(0))
     assert not any(launch.name.startswith("Concat") for launch in GpuBackend().compile(graph).launches)
+
+
+@pytest.mark.parametrize("is_processor", [True, False])
+def test_winograd_convolutions_agree(is_processor: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.is_processor", property(lambda self: is_processor))
+    monkeypatch.setattr(lowering, "winograd_pays", lambda product, machine: True)
+    agree(winograd)
+    graph = Graph("g")
+    winograd(graph, np.random.default_rng(0))
+    assert sum(launch.name.startswith("Winograd") for launch in GpuBackend().compile(graph).launches) == 6
 
 
 def test_four_bits_stay_packed() -> None:

@@ -75,8 +75,8 @@ def _chain(root: Node, index: dict[Node, int]) -> tuple[Node, ...]:
     return tuple(grown[:best])
 
 
-def group(graph: Graph, optimize: bool, attention: bool = True) -> Groups:
-    """The kernels of a graph; without `attention` scores are written."""
+def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = False) -> Groups:
+    """The kernels of a graph; without `attention` scores are written, with `planes` convolutions read NCHW pictures."""
     nodes = graph.nodes
     index = {node: i for i, node in enumerate(nodes)}
     home: dict[Node, Node] = {}
@@ -99,7 +99,7 @@ def group(graph: Graph, optimize: bool, attention: bool = True) -> Groups:
             for member in chain:
                 home[member] = node
     if optimize:
-        groups.views = {n for n in nodes if n not in home and _viewed(n)}
+        groups.views = {n for n in nodes if n not in home and (_viewed(n) or (planes and _planes(n)))}
         home.update({n: n for n in groups.views})
     ends = {n: (*groups.chains.get(n, ()), *((groups.turned[n],) if n in groups.turned else ())) for n in nodes}
     last = {node: max((index[m] for m in ends[node]), default=i) for node, i in index.items()}
@@ -124,6 +124,15 @@ def group(graph: Graph, optimize: bool, attention: bool = True) -> Groups:
     left = [n for n in nodes if n not in home]
     groups.roots = sorted(left, key=lambda n: last[n])
     return groups
+
+
+def _planes(node: Node) -> bool:
+    """Whether a transpose brings a picture of few channels into NHWC for convolutions alone."""
+    out, source = node.outputs[0], node.inputs[0]
+    if node.op.name != "Transpose" or tuple(node.params["perm"]) != (0, 2, 3, 1) or source is None or source.is_static:
+        return False
+    few = source.shape[1] <= 4 and out.role is not Role.APP_READ and len(out.users) == 1
+    return few and all(u.op.name == "Conv2d" and u.inputs[0] is out and u.params["group"] == 1 for u in out.users)
 
 
 def _joinable(node: Node, ended: set[Value]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.grouping import Groups, group
-from hexforge.backends.gpu.kernels import other, rows, windows
+from hexforge.backends.gpu.kernels import other, rows, windows, winograd
 from hexforge.backends.gpu.kernels.attention import Attention, attention_tile, register_attention, tiled_attention
 from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import BufferType, NotVectorizedError
@@ -23,7 +23,7 @@ from hexforge.backends.gpu.kernels.register_product import register_product
 from hexforge.backends.gpu.kernels.tiled_product import ProductTile, partial_sum, tiled_product
 from hexforge.backends.gpu.kernels.vector_product import suits, vector_product
 from hexforge.backends.gpu.machine import Machine
-from hexforge.backends.gpu.products import Products, tiles
+from hexforge.backends.gpu.products import Products, tiles, winograd_pays
 from hexforge.ir import Array, DType, Graph, Node, Role, Value
 
 Choose = Callable[[str, Sequence[tuple[str, Sequence[Launch]]]], Sequence[Launch]]
@@ -49,8 +49,8 @@ class GpuLowering:
 
     def __post_init__(self) -> None:
         # in fp16 every result is rounded, scores too, so they are written there
-        attention = self.config.gpu_precision != "fp16"
-        self.groups = group(self.graph, self.config.gpu_use_node_optimizations, attention)
+        attention, planes = self.config.gpu_precision != "fp16", not self.machine.is_processor
+        self.groups = group(self.graph, self.config.gpu_use_node_optimizations, attention, planes)
         self.products = Products(self)
 
     def launches(self) -> list[Launch]:
@@ -108,7 +108,7 @@ class GpuLowering:
         local, wg = self.machine.local, self.machine.row_group
         match name:
             case "Conv2d" | "Conv3d" | "TransposeConv2d" | "TransposeConv3d":
-                return self._product(self.products.convolution(node), epilogue)
+                return self._convolution(node, epilogue)
             case "FullyConnected":
                 return self._product(self.products.fully_connected(node), epilogue)
             case "MatMul" if node in self.groups.attention:
@@ -164,7 +164,9 @@ class GpuLowering:
         return other.map_values(self.kernel, node, output, self.machine.widths, self.machine.local)
 
     def _widest(self, node: Node, make: Callable[[Kernel, int], Launch]) -> Launch:
-        channels = node.outputs[0].shape[-1]
+        return self._by_width(node.outputs[0].shape[-1], make)
+
+    def _by_width(self, channels: int, make: Callable[[Kernel, int], Launch]) -> Launch:
         for width in self.machine.widths:
             if channels % width == 0:
                 try:
@@ -184,6 +186,18 @@ class GpuLowering:
         if self.choose is None or len(choices) == 1:
             return choices[0][1]
         return list(self.choose(product.key, choices))
+
+    def _convolution(self, node: Node, epilogue: Epilogue) -> list[Launch]:
+        product, weight = self.products.convolution(node), node.inputs[1]
+        fits = weight is not None and weight.is_static and winograd.suits(product)
+        if not fits or not winograd_pays(product, self.machine):
+            return self._product(product, epilogue)
+        made = winograd.Winograd.of(product, node.outputs[0].shape[0])
+        middle = self._product(self.products.winograd(product, made), Epilogue(made.sums))
+        local = self.machine.local
+        into = self._by_width(product.depth, lambda k, w: winograd.into_tiles(k, made, w, local))
+        back = self._by_width(product.n, lambda k, w: winograd.out_of_tiles(k, made, epilogue, w, local))
+        return [into, *middle, back]
 
     def tiled(self, product: Product, epilogue: Epilogue, tile: ProductTile) -> list[Launch]:
         """The kernels of a product that is cut in a way."""

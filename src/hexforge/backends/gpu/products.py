@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexforge.backends.gpu.kernels.blocks import FourBitWeight
-from hexforge.backends.gpu.kernels.code import strides
+from hexforge.backends.gpu.kernels.code import FLOAT, strides
 from hexforge.backends.gpu.kernels.launch import Constant
 from hexforge.backends.gpu.kernels.product import ConvWindow, Matrix, Product
 from hexforge.backends.gpu.kernels.register_product import COLUMNS
 from hexforge.backends.gpu.kernels.tiled_product import ProductTile
+from hexforge.backends.gpu.kernels.winograd import POINTS, Winograd, transformed_filters
 from hexforge.backends.gpu.machine import Machine
 from hexforge.ir import Array, Block, Node, Value
 
@@ -78,13 +79,16 @@ class Products:
             b = Matrix(
                 self.lowering.placed(w), self.lowering.storage(w), (columns if group > 1 else 0,), w.shape[-1], 1
             )
-        a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (depth if group > 1 else 0,), 0, 1)
+        source = self.view(x)[0]
+        window = replace(window, planes=source is not x)
+        a = Matrix(self.lowering.placed(source), self.lowering.storage(source), (depth if group > 1 else 0,), 0, 1)
         rows_count = x.shape[0] * math.prod(out.shape[1:-1])
         plain = (
             not transposed
             and math.prod(taps) == 1
             and set(window.stride) == {1}
             and not any(map(any, params["pad_amount"]))
+            and not window.planes
         )
         if plain:
             a = replace(a, row=x.shape[-1])
@@ -92,6 +96,15 @@ class Products:
             node, rows_count, columns, depth, (group,), a, b, bias, out.shape[-1], (columns if group > 1 else 0,),
             None if plain else window, columns if group > 1 else 0,
         )  # fmt: skip
+
+    def winograd(self, direct: Product, winograd: Winograd) -> Product:
+        """The 36 products of a Winograd convolution."""
+        weight = direct.node.inputs[1]
+        assert weight is not None
+        k, n, count = direct.depth, direct.n, winograd.inputs.shape[1]
+        a = Matrix(winograd.inputs, FLOAT, (count * k,), k, 1)
+        b = self._weight(weight, "winograd", k, n, POINTS, transformed_filters)
+        return Product(direct.node, count, n, k, (POINTS,), a, b, None, n, (count * n,))
 
     def _four_bits(self, weight: Value) -> FourBitWeight:
         """A weight of 4 bits, packed once."""
@@ -171,6 +184,13 @@ class Products:
             row,
             column,
         )
+
+
+def winograd_pays(product: Product, machine: Machine) -> bool:
+    """Whether 36 products of tiles take less time than the convolution: three kernels instead of one."""
+    if machine.is_processor:
+        return product.m >= 36
+    return product.flops >= 1 << 31
 
 
 _SHAPES = ((128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4))

@@ -30,6 +30,13 @@ class ConvWindow:
     channels: int
     """Channels of the whole input, all groups together."""
     transposed: bool = False
+    planes: bool = False
+    """Whether every channel is a picture of its own in memory, as ONNX has them."""
+
+    @property
+    def channel_step(self) -> int:
+        """Elements from one channel to the next."""
+        return math.prod(self.sizes) if self.planes else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,7 @@ def window_read(window: ConvWindow, name: str, taps: tuple[str, ...]) -> tuple[s
                 continue
         inside.append(f"(uint){at} < {n}u")
         place = f"({place} * {n} + {at})" if place != "0" else at
-    return " && ".join(inside), f"{name}_n + {place} * {window.channels}"
+    return " && ".join(inside), f"{name}_n + {place}" + ("" if window.planes else f" * {window.channels}")
 
 
 def argument(kernel: Kernel, operand: Matrix) -> str:

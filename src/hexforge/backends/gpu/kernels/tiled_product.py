@@ -109,7 +109,7 @@ class _TileLoader:
         if not along_depth:
             fits = outer_step == 1 and self.limit % 4 == 0 and depth_step % 4 == 0 and self.outer % 4 == 0
         elif window is not None:
-            fits = depth % 4 == 0 and window.channels % 4 == 0
+            fits = depth % 4 == 0 and window.channels % 4 == 0 and not window.planes
         else:
             fits = depth % 4 == 0 and depth_step == 1 and outer_step % 4 == 0
         return 4 if fits and self.tile.bk % 4 == 0 else 1
@@ -198,7 +198,8 @@ def _tap_read(product: Product, window: ConvWindow, slot: str) -> tuple[list[str
     inside, place = window_read(window, f"{slot}r", tuple(taps))
     conditions = [inside] if inside else []
     conditions.append(f"{slot}_kk < {product.k}")
-    return conditions, f"{place} + {channel}", lines
+    step = f" * {window.channel_step}" if window.planes else ""
+    return conditions, f"{place} + {channel}{step}", lines
 
 
 def tiled_product(
