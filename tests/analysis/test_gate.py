@@ -107,3 +107,9 @@ def test_what_is_no_budget(tmp_path: Path) -> None:
         (tmp_path / "b.yaml").write_text(text)
         with pytest.raises(FormatError):
             budgets.load(tmp_path / "b.yaml")
+
+
+def test_one_chip_needs_no_list(tmp_path: Path) -> None:
+    path = tmp_path / "budget.yaml"
+    path.write_text("models: [{model: m.onnx, soc: SM8550, latency_ms: {SM8550: 1.0}}]")
+    assert budgets.load(path).models[0].soc == ["SM8550"]

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hexforge.errors import CallError, FormatError
 from hexforge.options import did_you_mean
@@ -42,7 +42,9 @@ class ModelBudget(_Limits):
     """What one model may cost."""
 
     model: str
-    soc: list[str] = Field(default=["SM8650"], min_length=1)
+    soc: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
+        default=["SM8650"], min_length=1
+    )
     precision: Literal["as-is", "float", "w8a8", "w8a16", "w4a16"] = "as-is"
     dims: dict[str, int] = {}
     latency_ms: float | dict[str, float] | None = None

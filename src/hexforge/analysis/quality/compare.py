@@ -14,6 +14,7 @@ from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
+from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import to_bytes
 from hexforge.options import did_you_mean
@@ -145,13 +146,20 @@ def compare(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run both models on samples: the float one in onnxruntime, the quantized one on `backend`."""
+    """Run both models on samples: the float one in onnxruntime, the quantized one on `backend`.
+
+    What the float model leaves open of its inputs' shapes is as in the quantized one.
+    """
     if sensitivity not in SENSITIVITY:
         known = f"there are {', '.join(SENSITIVITY)}{did_you_mean(sensitivity, SENSITIVITY)}"
         raise CallError(f"sensitivity {sensitivity!r}: {known}")
     exact, coarse = read(float_model), read(quantized)
-    exact.require_static()
     coarse.require_static()
+    fixed = {v.name or "": shape_of(v) for v in coarse.ir.graph.inputs}
+    left = {name: shape for name, _ in exact.dynamic() if (shape := fixed.get(name)) is not None}
+    if left:
+        exact = read(float_model, shapes=left)
+    exact.require_static()
     tensors.require_float(exact.ir, exact.name)
     samples = samples_of(data, exact.ir)
     if not len(samples):

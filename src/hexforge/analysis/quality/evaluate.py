@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, HexforgeError
 from hexforge.model.reader import read
+from hexforge.model.save import to_bytes
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.model_inputs import checked
 from hexforge.quant.data.pictures import PictureFolder
@@ -55,6 +56,8 @@ def evaluate(
     soc: str = "",
     jobs: int = 1,
     limit: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Run a model on samples and measure its outputs.
@@ -63,8 +66,10 @@ def evaluate(
     function of (outputs by name, label) or an object with update(outputs, label) and result().
     """
     chosen = metric_of(metric)
-    loaded = read(model)
+    loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
+    if dims or shapes:
+        model = to_bytes(loaded.ir)
     asked = labelled(data, labels, chosen, loaded.ir, classes, limit)
     threads = 1 if jobs > 1 else 0
     measured = spread(_Judge, (model, backend, soc, threads, chosen), asked, jobs)

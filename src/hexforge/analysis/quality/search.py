@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import escape
 from itertools import pairwise
@@ -25,7 +25,7 @@ from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 from hexforge.model.reader import read
-from hexforge.model.save import to_bytes
+from hexforge.model.save import save, to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.pictures import PictureFolder
@@ -174,6 +174,8 @@ def search_precision(
     *,
     workers: Workers = Workers(),  # noqa: B008 - it is frozen
     state: str | Path | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Searched:
     """The mix of two precisions that meets a quality at the lowest simulated latency.
@@ -182,7 +184,7 @@ def search_precision(
     """
     chosen = Deployment.of(deployment)
     recipes = _recipes(space.low, space.high)
-    loaded = read(model)
+    loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     require_float(loaded.ir, loaded.name)
     measured = metric_of(scoring.metric, Path(model))
@@ -207,8 +209,9 @@ def search_precision(
         known = measured.classes if isinstance(measured, TopK) else 0
         right = [np.asarray(label).tolist() for label in scored.labels]
         same = (recipes, groups, chosen.soc, chosen.runtime, measured.name, right, known, _code(scoring.metric))
+        measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if dims or shapes else str(model)
         task = MeasuringTask(
-            str(model), str(kept), str(shown), recipes, groups, chosen, scoring.metric, scored.labels, known
+            measured_model, str(kept), str(shown), recipes, groups, chosen, scoring.metric, scored.labels, known
         )
         memory = _Memory(None if state is None else Path(state), _key(model, kept, shown, same))
 

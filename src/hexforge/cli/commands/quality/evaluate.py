@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Model, Soc
+from hexforge.cli.arguments import DEFAULT_BACKEND, Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.commands.quality.compare import Backend, Data, Jobs, Limit
 from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import bar, console, print_json, stoppable, table
@@ -35,6 +35,8 @@ def evaluate(
     soc: Soc = "",
     jobs: Jobs = 1,
     limit: Limit = 0,
+    dim: Dims = None,
+    shape: Shapes = None,
     mean: Mean = "",
     std: Std = "",
     resize: Resize = "",
@@ -50,11 +52,12 @@ def evaluate(
     pictures = PictureArguments(mean, std, resize, crop, layout, scale)
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
+    named, whole = sizes(model, dim, shape)
     start = time.perf_counter()
     with stoppable("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         found = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
-            backend=backend, soc=soc, jobs=jobs, limit=limit or None, progress=progress,
+            backend=backend, soc=soc, jobs=jobs, limit=limit or None, dims=named, shapes=whole, progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start
     if as_json:

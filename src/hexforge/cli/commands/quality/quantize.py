@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -91,7 +92,8 @@ def quantize(
         print_json(found.to_json())
     else:
         _print(found, export_encodings)
-        _print_quality(found, model, data)
+        fixed = [*(f"--dim {quote(one)}" for one in dim or ()), *(f"--shape {quote(one)}" for one in shape or ())]
+        _print_quality(found, quote(str(model)), quote(data), " ".join(["", *fixed]))
 
 
 def _print(found: Quantization, exported: Path | None) -> None:
@@ -133,8 +135,8 @@ def _print(found: Quantization, exported: Path | None) -> None:
         screen.print(f"wrote {path}", markup=False)
 
 
-def _print_quality(found: Quantization, model: Path, data: str) -> None:
-    """How good it is, where it loses most, and what to do next."""
+def _print_quality(found: Quantization, model: str, data: str, fixed: str) -> None:
+    """How good it is, where it loses most, and what to do next, as it is typed."""
     quality, screen = found.quality, console()
     for warning in found.warnings:
         screen.print(f"warning: {warning}", style="yellow", markup=False)
@@ -146,21 +148,22 @@ def _print_quality(found: Quantization, model: Path, data: str) -> None:
     if quality.worst:
         rows = [(row.name, row.op_type, f"{row.sqnr_db:.1f}") for row in quality.worst]
         screen.print(table("", ("worst layers", "op", "SQNR dB"), rows))
-    screen.print(f"next: {_next(found, quality, model, data)}", markup=False, soft_wrap=True)
+    screen.print(f"next: {_next(found, quality, model, data, fixed)}", markup=False, soft_wrap=True)
 
 
-def _next(found: Quantization, quality: Quality, model: Path, data: str) -> str:
+def _next(found: Quantization, quality: Quality, model: str, data: str, fixed: str) -> str:
     from hexforge.analysis.quality.held_out import GOOD_DB, POOR_DB
 
-    written = found.files[0] if found.files else model
+    written, compiled = (quote(str(path)) for path in (found.files[0], found.files[0].with_suffix(".bin")))
     if data.startswith("random:"):
-        return f"hexforge quantize {model} --data FOLDER (random samples only show that it works)"
+        return f"hexforge quantize {model} --data FOLDER{fixed} (random samples only show that it works)"
     if not quality.sqnr_db >= POOR_DB:
-        return f"hexforge search {model} --data {data} (too far from the float model: it finds what needs 16 bits)"
+        why = "too far from the float model: it finds what needs 16 bits"
+        return f"hexforge search {model} --data {data}{fixed} ({why})"
     if quality.sqnr_db < GOOD_DB:
         return f"hexforge compare {model} {written} --data {data} --sensitivity one (which layers cost most)"
     chip = found.soc.split(" ")[0] if "(" in found.soc else DEFAULT_SOC  # an architecture alone is no chip
-    return f"hexforge compile {written} -o {written.with_suffix('.bin')} --soc {chip}"
+    return f"hexforge compile {written} -o {compiled} --soc {chip}"
 
 
 def _some(names: list[str]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Json, Model
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, sizes
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
 from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import bar, console, print_json, stoppable, table
@@ -51,6 +51,8 @@ def search(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best mix as a QDQ model.")] = None,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="Write the best mix's recipe (JSON).")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
+    dim: Dims = None,
+    shape: Shapes = None,
     mean: Mean = "",
     std: Std = "",
     resize: Resize = "",
@@ -67,6 +69,7 @@ def search(
     from hexforge.backends.htp.deployment import Deployment
 
     require_writable(recipe, report, state)
+    named, whole = sizes(model, dim, shape)
     pictures = PictureArguments(mean, std, resize, crop, layout, scale)
     calibration, judged = pictures.data(data), pictures.data(evaluation) if evaluation else None
     pictures.say(calibration, quiet=as_json)
@@ -83,6 +86,8 @@ def search(
             Scoring(metric, labels or None, None if classes is None else read_classes(classes), judged, samples),
             workers=Workers(jobs or processors(), cluster),
             state=state,
+            dims=named,
+            shapes=whole,
             progress=progress,
         )
     best = found.best
@@ -93,9 +98,12 @@ def search(
     if best is not None and recipe is not None:
         write_atomically(recipe, json.dumps(found.recipe(best).to_mapping(), indent=1).encode())
     if best is not None and output is not None:
-        quantize(model, calibration, found.recipe(best), output, soc=soc)
+        quantize(model, calibration, found.recipe(best), output, soc=soc, dims=named, shapes=whole)
     if report is not None:
-        _write_report(found, model, calibration, runtime, report)
+        best_or_high = found.recipe(best or found.found.high)
+        made = quantize(model, calibration, best_or_high, soc=found.soc, dims=named, shapes=whole).model
+        assert made is not None
+        _write_report(found, model.name, made, runtime, report)
     if as_json:
         print_json(found.to_json())
     else:
@@ -189,14 +197,10 @@ def _named(point: Point, found: Searched) -> str:
     return ", ".join(found.groups[g].name for g in sorted(point.high)) or "none"
 
 
-def _write_report(found: Searched, model: Path, data: Any, runtime: str, path: Path) -> None:
+def _write_report(found: Searched, name: str, made: bytes, runtime: str, path: Path) -> None:
     from hexforge.analysis.estimate import estimate
-    from hexforge.analysis.quality.quantize import quantize
     from hexforge.backends.htp.deployment import Deployment
     from hexforge.report import page
 
-    chosen = found.best or found.found.high
-    written = quantize(model, data, found.recipe(chosen), soc=found.soc).model
-    assert written is not None
-    timed = estimate(written, Deployment(found.soc, runtime=runtime))
-    write_atomically(path, page(timed, lead=[front_section(found)], title=model.name).encode())
+    timed = estimate(made, Deployment(found.soc, runtime=runtime))
+    write_atomically(path, page(timed, lead=[front_section(found)], title=name).encode())
