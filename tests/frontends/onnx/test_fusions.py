@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from hexforge.frontends.onnx.fusions.table import FUSED
 from hexforge.frontends.onnx.pipeline import place
@@ -236,7 +237,7 @@ def test_no_fusion_swallows_an_output(name: str) -> None:
 
 
 def test_every_kind_of_fusion_has_a_case() -> None:
-    assert {kind for kind, *_ in CASES.values()} | {"Convert"} == set(FUSED)
+    assert {kind for kind, *_ in CASES.values()} | {"Convert", "CastConvert", "Dynamic"} == set(FUSED)
 
 
 def test_a_refused_fusion_is_placed_as_its_parts() -> None:
@@ -367,3 +368,110 @@ def test_quantized_units_that_move_data_are_fused_where_their_encodings_are_equa
             assert kind not in kinds
         feeds = {made.inputs[0].name: np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)}
         np.testing.assert_array_equal(run(model, feeds)[0], _expected(model, feeds)[0])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16"])
+def test_a_cast_before_a_quantize_is_a_convert(dtype: str) -> None:
+    made = Made()
+    x = made.input(dtype, (2, 128))
+    real = made.node("Cast", [x], to=onnx.TensorProto.FLOAT)
+    made.output(made.quantize(real, Quant("uint8", 0.7, 31)), "uint8", (2, 128))
+    found, placements = placed(onnx.shape_inference.infer_shapes(made.proto()))
+    assert [(u.kind, p.ops) for u, p in zip(found, placements, strict=True)] == [("CastConvert", ("Convert",))]
+    info = np.iinfo(dtype)
+    data = np.linspace(max(info.min, -300), min(info.max, 300), 256).astype(dtype).reshape(2, 128)
+    model = onnx.shape_inference.infer_shapes(made.proto())
+    np.testing.assert_array_equal(run(model, {x: data})[0], _expected(model, {x: data})[0])
+
+
+def test_a_cast_that_others_read_too_is_left() -> None:
+    made = Made()
+    x = made.input("uint8", (2, 8))
+    real = made.node("Cast", [x], to=onnx.TensorProto.FLOAT)
+    made.output(made.quantize(real, Quant("uint8", 0.7, 31)), "uint8", (2, 8))
+    made.output(made.node("Abs", [real]), "float32", (2, 8))
+    assert {u.kind for u in placed(onnx.shape_inference.infer_shapes(made.proto()))[0]} == {"node"}
+
+
+def _dynamic(
+    weights: list[np.ndarray], scales: list[np.ndarray], extra: str = "", shape: tuple[int, ...] = (), **how: int
+) -> tuple[onnx.ModelProto, str]:
+    """Products of one input that is quantized at run time, as onnxruntime's quantizer writes them."""
+    made = Made()
+    conv = weights[0].ndim >= 4
+    shape = shape or ((1, 3, 6, 6) if conv else (2, 5, 8))
+    x = made.input("float32", shape)
+    made.nodes.append(helper.make_node("DynamicQuantizeLinear", [x], ["q", "s", "z"], "dynamic"))
+    for i, (weight, scale) in enumerate(zip(weights, scales, strict=True)):
+        zero = made.constant(np.asarray(3, weight.dtype))
+        steps = made.node("Mul", ["s", made.constant(scale)])
+        product = made.node("ConvInteger" if conv else "MatMulInteger", ["q", made.constant(weight), "z", zero], **how)
+        real = made.node("Mul", [made.node("Cast", [product], to=onnx.TensorProto.FLOAT), steps])
+        made.outputs.append(helper.make_tensor_value_info(real, onnx.TensorProto.FLOAT, None))
+        assert i < 3
+    if extra:
+        made.outputs.append(helper.make_tensor_value_info(extra, onnx.TensorProto.UINT8, None))
+    return onnx.shape_inference.infer_shapes(made.proto()), x
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("conv", [False, True])
+def test_products_of_an_input_quantized_at_run_time_are_real_ones(dtype: str, channels: bool, conv: bool) -> None:
+    random = np.random.default_rng(0)
+    low, high = (0, 256) if dtype == "uint8" else (-128, 128)
+    weights = [random.integers(low, high, (4, 3, 3, 3) if conv else (8, 4)).astype(dtype) for _ in range(2)]
+    size = ((4, 1, 1) if conv else (4,)) if channels else ()
+    scales = [np.asarray(random.uniform(0.01, 0.02, size), np.float32) for _ in range(2)]
+    model, x = _dynamic(weights, scales)
+    found, placements = placed(model)
+    assert [u.kind for u in found] == ["Dynamic"]
+    assert placements[0].taken, placements[0].reason
+    data = random.standard_normal((1, 3, 6, 6) if conv else (2, 5, 8)).astype(np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    rounded = session.run(None, {x: data})
+    for got, weight, scale, near in zip(run(model, {x: data}), weights, scales, rounded, strict=True):
+        real = (weight.astype(np.float64) - 3) * scale.reshape((-1, 1, 1, 1) if conv and channels else scale.shape)
+        if conv:
+            windows = np.lib.stride_tricks.sliding_window_view(data[0].astype(np.float64), (3, 3), (1, 2))
+            want = np.einsum("chwij,ocij->ohw", windows, real)[None]
+        else:
+            want = data.astype(np.float64) @ real
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        assert np.abs(got - near).max() < 0.05 * np.abs(want).max()  # by the rounding of the input that is left out
+
+
+@pytest.mark.parametrize(
+    ("weight", "shape", "group", "op"),
+    [
+        ((4, 1, 3, 3), (1, 4, 6, 6), 4, "DepthWiseConv2d"),
+        ((4, 2, 2, 2, 2), (1, 2, 4, 4, 4), 1, "Conv3d"),
+        ((2, 8, 4), (2, 5, 8), 0, "MatMul"),
+    ],
+)
+def test_other_products_of_such_an_input(weight: tuple[int, ...], shape: tuple[int, ...], group: int, op: str) -> None:
+    random = np.random.default_rng(0)
+    how = {"group": group} if group else {}
+    model, x = _dynamic([random.integers(-128, 128, weight).astype(np.int8)], [np.float32(0.02)], shape=shape, **how)
+    found, placements = placed(model)
+    assert [u.kind for u in found] == ["Dynamic"]
+    assert op in placements[0].ops
+    data = random.standard_normal(shape).astype(np.float32)
+    (got,), want = run(model, {x: data}), ReferenceEvaluator(model).run(None, {x: data})[0]
+    assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
+
+
+def test_codes_that_something_else_reads_keep_the_dynamic_quantization() -> None:
+    model, _ = _dynamic([np.ones((8, 4), np.int8)], [np.float32(0.1)], extra="q")
+    assert {u.kind for u in placed(model)[0]} == {"node"}
+
+
+def test_what_is_quantized_at_run_time_and_back_is_itself() -> None:
+    made = Made()
+    x = made.input("float32", (2, 8))
+    made.nodes.append(helper.make_node("DynamicQuantizeLinear", [x], ["q", "s", "z"], "dynamic"))
+    made.output(made.node("DequantizeLinear", ["q", "s", "z"]), "float32", (2, 8))
+    model = onnx.shape_inference.infer_shapes(made.proto())
+    assert [u.kind for u in placed(model)[0]] == ["Dynamic"]
+    data = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    np.testing.assert_array_equal(run(model, {x: data})[0], data)

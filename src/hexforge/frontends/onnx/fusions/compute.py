@@ -15,7 +15,7 @@ import onnx_ir
 from hexforge.frontends.onnx.fusions.net import Fusion, Net
 from hexforge.frontends.onnx.translate.builder import Builder, Translator
 from hexforge.frontends.onnx.translate.ops.matmul import write_softmax
-from hexforge.frontends.onnx.units.unit import Unit, UnitKind, detail_of
+from hexforge.frontends.onnx.units.unit import Operand, Unit, UnitKind, detail_of
 from hexforge.ir import ScaleOffset
 from hexforge.model.patterns.activations import ScaledSoftmax, gelu, hard_swish, scaled_softmax
 from hexforge.model.patterns.match import Match
@@ -23,6 +23,8 @@ from hexforge.model.patterns.normalizations import GroupNormalization, Normaliza
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")
 _Q = ("QuantizeLinear", "com.microsoft:QuantizeLinear")
+_WHOLE = {getattr(onnx_ir.DataType, name) for name in ("INT8", "UINT8", "INT16", "UINT16")}
+"""Data types of fixed-point tensors, whose numbers can be read as they are."""
 
 
 def _convert(net: Net, dq: Unit) -> Unit | None:
@@ -37,6 +39,22 @@ def _convert(net: Net, dq: Unit) -> Unit | None:
     if not isinstance(source.encoding, ScaleOffset) or not isinstance(target.encoding, ScaleOffset):
         return None
     return net.join(UnitKind.CONVERT, [dq, q], [source], [target])
+
+
+def _cast_convert(net: Net, cast: Unit) -> Unit | None:
+    """A Q of what a Cast made of whole numbers: these are fixed point in steps of 1."""
+    q, source = net.reader(cast, *_Q), cast.inputs[0]
+    if q is None or {cast.kind, q.kind} != {UnitKind.NODE} or (cast.refusal or q.refusal) is not None:
+        return None
+    target, middle = q.outputs[0], cast.outputs[0]
+    if source is None or target is None or middle is None or source.encoding is not None:
+        return None
+    if q.inputs[0] is None or q.inputs[0].value is not middle.value or not isinstance(target.encoding, ScaleOffset):
+        return None
+    made = onnx_ir.DataType.FLOAT
+    if source.value.dtype not in _WHOLE or middle.value.dtype is not made or net.readers(source) != [cast]:
+        return None
+    return net.join(UnitKind.CAST_CONVERT, [cast, q], [Operand(source.value, ScaleOffset(1.0))], [target])
 
 
 def _pattern(
@@ -80,6 +98,7 @@ def _write_group_norm(b: Builder, u: Unit) -> None:
 
 FUSIONS: tuple[Fusion, ...] = (
     Fusion(UnitKind.CONVERT, _DQ, _convert, _simple("Convert"), ("Convert",)),
+    Fusion(UnitKind.CAST_CONVERT, ("Cast",), _cast_convert, _simple("Convert"), ("Convert",)),
     _pattern(UnitKind.HARD_SWISH, "HardSigmoid", hard_swish, _simple("HardSwish"), "HardSwish"),
     _pattern(UnitKind.GELU, "Erf", gelu, _simple("Gelu"), "Gelu"),
     _pattern(UnitKind.SCALED_SOFTMAX, "Mul Div", scaled_softmax, _write_scaled_softmax, "Softmax"),

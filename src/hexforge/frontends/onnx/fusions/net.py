@@ -63,13 +63,16 @@ class Net:
         inputs: Sequence[Operand | None],
         outputs: Sequence[Operand | None],
         detail: object = None,
+        *,
+        refused: bool = False,
     ) -> Unit | None:
         """A unit of `parts`; None where a value would be swallowed that something else reads.
 
-        `detail` is what the fusion's translator needs to know (`detail_of`).
+        `detail` is what the fusion's translator needs to know (`detail_of`). A part that would be refused alone is
+        taken only where `refused` says that it is not alone here.
         """
         members = sorted(dict.fromkeys(parts), key=self.order.__getitem__)
-        if any(part.refusal is not None for part in members):
+        if not refused and any(part.refusal is not None for part in members):
             return None
         nodes = [node for part in members for node in part.nodes]
         inside = set(nodes)

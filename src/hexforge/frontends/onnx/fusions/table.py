@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hexforge.frontends.onnx.fusions import compute, linear, movement
+from hexforge.frontends.onnx.fusions import compute, dynamic, linear, movement
 from hexforge.frontends.onnx.fusions.net import Fusion, Net
 from hexforge.frontends.onnx.translate.builder import Translator
 from hexforge.frontends.onnx.units.unit import Unit
 
-FUSIONS: tuple[Fusion, ...] = (*compute.FUSIONS, *linear.FUSIONS, *movement.FUSIONS)
+FUSIONS: tuple[Fusion, ...] = (*compute.FUSIONS, *dynamic.FUSIONS, *linear.FUSIONS, *movement.FUSIONS)
 """Every fusion; of those that start at one op, the first that matches is taken."""
 
 FUSED: dict[str, Translator] = {fusion.kind: fusion.write for fusion in FUSIONS}

@@ -31,6 +31,8 @@ class UnitKind(enum.StrEnum):
     NODE = "node"
     QDQ = "qdq"
     CONVERT = "Convert"
+    CAST_CONVERT = "CastConvert"
+    DYNAMIC = "Dynamic"
     HARD_SWISH = "HardSwish"
     GELU = "Gelu"
     SCALED_SOFTMAX = "ScaledSoftmax"

@@ -16,7 +16,7 @@ from hexforge.ir.fixed_point import offset_array
 @translates("Conv", writes=("Conv2d", "Conv3d", "DepthWiseConv2d"))
 def conv(b: Builder, u: Unit) -> None:
     """Conv of one to three spatial axes."""
-    _convolve(b, u, carried(b, u), carried(b, u, 1), carried(b, u, 2) if b.has(u, 2) else None)
+    convolve(b, u, carried(b, u), carried(b, u, 1), carried(b, u, 2) if b.has(u, 2) else None)
 
 
 @translates("QLinearConv", "com.microsoft:QLinearConv", writes=("Conv2d", "Conv3d", "DepthWiseConv2d"))
@@ -34,7 +34,7 @@ def qlinear_conv(b: Builder, u: Unit) -> None:
         steps = b.constant(u, 8, "bias")
         assert steps is not None
         bias = b.static(steps, _product(x.encoding.scale, w.encoding), f"{b.operand(u, 8).value.name}_bias")
-    _convolve(b, u, x, w, bias)
+    convolve(b, u, x, w, bias)
 
 
 def _product(scale: float, weight: ScaleOffset | AxisScaleOffset) -> Encoding:
@@ -49,7 +49,7 @@ def conv_integer(b: Builder, u: Unit) -> None:
     """int32 Conv of 8-bit tensors less their zero points."""
     filter_rank = len(b.input(u, 1).shape)
     # a zero point of the filter for each output channel
-    _convolve(b, u, less_zero_point(b, u, 0), less_zero_point(b, u, 1, filter_rank - 1), None)
+    convolve(b, u, less_zero_point(b, u, 0), less_zero_point(b, u, 1, filter_rank - 1), None)
 
 
 def _squeezed(b: Builder, value: Value) -> Value:
@@ -85,7 +85,8 @@ def _check(b: Builder, u: Unit, x: Value, w: Value) -> tuple[int, ...]:
     return kernel
 
 
-def _convolve(b: Builder, u: Unit, x: Value, w: Value, bias: Value | None) -> None:
+def convolve(b: Builder, u: Unit, x: Value, w: Value, bias: Value | None) -> None:
+    """Write the convolution of the unit's target, of `x` by `w`, to its output."""
     kernel, group = _check(b, u, x, w), int(b.attr(u, "group", 1))
     shape = window(b, u, x.shape[2:], kernel)
     channels = x.shape[1]
