@@ -256,14 +256,21 @@ def test_run_async() -> None:
     made, done, got = session(mixed()), threading.Event(), []
 
     def callback(results: list[Any], user_data: str, error: str) -> None:
-        got.append((results[0].shape, user_data, error))
+        got.append(([result.shape for result in results], user_data, error))
         done.set()
 
     made.run_async(["y"], {"x": x23()}, callback, "mine")
     assert done.wait(30)
-    assert got == [((2, 3), "mine", "")]
+    assert got == [([(2, 3)], "mine", "")]
     with pytest.raises(hexforge.CallError, match="missing"):
         made.run_async(["y"], {}, callback, "mine")
+    for names, feed, words in (["y"], x23()[:1], "dimension 0 is 1"), (["z"], x23(), "unknown output 'z'"):
+        done.clear()
+        made.run_async(names, {"x": feed}, callback, "mine")
+        assert done.wait(30)
+        results, _, error = got.pop()
+        assert results == []
+        assert words in error
 
 
 def test_run_options() -> None:

@@ -371,13 +371,20 @@ class QnnSession(InferenceSession):
         user_data: Any,
         run_options: Any = None,
     ) -> None:
-        """Run in a thread of its own; `callback(results, user_data, error text)` is called from it."""
-        names = check_outputs(output_names, self._outputs_meta)
-        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
+        """Run in a thread of its own; `callback(results, user_data, error text)` is called from it.
+
+        Only a feed without one of the inputs is an error at once, as in onnxruntime.
+        """
+        if not isinstance(input_feed, Mapping) or any(arg.name not in input_feed for arg in self._inputs_meta):
+            check_feed(input_feed, self._inputs_meta, self._fixed)
 
         def work() -> None:
             try:
+                names = check_outputs(output_names, self._outputs_meta)
+                feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
                 results = self._execute(names, feeds, run_options)
+            except HexforgeError as error:
+                callback([], user_data, str(error))
             except Exception as error:  # whatever it is, the caller can only learn of it here
                 callback([], user_data, f"{type(error).__name__}: {error}")
             else:
