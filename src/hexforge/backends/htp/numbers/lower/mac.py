@@ -327,7 +327,11 @@ def _has_tiles(x: Value, filter: _Filter, windows: _Windows) -> bool:
     if kernel != (1, 3, 3) or windows.stride != ones or windows.dilation != ones or windows.pad[0] or len(x.shape) > 4:
         return False
     channels, outputs = filter.data.shape[3:]
-    return min(channels, outputs) >= 32 and bool(np.isfinite(half(filter.data)).all())
+    _, height, width = windows.sizes
+    pixels, tiles = height * width, (height + 1) // 2 * ((width + 1) // 2)
+    fewer = 3 * 16 * tiles <= 2 * 9 * pixels and pixels >= 16
+    large = min(channels, outputs) >= 16 and channels * outputs >= 512
+    return fewer and large and bool(np.isfinite(half(filter.data)).all())
 
 
 def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | None, Storage, int] | None:
