@@ -2,7 +2,7 @@
 """One inference: hexforge, onnxruntime's CPU provider, OpenVINO and the vendor's emulator on the same files.
 
 `python -m benchmarks.inference [MODEL ...] [--variant a8w8-int8] [--rounds 15] [--level avx512] [--no-vendor]
-[--json FILE] [--steps 8] [--no-wall] [--scaling]`
+[--json FILE] [--steps 8] [--no-wall] [--scaling]`; with --json also the tables as docs/figures_inference.md has them
 
 The engines take turns in one process; the stable figure on a shared machine is the CPU time of the process with one
 thread, its best round and its median (ms: best / median). OpenVINO and the emulator are optional (`make peers`); the
@@ -31,6 +31,7 @@ from rich.table import Table
 
 from benchmarks import fidelity, steps, vendor
 from benchmarks.engines import ENGINES, Times, cpu_times, hexforge_session, macs, programs, settle_openvino
+from benchmarks.inference_page import page
 from benchmarks.quantized import CACHE, MODELS, VARIANTS, file
 from benchmarks.turns import Engine, alternate, counts
 from hexforge import _native
@@ -289,7 +290,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--scaling", action="store_true", help="hexforge with 1, 2, 4, 8, 16 threads, too")
     parser.add_argument("--level", choices=_native.levels(), help="hold hexforge to a lower instruction set")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="also print the N slowest native steps")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the figures there, and print the tables of docs/figures_inference.md",
+    )
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.models if name not in MODELS]:
         parser.error(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
@@ -333,10 +339,11 @@ def main(arguments: list[str]) -> int:
     machine = f"{processor()}, hexforge on {_native.level()}; {rates()}; onnxruntime {onnxruntime.__version__}"
     out.print(machine, highlight=False)
     out.print("targets: " + ("met" if not missed else "missed by\n  " + "\n  ".join(missed)), highlight=False)
+    data = {"machine": machine, "rows": [r.json() for r in rows], "missed": missed}
+    data["single_ops"] = [{"op": d.name, "bits": d.bits, "lsb": d.lsb, "equal": d.same} for d in differences]
     if given.json:
-        data = {"machine": machine, "rows": [r.json() for r in rows], "missed": missed}
-        data["single_ops"] = [{"op": d.name, "bits": d.bits, "lsb": d.lsb, "equal": d.same} for d in differences]
         given.json.write_text(json.dumps(data, indent=1))
+        print(page(data))
     return 1 if missed else 0
 
 
