@@ -9,6 +9,7 @@
 #include "checksum.h"
 #include "kernels.h"
 #include "peak.h"
+#include "widen.h"
 
 namespace nb = nanobind;
 
@@ -64,6 +65,15 @@ NB_MODULE(_native, module) {
         return hexforge::crc32c(data.data(), data.size(), before);
       },
       nb::arg("data"), nb::arg("before") = 0, "CRC-32C of bytes that follow data with the checksum `before`.");
+  module.def(
+      "widen_halves",
+      [](nb::ndarray<const std::uint16_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> halves,
+         nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu> wide) {
+        if (halves.size() != wide.size()) throw std::invalid_argument("widen_halves: sizes do not agree");
+        nb::gil_scoped_release release;
+        hexforge::widen_halves(halves.data(), wide.data(), halves.size());
+      },
+      nb::arg("halves"), nb::arg("wide"), "Write float16 numbers, given by their bits, as float32.");
   hexforge::bind_program(module);
   hexforge::bind_observe(module);
 }

@@ -46,7 +46,7 @@ INNER = {
         ("backend",),
         ("timing", "preparation", "pipeline", "support"),
         ("time", "numbers"),
-        ("config",),
+        ("config", "activations"),
         ("chip",),
     ),
     "quant": (

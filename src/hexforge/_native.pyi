@@ -56,6 +56,12 @@ def crc32c(
 ) -> int:
     """CRC-32C of bytes that follow data with the checksum `before`."""
 
+def widen_halves(
+    halves: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    wide: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """Write float16 numbers, given by their bits, as float32."""
+
 class Program:
     """Steps over an arena, run in one call with the GIL released."""
 

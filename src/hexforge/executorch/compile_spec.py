@@ -45,6 +45,7 @@ class CompileRequest:
             options = {
                 "soc_model": str(int(spec.soc_info.soc_model)),
                 "fold_relu_activation_into_conv_off": str(int(not own.use_fold_relu)),
+                "exact_relu": "1",
                 "dlbc": str(int(own.use_dlbc)),
                 "slc_alloc_enable": str(int(own.use_slc_allocator)),
             }

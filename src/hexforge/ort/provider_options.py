@@ -67,8 +67,8 @@ class ProviderOptions(OptionTable):
     )
     htp_graph_finalization_optimization_mode: int = integer(
         0,
-        "effort spent on preparing graphs: 1 keeps nodes apart, 2 turns chains into tables, 3 puts those into "
-        "convolutions; 0 is 3; numbers are the same",
+        "effort spent on preparing graphs: 1 keeps nodes apart, 2 fuses them, 3 plans further ahead for the chip; 0 is "
+        "2; numbers are the same",
         high=3,
         backend="htp",
     )
@@ -313,7 +313,9 @@ def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool =
     It times under the performance mode and the control latency of the options. `graph` is what the model's graph is
     called in the file of backend_extensions.
     """
-    made = registry.backend(options.backend, settings_for(options, graph), threads)
+    own = {option.key for option in registry.backend_class(options.backend).Config.table()}
+    as_onnx = {"exact_relu": "1"} if "exact_relu" in own else {}  # the provider has no option to ask for it
+    made = registry.backend(options.backend, {**settings_for(options, graph), **as_onnx}, threads)
     _set_power(made, options)
     if options.qnn_saver_path and options.backend != "saver":
         made = registry.recorded(made)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from hexforge import _native
 from hexforge.backend import Compatibility, Get, GraphSettings, Read, Schematic, Spinning, Target, Verdict, processors
-from hexforge.backends.htp import preparation
+from hexforge.backends.htp import activations, preparation
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.chip.soc import SOCS, Soc, named, target
-from hexforge.backends.htp.config import HtpConfig
+from hexforge.backends.htp.config import DEFAULT_LEVEL, HtpConfig
 from hexforge.backends.htp.numbers import half_range
 from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.program import HtpProgram
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MOST_GRAPHS = 64
 UDMA_ARCH = 81
 BEST_LEVEL = 3
-"""What level 0 is."""
 SCHEMATIC_COLUMNS = ("name", "op", "start_us", "us", "cycles", "bound", "weight_bytes", "spill_bytes", "nodes")
 
 
@@ -79,12 +78,19 @@ class HtpBackend:
         return None
 
     def unsafe(self, node: Node) -> str | None:
-        """What of a node float16 cannot hold, and what would work; None where it holds all."""
+        """What of a node float16, or a Relu's encoding, cannot hold, and what would work; None where all is well."""
+        if not self.config.fold_relu_activation_into_conv_off and (said := activations.unsafe(node)) is not None:
+            return said
         return None if self.config.htp_bf16_enable else half_range.unsafe(node)
 
     def prepared(self, graph: Graph) -> Graph:
         """The graph after HTP's passes: what is lowered and what is timed."""
-        return prepare_graph(graph)
+        return prepare_graph(graph, self._folds)
+
+    @property
+    def _folds(self) -> bool:
+        """Whether convolutions take the place of activations after them, whatever their encodings are."""
+        return not (self.config.fold_relu_activation_into_conv_off or self.config.exact_relu)
 
     def compile(self, graph: Graph) -> HtpProgram | BFloat16Program:
         """Lower the graph to native steps; htp_graph_finalization_optimization_mode chooses how far to fuse."""
@@ -93,7 +99,7 @@ class HtpBackend:
         verify(graph)
         require_fit(graph)
         program = HtpProgram.of(graph, lower_graph(self.prepared(graph), self.config.graph), self.threads)
-        program.spinning = self.spinning
+        program.spinning, program.packs_weights = self.spinning, self.config.weights_packing
         _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.config.htp_bf16_enable else program
 
@@ -177,7 +183,7 @@ class HtpBackend:
         bytes_mb = -(-config.vtcm_size // (1 << 20))  # VTCM asked for in bytes needs so many MB of the chip
         own = {"num_hvx_threads": config.num_hvx_threads or None, "vtcm_mb": config.vtcm_mb[0] or bytes_mb or None}
         wanted = {**({} if before else own), **(changes or {})}
-        level = config.htp_graph_finalization_optimization_mode or BEST_LEVEL
+        level = config.htp_graph_finalization_optimization_mode or DEFAULT_LEVEL
         settings = preparation.graph_settings(self.targets, wanted, before, level)
         for chip in self._chips:
             if chip.soc is not None:

@@ -10,15 +10,20 @@ from dataclasses import dataclass, replace
 
 from hexforge.options import OptionTable, flag, integer, numbers, texts
 
+DEFAULT_LEVEL = 2
+"""What level 0 is: "default: 2" of the tools' config file, and "default" of the execution provider."""
+
 
 @dataclass(frozen=True, slots=True)
 class GraphConfig:
-    """How a graph is finalized; no option changes a number."""
+    """How a graph is finalized; no number depends on it, but for what folding an activation cuts (`activations`)."""
 
     optimization: int = 0
-    """1 keeps nodes apart, 2 fuses chains into tables, 3 (and 0) puts tables into convolutions."""
+    """1 keeps nodes apart, 2 (and 0) fuses them, 3 plans further ahead for the chip."""
     fold_relu_activation_into_conv_off: bool = False
-    """Keep activations as steps of their own, whatever the optimization."""
+    """Keep activations after convolutions as ops of their own: slower, and each keeps its own range and encoding."""
+    short_depth_conv_on_hmx_off: bool = False
+    """Convolutions of less than 32 channels run on HVX: slower; numbers are exact either way."""
     num_hvx_threads: int = 0
     """Threads that run the graph; 0 leaves it to the session."""
     vtcm_mb: int = 0
@@ -53,12 +58,16 @@ class HtpConfig(OptionTable):
         choices="0 68 69 73 75 79 81",
     )
     vtcm_mb: tuple[int, ...] = numbers(0, "VTCM size in MB, one per SoC; 0 leaves it to the backend")
-    htp_graph_finalization_optimization_mode: int = integer(0, "effort spent on preparing graphs; 0 is 3", high=3)
+    htp_graph_finalization_optimization_mode: int = integer(0, "effort spent on preparing graphs; 0 is 2", high=3)
     htp_bf16_enable: bool = flag(False, "compute float32 models in bfloat16; needs soc_model 88 or newer")
     enable_htp_spill_fill_buffer: bool = flag(False, "say in context models how large a spill-fill buffer is needed")
     num_hvx_threads: int = integer(0, "threads that run a graph; 0 leaves it to the session")
     vtcm_size: int = integer(0, "VTCM size in bytes, v81 and newer; 0: as vtcm_mb says")
     fold_relu_activation_into_conv_off: bool = flag(False, "keep activations as steps of their own")
+    exact_relu: bool = flag(
+        False, "do not fold a Relu whose encoding has room outside its range: what it cuts stays cut, as in ONNX"
+    )
+    short_depth_conv_on_hmx_off: bool = flag(False, "run convolutions of short depth on HVX")
     dlbc: bool = flag(False, "compress activations on their way to and from DRAM")
     dlbc_weights: bool = flag(False, "compress weights in DRAM; not together with weight sharing")
     weights_packing: bool = flag(False, "keep 8-bit weights whose values are in the 4-bit range in 4 bits")
@@ -82,6 +91,7 @@ class HtpConfig(OptionTable):
             num_hvx_threads=graph.num_hvx_threads,
             vtcm_size=graph.vtcm_size,
             fold_relu_activation_into_conv_off=graph.fold_relu_activation_into_conv_off,
+            short_depth_conv_on_hmx_off=graph.short_depth_conv_on_hmx_off,
             dlbc=graph.dlbc,
             dlbc_weights=graph.dlbc_weights,
             weights_packing=graph.weights_packing,
@@ -95,6 +105,7 @@ class HtpConfig(OptionTable):
         return GraphConfig(
             optimization=self.htp_graph_finalization_optimization_mode,
             fold_relu_activation_into_conv_off=self.fold_relu_activation_into_conv_off,
+            short_depth_conv_on_hmx_off=self.short_depth_conv_on_hmx_off,
             num_hvx_threads=self.num_hvx_threads,
             vtcm_mb=self.vtcm_mb[0],
             vtcm_size=self.vtcm_size,

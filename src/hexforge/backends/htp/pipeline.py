@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.activations import fold_activations
+from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig
 from hexforge.backends.htp.numbers.lower.graph import lower
 from hexforge.backends.htp.numbers.lower.lowering import Lowering
 from hexforge.backends.htp.numbers.storage import storage
@@ -69,12 +70,15 @@ PASSES: tuple[Pass, ...] = (align_concat, dequantize_last)
 """Rewrites of the QNN graph that HTP makes before lowering, at every level: levels give the same bits."""
 
 
-def prepare_graph(graph: Graph) -> Graph:
-    """The graph after HTP's passes, edited in place: the one that is lowered, and the one that is timed."""
-    run(graph, PASSES)
+def prepare_graph(graph: Graph, folds: bool = True) -> Graph:
+    """The graph after HTP's passes, edited in place: the one that is lowered, and the one that is timed.
+
+    With `folds` convolutions take the place of the activations after them.
+    """
+    run(graph, (fold_activations, *PASSES) if folds else PASSES)
     return graph
 
 
 def lower_graph(graph: Graph, config: GraphConfig) -> Lowering:
     """The native steps of a prepared graph. Level 1 keeps nodes apart, 2 and 3 fuse."""
-    return lower(graph, config.optimization or 3, not config.fold_relu_activation_into_conv_off)
+    return lower(graph, config.optimization or DEFAULT_LEVEL, not config.fold_relu_activation_into_conv_off)

@@ -49,8 +49,8 @@ class Clock:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
         settings = Settings.of(cost.costs(self.soc), self.config, self.power)
         wanted = tile.PRECISIONS.get(precision)
-        tasks = schedule.schedule(graph, wanted, runtime, settings.costs.vtcm_bytes)
-        wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.costs.vtcm_bytes)
+        tasks = schedule.schedule(graph, wanted, runtime, settings.costs.vtcm_bytes, self.config)
+        wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.costs.vtcm_bytes, self.config)
         chosen = set(nodes)
         if [t.ops for t in tasks] != [t.ops for t in wide]:
             return None  # a path that schedules 16 bit otherwise: there is no task for task

@@ -43,6 +43,8 @@ class HtpProgram:
         """How long the threads of a run that wait for work stay awake."""
         self._ports = Ports(name, inputs, outputs)
         self._runners, self._graph, self._stages = tuple(runners), graph, stages
+        self.packs_weights = False
+        """Whether a file holds integers of few values in 4 bits."""
         self.on_first_run: Callable[[], None] | None = None
         """Called once, before the program first runs."""
         self.arena_bytes = max((r.arena_bytes for r in runners if isinstance(r, SegmentRunner)), default=0)
@@ -82,7 +84,9 @@ class HtpProgram:
         return {
             "graph": text.dumps(self.graph, put=put, kept=kept),
             "stages": [
-                s.to_json(put) if isinstance(s, Segment) else {"node": s.node.name, "ins": s.ins, "outs": s.outs}
+                s.to_json(put, self.packs_weights)
+                if isinstance(s, Segment)
+                else {"node": s.node.name, "ins": s.ins, "outs": s.outs}
                 for s in self._stages()
             ],
         }

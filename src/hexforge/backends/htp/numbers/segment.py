@@ -12,12 +12,20 @@ import numpy as np
 
 from hexforge import _native
 from hexforge.backend import Get, Put, Spinning, interruption
+from hexforge.backends.htp.numbers.file_arrays import (
+    DTYPES,
+    LEAST,
+    ROOM,
+    dtype_of,
+    number,
+    numbers,
+    read_array,
+    write_array,
+)
 from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.formats.container import as_text
 from hexforge.ir import Array
 
-ROOM = 64
-"""Bytes behind a tensor that kernels may read, and never use."""
 Known = dict[str, tuple[int, np.dtype[Any]]]
 """Tensors by name: their bytes and data type."""
 
@@ -43,15 +51,15 @@ class Segment:
     """("input" | "output" | "arena", offset, bytes), or a constant."""
     calls: tuple[NativeCall, ...]
 
-    def to_json(self, put: Put) -> dict[str, Any]:
-        """What a context file holds of it; arrays are put elsewhere."""
+    def to_json(self, put: Put, packing: bool = False) -> dict[str, Any]:
+        """What a context file holds of it; arrays are put elsewhere, with `packing` in 4 bits where those do."""
         return {
             "reads": list(self.reads),
             "writes": [[name, dtype.str, list(shape)] for name, (dtype, shape) in self.writes.items()],
             "arena_bytes": self.arena_bytes,
-            "tensors": [_array(t, put) if isinstance(t, np.ndarray) else list(t) for t in self.tensors],
+            "tensors": [write_array(t, put, packing) if isinstance(t, np.ndarray) else list(t) for t in self.tensors],
             "steps": [
-                [c.kind, list(c.ins), list(c.outs), {k: _attribute(v, put) for k, v in c.attributes.items()}]
+                [c.kind, list(c.ins), list(c.outs), {k: _attribute(v, put, packing) for k, v in c.attributes.items()}]
                 for c in self.calls
             ],
         }
@@ -64,14 +72,14 @@ class Segment:
             last = len(tensors) - 1
             return cls(
                 tuple(map(as_text, data["reads"])),
-                {as_text(name): (_dtype(dtype), _sizes(shape)) for name, dtype, shape in data["writes"]},
-                _size(data["arena_bytes"]),
+                {as_text(name): (dtype_of(dtype), numbers(shape)) for name, dtype, shape in data["writes"]},
+                number(data["arena_bytes"]),
                 tensors,
                 tuple(
                     NativeCall(
                         as_text(kind),
-                        _sizes(ins, most=last),
-                        _sizes(outs, most=last),
+                        numbers(ins, most=last),
+                        numbers(outs, most=last),
                         {k: _loaded(v, get) for k, v in at.items()},
                     )
                     for kind, ins, outs, at in data["steps"]
@@ -87,7 +95,7 @@ class Segment:
         given = [known.get(name, (-1, None)) for name in self.reads]
         made: Known = {n: (math.prod(shape) * dtype.itemsize, dtype) for n, (dtype, shape) in self.writes.items()}
         sizes = [size for size, _ in given], [size for size, _ in made.values()]
-        if sizes != (reads, writes) or any(dtype is None or dtype.name not in _DTYPES for _, dtype in given):
+        if sizes != (reads, writes) or any(dtype is None or dtype.name not in DTYPES for _, dtype in given):
             raise FormatError("a native segment reads or writes tensors that are not there, or not of that size")
         known.update(made)
 
@@ -156,13 +164,9 @@ def has_room(array: Array) -> bool:
     return isinstance(base, np.ndarray) and base.nbytes >= array.nbytes + ROOM and base.ctypes.data == array.ctypes.data
 
 
-def _array(array: Array, put: Put) -> dict[str, Any]:
-    return {"at": list(put(array)), "dtype": array.dtype.name, "shape": list(array.shape)}
-
-
-def _attribute(value: Any, put: Put) -> Any:
+def _attribute(value: Any, put: Put, packing: bool) -> Any:
     if isinstance(value, np.ndarray):
-        return _array(value, put)
+        return write_array(value, put, packing)
     if isinstance(value, bool | int | np.integer):
         return int(value)
     if isinstance(value, float | np.floating):
@@ -172,53 +176,16 @@ def _attribute(value: Any, put: Put) -> Any:
 
 def _loaded(value: Any, get: Get) -> Any:
     if type(value) is int:
-        return _size(value, _LEAST)
+        return number(value, LEAST)
     if type(value) is list:
-        return _sizes(value, _LEAST)
-    return float.fromhex(value["real"]) if "real" in value else _constant(value, get)
+        return numbers(value, LEAST)
+    return float.fromhex(value["real"]) if "real" in value else read_array(value, get)
 
 
 def _tensor(value: Any, get: Get) -> tuple[str, int, int] | Array:
     if isinstance(value, dict):
-        return _constant(value, get)
+        return read_array(value, get)
     place, offset, size = value
     if place not in ("input", "output", "arena"):
         raise ValueError(f"no place is named {place!r}")
-    return place, _size(offset), _size(size)
-
-
-def _constant(value: dict[str, Any], get: Get) -> Array:
-    dtype, shape = _dtype(value["dtype"]), _sizes(value["shape"])
-    offset, size = _sizes(value["at"])
-    if math.prod(shape) * dtype.itemsize != size:
-        raise ValueError(f"{dtype.name}{list(shape)} has not {size} bytes")
-    flat = np.frombuffer(get(offset, size), dtype)
-    return flat if len(shape) == 1 else flat.reshape(shape)
-
-
-_NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
-_DTYPES: dict[str, np.dtype[Any]] = {spelt: d for d in map(np.dtype, _NAMES) for spelt in (d.name, d.str)}
-
-
-def _dtype(name: Any) -> np.dtype[Any]:
-    found = _DTYPES.get(as_text(name))
-    if found is None:
-        raise ValueError(f"no tensor has the type {name!r}")
-    return found
-
-
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-
-
-def _size(value: Any, least: int = 0) -> int:
-    if type(value) is not int or not least <= value <= _MOST:
-        raise ValueError(f"{value!r} is not a number that can be here")
-    return value
-
-
-def _sizes(values: Any, least: int = 0, most: int = _MOST) -> tuple[int, ...]:
-    if not isinstance(values, list) or any(type(v) is not int for v in values):
-        raise ValueError(f"{values!r} is not a list of numbers")
-    if values and not (least <= min(values) and max(values) <= most):
-        raise ValueError(f"{values!r} has numbers that cannot be here")
-    return tuple(values)
+    return place, number(offset), number(size)

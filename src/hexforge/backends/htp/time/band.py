@@ -25,7 +25,7 @@ NAMES: Mapping[str, str] = {
     "shuffle": "transposes and reshapes", "copy": "slices, joins and gathers", "stride": "strided windows",
     "pack": "shallow images", "operand": "operands of products", "border_transpose": "transposes at the border",
     "vector_op": "small ops", "handover": "small moves", "dram": "transfers", "task": "small tasks",
-    "host.call": "the call", "host.io": "inputs and outputs",
+    "mac": "convolutions off HMX", "host.call": "the call", "host.io": "inputs and outputs",
 }  # fmt: skip
 """Kinds of work in words."""
 

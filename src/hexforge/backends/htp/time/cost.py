@@ -93,9 +93,9 @@ VECTOR: Mapping[str, float] = {
 """Kinds of vector work counted in bytes, and what they are believed to cost."""
 COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0}
 """Kinds counted in ops; a handover brings a tensor into another layout, or to the matrix unit as an operand."""
-PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add"}
+PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add", "mac": "add"}
 """Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
-of precision as much as a sum."""
+of precision as much as a sum, multiply-accumulates of a convolution off the matrix unit as so many sums."""
 MOVES = frozenset("shuffle copy stride operand border_transpose".split())
 EIGHT_BIT = {("w8a8", "product"): "deviation.w8a8.product"}
 """Measured in 8-bit transformers: their products take longer than as many MACs do elsewhere. Those of one row, at the

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence, Set
 
+from hexforge.backends.htp.activations import follows_convolution
+from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.time.tile import PRECISIONS, Precision, Task, flat, padded, place
 from hexforge.backends.htp.time.work import convolution, convolution_3d, data, dynamic, other, product, static, whole
 from hexforge.errors import CallError
@@ -50,14 +52,16 @@ SMALL = 4096
 """Elements below which a reshape, or a constant, costs nothing of its own."""
 
 
-def schedule(graph: Graph, precision: Precision | None, runtime: str, vtcm_bytes: int) -> list[Task]:
+def schedule(
+    graph: Graph, precision: Precision | None, runtime: str, vtcm_bytes: int, config: GraphConfig | None = None
+) -> list[Task]:
     """The tasks of a graph in the order they run; without a precision each node has that of its types.
 
     `vtcm_bytes` is what the chip has: what tasks there are does not depend on how much of it a graph may use.
     """
     if runtime not in RUNTIMES:
         raise CallError(f"runtime {runtime!r} is not known; it is one of {', '.join(RUNTIMES)}")
-    tasks = _Scheduler(graph, precision, runtime, int(vtcm_bytes * STAYS)).tasks
+    tasks = _Scheduler(graph, precision, runtime, int(vtcm_bytes * STAYS), config or GraphConfig()).tasks
     place(tasks, vtcm_bytes)
     return tasks
 
@@ -74,8 +78,11 @@ def precision_of(node: Node) -> Precision:
 
 
 class _Scheduler:
-    def __init__(self, graph: Graph, precision: Precision | None, runtime: str, stays_bytes: int) -> None:
+    def __init__(
+        self, graph: Graph, precision: Precision | None, runtime: str, stays_bytes: int, config: GraphConfig
+    ) -> None:
         self.tasks: list[Task] = []
+        self._config = config
         self._asked, self._runtime, self._stays_bytes = precision, runtime, stays_bytes
         self._made: dict[Node, int] = {}
         """Which task a node is in."""
@@ -138,8 +145,12 @@ class _Scheduler:
         reads = [(self._task_of(v), v.type.size * p.activation_bytes) for v in dynamic(node)]
         size = node.outputs[0].type.size
         last = len(self.tasks) - 1
-        joins = (op in CLAMPS or op in LOOKUPS or op in ARITHMETIC) and any(
-            index == last >= 0 and v.type.size == size for (index, _), v in zip(reads, dynamic(node), strict=True)
+        joins = (
+            (op in CLAMPS or op in LOOKUPS or op in ARITHMETIC)
+            and not self._stands_alone(node)
+            and any(
+                index == last >= 0 and v.type.size == size for (index, _), v in zip(reads, dynamic(node), strict=True)
+            )
         )
         task.members.append(dict(task.hvx))
         if joins:
@@ -172,7 +183,7 @@ class _Scheduler:
         size = p.activation_bytes / 1e6
         written, read = padded(out) * size, padded(source) * size
         if op in ("Conv2d", "DepthWiseConv2d", "TransposeConv2d"):
-            convolution(task, node, source, out)
+            convolution(task, node, source, out, on_hvx=self._config.short_depth_conv_on_hmx_off)
             return
         if op == "Conv3d":
             convolution_3d(task, node, out)
@@ -181,6 +192,9 @@ class _Scheduler:
             product(task, node, source, out)
             return
         if op in CLAMPS:
+            if self._stands_alone(node):
+                task.add("vector_op", whole(written * 1e6))
+                task.add("add", written)
             return
         task.add("handover" if op in COPIES | SHUFFLES else "vector_op", whole(max(written, read) * 1e6))
         if op in LOOKUPS:
@@ -217,6 +231,10 @@ class _Scheduler:
             task.add("add", written)
         else:
             other(task, node, written)
+
+    def _stands_alone(self, node: Node) -> bool:
+        """True for an activation after a convolution that is not folded into it."""
+        return self._config.fold_relu_activation_into_conv_off and follows_convolution(node)
 
     def _arithmetic(self, node: Node) -> str:
         kind = ARITHMETIC[node.op.name]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hexforge.backends.htp.chip.power import Corner, Power
-from hexforge.backends.htp.config import GraphConfig
+from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig
 from hexforge.backends.htp.time.cost import Costs
 from hexforge.backends.htp.time.tile import Task
 from hexforge.errors import CallError
@@ -45,7 +45,7 @@ class Settings:
         if not 1 <= threads <= chip.hvx_threads:
             raise CallError(f"hvx_threads {threads}: {chip.name} has {chip.hvx_threads}; give 1 to {chip.hvx_threads}")
         if config.optimization not in (0, 1, 2, 3):
-            raise CallError(f"optimization {config.optimization} is not a level; it is 1, 2 or 3 (0: 3)")
+            raise CallError(f"optimization {config.optimization} is not a level; it is 1, 2 or 3 (0: 2)")
         if (config.dlbc or config.dlbc_weights) and not chip.dlbc:
             raise CallError(f"{chip.name} has no DLBC; leave dlbc and dlbc_weights off")
         if config.slc_alloc_enable and not chip.slc:
@@ -75,7 +75,7 @@ class Settings:
     @property
     def ahead_eighths(self) -> int:
         """Eighths of VTCM for weights fetched ahead: higher levels plan further."""
-        return self.config.optimization or 3
+        return (self.config.optimization or DEFAULT_LEVEL) + 1
 
     @property
     def budgets(self) -> tuple[int, ...]:

@@ -62,7 +62,7 @@ def simulate(
 ) -> Timeline:
     """The timeline of one inference; without a precision each node has that of its types."""
     settings = Settings.of(costs, config or GraphConfig(), power or Power())
-    tasks = schedule(graph, precision, runtime, costs.vtcm_bytes)
+    tasks = schedule(graph, precision, runtime, costs.vtcm_bytes, settings.config)
     if settings.config.weights_packing:
         _pack(graph, tasks)
     elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs)) * batch

@@ -12,6 +12,8 @@ from hexforge.ir import Node, Value
 RECURRENT = {"Lstm", "Gru"}
 STRIDED_AS_PACKED = {"w8a8", "w8a16"}
 """Rates at which a shallow image that is packed takes only the pixels a stride leaves."""
+MACS_PER_BYTE = 4
+"""Assumed: multiply-accumulates that the vector units do in the time of an addition of one byte."""
 WHOLE_BYTES = 32768
 """Bytes from which on an op is spread over the vector threads and has the whole fixed cost of that."""
 
@@ -37,8 +39,11 @@ def static(node: Node, index: int = 1) -> Value | None:
     return found if found is not None and found.is_static else None
 
 
-def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
-    """A convolution: the matrix unit by tiles of pixels and channels, vectors for what a stride or few channels ask."""
+def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int], *, on_hvx: bool = False) -> None:
+    """A convolution: the matrix unit by tiles of pixels and channels, vectors for what a stride or few channels ask.
+
+    With `on_hvx` one of short depth is the vector units' work.
+    """
     p = task.precision
     weight = node.inputs[1]
     kernel = weight.shape if weight is not None else (1, 1, source[-1], out[-1])
@@ -62,6 +67,10 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
         kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
         if source[-1] <= 4:
             task.add("pack", padded(source) * size)
+    if on_hvx and node.op.name == "Conv2d" and group == 1 and source[-1] < CHANNELS:
+        task.add("mac", math.prod(out) * height * width * source[-1] * p.activation_bytes / MACS_PER_BYTE / 1e6)
+        task.halo = (height - 1) * dilation / max(1, out[-3])
+        return
     task.hmx[kind] = macs / 1e9
     if dilation > 1 and kind == "conv":
         task.hmx["dilation"] = macs / 1e9

@@ -38,7 +38,7 @@ def compile(
         Path | None, typer.Option("--config-file", "--config_file", help="Config file of QNN's tools; flags here win.")
     ] = None,
     optimization: Annotated[
-        int | None, typer.Option(min=1, max=3, help="Finalization level (3); numbers are the same.")
+        int | None, typer.Option(min=1, max=3, help="Finalization level (2); numbers are the same.")
     ] = None,
     vtcm_mb: Annotated[
         int | None, typer.Option(min=0, help="Vector memory of each graph in MB (4); 0: all of the chip's.")
@@ -51,6 +51,12 @@ def compile(
     ] = False,
     weights_packing: Annotated[
         bool, typer.Option("--weights-packing", help="8-bit weights of 4-bit range lie packed (quantized models).")
+    ] = False,
+    fold_relu_off: Annotated[
+        bool, typer.Option("--fold-relu-off", help="Activations after convolutions stay ops of their own.")
+    ] = False,
+    short_depth_conv_off: Annotated[
+        bool, typer.Option("--short-depth-conv-off", help="Convolutions of short depth run on HVX.")
     ] = False,
     slc: Annotated[bool, typer.Option("--slc", help="Spill into the system level cache (slc_alloc_enable).")] = False,
     graph_name: Annotated[
@@ -88,6 +94,7 @@ def compile(
 
     flags = {
         "dlbc": dlbc, "dlbc_weights": dlbc_weights, "weights_packing": weights_packing, "slc_alloc_enable": slc,
+        "fold_relu_activation_into_conv_off": fold_relu_off, "short_depth_conv_on_hmx_off": short_depth_conv_off,
     }  # fmt: skip
     given = {name: "1" for name, on in flags.items() if on}
     given |= {"vtcm_size": str(vtcm_size)} if vtcm_size else {}

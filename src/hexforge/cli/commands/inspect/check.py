@@ -188,9 +188,9 @@ def print_checked(screen: Console, found: Mapping[str, Any], *, every: bool = Fa
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
     unsafe = {row["unit"]: (row["node"], reason) for row in found["nodes"] for reason in row["unsafe"][:1]}
     for node, reason in list(unsafe.values())[:MOST_UNSAFE]:
-        screen.print(Text(f"unsafe in float16: {node}: {reason}", "yellow"))
+        screen.print(Text(f"unsafe numbers: {node}: {reason}", "yellow"))
     if len(unsafe) > MOST_UNSAFE:
-        screen.print(Text(f"unsafe in float16: {len(unsafe) - MOST_UNSAFE} more; --json has them all", "yellow"))
+        screen.print(Text(f"unsafe numbers: {len(unsafe) - MOST_UNSAFE} more; --json has them all", "yellow"))
 
 
 def _print_verdict(screen: Console, found: Mapping[str, Any]) -> None:

@@ -99,7 +99,7 @@ def run(
     if has_nonfinite(outputs.values()):
         first = opened.first_nonfinite(feeds)
         where = f"first {first}" if first is not None else "where they come from is not known"
-        screen.print(Text(f"not finite: {where}; `hexforge check` names what is unsafe in float16", "bold red"))
+        screen.print(Text(f"not finite: {where}; `hexforge check` names what is unsafe", "bold red"))
 
 
 def _facts(name: str, array: Array, top: int, names: Sequence[str] | None) -> dict[str, Any]:

@@ -48,13 +48,19 @@ def estimate(
     hvx_threads: Annotated[int, typer.Option(min=0, help="Vector threads the graph may use; 0: all.")] = 0,
     vtcm_mb: Annotated[int, typer.Option(min=0, help="Vector memory the graph may use; 0: all.")] = 0,
     vtcm_size: Annotated[int, typer.Option(min=0, help="The same in bytes (v81 and newer).")] = 0,
-    optimization: Annotated[int, typer.Option(min=0, max=3, help="Finalization level, 1 to 3; 0: 3.")] = 0,
+    optimization: Annotated[int, typer.Option(min=0, max=3, help="Finalization level, 1 to 3; 0: 2.")] = 0,
     dlbc: Annotated[bool, typer.Option("--dlbc", help="Compress activations on their way to DRAM.")] = False,
     dlbc_weights: Annotated[bool, typer.Option("--dlbc-weights", help="Compress weights in DRAM.")] = False,
     weights_packing: Annotated[
         bool, typer.Option("--weights-packing", help="8-bit weights of 4-bit range lie packed (quantized models).")
     ] = False,
     slc: Annotated[bool, typer.Option("--slc", help="Spill into the system level cache (slc_alloc_enable).")] = False,
+    fold_relu_off: Annotated[
+        bool, typer.Option("--fold-relu-off", help="Activations after convolutions stay ops of their own.")
+    ] = False,
+    short_depth_conv_off: Annotated[
+        bool, typer.Option("--short-depth-conv-off", help="Convolutions of short depth run on HVX.")
+    ] = False,
     interval_ms: Annotated[float, typer.Option(min=0, help="From one inference to the next; 0: at once.")] = 0.0,
     priority: Annotated[
         str, typer.Option(help="low … critical_plus (qnn_context_priority), with --beside.")
@@ -98,6 +104,8 @@ def estimate(
         dlbc_weights=dlbc_weights,
         weights_packing=weights_packing,
         slc_alloc_enable=slc,
+        fold_relu_activation_into_conv_off=fold_relu_off,
+        short_depth_conv_on_hmx_off=short_depth_conv_off,
     )
     every_chip = soc.lower() == ALL
     power = Power(performance_mode, interval_us=interval_ms * 1e3)

@@ -22,7 +22,7 @@ _TAKE_BOUNDS = {"conv_f32", "depthwise_f32", "binary_f32"}
 
 
 def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowering:
-    """The steps of a graph. Level 1 runs node by node, 2 fuses chains into tables, 3 puts tables into convolutions."""
+    """The steps of a graph. Level 1 runs node by node, 2 and 3 fuse chains into tables, and those into convolutions."""
     lowering = Lowering(graph)
     lowering.round_inputs()
     found = chains(graph) if level >= 2 else []
@@ -34,10 +34,10 @@ def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowerin
             continue
         chain = by_last.get(node)
         if chain is not None:
-            _table(lowering, chain, fold_activation and level >= 3)
+            _table(lowering, chain, fold_activation)
         elif not _native(lowering, node):
             lowering.steps.append(ReferenceStep(node))
-        elif level >= 3 and node.op.name == "ElementWiseAdd":
+        elif level >= 2 and node.op.name == "ElementWiseAdd":
             _residual(lowering, node)
     return lowering
 

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of programs in a context file: as they are, or smaller where that loses nothing.
+
+Floats that are all float16 numbers, as HTP's are, lie there in float16; with weights packing integers of at most 16
+different values lie there in 4 bits. Such arrays are made whole again when a program is loaded, others are used where
+they lie.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+
+from hexforge._native import widen_halves
+from hexforge.backend import Get, Put
+from hexforge.formats.container import as_text, mappings_of, require_whole
+from hexforge.ir import Array
+
+LEAST_BYTES = 4096
+"""Smaller arrays lie in the file as they are."""
+ROOM = 64
+"""Bytes behind a tensor that kernels may read, and never use."""
+VALUES = 16
+"""Of 4 bits."""
+_PIECE = 1 << 20
+_NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
+DTYPES: dict[str, np.dtype[Any]] = {spelt: d for d in map(np.dtype, _NAMES) for spelt in (d.name, d.str)}
+"""Data types that tensors can have, by both of numpy's names."""
+
+
+def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
+    """What a file holds of an array; its bytes are put elsewhere."""
+    said: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
+    if array.nbytes >= LEAST_BYTES:
+        flat = np.ascontiguousarray(array).reshape(-1)
+        if array.dtype == np.float32 and (halves := _in_float16(flat)) is not None:
+            return {"at": list(put(halves)), **said, "half": 1}
+        if packing and array.dtype.kind in "iu" and (values := _few_values(flat)) is not None:
+            return {"at": list(put(_nibbles(flat, values))), **said, "values": values.tolist()}
+    return {"at": list(put(array)), **said}
+
+
+def read_array(value: dict[str, Any], get: Get) -> Array:
+    """The array that `write_array` put; ValueError where the data are not one."""
+    dtype, shape = dtype_of(value["dtype"]), numbers(value["shape"])
+    offset, size = numbers(value["at"])
+    count = math.prod(shape)
+    if "half" in value or "values" in value:
+        flat = _made_whole(value, dtype, count, get(offset, size))
+    elif count * dtype.itemsize != size:
+        raise ValueError(f"{dtype.name}{list(shape)} has not {size} bytes")
+    else:
+        flat = np.frombuffer(get(offset, size), dtype)
+    return flat if len(shape) == 1 else flat.reshape(shape)
+
+
+class WholeArray(np.ndarray[Any, Any]):
+    """An array made of smaller bytes, which it keeps: graphs that share them share it."""
+
+    source: memoryview
+
+
+_WHOLE: weakref.WeakValueDictionary[tuple[Any, ...], WholeArray] = weakref.WeakValueDictionary()
+
+
+def _made_whole(value: dict[str, Any], dtype: np.dtype[Any], count: int, source: memoryview) -> Array:
+    raw = np.frombuffer(source, np.uint8)
+    values = None if "half" in value else value["values"]
+    if values is None and (dtype != np.float32 or raw.size != count * 2):
+        raise ValueError(f"{dtype.name}[{count}] has not {raw.size} bytes of float16")
+    if values is not None:
+        bounds = np.iinfo(dtype)
+        if not 0 < len(numbers(values, int(bounds.min), int(bounds.max))) <= VALUES or raw.size != -(-count // 2):
+            raise ValueError(f"{dtype.name}[{count}] has not {raw.size} bytes of {len(values)} values")
+    key = raw.ctypes.data, raw.size, dtype.str, count, None if values is None else tuple(values)
+    whole = _WHOLE.get(key)
+    if whole is None:
+        whole = np.empty(count + -(-ROOM // dtype.itemsize), dtype).view(WholeArray)
+        if values is None:
+            widen_halves(raw.view(np.uint16), whole[:count])
+        else:
+            _spread(raw, np.array(values, dtype), whole[:count])
+        require_whole(mappings_of([raw]))
+        whole.flags.writeable = False
+        whole.source = source
+        _WHOLE[key] = whole
+    return whole[:count]
+
+
+def _spread(packed: Array, values: Array, target: Array) -> None:
+    """Write what every 4 bits stand for."""
+    table = np.resize(values, VALUES)
+    pairs = np.stack([table[np.arange(256) & 15], table[np.arange(256) >> 4]], axis=1)
+    for first in range(0, target.size, 2 * _PIECE):
+        part = pairs[packed[first // 2 : first // 2 + _PIECE]].reshape(-1)
+        target[first : first + 2 * _PIECE] = part[: target.size - first]
+
+
+def _in_float16(flat: Array) -> Array | None:
+    """Floats as float16; None where one of them is not."""
+    halves = np.empty(flat.size, np.float16)
+    for first in range(0, flat.size, _PIECE):
+        part, half = flat[first : first + _PIECE], halves[first : first + _PIECE]
+        with np.errstate(over="ignore"):
+            half[...] = part
+        if not np.array_equal(half.astype(np.float32).view(np.uint32), part.view(np.uint32)):
+            return None
+    return halves
+
+
+def _few_values(flat: Array) -> Array | None:
+    """The different integers of an array; None where they are more than 16."""
+    for part in (flat[:LEAST_BYTES], flat):
+        values = np.unique(part)
+        if len(values) > VALUES:
+            return None
+    return values.astype(np.int64)
+
+
+def _nibbles(flat: Array, values: Array) -> Array:
+    """Where in `values` each integer is, two to a byte, the first in the low bits."""
+    packed = np.zeros(-(-flat.size // 2), np.uint8)
+    for first in range(0, flat.size, 2 * _PIECE):
+        part = np.searchsorted(values, flat[first : first + 2 * _PIECE]).astype(np.uint8)
+        target = packed[first // 2 : first // 2 + _PIECE]
+        target |= part[::2]
+        target[: part.size // 2] |= part[1::2] << 4
+    return packed
+
+
+def dtype_of(name: Any) -> np.dtype[Any]:
+    """A data type by its name; ValueError for one that no tensor has."""
+    found = DTYPES.get(as_text(name))
+    if found is None:
+        raise ValueError(f"no tensor has the type {name!r}")
+    return found
+
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+
+
+def number(value: Any, least: int = 0) -> int:
+    """An integer of a file; ValueError for what is none, or too small or large."""
+    if type(value) is not int or not least <= value <= MOST:
+        raise ValueError(f"{value!r} is not a number that can be here")
+    return value
+
+
+def numbers(values: Any, least: int = 0, most: int = MOST) -> tuple[int, ...]:
+    """Integers of a file; ValueError for what are none, or too small or large."""
+    if not isinstance(values, list) or any(type(v) is not int for v in values):
+        raise ValueError(f"{values!r} is not a list of numbers")
+    if values and not (least <= min(values) and max(values) <= most):
+        raise ValueError(f"{values!r} has numbers that cannot be here")
+    return tuple(values)
