@@ -1,7 +1,7 @@
 # make demo    install into .venv, check the built-in digit classifier, run it on held-out digits, optimize it
 # make test    what CI runs: formatting, lint, types, all tests (real models included)
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
-# make docs    writes docs/api.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
+# make docs    writes docs/api.md and docs/options.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-test runs ExecuTorch's own tests on hexforge (an hour) and prints the table

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/api.md out of the docstrings of what `import hexforge` offers: `python -m docs.generate` (make docs)."""
+"""Write docs/api.md out of the docstrings of what `import hexforge` offers, and docs/options.md out of the tables of
+options: `python -m docs.generate` (make docs)."""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import hexforge
+from hexforge.options import Option, OptionTable
+from hexforge.ort.config import DynamicOptions, RunConfig, SessionConfig
+from hexforge.ort.provider_options import ProviderOptions
 
-PAGE = Path(__file__).with_name("api.md")
+PAGE, OPTIONS_PAGE = Path(__file__).with_name("api.md"), Path(__file__).with_name("options.md")
 WIDTH = 100
 LONGEST_DEFAULT = 40
 
@@ -47,6 +51,40 @@ def page() -> str:
             parts.append(f"## {title}\n")
             parts += [_entry(name, getattr(hexforge, name)) for name in sorted(members, key=_functions_first)]
     return "\n".join(parts)
+
+
+def options_page() -> str:
+    """Every option: what it does, or why it can have no effect here."""
+    tables: dict[str, type[OptionTable]] = {
+        "Provider options": ProviderOptions,
+        "Session config keys": SessionConfig,
+        "Run config keys": RunConfig,
+        "Dynamic options": DynamicOptions,
+    }
+    parts = [
+        "# Options\n",
+        "Every option that QNNExecutionProvider knows, as `hexforge options` lists them. Written by `make docs` out of\n"
+        "the tables; edit those, not this page. `tests/ort/test_every_option.py` looks at a session with and without\n"
+        "each: it changes a file, numbers, time, placement, a log or an error, or the session says that it does not.\n",
+    ]
+    for title, kind in tables.items():
+        acts = [option for option in kind.table() if option.effect is None]
+        parts += [f"## {title}\n", "| key | default | does |", "|---|---|---|"]
+        parts += [f"| `{o.key}` | {_given(o)} | {_does(o)} |" for o in acts]
+        if idle := [option for option in kind.table() if option.effect is not None]:
+            parts += ["", "Without an effect here:\n", "| key | asks for | why nothing changes |", "|---|---|---|"]
+            parts += [f"| `{o.key}` | {o.doc} | {o.effect} |" for o in idle]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _given(option: Option) -> str:
+    written = "" if option.default is None else option.write(option.default)
+    return f"`{written}`" if written else ""
+
+
+def _does(option: Option) -> str:
+    return f"{option.doc} ({option.backend} backend)" if option.backend else option.doc
 
 
 def _room(thing: Any) -> str:
@@ -202,5 +240,6 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"docs: wrote {PAGE}")
+    for path, written in ((PAGE, page), (OPTIONS_PAGE, options_page)):
+        path.write_text(written(), encoding="utf-8")
+        print(f"docs: wrote {path}")

@@ -107,6 +107,15 @@ class UsesArena(Protocol):
 
 
 @runtime_checkable
+class WritesInto(Protocol):
+    """A program that can write its outputs where they are wanted."""
+
+    def run_into(self, feeds: Mapping[str, Array], targets: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own."""
+        ...
+
+
+@runtime_checkable
 class Tunable(Protocol):
     """A program whose threads can be set until it first runs."""
 

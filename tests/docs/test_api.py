@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API reference says what the docstrings say."""
+"""The API reference says what the docstrings say, and the page of options what their tables say."""
 
 from __future__ import annotations
 
 import hexforge
-from docs.generate import PAGE, page
+from docs.generate import OPTIONS_PAGE, PAGE, options_page, page
 
 
 def test_the_reference_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run make docs"
+
+
+def test_the_options_are_up_to_date() -> None:
+    assert OPTIONS_PAGE.read_text(encoding="utf-8") == options_page(), "run make docs"
 
 
 def test_the_reference_has_every_name() -> None:

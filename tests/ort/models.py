@@ -78,6 +78,17 @@ def quantized(scale: float = 0.1, zero_point: NDArray[Any] | None = None) -> byt
     return model(nodes, {"x": (FLOAT, [1, 8])}, {"y": (FLOAT, [1, 8])}, constants)
 
 
+def ahead() -> bytes:
+    """Convolutions that compute, then a product that waits for its weights unless they were fetched meanwhile."""
+    weights = {f"w{i}": np.full((32, 32, 3, 3), 0.01, np.float32) for i in range(4)}
+    names = ["x", "m0", "m1", "m2", "m3"]
+    nodes = [node("Conv", [names[i], f"w{i}"], [names[i + 1]], name=f"n{i}", pads=[1, 1, 1, 1]) for i in range(4)]
+    nodes += [node("GlobalAveragePool", ["m3"], ["p"], name="p"), node("Flatten", ["p"], ["f"], name="f")]
+    nodes += [node("MatMul", ["f", "head"], ["y"], name="y")]
+    weights["head"] = np.full((32, 1 << 17), 0.01, np.float32)
+    return model(nodes, {"x": (FLOAT, [1, 32, 112, 112])}, {"y": (FLOAT, [1, 1 << 17])}, weights)
+
+
 def session(
     source: bytes, options: dict[str, str] | None = None, sess_options: Any = None, **entries: str
 ) -> hexforge.InferenceSession:

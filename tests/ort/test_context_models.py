@@ -252,7 +252,7 @@ def test_bytes_of_a_context_model_whose_context_is_a_file(tmp_path: Path) -> Non
 def test_prepare_only_and_prepare_and_load(tmp_path: Path) -> None:
     fresh = session(sandwich())
     made, path = written(tmp_path / "m.onnx", sandwich(), {"enable_htp_prepare_only": "1"})
-    with pytest.raises(CallError, match="only prepares the context model; run that"):
+    with pytest.raises(CallError, match="only prepares the model; run its context model"):
         made.run(None, feeds(made))
     assert_same_bits(fresh, session(path))
     assert_same_bits(fresh, session(sandwich(), {"enable_htp_prepare_and_load": "1"}))

@@ -191,10 +191,54 @@ def test_shared_memory_is_read_where_it_lies_and_saves_time(monkeypatch: pytest.
     binding = direct.io_binding()
     binding.bind_ortvalue_input("x", x)
     binding.bind_output("y", "npu")
+    written: list[int] = []
+    run_into = type(program).run_into
+
+    def noted_too(self: Any, feeds: dict[str, Any], targets: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = run_into(self, feeds, targets)
+        written.extend(array.ctypes.data for array in found.values())
+        return found
+
+    monkeypatch.setattr(type(program), "run_into", noted_too)
     direct.run_with_iobinding(binding)
     (bound,) = binding.get_outputs()
     assert bound.data_ptr() % 4096 == 0
+    assert written == [bound.data_ptr()]  # nor on the way back: the program writes into the buffer itself
     assert np.array_equal(bound.numpy(), direct.run(None, {"x": x})[0])
+
+
+def test_outputs_are_written_where_they_are_bound_whatever_that_is() -> None:
+    made = hexforge.InferenceSession(
+        tiny.dense(1),
+        providers=[("QNNExecutionProvider", {"soc_model": "SM8650", "offload_graph_io_quantization": "0"})],
+    )
+    x = np.random.default_rng(3).standard_normal((1, 8)).astype(np.float32)
+    right = made.run(None, {"x": x})[0]
+    array, room = np.zeros((1, 8), np.float32), np.zeros((1, 16), np.float32)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((1, 8), np.float32))
+    for bind in (
+        lambda b: b.bind_output("y", "cpu", 0, np.float32, (1, 8), array.ctypes.data),
+        lambda b: b.bind_ortvalue_output("y", value),
+        lambda b: b.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(x.copy())),
+    ):
+        binding = made.io_binding()
+        binding.bind_cpu_input("x", x)
+        bind(binding)
+        made.run_with_iobinding(binding)
+        assert np.array_equal(binding.copy_outputs_to_cpu()[0], right)
+    assert np.array_equal(array, right)
+    assert np.array_equal(value.numpy(), right)
+    same = made.io_binding()  # an output over its own input: read before it is written
+    own = x.copy()
+    same.bind_input("x", "cpu", 0, np.float32, (1, 8), own.ctypes.data)
+    same.bind_output("y", "cpu", 0, np.float32, (1, 8), own.ctypes.data)
+    made.run_with_iobinding(same)
+    assert np.array_equal(own, right)
+    wrong = made.io_binding()
+    wrong.bind_cpu_input("x", x)
+    wrong.bind_output("y", "cpu", 0, np.float32, (1, 16), room.ctypes.data)
+    with pytest.raises(hexforge.CallError, match="bind a buffer of that kind"):
+        made.run_with_iobinding(wrong)
 
 
 def test_memory_is_shared_only_where_it_is_asked_for() -> None:

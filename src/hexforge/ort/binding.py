@@ -13,7 +13,7 @@ import onnxruntime
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
-from hexforge.ort.values import numpy_dtype, to_array, to_ortvalue
+from hexforge.ort.values import numpy_dtype, to_ortvalue
 
 if TYPE_CHECKING:
     from hexforge.ort.session import InferenceSession
@@ -109,23 +109,21 @@ class IOBinding:
         if not self._outputs:
             raise CallError("no output is bound; call bind_output for each output that is wanted")
         names = list(self._outputs)
-        results = self._session.run(names, self._inputs, run_options)
+        targets = {name: _memory_of(bound) for name, bound in self._outputs.items() if bound is not None}
+        results = self._session.run_into(names, self._inputs, targets, run_options)
         for name, result in zip(names, results, strict=True):
             bound = self._outputs[name]
             self._results[name] = result
-            if bound is None:
+            if bound is None or result is targets[name]:  # written where it is wanted
                 continue
-            target = to_array(bound)
+            target = targets[name]
             if target.shape != result.shape or target.dtype != result.dtype:
                 raise CallError(
                     f"output {name!r} is bound to {target.dtype.name} {list(target.shape)}, "
                     f"and the model writes {result.dtype.name} {list(result.shape)}; bind a buffer of that kind"
                 )
-            if isinstance(bound, np.ndarray):
-                bound[...] = result
-                self._results[name] = bound
-            else:
-                bound.update_inplace(np.ascontiguousarray(result))
+            target[...] = result
+            self._results[name] = target
 
     def _check_device(self, device_type: str) -> None:
         known = ("cpu", NPU) if getattr(self._session, "shares_memory", False) else ("cpu",)
@@ -144,6 +142,15 @@ class IOBinding:
         if name not in known:
             listed = ", ".join(map(repr, known))
             raise CallError(f"unknown {what} {name!r}; the model's {what}s are {listed}{did_you_mean(name, known)}")
+
+
+def _memory_of(bound: Any) -> Array:
+    """Where a bound output is to be written: an array, or the memory of an OrtValue."""
+    if isinstance(bound, np.ndarray):
+        return bound
+    if not bound.is_tensor() or bound.data_type() == "tensor(string)":
+        raise CallError(f"an output is bound to a value of {bound.data_type()}; bind a tensor of numbers")
+    return _view(bound.data_ptr(), bound.element_type(), bound.shape())
 
 
 def _view(address: int, element_type: Any, shape: Sequence[int]) -> Array:

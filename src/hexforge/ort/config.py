@@ -19,8 +19,8 @@ MOST_SPIN_US = 1_000_000
 PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 """Session config keys under this prefix are provider options, as in the plugin execution provider."""
 
-_WEIGHTLESS = "a context here always has its weights"
-_OURS = "hexforge groups Quantize and Dequantize itself and runs no onnxruntime rewrite before placing nodes"
+_WEIGHTLESS = "onnxruntime-qnn 2.7 does not read it, and a context here always has its weights"
+_IN_PARTS = "in the parts that stay with onnxruntime's CPU provider"
 _MODES = (
     "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
     "extreme_power_saver sustained_high_performance"
@@ -150,18 +150,18 @@ class SessionConfig(OptionTable):
         "error where a context model does not use all the chip has",
         key="session.fail_on_suboptimal_compiled_model",
     )
-    compile_only: bool = flag(False, "compile and do not run", "ModelCompiler does that", "session.compile_only")
-    disable_quant_qdq: bool = flag(False, "do not look for QDQ groups", _OURS, "session.disable_quant_qdq")
+    compile_only: bool = flag(False, "compile the model, and never run it", key="session.compile_only")
+    disable_quant_qdq: bool = flag(False, f"do not look for QDQ groups {_IN_PARTS}", key="session.disable_quant_qdq")
     disable_qdq_constant_folding: bool = flag(
-        False, "do not fold QDQ of constants", _OURS, "session.disable_qdq_constant_folding"
+        False, f"do not fold QDQ of constants {_IN_PARTS}", key="session.disable_qdq_constant_folding"
     )
     disable_double_qdq_remover: bool = flag(
-        False, "keep QDQ pairs that follow each other", _OURS, "session.disable_double_qdq_remover"
+        False, f"keep QDQ pairs that follow each other {_IN_PARTS}", key="session.disable_double_qdq_remover"
     )
     enable_quant_qdq_cleanup: bool = flag(
-        False, "remove QDQ that is left over", _OURS, "session.enable_quant_qdq_cleanup"
+        False, f"remove QDQ that is left over {_IN_PARTS}", key="session.enable_quant_qdq_cleanup"
     )
-    qdqisint8allowed: bool = flag(False, "int8 QDQ groups in onnxruntime", _OURS, "session.qdqisint8allowed")
+    qdqisint8allowed: bool = flag(False, f"int8 QDQ groups {_IN_PARTS}", key="session.qdqisint8allowed")
 
     def _effect(self, option: Option) -> str | None:
         return option.effect or ("it needs ep.context_enable=1" if self._writes_only(option.key) else None)

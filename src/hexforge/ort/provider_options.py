@@ -101,12 +101,12 @@ class ProviderOptions(OptionTable):
         "HTP has no float32 math: the htp backend always computes them in float16, as QNN SDK 2.35 and newer do",
     )
     enable_htp_monolithic_lstm: bool = flag(
-        False, "one LSTM op instead of one cell for each time step", "an LSTM is always one op here"
+        False, "one LSTM op instead of one cell for each time step: faster, the same numbers", backend="htp"
     )
     enable_htp_fp16_clamp_overflow: bool = flag(
         False,
-        "saturate float16 Conv overflow instead of NaN",
-        "float16 overflow is infinite here, never NaN; saturating it is not built yet",
+        "results of float convolutions beyond 65504 are 65504 instead of infinite; v79 and newer",
+        backend="htp",
     )
     enable_htp_matmul_lut: bool = flag(
         True, "allow the look-up-table MatMul kernel", "a MatMul has the same result here by whatever kernel"

@@ -181,7 +181,8 @@ class QnnSession(InferenceSession):
         entries, options = parse_options(self._sess_options, wanted)
         self._config = entries.config
         self._least_severe = options.log_severity_level
-        self._only_prepared = options.acts("enable_htp_prepare_only")
+        self._only_prepared = "enable_htp_prepare_only" if options.acts("enable_htp_prepare_only") else ""
+        self._only_prepared = "session.compile_only" if entries.config.compile_only else self._only_prepared
         output = output_of(source, entries.config, options)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
         self._trace = Trace(prefix) if self._sess_options.enable_profiling else None
@@ -328,13 +329,24 @@ class QnnSession(InferenceSession):
         feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
         return self._execute(names, feeds, run_options)
 
-    def _execute(self, names: list[str], feeds: Mapping[str, Any], run_options: Any) -> list[Any]:
+    @raises_onnxruntime_errors
+    def run_into(
+        self, output_names: Sequence[str], input_feed: Mapping[str, Any], targets: Mapping[str, Any], run_options: Any
+    ) -> list[Any]:
+        """As `run`; an output is the array in `targets` where its program can write there, without a copy."""
+        names = check_outputs(output_names, self._outputs_meta)
+        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
+        return self._execute(names, feeds, run_options, targets)
+
+    def _execute(
+        self, names: list[str], feeds: Mapping[str, Any], run_options: Any, targets: Mapping[str, Any] | None = None
+    ) -> list[Any]:
         if self._only_prepared:
-            raise CallError("enable_htp_prepare_only=1: the session only prepares the context model; run that")
+            raise CallError(f"{self._only_prepared}=1: the session only prepares the model; run its context model")
         if run_options is None and self._simulated is not None:
-            self._simulated.run(None, _shared_buffers(feeds))
+            self._simulated.run(None, _shared_buffers(feeds, targets))
         if run_options is None and self._trace is None and self._profile_files is None:
-            plain = self._plan.run(feeds, names)
+            plain = self._plan.run(feeds, names, targets=targets)
             return [plain[name] for name in names]
         only_needed, stages = False, None
         if run_options is not None:
@@ -343,7 +355,7 @@ class QnnSession(InferenceSession):
             self._note(*config.notes(self._device_parts[0].name))
             self._last_run = config
             if self._simulated is not None:
-                self._simulated.run(config, _shared_buffers(feeds))
+                self._simulated.run(config, _shared_buffers(feeds, targets))
             only_needed = run_options.only_execute_path_to_fetches
             stages = self._plan.adapted(config.lora_config) if config.lora_config else None
 
@@ -359,7 +371,9 @@ class QnnSession(InferenceSession):
                 raise HexforgeError("the run was stopped: RunOptions.terminate is set")
 
         with self._span("Session", "model_run"), interrupted_by(None if run_options is None else stop):
-            results = self._plan.run(feeds, names, stages=stages, only_needed=only_needed, around=around)
+            results = self._plan.run(
+                feeds, names, targets=targets, stages=stages, only_needed=only_needed, around=around
+            )
         return [results[name] for name in names]
 
     @raises_onnxruntime_errors
@@ -491,10 +505,11 @@ def _freed(files: ProfileFiles, plans: list[Stages]) -> None:
         files.close((time.monotonic_ns() - began) // 1000)
 
 
-def _shared_buffers(feeds: Mapping[str, Any]) -> list[SharedBuffer]:
-    """The shared buffers that inputs lie in."""
-    arrays = [feed for feed in feeds.values() if isinstance(feed, np.ndarray)]
-    return [found for a in arrays if (found := buffer_at(a.ctypes.data)) is not None]
+def _shared_buffers(feeds: Mapping[str, Any], targets: Mapping[str, Any] | None) -> list[SharedBuffer]:
+    """The shared buffers that inputs and outputs lie in, each once."""
+    arrays = [feed for feed in (*feeds.values(), *(targets or {}).values()) if isinstance(feed, np.ndarray)]
+    buffers = [found for a in arrays if (found := buffer_at(a.ctypes.data)) is not None]
+    return list({buffer.fd: buffer for buffer in buffers}.values())
 
 
 def _cpu_memory() -> Any:

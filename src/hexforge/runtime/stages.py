@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hexforge.backend import Program
+from hexforge.backend import Program, WritesInto
 from hexforge.errors import CallError
 from hexforge.ir import Graph
 from hexforge.runtime.cpu_part import CpuPart
@@ -53,8 +53,13 @@ class Stage:
     names: Mapping[str, str] | None = None
     """What the runner calls tensors that the model calls otherwise."""
 
-    def run(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """What the part writes, by the model's names."""
+    def run(self, known: Mapping[str, Any], targets: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What the part writes, by the model's names; in `targets` where its program can write there."""
+        if targets and isinstance(self.runner, WritesInto):
+            names = self.names or {}
+            feeds = {names.get(name, name): known[name] for name in self.reads}
+            found = self.runner.run_into(feeds, {names.get(name, name): array for name, array in targets.items()})
+            return {name: found[names.get(name, name)] for name in self.part.outputs}
         if isinstance(self.runner, CpuPart):
             return self.runner.run({name: known[name] for name in self.part.inputs if name in known})
         if not self.names:
@@ -107,17 +112,18 @@ class Stages:
         feeds: Mapping[str, Any],
         outputs: Sequence[str],
         *,
+        targets: Mapping[str, Any] | None = None,
         stages: Sequence[Stage] | None = None,
         only_needed: bool = False,
         around: Callable[[Stage], AbstractContextManager[None]] | None = None,
     ) -> dict[str, Any]:
         """Outputs by name. May be called from several threads at once: nothing here is written to.
 
-        `stages` is what `now` or `adapted` gave.
+        `stages` is what `now` or `adapted` gave. An output is the array in `targets` where its program can write there.
         """
         chosen = self.now() if stages is None else stages
         if around is None and len(chosen) == 1 and not self.constants:  # what most runs are: nothing to keep books on
-            results = chosen[0].run(feeds)
+            results = chosen[0].run(feeds, targets)
             return {name: results[name] if name in results else feeds[name] for name in outputs}
         known: dict[str, Any] = {**self.constants, **feeds}
         kept = set(outputs)
@@ -126,7 +132,7 @@ class Stages:
             if index not in needed:
                 continue
             with nullcontext() if around is None else around(stage):
-                known.update(stage.run(known))
+                known.update(stage.run(known, targets))
             for name in stage.part.inputs:
                 if self._last[name] == index and name not in kept:
                     known.pop(name, None)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hexforge.backends.htp.timing import Clock
 
 MOST_GRAPHS = 64
-UDMA_ARCH = 81
+UDMA_ARCH, CLAMP_ARCH = 81, 79
 BEST_LEVEL = 3
 SCHEMATIC_COLUMNS = ("name", "op", "start_us", "us", "cycles", "bound", "weight_bytes", "spill_bytes", "nodes")
 
@@ -64,6 +64,10 @@ class HtpBackend:
         """The chip that programs run on here."""
         if self.config.htp_bf16_enable and not self.target.bfloat16:
             raise CallError(f"htp_bf16_enable=1 needs soc_model 88 or newer, this is {self.target.name}")
+        if self.config.enable_htp_fp16_clamp_overflow and min(chip.arch for chip in self._chips) < CLAMP_ARCH:
+            raise CallError(
+                f"enable_htp_fp16_clamp_overflow=1 needs v{CLAMP_ARCH} or newer, this is {self.target.name}"
+            )
         if self.config.extended_udma and min(chip.arch for chip in self._chips) < UDMA_ARCH:
             raise CallError(f"extended_udma=1 needs v{UDMA_ARCH} or newer, this is {self.target.name}")
 

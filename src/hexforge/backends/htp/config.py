@@ -16,7 +16,7 @@ DEFAULT_LEVEL = 2
 
 @dataclass(frozen=True, slots=True)
 class GraphConfig:
-    """How a graph is finalized; no number depends on it, but for what folding an activation cuts (`activations`)."""
+    """How a graph is finalized; numbers depend on it only where an activation is folded, or float16 overflows."""
 
     optimization: int = 0
     """1 keeps nodes apart, 2 (and 0) fuses them, 3 plans further ahead for the chip."""
@@ -40,6 +40,10 @@ class GraphConfig:
     """Spilled activations are kept in the system level cache."""
     num_cores: int = 1
     """NSP cores that run the graph together."""
+    fp16_clamp_overflow: bool = False
+    """Results of float convolutions beyond 65504 are 65504, not infinite (v79 and newer)."""
+    monolithic_lstm: bool = False
+    """An Lstm or Gru runs as one op, not as one for each time step; numbers are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,10 @@ class HtpConfig(OptionTable):
     slc_alloc_enable: bool = flag(False, "keep spilled activations in the system level cache")
     htp_num_cores: int = integer(0, "NSP cores that run a graph together; 0 is 1", high=16)
     lora_weight_sharing: bool = flag(False, "graphs of a context have one place for an adapter's weights")
+    enable_htp_fp16_clamp_overflow: bool = flag(
+        False, "float convolutions saturate at 65504 instead of overflowing; v79 and newer"
+    )
+    enable_htp_monolithic_lstm: bool = flag(False, "an LSTM is timed as one op, not as a cell for each time step")
     extended_udma: bool = flag(False, "64-bit uDMA, v81 and newer; such a context takes no buffers of a client's")
 
     @classmethod
@@ -97,6 +105,8 @@ class HtpConfig(OptionTable):
             weights_packing=graph.weights_packing,
             slc_alloc_enable=graph.slc_alloc_enable,
             htp_num_cores=graph.num_cores if graph.num_cores > 1 else 0,
+            enable_htp_fp16_clamp_overflow=graph.fp16_clamp_overflow,
+            enable_htp_monolithic_lstm=graph.monolithic_lstm,
         )
 
     @property
@@ -114,6 +124,8 @@ class HtpConfig(OptionTable):
             weights_packing=self.weights_packing,
             slc_alloc_enable=self.slc_alloc_enable,
             num_cores=max(1, self.htp_num_cores),
+            fp16_clamp_overflow=self.enable_htp_fp16_clamp_overflow,
+            monolithic_lstm=self.enable_htp_monolithic_lstm,
         )
 
     def only(self, index: int) -> HtpConfig:

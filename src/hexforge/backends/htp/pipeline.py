@@ -81,4 +81,5 @@ def prepare_graph(graph: Graph, folds: bool = True) -> Graph:
 
 def lower_graph(graph: Graph, config: GraphConfig) -> Lowering:
     """The native steps of a prepared graph. Level 1 keeps nodes apart, 2 and 3 fuse."""
-    return lower(graph, config.optimization or DEFAULT_LEVEL, not config.fold_relu_activation_into_conv_off)
+    level, fold = config.optimization or DEFAULT_LEVEL, not config.fold_relu_activation_into_conv_off
+    return lower(graph, level, fold, clamp_overflow=config.fp16_clamp_overflow)

@@ -80,6 +80,20 @@ class Ports:
         given = checked_feeds(self._graph, self._inputs, feeds)
         return self.enter({name: _dense(array) for name, array in given.items()})
 
+    def writable(self, targets: Mapping[str, Array], tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """Of the arrays that outputs are wanted in those that hold them as they are made, and nothing else's memory."""
+        found: dict[str, Array] = {}
+        for port in self._leaving:
+            array = targets.get(port.name)
+            if array is None or port.convert is not None or (array.dtype, array.shape) != (port.dtype, port.shape):
+                continue
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned and flags.writeable):
+                continue
+            if not any(np.may_share_memory(array, other) for other in (*tensors.values(), *found.values())):
+                found[port.name] = array
+        return found
+
     def leave(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs as the model has them."""
         found = {}

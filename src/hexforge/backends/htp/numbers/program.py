@@ -67,7 +67,12 @@ class HtpProgram:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
+        return self.run_into(feeds, {})
+
+    def run_into(self, feeds: Mapping[str, Array], targets: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own."""
         tensors = self._ports.enter(feeds)
+        targets = self._ports.writable(targets, tensors) if targets else targets
         if self.on_first_run is not None:
             self.on_first_run()
             self.on_first_run = None
@@ -75,7 +80,7 @@ class HtpProgram:
         for runner in self._runners:
             if check is not None:
                 check()
-            runner.run(tensors, self.threads, self.spinning)
+            runner.run(tensors, self.threads, self.spinning, targets)
         return self._ports.leave(tensors)
 
     def save(self, put: Put) -> dict[str, Any]:
@@ -155,7 +160,7 @@ class Evaluated:
                 raise FormatError(f"node {self.node.name!r} reads a tensor that is not there, or not of that size")
         known.update((n, _stored(v)) for n, v in zip(self.outs, self.node.outputs, strict=True))
 
-    def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning) -> None:
+    def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array]) -> None:
         arrays = [
             constant if name is None else natural(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
             for constant, name, value in zip(self._constants, self.ins, self.node.inputs, strict=True)

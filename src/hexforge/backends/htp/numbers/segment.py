@@ -131,9 +131,12 @@ class SegmentRunner:
             for (name, (dtype, shape)), place in zip(segment.writes.items(), places, strict=True)
         ]
 
-    def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning) -> None:
-        """Read the tensors it needs, add those it writes."""
-        outs = [with_room(shape, dtype) if room else np.empty(shape, dtype) for _, dtype, shape, room in self._writes]
+    def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array]) -> None:
+        """Read the tensors it needs, add those it writes, in `targets` where one is there."""
+        outs = [
+            with_room(shape, dtype) if room else targets[name] if name in targets else np.empty(shape, dtype)
+            for name, dtype, shape, room in self._writes
+        ]
         try:
             given = [tensors[n] for n in self._reads]
             self._program.run(given, outs, threads, spinning.during_us, spinning.after_us, interruption.get())

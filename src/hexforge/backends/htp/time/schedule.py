@@ -230,7 +230,7 @@ class _Scheduler:
         elif op in CONVERTS:
             task.add("add", written)
         else:
-            other(task, node, written)
+            other(task, node, written, whole_sequence=self._config.monolithic_lstm)
 
     def _stands_alone(self, node: Node) -> bool:
         """True for an activation after a convolution that is not folded into it."""

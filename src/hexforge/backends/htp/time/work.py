@@ -112,13 +112,16 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
     task.add("handover", whole(math.prod(out) * p.activation_bytes))
 
 
-def other(task: Task, node: Node, written: float) -> None:
-    """An op without a rule of its own: by the kind of work it says it is."""
+def other(task: Task, node: Node, written: float, *, whole_sequence: bool = False) -> None:
+    """An op without a rule of its own: by the kind of work it says it is.
+
+    Of a recurrent op the state is handed over between time steps, unless it runs as one for the `whole_sequence`.
+    """
     p, work = task.precision, node.op.work(node.call)
     if node.op.name in RECURRENT:  # a step waits for the one before
         shape = data(node).shape
         steps = 1 if len(shape) < 3 else shape[0] if node.params.get("time_major") else shape[1]
-        task.add("handover", steps)
+        task.add("handover", 1 if whole_sequence else steps)
         task.add("vector_op", 4 * steps)
     if work.macs:
         task.hmx["product"] = work.macs / 1e9

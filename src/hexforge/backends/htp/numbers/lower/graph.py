@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.activations import CONVOLUTIONS
+from hexforge.backends.htp.numbers.half_range import LARGEST
 from hexforge.backends.htp.numbers.lower import elementwise
 from hexforge.backends.htp.numbers.lower.lowering import LOWERINGS, Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.tables import Chain, chains, table
@@ -21,7 +23,7 @@ _SUMS = {("conv_u8", "binary_u8"), ("conv_s16", "binary_s16"), ("conv_f32", "bin
 _TAKE_BOUNDS = {"conv_f32", "depthwise_f32", "binary_f32"}
 
 
-def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowering:
+def lower(graph: Graph, level: int = 2, fold_activation: bool = True, *, clamp_overflow: bool = False) -> Lowering:
     """The steps of a graph. Level 1 runs node by node, 2 and 3 fuse chains into tables, and those into convolutions."""
     lowering = Lowering(graph)
     lowering.round_inputs()
@@ -37,9 +39,18 @@ def lower(graph: Graph, level: int = 2, fold_activation: bool = True) -> Lowerin
             _table(lowering, chain, fold_activation)
         elif not _native(lowering, node):
             lowering.steps.append(ReferenceStep(node))
+        elif clamp_overflow and node.op.name in CONVOLUTIONS:
+            _clamp(lowering, node)
         elif level >= 2 and node.op.name == "ElementWiseAdd":
             _residual(lowering, node)
     return lowering
+
+
+def _clamp(lowering: Lowering, node: Node) -> None:
+    """Let the steps of a float convolution store nothing beyond the largest float16."""
+    for index, step in enumerate(lowering.steps):
+        if isinstance(step, NativeStep) and step.node is node and step.kind in ("conv_f32", "depthwise_f32"):
+            lowering.steps[index] = replace(step, attributes={**step.attributes, "low": -LARGEST, "high": LARGEST})
 
 
 def _worthwhile(lowering: Lowering, chain: Chain) -> bool:
