@@ -63,9 +63,10 @@ def options_page() -> str:
     }
     parts = [
         "# Options\n",
-        "Every option that QNNExecutionProvider knows, as `hexforge options` lists them. Written by `make docs` out of\n"
-        "the tables; edit those, not this page. `tests/ort/test_every_option.py` looks at a session with and without\n"
-        "each: it changes a file, numbers, time, placement, a log or an error, or the session says that it does not.\n",
+        "Every option that QNNExecutionProvider knows, as `hexforge options` lists them. Written by `make docs` out\n"
+        "of the tables; edit those, not this page. `tests/ort/test_every_option.py` looks at a session with and\n"
+        "without each: it changes a file, numbers, time, placement, a log or an error, or the session says that\n"
+        "it does not.\n",
     ]
     for title, kind in tables.items():
         acts = [option for option in kind.table() if option.effect is None]
