@@ -74,6 +74,19 @@ NB_MODULE(_native, module) {
         hexforge::widen_halves(halves.data(), wide.data(), halves.size());
       },
       nb::arg("halves"), nb::arg("wide"), "Write float16 numbers, given by their bits, as float32.");
+  module.def(
+      "winograd_cells",
+      [](nb::ndarray<const std::uint16_t, nb::ndim<4>, nb::c_contig, nb::device::cpu> halves,
+         nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu> cells) {
+        const std::size_t channels = halves.shape(2), outputs = halves.shape(3), blocks = (outputs + 63) / 64;
+        if (halves.shape(0) != 3 || halves.shape(1) != 3 || cells.size() < blocks * 16 * channels * 64) {
+          throw std::invalid_argument("winograd_cells: sizes do not agree");
+        }
+        nb::gil_scoped_release release;
+        hexforge::winograd_cells(halves.data(), cells.data(), channels, outputs);
+      },
+      nb::arg("halves"), nb::arg("cells"),
+      "Write the cells of [3, 3, in, out] weights, given by their bits in float16, as the kernels read them.");
   hexforge::bind_program(module);
   hexforge::bind_observe(module);
 }

@@ -62,6 +62,16 @@ def widen_halves(
 ) -> None:
     """Write float16 numbers, given by their bits, as float32."""
 
+def winograd_cells(
+    halves: Annotated[
+        NDArray[numpy.uint16], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    cells: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """
+    Write the cells of [3, 3, in, out] weights, given by their bits in float16, as the kernels read them.
+    """
+
 class Program:
     """Steps over an arena, run in one call with the GIL released."""
 

@@ -27,6 +27,32 @@ def test_every_float16_number_becomes_itself(level: str) -> None:
     assert np.isnan(wide[~numbers]).all()
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("channels", "outputs"), [(1, 1), (3, 16), (2, 63), (4, 64), (5, 65), (3, 130)])
+def test_cells_are_exact_sums_rounded_once(level: str, channels: int, outputs: int) -> None:
+    weights = np.random.default_rng(outputs).standard_normal((3, 3, channels, outputs)).astype(np.float16)
+    weights.reshape(-1)[::7] *= np.float16(2**-12)
+    cells = np.zeros(-(-outputs // 64) * 64 * 16 * channels, np.float32)
+    before = _native.level()
+    _native.set_level(level)
+    try:
+        _native.winograd_cells(weights.view(np.uint16), cells)
+    finally:
+        _native.set_level(before)
+    rows = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    want = np.einsum("ik,jl,klco->ijco", rows, rows, weights.astype(np.float64)).astype(np.float32)
+    want = want.reshape(16, channels, outputs)
+    for block in range(-(-outputs // 64)):
+        first, count = 64 * block, min(64, outputs - 64 * block)
+        lanes = -(-count // 16) * 16
+        at = block * 16 * channels * 64
+        got = cells[at : at + 16 * channels * lanes].reshape(16, channels, lanes)
+        np.testing.assert_array_equal(got[:, :, :count], want[:, :, first : first + count])
+        assert not got[:, :, count:].any()
+
+
 def test_sizes_must_agree() -> None:
+    with pytest.raises(ValueError, match="sizes do not agree"):
+        _native.winograd_cells(np.zeros((3, 3, 2, 2), np.uint16), np.zeros(100, np.float32))
     with pytest.raises(ValueError, match="sizes do not agree"):
         _native.widen_halves(np.zeros(3, np.uint16), np.zeros(4, np.float32))

@@ -11,7 +11,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -245,6 +245,7 @@ PROVIDER: dict[str, Case] = {
     "htp_reused_io_limit_mb": Case("1", "io"),
     "op_affinity": Case("../pins.json", "dense"),
     "htp_num_cores": Case("2"),
+    "backend_extensions": Case("missing.json"),
     "log_severity_level": Case("4", base={"skip_qnn_version_check": "1"}),
 }
 """The options that act; what is not here says that it does not."""
@@ -298,8 +299,12 @@ def source_of(case: Case, folder: Path) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("hexforge"), "level", logging.DEBUG)
+def everything_is_logged() -> Iterator[None]:
+    log = logging.getLogger("hexforge")
+    before = log.level
+    log.setLevel(logging.DEBUG)
+    yield
+    log.setLevel(before)
 
 
 def _compared(case: Case, tmp_path: Path, with_it: Callable[[Any, Path], dict[str, Any]],

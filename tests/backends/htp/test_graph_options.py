@@ -192,11 +192,17 @@ def test_graphs_that_share_weights_share_the_whole_arrays(tmp_path: Path) -> Non
         {"at": [0, 100], "dtype": "float32", "shape": [200], "values": [1]},
         {"at": [0, 100], "dtype": "int8", "shape": [1 << 62], "values": [1]},
         {"at": [0, 100], "dtype": "int8", "shape": [200], "values": "abc"},
+        {"at": [0, 100], "dtype": "float32", "shape": [1024], "winograd": [1, 1]},
+        {"at": [0, 18], "dtype": "float32", "shape": [1023], "winograd": [1, 1]},
+        {"at": [0, 18], "dtype": "float32", "shape": [1 << 40], "winograd": [1, 1]},
+        {"at": [0, 18], "dtype": "float32", "shape": [1024], "winograd": [1]},
+        {"at": [0, 0], "dtype": "float32", "shape": [0], "winograd": [0, 1]},
+        {"at": [0, 18], "dtype": "float32", "shape": [1024], "winograd": [1 << 40, 1 << 40]},
     ],
 )
 def test_a_file_that_says_nonsense_of_an_array_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
-        read_array(said, lambda offset, size: memoryview(bytes(100)))
+        read_array(said, lambda offset, size: memoryview(bytes(size)))
 
 
 # -- activations that are folded --------------------------------------------------------------------------------------

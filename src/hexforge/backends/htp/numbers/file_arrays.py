@@ -3,7 +3,7 @@
 
 Floats that are all float16 numbers, as HTP's are, lie there in float16; with weights packing integers of at most 16
 different values lie there in 4 bits. Such arrays are made whole again when a program is loaded, others are used where
-they lie.
+they lie. Of Winograd's cells of 3x3 weights, 16 numbers for 9, a file holds the weights.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge._native import widen_halves
+from hexforge._native import widen_halves, winograd_cells
 from hexforge.backend import Get, Put
 from hexforge.formats.container import as_text, mappings_of, require_whole
 from hexforge.ir import Array
@@ -25,15 +25,28 @@ ROOM = 64
 """Bytes behind a tensor that kernels may read, and never use."""
 VALUES = 16
 """Of 4 bits."""
+MOST_SLACK = 1 << 16
+"""Elements behind the cells of weights."""
 _PIECE = 1 << 20
 _NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
 DTYPES: dict[str, np.dtype[Any]] = {spelt: d for d in map(np.dtype, _NAMES) for spelt in (d.name, d.str)}
 """Data types that tensors can have, by both of numpy's names."""
 
 
+class WholeArray(np.ndarray[Any, Any]):
+    """An array made of less, which it keeps: a file holds that, and graphs that share it share the array."""
+
+    source: Any
+    """The bytes in a file, or the [3, 3, in, out] weights that Winograd's cells are made of."""
+    taps: tuple[int, int] | None = None
+    """Input and output channels of such weights."""
+
+
 def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
     """What a file holds of an array; its bytes are put elsewhere."""
     said: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
+    if isinstance(array, WholeArray) and array.taps is not None:
+        return {"at": list(put(_halves(array.source))), **said, "winograd": list(array.taps)}
     if array.nbytes >= LEAST_BYTES:
         flat = np.ascontiguousarray(array).reshape(-1)
         if array.dtype == np.float32 and (halves := _in_float16(flat)) is not None:
@@ -48,7 +61,7 @@ def read_array(value: dict[str, Any], get: Get) -> Array:
     dtype, shape = dtype_of(value["dtype"]), numbers(value["shape"])
     offset, size = numbers(value["at"])
     count = math.prod(shape)
-    if "half" in value or "values" in value:
+    if "half" in value or "values" in value or "winograd" in value:
         flat = _made_whole(value, dtype, count, get(offset, size))
     elif count * dtype.itemsize != size:
         raise ValueError(f"{dtype.name}{list(shape)} has not {size} bytes")
@@ -57,10 +70,26 @@ def read_array(value: dict[str, Any], get: Get) -> Array:
     return flat if len(shape) == 1 else flat.reshape(shape)
 
 
-class WholeArray(np.ndarray[Any, Any]):
-    """An array made of smaller bytes, which it keeps: graphs that share them share it."""
+def cells_of(weights: Array, slack: int) -> WholeArray:
+    """[3, 3, in, out] weights as Winograd's 4 x 4 cells of them in float16, with `slack` zeros behind."""
+    channels, outputs = weights.shape[2:]
+    whole = np.zeros(_cells(channels, outputs) + slack, np.float32).view(WholeArray)
+    winograd_cells(_halves(weights).view(np.uint16), whole)
+    whole.source, whole.taps = weights, (channels, outputs)
+    return whole
 
-    source: memoryview
+
+def _cells(channels: int, outputs: int) -> int:
+    """How many there are, in blocks of 64 outputs."""
+    return -(-outputs // 64) * 64 * 16 * channels
+
+
+def _halves(weights: Any) -> Array:
+    """Weights in float16, from what a `WholeArray` keeps."""
+    if isinstance(weights, memoryview):
+        return np.frombuffer(weights, np.float16)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(weights, np.float16)
 
 
 _WHOLE: weakref.WeakValueDictionary[tuple[Any, ...], WholeArray] = weakref.WeakValueDictionary()
@@ -68,18 +97,17 @@ _WHOLE: weakref.WeakValueDictionary[tuple[Any, ...], WholeArray] = weakref.WeakV
 
 def _made_whole(value: dict[str, Any], dtype: np.dtype[Any], count: int, source: memoryview) -> Array:
     raw = np.frombuffer(source, np.uint8)
-    values = None if "half" in value else value["values"]
-    if values is None and (dtype != np.float32 or raw.size != count * 2):
-        raise ValueError(f"{dtype.name}[{count}] has not {raw.size} bytes of float16")
-    if values is not None:
-        bounds = np.iinfo(dtype)
-        if not 0 < len(numbers(values, int(bounds.min), int(bounds.max))) <= VALUES or raw.size != -(-count // 2):
-            raise ValueError(f"{dtype.name}[{count}] has not {raw.size} bytes of {len(values)} values")
-    key = raw.ctypes.data, raw.size, dtype.str, count, None if values is None else tuple(values)
+    taps = numbers(value["winograd"], 1) if "winograd" in value else None
+    values = numbers(value["values"], LEAST) if "values" in value else None
+    _check(raw.size, dtype, count, taps, values)
+    key = raw.ctypes.data, raw.size, dtype.str, count, taps, values
     whole = _WHOLE.get(key)
     if whole is None:
         whole = np.empty(count + -(-ROOM // dtype.itemsize), dtype).view(WholeArray)
-        if values is None:
+        if taps is not None:
+            winograd_cells(raw.view(np.uint16).reshape(3, 3, *taps), _zeroed(whole, *taps))
+            whole.taps = (taps[0], taps[1])
+        elif values is None:
             widen_halves(raw.view(np.uint16), whole[:count])
         else:
             _spread(raw, np.array(values, dtype), whole[:count])
@@ -87,7 +115,30 @@ def _made_whole(value: dict[str, Any], dtype: np.dtype[Any], count: int, source:
         whole.flags.writeable = False
         whole.source = source
         _WHOLE[key] = whole
-    return whole[:count]
+    found = whole[:count]
+    found.source, found.taps = whole.source, whole.taps  # type: ignore[attr-defined]
+    return found
+
+
+def _zeroed(whole: Array, channels: int, outputs: int) -> Array:
+    """The array with zeros where the cells of 64 outputs end before they do, and behind them."""
+    last = -(-outputs // 64) * 64 - 64
+    whole[last * 16 * channels :] = 0
+    return whole
+
+
+def _check(size: int, dtype: np.dtype[Any], count: int, taps: Any, values: Any) -> None:
+    """ValueError unless so many bytes make so many elements."""
+    if taps is not None:
+        fits = len(taps) == 2 and dtype == np.float32 and size == 18 * math.prod(taps)
+        fits = fits and _cells(*taps) <= count <= _cells(*taps) + MOST_SLACK
+    elif values is None:
+        fits = dtype == np.float32 and size == count * 2
+    else:
+        fits = dtype.kind in "iu" and 0 < len(values) <= VALUES and size == -(-count // 2)
+        fits = fits and np.iinfo(dtype).min <= min(values) <= max(values) <= np.iinfo(dtype).max
+    if not fits:
+        raise ValueError(f"{dtype.name}[{count}] cannot be made of {size} bytes")
 
 
 def _spread(packed: Array, values: Array, target: Array) -> None:
