@@ -2,7 +2,8 @@
 """ExecuTorch's own tests, from the installed wheel, on hexforge: `python -m benchmarks.executorch [CLASS[.TEST] ...]`.
 
 Every test is the wheel's, unchanged; models are run by `hexforge executor-runner` through the hook of these tests
-(QNN_EXECUTOR_RUNNER). The last lines are the table, class by class, beside what Qualcomm's library passes on x86, after
+(QNN_EXECUTOR_RUNNER). `--jobs` processes share the tests; `--json` keeps the outcomes, so that a run which was stopped
+goes on with the rest. The last lines are the table, class by class, beside what Qualcomm's library passes on x86, after
 a line for each test that did not pass.
 """
 
@@ -10,32 +11,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
-import io
 import json
-import logging
 import os
+import queue
+import subprocess
 import sys
-import tempfile
+import threading
 import time
-import unittest
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-DELEGATE = "executorch.backends.qualcomm.tests.test_qnn_delegate"
-PASSES = "executorch.backends.qualcomm.tests.test_passes"
-CONV_BN = "executorch.backends.qualcomm.tests.test_conv_bn_qat"
-SOC = "SM8650"
-SEED = 1126
-"""What ExecuTorch's own scripts are run with."""
+from benchmarks.executorch_steps import Measured
+from benchmarks.executorch_worker import DELEGATE, SEED, TESTS, Outcome
+
+PASSES = f"{TESTS}.test_passes"
+REWORK = f"{TESTS}.rework"
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A class of tests, and the group that the vendor's count is for."""
+    """A class of tests (of the newer tests a file), and the group that the vendor's count is for."""
 
     name: str
     module: str
@@ -52,153 +49,124 @@ SUITES = (
     Suite("TestPasses", PASSES, "passes"),
     Suite("TestActivationSpecSharing", PASSES, "passes"),
     Suite("TestIoBindingCheck", PASSES, "passes"),
-    Suite("TestConvBnQat", CONV_BN, "conv and batch norm, QAT"),
+    Suite("TestConvBnQat", f"{TESTS}.test_conv_bn_qat", "conv and batch norm, QAT"),
+    Suite("rework-op-v68", f"{REWORK}.htp.op.v68.test", "rework"),
+    Suite("rework-feature-v68", f"{REWORK}.htp.feature.v68.test", "rework"),
+    Suite("rework-passes", f"{REWORK}.passes.test", "rework"),
+    Suite("rework-utils", f"{REWORK}.utils.test", "rework"),
 )
 VENDOR = {"quantized operators": (191, 196), "float operators": (174, 178), "models": (52, 61), "utils": (40, 64)}
 """What Qualcomm's library passes on x86 with its own runner, and of how many tests (reference, not measured here)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a test: passed, failed, skipped or expected failure; in one line why."""
+class Worker:
+    """A process that runs tests; one that ends, or takes too long for a test, is replaced."""
 
-    suite: str
-    test: str
-    result: str
-    why: str = ""
-    seconds: float = 0.0
+    def __init__(self, limit: float, no_skips: bool, seed: int) -> None:
+        self.limit, self.no_skips, self.seed = limit, no_skips, seed
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
+    def tests(self, suite: Suite) -> list[str]:
+        """The tests of a class."""
+        return next(iter(self._ask({"suite": suite.name, "module": suite.module})))
 
-class _Record(unittest.TestResult):
-    """Outcomes as they come; a test whose sub-tests fail has failed."""
-
-    def __init__(self, suite: str) -> None:
-        super().__init__()
-        self.suite, self.outcomes = suite, []
-        self._start, self._why = 0.0, ""
-
-    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
-        super().startTest(test)
-        torch = importlib.import_module("torch")
-        torch.manual_seed(SEED)  # few tests set one themselves
-        self._start, self._why = time.monotonic(), ""
-
-    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802 - unittest's name
-        if err is not None:
-            self._why = self._why or _line(err)
-        super().addSubTest(test, subtest, err)
-
-    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
-        self._add(test, "failed" if self._why else "passed", self._why)
-
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802 - unittest's name
-        self._add(test, "failed", _line(err))
-
-    addError = addFailure  # noqa: N815 - unittest's name
-
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802 - unittest's name
-        self._add(test, "skipped", reason)
-
-    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802 - unittest's name
-        self._add(test, "expected failure", _line(err))
-
-    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
-        self._add(test, "passed", "was expected to fail")
-
-    def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
-        if not any(o.test == _name(test) for o in self.outcomes):  # only sub-tests have failed
-            self._add(test, "failed", self._why)
-        super().stopTest(test)
-
-    def _add(self, test: unittest.TestCase, result: str, why: str = "") -> None:
-        seconds = time.monotonic() - self._start
-        self.outcomes.append(Outcome(self.suite, _name(test), result, why, round(seconds, 1)))
-        print(
-            f"{result:>16} {seconds:6.1f} s  {_name(test)}{'  ' + why if why else ''}", file=sys.__stdout__, flush=True
-        )
-
-
-def _name(test: unittest.TestCase) -> str:
-    return test.id().rpartition(".")[2]
-
-
-def _line(err: Any) -> str:
-    """The end of an error in one line."""
-    kind, value, _ = err
-    lines = [line.strip() for line in str(value).splitlines() if line.strip()]
-    at = next((i for i, line in enumerate(lines) if "<E>" in line or "rror" in line), 0)
-    return f"{kind.__name__}: {' '.join(lines[at : at + 4])[:300]}"
-
-
-# -- the environment of the tests -----------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def environment() -> Iterator[None]:
-    """What the tests ask for: a runner in one file, and the one tool of the SDK that some of them call."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        runner = _script(root / "qnn_executor_runner", "executor-runner")
-        tools = root / "sdk" / "bin" / "x86_64-linux-clang"
-        tools.mkdir(parents=True)
-        _script(tools / "qnn-context-binary-utility", "tool", "qnn-context-binary-utility")
-        os.environ["QNN_EXECUTOR_RUNNER"] = str(runner)
-        os.environ["QNN_SDK_ROOT"] = str(root / "sdk")
-        here = Path.cwd()
-        os.chdir(root)  # tests write etrecord.bin where they are
+    def run(self, suite: Suite, test: str) -> Iterator[Outcome]:
+        """The outcomes of a test: one, or one for each of its parameters."""
+        start = time.monotonic()
+        found = False
         try:
-            yield
-        finally:
-            os.chdir(here)
+            for answer in self._ask({"suite": suite.name, "module": suite.module, "test": test, "seed": self.seed}):
+                found = True
+                yield outcome(answer)
+        except TimeoutError:
+            yield Outcome(suite.name, test, "failed", f"took longer than {self.limit:.0f} s", self.limit)
+        except EOFError as error:
+            yield Outcome(suite.name, test, "failed", str(error), round(time.monotonic() - start, 1))
+        else:
+            if not found:
+                yield Outcome(suite.name, test, "failed", "cannot be collected")
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            self._process = None
+
+    def _ask(self, request: dict[str, Any]) -> Iterator[Any]:
+        if self._process is None:
+            command = [sys.executable, "-m", "benchmarks.executorch_worker"]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._lines = queue.SimpleQueue()
+            threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
+            request = {**request, "no_skips": self.no_skips}
+        process = self._process
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+        end = time.monotonic() + self.limit
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                line = None
+            if line == "\n":
+                return
+            if not line:
+                process.kill()
+                code, self._process = process.wait(), None
+                if line is None:
+                    raise TimeoutError
+                raise EOFError(f"its process ended with code {code}")
+            yield json.loads(line)
 
 
-def _script(path: Path, *command: str) -> Path:
-    words = ", ".join(repr(word) for word in command)
-    path.write_text(f"#!{sys.executable}\nimport sys\nfrom hexforge.cli import main\nmain([{words}, *sys.argv[1:]])\n")
-    path.chmod(0o755)
-    return path
+def _read(stream: Any, lines: queue.SimpleQueue[str]) -> None:
+    """Lines as they come, and an empty one at the end."""
+    for line in stream:
+        lines.put(line)
+    lines.put("")
 
 
-def configure() -> None:
-    """Let the tests run on this computer; their own `setup_environment` reads a command line instead."""
-    import torch
-
-    import hexforge.executorch
-
-    hexforge.executorch.enable()
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:  # a build whose library does not load: its models need none of its ops
-        ops = torch.library.Library("torchvision", "FRAGMENT")
-        for op in ("nms", "qnms"):
-            ops.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        configure.kept = ops  # type: ignore[attr-defined]
-    base = importlib.import_module("executorch.backends.qualcomm.tests.utils").TestQNN
-    base.enable_x86_64, base.backend, base.soc_model, base.build_folder = True, "htp", SOC, "build-x86"
-    base.executorch_root, base.artifact_dir = str(Path.cwd()), str(Path.cwd() / "artifacts")
+def outcome(row: dict[str, Any]) -> Outcome:
+    """An outcome as it was written."""
+    known = {f.name for f in fields(Outcome)}
+    return Outcome(**{**{k: v for k, v in row.items() if k in known},
+                      "measured": [Measured(**m) for m in row.get("measured", ())]})  # fmt: skip
 
 
-def unskip() -> None:
-    """Let tests run that say themselves that x86, or a version of the vendor's library, cannot."""
-    module = importlib.import_module(DELEGATE)
-    importlib.import_module("executorch.backends.qualcomm.tests.utils").TestQNN.skipTest = lambda self, reason: None
-    for suite in SUITES:
-        if suite.module == DELEGATE:
-            tests = getattr(module, suite.name)
-            for name, test in list(vars(tests).items()):
-                if getattr(test, "__unittest_skip__", False):
-                    setattr(tests, name, test.__wrapped__)
+def shared(
+    wanted: Sequence[tuple[Suite, str]], jobs: int, limit: float, no_skips: bool, seed: int
+) -> Iterator[Outcome]:
+    """Outcomes of tests as they come, from several processes."""
+    left: queue.SimpleQueue[tuple[Suite, str]] = queue.SimpleQueue()
+    found: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+    for item in wanted:
+        left.put(item)
 
+    def work() -> None:
+        worker = Worker(limit, no_skips, seed)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                for one in worker.run(*left.get_nowait()):
+                    found.put(one)
+        worker.close()
+        found.put(None)
 
-def run(suite: Suite, tests: Sequence[str]) -> list[Outcome]:
-    """The outcomes of a class, or of some tests of it."""
-    module = importlib.import_module(suite.module)
-    names = [f"{suite.name}.{t}" for t in tests] or [suite.name]
-    found = unittest.defaultTestLoader.loadTestsFromNames(names, module)
-    record = _Record(suite.name)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        found.run(record)
-    return record.outcomes
+    jobs = max(1, min(jobs, len(wanted)))
+    for _ in range(jobs):
+        threading.Thread(target=work, daemon=True).start()
+    while jobs:
+        if (one := found.get()) is None:
+            jobs -= 1
+        else:
+            yield one
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -225,39 +193,61 @@ def _row(name: str, own: Sequence[Outcome], vendor: str) -> str:
     return f"{name:<32} {count['passed']:>6} {len(own):>4} {skipped:>8} {seconds:>8.0f}   {vendor}"
 
 
+def chosen(names: Sequence[str], parser: argparse.ArgumentParser) -> list[tuple[Suite, str]]:
+    """Tests by their names, `CLASS` or `CLASS.TEST`; all where none is named."""
+    suites = {s.name: s for s in SUITES}
+    whole: list[str] = []
+    found: list[tuple[Suite, str]] = []
+    for name in names or suites:
+        suite, _, test = name.partition(".")
+        if suite not in suites:
+            parser.error(f"no class {suite}; there are {', '.join(suites)}")
+        if test:
+            found.append((suites[suite], test))
+        else:
+            whole.append(suite)
+    lister = Worker(600, False, 0)
+    for name in whole:
+        found += [(suites[name], test) for test in lister.tests(suites[name])]
+    lister.close()
+    return found
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What every run of these tests can be told."""
+    parser.add_argument("names", nargs="*", help="classes, or CLASS.TEST; all classes unless given")
+    parser.add_argument("--json", type=Path, help="outcomes are kept there, and those that are there are not run again")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes; one for each core unless given"
+    )
+    parser.add_argument("--limit", type=float, default=900, help="seconds that a test may take")
+    parser.add_argument("--seed", type=int, default=SEED, help=f"of torch's random numbers before each test: {SEED}")
+    parser.add_argument("--no-skips", action="store_true", help="run what the tests skip on x86, too")
+    parser.add_argument("--show", action="store_true", help="only print what the outcomes that were kept say")
+
+
+def run(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Outcome]:
+    """Outcomes of what is named: those that were kept, and those of the tests that are run now."""
+    kept: list[Outcome] = []
+    if given.json is not None and given.json.exists():
+        kept = [outcome(row) for row in json.loads(given.json.read_text())]
+    if given.show:
+        return kept
+    done = {(o.suite, o.test.partition("[")[0]) for o in kept}
+    left = [(suite, test) for suite, test in chosen(given.names, parser) if (suite.name, test) not in done]
+    for one in shared(left, given.jobs, given.limit, given.no_skips, given.seed):
+        kept.append(one)
+        print(f"{one.result:>16} {one.seconds:6.1f} s  {one.suite}.{one.test}  {one.why}".rstrip(), flush=True)
+        if given.json is not None:
+            given.json.write_text(json.dumps([asdict(o) for o in kept]))
+    return kept
+
+
 def main() -> int:
     """Run what is named, all by default; 0 where nothing failed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="classes, or CLASS.TEST; all classes unless given")
-    parser.add_argument("--json", type=Path, help="outcomes are written there, and read from there with --show")
-    parser.add_argument("--no-skips", action="store_true", help="run what the tests skip on x86, too")
-    parser.add_argument("--show", action="store_true", help="only print the table of outcomes that were written")
-    given = parser.parse_args()
-    if given.show:
-        rows = [Outcome(**row) for row in json.loads(given.json.read_text())]
-        print(table(rows))
-        return 0
-    output = given.json.resolve() if given.json else None
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
-    wanted: dict[str, list[str]] = {}
-    for name in given.names or [s.name for s in SUITES]:
-        suite, _, test = name.partition(".")
-        wanted.setdefault(suite, []).extend([test] if test else [])
-    unknown = sorted(wanted.keys() - {s.name for s in SUITES})
-    if unknown:
-        parser.error(f"no class {unknown[0]}; there are {', '.join(s.name for s in SUITES)}")
-    outcomes: list[Outcome] = []
-    with environment():
-        configure()
-        if given.no_skips:
-            unskip()
-        for suite in SUITES:
-            if suite.name in wanted:
-                print(suite.name, flush=True)
-                outcomes += run(suite, wanted[suite.name])
-                if output:
-                    output.write_text(json.dumps([{k: getattr(o, k) for k in o.__slots__} for o in outcomes]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    outcomes = run(parser.parse_args(), parser)
     print(table(outcomes))
     return int(any(o.result == "failed" for o in outcomes))
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps "grid_sample_*": [batch][h][w][channels] read at coordinates that come with the data.
+// Steps "grid_sample_*": [batch][h][w][channels], or [batch][d][h][w][channels], read at coordinates that come with
+// the data.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -54,20 +55,30 @@ Taps taps(const Grid& grid, double at, std::int64_t size) {
   return t;
 }
 
-// Attributes: batch, in (h, w), out (h, w), channels, align_corners, nearest, padding; the grid's grid_zero and the real
-// grid_scale where it is fixed point; for fixed-point data zero_a, zero_point, low, high, real scale.
-// Sums run over the taps row by row in float64.
+// The axes of an image, or of a volume, as (d, h, w): an image is one layer.
+std::vector<std::int64_t> volume(std::vector<std::int64_t> sizes) {
+  require(sizes.size() == 2 || sizes.size() == 3, "grid sample: images and volumes only");
+  if (sizes.size() == 2) sizes.insert(sizes.begin(), 1);
+  return sizes;
+}
+
+// Attributes: batch, in (h, w) or (d, h, w), out likewise, channels, align_corners, nearest, padding; the grid's grid_zero
+// and the real grid_scale where it is fixed point; for fixed-point data zero_a, zero_point, low, high, real scale.
+// Sums run over the taps layer by layer, row by row in float64.
 template <class T, class G>
 Run sample_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   constexpr bool fixed = !std::is_same_v<T, float>;
   const std::int64_t batch = at.integer("batch"), channels = at.integer("channels");
-  const std::vector<std::int64_t> in = at.list("in", 2), out = at.list("out", 2);
+  const auto axes = static_cast<std::int64_t>(at.list("in").size());
+  const std::vector<std::int64_t> in = volume(at.list("in")), out = volume(at.list("out", static_cast<std::size_t>(axes)));
   require_operands(ins, 2, outs, 1, "grid sample");
-  require(batch >= 0 && channels >= 1 && in[0] >= 1 && in[1] >= 1 && out[0] >= 1 && out[1] >= 1, "grid sample: bad shape");
-  const std::int64_t pixels = times({batch, out[0], out[1]});
-  require_bytes(ins[0], times({batch, in[0], in[1], channels, static_cast<std::int64_t>(sizeof(T))}), "grid sample input");
-  require_bytes(ins[1], times({pixels, 2, static_cast<std::int64_t>(sizeof(G))}), "grid sample grid");
-  require_bytes(outs[0], times({batch, out[0], out[1], channels, static_cast<std::int64_t>(sizeof(T))}), "grid sample output");
+  require(batch >= 0 && channels >= 1, "grid sample: bad shape");
+  for (std::size_t i = 0; i < in.size(); ++i) require(in[i] >= 1 && out[i] >= 1, "grid sample: bad shape");
+  const std::int64_t points = times({out[0], out[1], out[2]}), pixels = times({batch, points});
+  const std::int64_t element = sizeof(T), layer = times({in[1], in[2], channels}), whole = times({in[0], layer});
+  require_bytes(ins[0], times({batch, whole, element}), "grid sample input");
+  require_bytes(ins[1], times({pixels, axes, static_cast<std::int64_t>(sizeof(G))}), "grid sample grid");
+  require_bytes(outs[0], times({pixels, channels, element}), "grid sample output");
   const Grid grid{at.integer("align_corners") != 0, at.integer("nearest") != 0, at.integer("padding")};
   require(grid.padding >= 0 && grid.padding <= 2, "grid sample: bad padding");
   const double grid_scale = at.real("grid_scale", 1.0), grid_zero = static_cast<double>(at.integer("grid_zero", 0));
@@ -82,18 +93,23 @@ Run sample_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
     parallel_for(o.threads(), pixels, std::max<std::int64_t>(1, 4096 / channels), [&](std::int64_t begin, std::int64_t end) {
       std::vector<double> sum(static_cast<std::size_t>(channels));
       for (std::int64_t p = begin; p < end; ++p) {
-        const G* place = o.in<G>(1) + p * 2;
-        const Taps columns = taps(grid, position(grid, (static_cast<double>(place[0]) - grid_zero) * grid_scale, in[1]), in[1]);
-        const Taps rows = taps(grid, position(grid, (static_cast<double>(place[1]) - grid_zero) * grid_scale, in[0]), in[0]);
-        const T* image = o.in<T>() + p / (out[0] * out[1]) * in[0] * in[1] * channels;
+        const G* place = o.in<G>(1) + p * axes;
+        const auto along = [&](std::int64_t axis, std::int64_t size) {
+          return taps(grid, position(grid, (static_cast<double>(place[axis]) - grid_zero) * grid_scale, size), size);
+        };
+        const Taps columns = along(0, in[2]), rows = along(1, in[1]);
+        const Taps layers = axes == 3 ? along(2, in[0]) : Taps{1, {0, 0}, {1.0, 0.0}};
+        const T* image = o.in<T>() + p / points * whole;
         std::fill(sum.begin(), sum.end(), 0.0);
-        for (int r = 0; r < rows.count; ++r) {
-          for (int c = 0; c < columns.count; ++c) {
-            const double weight = rows.weight[r] * columns.weight[c];
-            if (weight == 0) continue;
-            const T* pixel = image + (rows.index[r] * in[1] + columns.index[c]) * channels;
-            for (std::int64_t i = 0; i < channels; ++i) {
-              sum[static_cast<std::size_t>(i)] += (static_cast<double>(pixel[i]) - zero) * weight;
+        for (int l = 0; l < layers.count; ++l) {
+          for (int r = 0; r < rows.count; ++r) {
+            for (int c = 0; c < columns.count; ++c) {
+              const double weight = layers.weight[l] * (rows.weight[r] * columns.weight[c]);
+              if (weight == 0) continue;
+              const T* pixel = image + layers.index[l] * layer + (rows.index[r] * in[2] + columns.index[c]) * channels;
+              for (std::int64_t i = 0; i < channels; ++i) {
+                sum[static_cast<std::size_t>(i)] += (static_cast<double>(pixel[i]) - zero) * weight;
+              }
             }
           }
         }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -33,51 +34,53 @@ def _taps(at: float, size: int, nearest: bool) -> list[tuple[int, float]]:
 
 
 def sampled(x: np.ndarray, grid: np.ndarray, corners: bool, nearest: bool, padding: int) -> np.ndarray:
-    """float64 sums over the taps, row by row."""
-    out = np.zeros((*grid.shape[:3], x.shape[3]))
-    for n, h, w in np.ndindex(grid.shape[:3]):
-        rows = _taps(_position(float(grid[n, h, w, 1]), x.shape[1], corners, padding), x.shape[1], nearest)
-        columns = _taps(_position(float(grid[n, h, w, 0]), x.shape[2], corners, padding), x.shape[2], nearest)
-        for r, a in rows:
-            for c, b in columns:
-                out[n, h, w] += x[n, r, c] * (a * b) if a * b else 0.0
+    """float64 sums over the taps, layer by layer and row by row; the grid counts x first."""
+    sizes = x.shape[1:-1]
+    out = np.zeros((*grid.shape[:-1], x.shape[-1]))
+    for at in np.ndindex(grid.shape[:-1]):
+        places = [_position(float(v), size, corners, padding) for v, size in zip(grid[at][::-1], sizes, strict=True)]
+        taps = [_taps(place, size, nearest) for place, size in zip(places, sizes, strict=True)]
+        for chosen in itertools.product(*taps):
+            weight = chosen[-2][1] * chosen[-1][1]
+            weight = chosen[0][1] * weight if len(sizes) == 3 else weight
+            out[at] += x[(at[0], *(i for i, _ in chosen))] * weight if weight else 0.0
     return out
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.tuples(*[st.integers(1, 6)] * 4), st.integers(1, 2), st.sampled_from([1, 3, 17]), st.booleans(), st.booleans(),
+    st.sampled_from([2, 3]), st.tuples(*[st.integers(1, 6)] * 6), st.integers(1, 2), st.sampled_from([1, 3, 17]), st.booleans(), st.booleans(),
     st.integers(0, 2), st.sampled_from([(8, 8), (8, 16), (8, 32), (16, 8), (16, 16), (16, 32), (32, 32)]),
     st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_grid_sample(
-    sizes: Any, batch: int, channels: int, corners: bool, nearest: bool, padding: int, kinds: Any, seed: int
+    axes: int, sizes: Any, batch: int, channels: int, corners: bool, nearest: bool, padding: int, kinds: Any, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    h, w, out_h, out_w = sizes
+    image, places_of = sizes[:axes], sizes[3 : 3 + axes]
     bits, grid_bits = kinds
     attributes: dict[str, Any] = {
-        "batch": batch, "in": (h, w), "out": (out_h, out_w), "channels": channels, "align_corners": int(corners),
+        "batch": batch, "in": image, "out": places_of, "channels": channels, "align_corners": int(corners),
         "nearest": int(nearest), "padding": padding,
     }  # fmt: skip
     if grid_bits == 32:
-        grid = halves(rng, (batch, out_h, out_w, 2), 1.0)
+        grid = halves(rng, (batch, *places_of, axes), 1.0)
         grid[rng.random(grid.shape) < 0.02] = rng.choice([np.nan, np.inf, -np.inf])
         places = grid.astype(np.float64)
     else:
         low, high = RANGE[grid_bits]
-        grid = rng.integers(low, high + 1, (batch, out_h, out_w, 2)).astype(FIXED[grid_bits])
+        grid = rng.integers(low, high + 1, (batch, *places_of, axes)).astype(FIXED[grid_bits])
         attributes |= {"grid_scale": 3.0 / (high - low), "grid_zero": (low + high) // 2}
         places = (grid.astype(np.float64) - (low + high) // 2) * (3.0 / (high - low))
-    shape = (batch, out_h, out_w, channels)
+    shape = (batch, *places_of, channels)
     if bits == 32:
-        x = halves(rng, (batch, h, w, channels))
+        x = halves(rng, (batch, *image, channels))
         want = half(sampled(x.astype(np.float64), places, corners, nearest, padding).astype(np.float32))
         got = run(f"grid_sample_f32_{KIND[grid_bits]}", [x, grid], np.zeros(shape, np.float32), attributes)
         assert np.array_equal(got, want)
         return
     low, high = RANGE[bits]
-    x = rng.integers(low, high + 1, (batch, h, w, channels))
+    x = rng.integers(low, high + 1, (batch, *image, channels))
     zero_a, zero = (int(v) for v in rng.integers(low, high + 1, 2))
     attributes |= {"zero_a": zero_a, "scale": 0.9, "zero_point": zero, "low": low, "high": high}
     total = sampled((x - zero_a).astype(np.float64), places, corners, nearest, padding)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 
 from hexforge.ir import Array, Call, Measure, Param, TensorType, Work, define
@@ -14,13 +17,17 @@ ZEROS, BORDER, REFLECTION = range(3)
 
 def _infer(call: Call) -> tuple[TensorType, ...]:
     x, grid = call.input(0), call.input(1)
-    if len(x.shape) != 4 or len(grid.shape) != 4 or grid.shape[-1] != 2 or grid.shape[0] != x.shape[0]:
-        raise call.fail(f"input {list(x.shape)} needs a grid [{x.shape[0]}, height, width, 2], not {list(grid.shape)}")
+    axes = len(x.shape) - 2
+    if axes not in (2, 3):
+        raise call.fail(f"input {list(x.shape)} is no image [batch, height, width, channels], and no volume")
+    if len(grid.shape) != axes + 2 or grid.shape[-1] != axes or grid.shape[0] != x.shape[0]:
+        wanted = ", ".join(("depth", "height", "width")[3 - axes :])
+        raise call.fail(f"input {list(x.shape)} needs a grid [{x.shape[0]}, {wanted}, {axes}], not {list(grid.shape)}")
     if grid.encoding is None and not grid.dtype.is_float:
         raise call.fail(f"the grid is {grid.qnn_dtype}, not real numbers")
     if min(x.shape) < 1:
         raise call.fail(f"input {list(x.shape)} is empty")
-    return (TensorType(x.dtype, (*grid.shape[:3], x.shape[3])),)
+    return (TensorType(x.dtype, (*grid.shape[:-1], x.shape[-1])),)
 
 
 def _reflect(at: Array, low: float, high: float) -> Array:
@@ -54,13 +61,16 @@ def _taps(call: Call, at: Array, size: int) -> list[tuple[Array, Array]]:
 
 
 def _grid_sample(call: Call, x: Array, grid: Array) -> Array:
-    columns = _taps(call, _coordinate(call, grid[..., 0], x.shape[2]), x.shape[2])
-    rows = _taps(call, _coordinate(call, grid[..., 1], x.shape[1]), x.shape[1])
-    batch = np.arange(x.shape[0])[:, None, None]
+    axes = x.ndim - 2
+    taps = [
+        _taps(call, _coordinate(call, grid[..., axes - 1 - axis], size), size)  # the grid counts x first
+        for axis, size in enumerate(x.shape[1:-1])
+    ]
+    batch = np.arange(x.shape[0]).reshape(-1, *(1,) * axes)
     out = np.zeros(call.out().shape, x.dtype if x.dtype.kind == "f" else np.float64)
-    for row, row_weight in rows:
-        for column, column_weight in columns:
-            out += x[batch, row, column] * (row_weight * column_weight)[..., None].astype(out.dtype)
+    for chosen in itertools.product(*taps):
+        weight = math.prod((w for _, w in reversed(chosen)), start=np.float64(1.0))
+        out += x[(batch, *(at for at, _ in chosen))] * weight[..., None].astype(out.dtype)
     return out
 
 
@@ -75,7 +85,9 @@ define(
     infer=_infer,
     reference=_grid_sample,
     kind=Work.OTHER,
-    work=Measure(lanes=lambda call: 4 * call.out().size, lookups=lambda call: call.out().size),
+    work=Measure(
+        lanes=lambda call: (1 << len(call.input(0).shape) - 2) * call.out().size, lookups=lambda call: call.out().size
+    ),
     quant=rules.OWN,
-    doc="The input at grid[..., (x, y)], which run from -1 to 1 over the image: between elements or at the nearest.",
+    doc="The input at grid[..., (x, y)] or (x, y, z), from -1 to 1 over the image or volume: blended or the nearest.",
 )

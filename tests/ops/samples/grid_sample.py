@@ -24,4 +24,12 @@ SAMPLES = [
     Sample("GridSample", [_ROW, _at(-1.5, 1, 9)], [_out(1, 7, 7)], {"padding_mode": 1}, id="-border"),
     # folded at -1 and 1: 1.25 is 0.75, -1.75 is -0.25
     Sample("GridSample", [_ROW, _at(1.25, -1.75, 4.25)], [_out(7, 3, 5)], {"padding_mode": 2}, id="-reflection"),
+    # a volume: eight elements, the grid counts x, y, z
+    Sample(
+        "GridSample",
+        [f32(range(8)).reshape(1, 2, 2, 2, 1), f32([(0, 0, 0), (-1, 1, 1), (1, -1, 0)]).reshape(1, 1, 1, 3, 3)],
+        [f32([3.5, 6, 3]).reshape(1, 1, 1, 3, 1)],
+        {"align_corners": True},
+        id="-volume",
+    ),
 ]

@@ -62,6 +62,8 @@ def unsupported(node: Node) -> str | None:
         taken = (*pointwise.INTEGER, *pointwise.PREDICATE, "ElementWiseSelect")
         if name not in taken:
             return f"{name} of {first.dtype.value}; the gpu backend computes it in float"
+    if name == "GridSample" and len(first.shape) != 4:
+        return f"GridSample of {len(first.shape)} dimensions; the gpu backend samples images of 4"
     if name in ("Resize", "ResizeBilinear") and not first.dtype.is_float and node.params.get("interpolation_mode", 1):
         return f"{name} of {first.dtype.value}; the gpu backend interpolates floats"
     if name in ("Conv2d", "Conv3d", "TransposeConv2d", "TransposeConv3d", "DepthWiseConv2d"):

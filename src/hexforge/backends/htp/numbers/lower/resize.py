@@ -94,8 +94,8 @@ def grid_sample(lowering: Lowering, node: Node) -> bool:
     fixed = {} if own.kind == "f32" else {"scale": own.scale / out.scale, "zero_a": own.zero_point, **out.output()}
     coordinates_ = {} if places.kind == "f32" else {"grid_scale": places.scale, "grid_zero": places.zero_point}
     lowering.emit(
-        f"grid_sample_{own.kind}_{places.kind}", [x, grid], [y], batch=x.shape[0], out=y.shape[1:3],
-        channels=x.shape[3], align_corners=int(bool(node.params["align_corners"])), nearest=int(node.params["mode"]),
-        padding=int(node.params["padding_mode"]), **{"in": x.shape[1:3]}, **fixed, **coordinates_,
+        f"grid_sample_{own.kind}_{places.kind}", [x, grid], [y], batch=x.shape[0], out=y.shape[1:-1],
+        channels=x.shape[-1], align_corners=int(bool(node.params["align_corners"])), nearest=int(node.params["mode"]),
+        padding=int(node.params["padding_mode"]), **{"in": x.shape[1:-1]}, **fixed, **coordinates_,
     )  # fmt: skip
     return True

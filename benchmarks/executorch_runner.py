@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge executor-runner` for many runs: a process that has imported it forks one for each, so that none starts anew.
+
+`WarmRunner(folder).script` is a program that takes the runner's flags, writes its output and ends with its exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+_CLIENT = """#!{python} -ISB
+import os, socket, sys
+line = socket.socket(socket.AF_UNIX)
+line.connect({address!r})
+words = [os.getcwd(), *sys.argv[1:]]
+line.sendall(b"\\0".join(os.fsencode(w) for w in words) + b"\\0\\0")
+said = b"".join(iter(lambda: line.recv(65536), b""))
+sys.stdout.buffer.write(said[:-1])
+sys.exit(said[-1] if said else 1)
+"""
+
+
+class WarmRunner:
+    """A process that forks a runner for each call of `script`; ends with the one that made it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.script = folder / "qnn_executor_runner"
+        address = folder / "runner.socket"
+        self.script.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
+        self.script.chmod(0o755)
+        self._process = subprocess.Popen([sys.executable, __file__, str(address)], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": _path()})  # fmt: skip
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # it listens
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.terminate()
+        self._process.wait()
+
+
+def _path() -> str:
+    return os.pathsep.join(p for p in sys.path if p)
+
+
+def serve(address: str) -> None:
+    """Take calls, one after the other, until the parent ends this process."""
+    import hexforge.executorch.running.runner  # noqa: F401 - imported once, for all
+    from hexforge.cli import main
+
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401 - what leftover operators run with
+
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(address)
+    listening.listen()
+    print("listening", flush=True)
+    while True:
+        line, _ = listening.accept()
+        sent = b""
+        while not sent.endswith(b"\0\0"):
+            sent += line.recv(65536)
+        here, *words = (os.fsdecode(word) for word in sent[:-2].split(b"\0"))
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            line.sendall(bytes([os.waitstatus_to_exitcode(status) & 0xFF]))
+            line.close()
+            continue
+        os.chdir(here)
+        for stream in (1, 2):
+            os.dup2(line.fileno(), stream)
+        code = 0
+        try:
+            main(["executor-runner", *words])
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
