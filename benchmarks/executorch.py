@@ -69,7 +69,8 @@ class Worker:
 
     def tests(self, suite: Suite) -> list[str]:
         """The tests of a class."""
-        return next(iter(self._ask({"suite": suite.name, "module": suite.module})))
+        (found,) = self._ask({"suite": suite.name, "module": suite.module})
+        return list(found)
 
     def run(self, suite: Suite, test: str) -> Iterator[Outcome]:
         """The outcomes of a test: one, or one for each of its parameters."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge executor-runner` for many runs: a process that has imported it forks one for each, so that none starts anew.
+"""`hexforge executor-runner` for many runs: a process that has imported it forks one for each.
 
 `WarmRunner(folder).script` is a program that takes the runner's flags, writes its output and ends with its exit code.
 """

@@ -246,7 +246,7 @@ def listed(name: str, module: str) -> list[str]:
 
 
 def main() -> None:
-    """Serve requests: {"list": CLASS} or {"run": TEST}, with the class and its module; an empty line after each answer."""
+    """Answer requests, a class and its module with a test or without: outcomes, or a list; then an empty line."""
     answers = os.fdopen(os.dup(1), "w")
     quiet = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):

@@ -49,9 +49,9 @@ def sampled(x: np.ndarray, grid: np.ndarray, corners: bool, nearest: bool, paddi
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from([2, 3]), st.tuples(*[st.integers(1, 6)] * 6), st.integers(1, 2), st.sampled_from([1, 3, 17]), st.booleans(), st.booleans(),
-    st.integers(0, 2), st.sampled_from([(8, 8), (8, 16), (8, 32), (16, 8), (16, 16), (16, 32), (32, 32)]),
-    st.integers(0, 2**32 - 1),
+    st.sampled_from([2, 3]), st.tuples(*[st.integers(1, 6)] * 6), st.integers(1, 2), st.sampled_from([1, 3, 17]),
+    st.booleans(), st.booleans(), st.integers(0, 2),
+    st.sampled_from([(8, 8), (8, 16), (8, 32), (16, 8), (16, 16), (16, 32), (32, 32)]), st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_grid_sample(
     axes: int, sizes: Any, batch: int, channels: int, corners: bool, nearest: bool, padding: int, kinds: Any, seed: int
