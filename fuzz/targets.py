@@ -22,7 +22,8 @@ from hexforge.formats import encodings
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer, checksum
 from hexforge.formats.profile import linting, log
-from hexforge.formats.pte import read_pte
+from hexforge.formats.ptd import read_ptd
+from hexforge.formats.pte import TensorValue, read_pte
 from hexforge.formats.qnn_options import read_options
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
@@ -31,7 +32,8 @@ from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.lora_adapters import Maker
-from tests.executorch.pte_files import delegated, pte
+from tests.executorch.pte_files import delegated, ptd_bytes, pte
+from tests.executorch.test_running import counted
 from tests.formats.profile.test_log import made as made_profile
 from tests.formats.test_pte import PLAN
 
@@ -257,6 +259,9 @@ def seeds(target: str) -> Iterable[bytes]:
     elif target == "pte_program":
         yield pte(PLAN)
         yield pte(delegated())
+        yield pte(counted(9))
+    elif target == "ptd_file":
+        yield ptd_bytes()
     elif target == "compile_spec":
         yield bytes(PLAN.specs["qnn_compile_spec"]).ljust(64, b"\0")
         yield struct.pack("<IHHHHiI", 12, 8, 8, 4, 0, 8, 0) + bytes(32)
@@ -360,7 +365,7 @@ def profile_text(data: bytes) -> None:
 
 
 def pte_program(data: bytes) -> None:
-    """A .pte: what it says, the compile specs in it, and its methods made ready to run."""
+    """A .pte: what it says, the compile specs in it, and its methods run, on inputs that fit."""
     with contextlib.suppress(HexforgeError):
         file = read_pte(data)
         for plan in file.plans:
@@ -368,10 +373,21 @@ def pte_program(data: bytes) -> None:
                 for spec in delegate.specs.values():
                     with contextlib.suppress(HexforgeError):
                         read_options(spec, "fuzz")
-        module = PteModule(file, threads=1)
+        module = PteModule(file, threads=1, max_instructions=1000)
         for name in module.names:
             with contextlib.suppress(HexforgeError):
-                module.method(name)
+                method = module.method(name)
+                tensors = [v for v in file.plan(name).values if isinstance(v, TensorValue)]
+                if sum(t.nbytes for t in tensors) < 1 << 20:
+                    method.run(
+                        [np.zeros(v.sizes, v.dtype.numpy) if isinstance(v, TensorValue) else v for v in method.inputs]
+                    )
+
+
+def ptd_file(data: bytes) -> None:
+    """A .ptd: tensors beside a program."""
+    with contextlib.suppress(HexforgeError):
+        read_ptd(data)
 
 
 def compile_spec(data: bytes) -> None:
@@ -396,6 +412,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         profile_log,
         profile_text,
         pte_program,
+        ptd_file,
         compile_spec,
     )
 }

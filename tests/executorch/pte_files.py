@@ -185,6 +185,28 @@ def pte(*plans: Plan, version: int = 0, magic: bytes = b"ET12") -> bytes:
     return whole.ljust(base, b"\0") + body
 
 
+def ptd_bytes(**tensors: np.ndarray[Any, Any]) -> bytes:
+    """A .ptd file with these tensors; with two of its own where none is given."""
+    tensors = tensors or {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.ones(3, np.float32)}
+    writer = Writer()
+    places, named, at = [], [], 0
+    for i, (name, array) in enumerate(tensors.items()):
+        places.append(writer.table(2, f0=("Uint64", at), f1=("Uint64", array.nbytes)))
+        at += -(-array.nbytes // 16) * 16
+        sizes, order = writer.ints(array.shape), writer.vector(range(array.ndim), 1, "PrependUint8")
+        layout = writer.table(3, f0=("Int8", scalar_type(array.dtype)), f1=("o", sizes), f2=("o", order))
+        key = writer.made.CreateString(name)
+        named.append(writer.table(3, f0=("o", key), f1=("Uint32", i), f2=("o", layout)))
+    root = writer.table(3, f1=("o", writer.tables(places)), f2=("o", writer.tables(named)))
+    writer.made.Finish(root, b"FT01")
+    program = bytes(writer.made.Output())
+    start, size = struct.unpack_from("<I", program)[0] + 40, len(program) + 40
+    base = -(-size // 16) * 16
+    header = struct.pack("<4sIQQQQ", b"FH01", 40, 40, size, base, at)
+    body = b"".join(a.tobytes().ljust(-(-a.nbytes // 16) * 16, b"\0") for a in tensors.values())
+    return (struct.pack("<I", start) + b"FT01" + header + program[8:]).ljust(base, b"\0") + body
+
+
 # -- delegates --------------------------------------------------------------------------------------------------------
 
 

@@ -137,6 +137,112 @@ def test_lpai_is_refused_with_the_reason(net: tuple[Any, Any], caplog: pytest.Lo
     assert "hexforge has no lpai backend" in caplog.text
 
 
+@pytest.mark.parametrize("precision", ["kGpuPrecisionUserProvided", "kGpuPrecisionFp16"])
+def test_a_gpu_spec_goes_to_the_gpu(net: tuple[Any, Any], precision: str) -> None:
+    pytest.importorskip("pyopencl")
+    from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset, QnnExecuTorchGpuPrecision
+    from executorch.backends.qualcomm.utils.utils import (
+        generate_gpu_compiler_spec,
+        generate_qnn_executorch_compiler_spec,
+    )
+
+    model, x = net
+    gpu = generate_gpu_compiler_spec(precision=QnnExecuTorchGpuPrecision[precision])
+    program = lowered(model, x, generate_qnn_executorch_compiler_spec(QcomChipset.SM8650, gpu))
+    plan = program.executorch_program.execution_plan[0]
+    assert [d.id for d in plan.delegates] == ["QnnBackend"]
+    assert not plan.operators
+    method = hexforge.executorch.load(bytes(program.buffer)).method()
+    assert method.delegates[0].context.info.backend == "gpu"
+    (found,) = method.run(list(x))
+    error = np.abs(found - model(*x).detach().numpy()).max()
+    assert error < 1e-5 if precision.endswith("UserProvided") else 1e-6 < error < 5e-3
+
+
+def test_an_op_package_of_ones_own(tmp_path: Path) -> None:
+    from executorch.backends.qualcomm.serialization import qc_schema
+
+    library = torch.library.Library("hexforge_tests", "DEF")
+    library.define("swish(Tensor x, float beta) -> Tensor")
+    library.impl("swish", lambda x, beta: x * torch.sigmoid(beta * x), "CompositeExplicitAutograd")
+
+    class Own(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.ops.hexforge_tests.swish(x + 1, 1.5) * 2
+
+    package = qc_schema.QnnExecuTorchOpPackageInfo(
+        op_package_name="example.activations",
+        op_package_path=str(Path(__file__).parents[2] / "examples" / "op_package" / "swish.py"),
+        interface_provider="package",
+        target=qc_schema.QnnExecuTorchOpPackageTarget.CPU,
+        custom_op_name="hexforge_tests.swish.default",
+        qnn_op_type_name="Swish",
+        platform=qc_schema.QnnExecuTorchOpPackagePlatform.X86_64,
+    )
+    options = qc_schema.QnnExecuTorchOpPackageOptions([package])
+    x = (torch.randn(1, 4, 8),)
+    program = lowered(Own(), x, spec(fp16=True, op_package_options=options))
+    plan = program.executorch_program.execution_plan[0]
+    assert len(plan.delegates) == 1
+    assert not plan.operators
+    wanted = Own()(*x).numpy()
+    assert np.allclose(outputs(program, x), wanted, atol=1e-2)
+    # a process that was not told of the package does not load what a file names; one that was told runs it
+    (tmp_path / "own.pte").write_bytes(program.buffer)
+    (tmp_path / "x.raw").write_bytes(x[0].numpy().tobytes())
+    (tmp_path / "list.txt").write_text("x.raw\n")
+    start = "from hexforge.cli import main; main()"
+    command = [sys.executable, "-c", start, "executor-runner", "--model_path", "own.pte", "--input_list_path",
+               "list.txt"]  # fmt: skip
+    refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.returncode
+    assert "needs the op 'Swish' of the op package 'example.activations'; register it" in refused.stdout
+    told = [*command, "--op-package", f"Swish:{package.op_package_path}:package"]
+    subprocess.run(told, cwd=tmp_path, capture_output=True, check=True)
+    found = np.fromfile(tmp_path / "outputs" / "output_0_0.raw", np.float32)
+    assert np.allclose(found.reshape(wanted.shape), wanted, atol=1e-2)
+
+
+def test_quantization_aware_training(net: tuple[Any, Any]) -> None:
+    from executorch.backends.qualcomm.quantizer.quantizer import QnnQuantizer, QuantDtype
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+
+    _, x = net
+    torch.manual_seed(1)
+    quantizer = QnnQuantizer()
+    quantizer.set_default_quant_config(QuantDtype.use_8a8w, is_qat=True, is_conv_per_channel=True)
+    prepared = prepare_qat_pt2e(torch.export.export(Net().train(), x, strict=True).module(), quantizer)
+    optimizer = torch.optim.SGD(prepared.parameters(), 0.01)
+    for _ in range(3):
+        optimizer.zero_grad()
+        prepared(*x).square().mean().backward()
+        optimizer.step()
+    quantized = convert_pt2e(prepared)
+    program = lowered(quantized, x, spec())
+    assert not program.executorch_program.execution_plan[0].operators
+    wanted = quantized(*x).detach().numpy()
+    assert np.abs(outputs(program, x) - wanted).max() <= 1.01 * float(np.ptp(wanted)) / 255 + 1e-6
+
+
+def test_scales_by_sequential_mse(net: tuple[Any, Any]) -> None:
+    from executorch.backends.qualcomm._passes.seq_mse import SeqMSE
+    from executorch.backends.qualcomm.quantizer.quantizer import QnnQuantizer, QuantDtype
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    model, x = net
+    quantizer = QnnQuantizer()
+    quantizer.set_default_quant_config(QuantDtype.use_16a4w, is_conv_per_channel=True, is_linear_per_channel=True)
+    prepared = prepare_pt2e(torch.export.export(model, x, strict=True).module(), quantizer)
+    with SeqMSE(prepared, num_candidates=10):
+        prepared(*x)
+    quantized = convert_pt2e(prepared)
+    wanted = quantized(*x).detach().numpy()
+    assert not np.array_equal(wanted, qdq(model, x, "use_16a4w", is_conv_per_channel=True,
+                                          is_linear_per_channel=True)(*x).detach().numpy())  # fmt: skip
+    found = outputs(lowered(quantized, x, spec()), x)
+    assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
+
+
 def test_a_script_is_run_as_it_is(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -96,6 +96,21 @@ def test_a_view_and_a_copy() -> None:
     np.testing.assert_array_equal(y, X.reshape(3, 2))
 
 
+def counted(to: int) -> Plan:
+    """A loop that counts to a number."""
+    return Plan(
+        [Tensor(np.float32, (2, 3)), 0, 1, to, False],
+        [0],
+        [1],
+        [("kernel", 0, [1, 2, 1]), ("kernel", 1, [1, 3, 4]), ("jump", 4, 0)],
+        operators=["executorch_prim::add.Scalar", "executorch_prim::ge.Scalar"],
+    )
+
+
+def test_a_loop_ends() -> None:
+    assert load(pte(counted(1000))).run("forward", [X]) == [1000]
+
+
 # -- what is wrong is said --------------------------------------------------------------------------------------------
 
 
@@ -146,3 +161,12 @@ def test_an_operator_that_nothing_computes(monkeypatch: pytest.MonkeyPatch) -> N
     plan = Plan([Tensor(np.float32, (2, 3))], [0], [0], [("kernel", 0, [0, 0])], operators=["aten::sin.out"])
     with pytest.raises(UnsupportedError, match=r"needs the operators aten::sin\.out, which no delegate took"):
         load(pte(plan), threads=1).method()
+
+
+def test_a_loop_without_end() -> None:
+    method = load(pte(counted(10**9)), max_instructions=5000).method()
+    with pytest.raises(CallError, match="more than 5000 instructions in loops"):
+        method.run([X])
+    jump = Plan([Tensor(np.float32, (2, 3)), False], [0], [0], [("jump", 1, 0)])
+    with pytest.raises(CallError, match="more than 10000000 instructions"):
+        load(pte(jump)).run("forward", [X])

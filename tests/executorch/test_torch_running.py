@@ -13,6 +13,7 @@ import pytest
 
 import hexforge.executorch
 from hexforge.cli import main
+from hexforge.errors import FormatError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -141,3 +142,62 @@ def test_the_inspector_reads_our_etdump(cut: Path, tmp_path: Path, monkeypatch: 
     names = set(events["event_name"])
     assert {"Method::execute", "Program::load_method"} <= names
     assert any("aten_add_tensor" in name and "(cycles)" in name for name in names)
+
+
+def test_tensors_kept_in_another_file(tmp_path: Path) -> None:
+    from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2).eval()
+    made = to_edge_transform_and_lower(torch.export.export(model, (torch.randn(4, 3),)))
+    program = made.to_executorch(ExecutorchBackendConfig(external_constants=True))
+    program.save(str(tmp_path / "model.pte"))
+    program.write_tensor_data_to_file(str(tmp_path))
+    (data,) = tmp_path.glob("*.ptd")
+    x = torch.randn(4, 3)
+    (y,) = hexforge.executorch.load(tmp_path / "model.pte", data=[data]).run("forward", [x])
+    np.testing.assert_allclose(y, model(x).detach().numpy(), rtol=1e-6)
+    with pytest.raises(FormatError, match=r"keeps tensor 'weight' in another file \(.ptd\)"):
+        hexforge.executorch.load(tmp_path / "model.pte")
+    whole = data.read_bytes()
+    for cut in range(0, len(whole), 7):
+        with pytest.raises(FormatError):
+            hexforge.executorch.load(tmp_path / "model.pte", data=[whole[:cut]])
+
+
+def test_loops_of_torch(tmp_path: Path) -> None:
+    from executorch.exir import to_edge
+    from functorch.experimental.control_flow import map as mapped
+
+    class Rows(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return mapped(lambda row, z: row * z + 1, x, y)
+
+    x, y = torch.randn(5, 3), torch.randn(3)
+    program = to_edge(torch.export.export(Rows(), (x, y))).to_executorch()
+    (found,) = hexforge.executorch.load(program.buffer).run("forward", [x, y])
+    np.testing.assert_allclose(found, (x * y + 1).numpy(), rtol=1e-6)
+
+
+def test_every_op_of_a_delegate_is_profiled(cut: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from executorch.devtools import Inspector
+    from executorch.devtools.inspector import TimeScale
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["executor-runner", "--model_path", str(cut), "--iteration", "3", "--profile_level", "2"])
+    assert not ended.value.code
+    scale = TimeScale.CYCLES
+    inspector = Inspector(etdump_path="etdump.etdp", source_time_scale=scale, target_time_scale=scale)
+    found: dict[str, list[float]] = {}
+    for block in inspector.event_blocks:
+        for event in block.events:
+            found.setdefault(event.name, []).extend(event.perf_data.raw)
+    assert len(found["Method::execute"]) == 3  # one for each inference
+    assert len(found["native_call_sin.out"]) == 3  # what was left to the CPU
+    delegates = hexforge.executorch.load(cut).method().delegates
+    for delegate, op in zip(delegates, ("add_tensor", "relu_default"), strict=True):
+        chip: Any = delegate.context.schematic("forward")
+        cycles = round(chip["accelerator_us"] * chip["core_mhz"])
+        assert cycles in found["Accelerator (execute) time (cycles)"]
+        assert [0 < n <= cycles for n in found[f"aten_{op}:OpId_4 (cycles)"]] == [True] * 3

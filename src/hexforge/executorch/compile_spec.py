@@ -9,9 +9,12 @@ from typing import Any
 
 from hexforge.backend import Backend
 from hexforge.errors import UnsupportedError
+from hexforge.ops.packages import register_op_package
 from hexforge.runtime import registry
 
 logger = logging.getLogger("hexforge.executorch")
+_GPU_PRECISIONS = ("fp32", "fp16", "hybrid", "user_provided")
+"""What ExecuTorch numbers as QnnExecuTorchGpuPrecision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,6 @@ class CompileRequest:
     profile_level: int = 0
     saver_folder: str = ""
     """Where the graphs are recorded instead of compiled; empty where they are compiled."""
-    op_packages: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, option: bytes) -> CompileRequest:
@@ -40,8 +42,16 @@ class CompileRequest:
                 f"hexforge has no {kind} backend: it computes and times what the HTP does; "
                 "use generate_htp_compiler_spec"
             )
-        options, own = {}, chosen.htp_options
-        if own is not None:
+        options, own, gpu = {}, chosen.htp_options, chosen.gpu_options
+        if gpu is not None and kind == "gpu":
+            options = {
+                "gpu_precision": _GPU_PRECISIONS[int(gpu.precision)],
+                "gpu_use_memory_optimizations": str(int(gpu.use_memory_optimizations)),
+                "gpu_use_node_optimizations": str(int(gpu.use_node_optimizations)),
+                "gpu_use_queue_recording": str(int(gpu.use_queue_recording)),
+                "gpu_use_weight_sharing": str(int(gpu.use_weight_sharing)),
+            }
+        elif own is not None:
             options = {
                 "soc_model": str(int(spec.soc_info.soc_model)),
                 "fold_relu_activation_into_conv_off": str(int(not own.use_fold_relu)),
@@ -49,7 +59,9 @@ class CompileRequest:
                 "dlbc": str(int(own.use_dlbc)),
                 "slc_alloc_enable": str(int(own.use_slc_allocator)),
             }
-        sharing: Any = own if own is not None else chosen.gpu_options
+        sharing: Any = own if own is not None else gpu
+        for info in spec.op_package_options.op_package_infos:
+            _register(info)
         return cls(
             registry.backend(kind, options),
             weight_sharing=bool(sharing is not None and sharing.use_weight_sharing),
@@ -57,5 +69,12 @@ class CompileRequest:
             online_prepare=spec.online_prepare,
             profile_level=int(spec.profile_level),
             saver_folder=spec.saver_output_dir if spec.saver else "",
-            op_packages=tuple(info.op_package_name for info in spec.op_package_options.op_package_infos),
         )
+
+
+def _register(info: Any) -> None:
+    """Let an op of a package be one of the table; implementations for phones stay with phones."""
+    if info.platform.name == "AARCH64_ANDROID":
+        logger.info("[hexforge] op package %s: %s is for a phone", info.op_package_name, info.op_package_path)
+        return
+    register_op_package(f"{info.qnn_op_type_name}:{info.op_package_path}:{info.interface_provider}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.container import mapped
 from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
+from hexforge.formats.ptd import NamedTensor
 
 MAGIC = b"ET12"
 _HEADER = struct.Struct("<4sIQQQ")
@@ -243,23 +244,28 @@ def is_pte(path: str | os.PathLike[str]) -> bool:
     return start[:2] == b"ET" and start[2:].isdigit()
 
 
-def read_pte(source: str | os.PathLike[str] | bytes | memoryview, where: str = "") -> PteFile:
+def read_pte(
+    source: str | os.PathLike[str] | bytes | memoryview,
+    where: str = "",
+    external: Mapping[str, NamedTensor] | None = None,
+) -> PteFile:
     """Read a program; FormatError where the file is damaged, of another version, or something else.
 
-    A path is mapped, not read: constants and blobs come in when they are used.
+    A path is mapped, not read: constants and blobs come in when they are used. `external` are tensors that the program
+    keeps in other files (.ptd), by their names.
     """
     if isinstance(source, bytes | memoryview):
-        return _Reader(memoryview(source).cast("B"), where or "program").file()
+        return _Reader(memoryview(source).cast("B"), where or "program", external or {}).file()
     where = where or os.fspath(source)
     data = mapped(Path(source)) or b""
-    return _Reader(memoryview(data), where).file()
+    return _Reader(memoryview(data), where, external or {}).file()
 
 
 class _Reader:
     """Reads one file."""
 
-    def __init__(self, data: memoryview, where: str) -> None:
-        self.data, self.where = data, where
+    def __init__(self, data: memoryview, where: str, external: Mapping[str, NamedTensor]) -> None:
+        self.data, self.where, self.external = data, where, external
         program_bytes, self.base, self.segment_bytes = self._header()
         self.root = Flatbuffer(data[:program_bytes], where).root()
         version = self.root.integer(0, "I")
@@ -403,8 +409,6 @@ class _Reader:
             raise table.fault(f"has a tensor of dynamism {dynamism}")
         extra = table.table(9)
         name = (extra.text(1) if extra is not None else None) or ""
-        if extra is not None and extra.integer(2, "b"):
-            raise table.fault(f"keeps tensor {name!r} in another file (.ptd); export the program with its data inside")
         place = self._allocation(table)
         found = TensorValue(
             ScalarType(number), sizes, order or tuple(range(len(sizes))), Dynamism(dynamism), place, None, name
@@ -412,11 +416,30 @@ class _Reader:
         size = found.nbytes
         if place is not None and (place.memory >= len(memory) or place.offset + size > memory[place.memory]):
             raise table.fault(f"has a tensor {found} outside the memory planned for it")
+        if extra is not None and extra.integer(2, "b"):
+            return replace(found, data=self._external(found, table))
         index = table.integer(5, "I")
         if not index and not (place is None and size == 0 and not found.dynamism):
             return found
         data = self._data(table, index, extra, place is not None, size)
         return TensorValue(found.dtype, sizes, found.dim_order, found.dynamism, place, data, name)
+
+    def _external(self, tensor: TensorValue, table: FlatTable) -> memoryview:
+        """What another file has under a tensor's name."""
+        found = self.external.get(tensor.name)
+        if found is None:
+            known = f"; the files that were given have {', '.join(self.external)[:200]}" if self.external else ""
+            raise table.fault(
+                f"keeps tensor {tensor.name!r} in another file (.ptd), to be given with the program{known}"
+            )
+        order = found.dim_order or tensor.dim_order
+        if found.scalar_type not in (None, tensor.dtype) or (
+            found.scalar_type is not None and (found.sizes, order) != (tensor.sizes, tensor.dim_order)
+        ):
+            raise table.fault(f"has a tensor {tensor.name!r} {tensor}, which is another one in the .ptd file")
+        if len(found.data) < tensor.nbytes:
+            raise table.fault(f"has a tensor of {tensor.nbytes} bytes, of which {len(found.data)} are in the .ptd file")
+        return found.data[: tensor.nbytes]
 
     def _data(self, table: FlatTable, index: int, extra: FlatTable | None, mutable: bool, size: int) -> memoryview:
         pieces = self.constants

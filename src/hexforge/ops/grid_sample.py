@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-import math
 
 import numpy as np
 
@@ -69,7 +69,7 @@ def _grid_sample(call: Call, x: Array, grid: Array) -> Array:
     batch = np.arange(x.shape[0]).reshape(-1, *(1,) * axes)
     out = np.zeros(call.out().shape, x.dtype if x.dtype.kind == "f" else np.float64)
     for chosen in itertools.product(*taps):
-        weight = math.prod((w for _, w in reversed(chosen)), start=np.float64(1.0))
+        weight = functools.reduce(np.multiply, [w for _, w in reversed(chosen)])
         out += x[(batch, *(at for at, _ in chosen))] * weight[..., None].astype(out.dtype)
     return out
 

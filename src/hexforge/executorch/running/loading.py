@@ -10,7 +10,8 @@ from typing import Any
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.executorch import blob
 from hexforge.executorch.running.delegate import QnnDelegate
-from hexforge.executorch.running.method import MemoryPools, Method, Observer, Result
+from hexforge.executorch.running.method import MOST_INSTRUCTIONS, MemoryPools, Method, Observer, Result
+from hexforge.formats.ptd import read_all
 from hexforge.formats.pte import Delegate, PteFile, read_pte
 from hexforge.formats.qnn_options import KEY, read_options
 from hexforge.runtime import registry
@@ -22,9 +23,15 @@ BACKEND_ID = "QnnBackend"
 class PteModule:
     """A program: methods by name, made when they are first used."""
 
-    def __init__(self, file: PteFile, threads: int = 0, share_memory: bool = False) -> None:
+    def __init__(
+        self,
+        file: PteFile,
+        threads: int = 0,
+        share_memory: bool = False,
+        max_instructions: int = MOST_INSTRUCTIONS,
+    ) -> None:
         self.file, self.where = file, file.where
-        self.threads = threads
+        self.threads, self.max_instructions = threads, max_instructions
         self._pools: MemoryPools | None = {} if share_memory else None
         self._contexts: dict[tuple[int, int], Context] = {}
         self._methods: dict[str, Method] = {}
@@ -39,7 +46,8 @@ class PteModule:
 
     def method(self, name: str = "") -> Method:
         """A new instance of a method, with buffers of its own; the first one unless named."""
-        return Method(self.file.plan(name or self.names[0]), self.where, self._delegate, self._pools)
+        plan = self.file.plan(name or self.names[0])
+        return Method(plan, self.where, self._delegate, self._pools, self.max_instructions)
 
     def run(self, name: str, inputs: Sequence[Any], observer: Observer | None = None) -> list[Result]:
         """Run a method; its buffers stay from run to run."""
@@ -73,12 +81,22 @@ def open_delegate(
         if len(names) > 1:
             raise CallError(f"{where}: its context has the graphs {', '.join(names)}, none for this method")
         method = names[0]
-    backend = registry.backend(context.info.backend, threads=threads)
+    backend = registry.backend(context.info.backend, context.info.options, threads)
     spec = delegate.specs.get(KEY)
     options = None if spec is None else read_options(spec, where)
     return QnnDelegate(context, method, context.program(method, backend), where, options)
 
 
-def load(source: str | os.PathLike[str] | bytes, *, threads: int = 0, share_memory: bool = False) -> PteModule:
-    """Open a .pte file; with `share_memory` its methods share planned memory, and so buffers they have in common."""
-    return PteModule(read_pte(source), threads, share_memory)
+def load(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    data: Sequence[str | os.PathLike[str] | bytes] = (),
+    threads: int = 0,
+    share_memory: bool = False,
+    max_instructions: int = MOST_INSTRUCTIONS,
+) -> PteModule:
+    """Open a .pte file; with `share_memory` its methods share planned memory, and so buffers they have in common.
+
+    `data` are the .ptd files of tensors that it keeps elsewhere; a run ends with an error after `max_instructions`.
+    """
+    return PteModule(read_pte(source, external=read_all(tuple(data))), threads, share_memory, max_instructions)

@@ -30,6 +30,8 @@ from hexforge.ir import Array
 
 MemoryPools = dict[int, Array]
 """Planned memories by their numbers; methods that share them share their buffers."""
+MOST_INSTRUCTIONS = 10_000_000
+"""How many instructions of a loop a run may take before it counts as endless: as many as in ExecuTorch's runtime."""
 Result = Array | int | float | bool | str | None
 
 
@@ -54,8 +56,10 @@ class Method:
         where: str,
         open_delegate: Callable[[Delegate, str, str], QnnDelegate],
         pools: MemoryPools | None = None,
+        max_instructions: int = MOST_INSTRUCTIONS,
     ) -> None:
         self.plan, self.name, self.where = plan, plan.name, f"{where}: method {plan.name!r}"
+        self.max_instructions = max_instructions
         missing([i.operator for i in plan.instructions if isinstance(i, KernelCall)], self.where)
         self.delegates = [
             open_delegate(d, plan.name, f"{self.where}: delegate {i}") for i, d in enumerate(plan.delegates)
@@ -87,9 +91,16 @@ class Method:
             values = self._values
             for index, argument in zip(self.plan.inputs, arguments, strict=True):
                 values[index] = argument
-            at, count = 0, len(self._steps)
+            at, count, left = 0, len(self._steps), self.max_instructions
             while at < count:
                 following = self._steps[at](observer, at)
+                if following is not None and following <= at:  # a loop: torch's map, scan and while_loop
+                    left -= at - following + 1
+                    if left < 0:
+                        raise CallError(
+                            f"{self.where}: went on for more than {self.max_instructions} instructions in loops, "
+                            "without end as it seems; load it with a larger max_instructions if it is sound"
+                        )
                 at = at + 1 if following is None else following
             return [self._given(index) for index in self.plan.outputs]
 

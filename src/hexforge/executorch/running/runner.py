@@ -55,6 +55,7 @@ class RunnerFlags:
     profile_level: int = 0
     htp_performance_mode: int = 0
     threads: int = 0
+    data_path: tuple[Path, ...] = ()
 
 
 def voted(name: str) -> str:
@@ -73,7 +74,7 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     heap = [("before_context_created", _resident_bytes())]
     log(INFO, f"loading {flags.model_path}")
     start = time.perf_counter_ns()
-    module = load(flags.model_path, threads=flags.threads)
+    module = load(flags.model_path, data=flags.data_path, threads=flags.threads)
     if not 0 <= flags.method_index < len(module.names):
         raise CallError(
             f"{flags.model_path}: has the methods 0 to {len(module.names) - 1} ({', '.join(module.names)}), not "

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hexforge.cli.arguments import OpPackages
 from hexforge.errors import CallError, HexforgeError
 
 _LETTERS = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
@@ -64,6 +65,10 @@ def executor_runner(
     heap_profiling_path: Annotated[
         Path | None, _flag("heap_profiling_path", "Memory before and after the contexts were there.")
     ] = None,
+    data_path: Annotated[
+        list[Path] | None, _flag("data_path", "A .ptd with tensors that the .pte keeps elsewhere; may be repeated.")
+    ] = None,
+    op_package: OpPackages = None,
     threads: Annotated[int, _flag("threads", "Threads of a run; 0: as many as processors.", min=0)] = 0,
 ) -> None:
     """Run a .pte over files of inputs, with the flags of ExecuTorch's qnn_executor_runner."""
@@ -84,6 +89,7 @@ def executor_runner(
         model_path, output_folder_path, input_list_path, iteration, warm_up, method_index, etdump_path,
         dump_intermediate_outputs, debug_output_path, debug_buffer_size, input_shape_path, output_shape_path,
         performance_output_path, heap_profiling_path, profile_level, htp_performance_mode, threads,
+        tuple(data_path or ()),
     )  # fmt: skip
     try:
         execute(flags, log)
