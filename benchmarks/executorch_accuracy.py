@@ -2,8 +2,8 @@
 """How near ExecuTorch's tests come to torch's QDQ models: `python -m benchmarks.executorch_accuracy [CLASS[.TEST]...]`.
 
 The tests' tolerance is loose (a tenth, or as much again); here each output is measured in steps of its quantization
-and as a signal-to-noise ratio: the last lines are every 8-bit output that is more than one step off, the models, and the
-counts. With `--json FILE --show` it is what a run of `benchmarks.executorch --json FILE` measured.
+and as a signal-to-noise ratio: the last lines are every 8-bit output that is more than one step off, the models, and
+the counts. With `--json FILE --show` it is what a run of `benchmarks.executorch --json FILE` measured.
 """
 
 from __future__ import annotations
