@@ -43,7 +43,7 @@ class CompileRequest:
                 "use generate_htp_compiler_spec"
             )
         options, own, gpu = {}, chosen.htp_options, chosen.gpu_options
-        if gpu is not None and kind == "gpu":
+        if gpu is not None:
             options = {
                 "gpu_precision": _GPU_PRECISIONS[int(gpu.precision)],
                 "gpu_use_memory_optimizations": str(int(gpu.use_memory_optimizations)),
