@@ -157,6 +157,17 @@ def test_context_snippets(folder: Path, name: str, binary: bool) -> None:
     assert "model_a_ctx.onnx: is there already" in again.stderr
 
 
+def test_a_context_beside_its_model_by_its_default_name(folder: Path) -> None:
+    after = "\n" + _SESSION.format("model.qdq.onnx", "options, ", "QnnHtp.dll")
+    snippet = published("context.py", folder, "QnnHtp.dll", after=after)
+    text = (folder / snippet).read_text(encoding="utf-8")
+    kept = [line for line in text.splitlines(keepends=True) if "context_file_path" not in line]
+    (folder / snippet).write_text("".join(kept), encoding="utf-8")
+    done = run(folder, snippet)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "model.qdq_ctx.onnx").exists()
+
+
 def test_a_context_of_the_cpu_backend_is_refused_as_the_provider_does(folder: Path) -> None:
     after = "\n" + _SESSION.format("model.qdq.onnx", "options, ", "QnnCpu.dll")
     done = run(folder, published("context.py", folder, LIBRARIES[0], after=after))

@@ -44,13 +44,14 @@ class CpuPart:
     """Nodes of a model, run in an onnxruntime session with the CPU provider."""
 
     def __init__(self, cut: Extract, nodes: Sequence[str], options: OptionsOf = plain_options) -> None:
-        import onnxruntime  # only where nodes stay with the CPU: loading it takes a while
+        # onnxruntime's own, whatever stands in for it; only where nodes stay with the CPU: loading it takes a while
+        from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 
         self.nodes = tuple(nodes)
         self._narrow = _widen(cut.proto)
         try:
             with options(cut.constants) as chosen:
-                self._session = onnxruntime.InferenceSession(cut.proto.SerializeToString(), chosen, providers=[CPU])
+                self._session = InferenceSession(cut.proto.SerializeToString(), chosen, providers=[CPU])
         except Exception as error:  # onnxruntime's errors have no class in common
             raise ModelError(f"{self._where()}: {_explain(str(error))}") from error
 
