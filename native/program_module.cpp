@@ -139,6 +139,7 @@ void bind_program(nb::module_& module) {
   register_index_steps();
   register_logic_steps();
   register_sample_steps();
+  register_detection_steps();
   register_recurrent_steps();
   register_wide_steps();
   nb::class_<PyProgram>(module, "Program", "Steps over an arena, run in one call with the GIL released.")

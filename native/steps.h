@@ -16,6 +16,7 @@ void register_rows_steps();
 void register_index_steps();
 void register_logic_steps();
 void register_sample_steps();
+void register_detection_steps();
 void register_recurrent_steps();
 void register_wide_steps();
 

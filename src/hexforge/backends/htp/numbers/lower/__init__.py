@@ -2,6 +2,7 @@
 """Lowering: what each QNN op becomes as native steps, one module per family. Importing this fills the registry."""
 
 from hexforge.backends.htp.numbers.lower import (  # noqa: F401
+    detection,
     elementwise,
     index,
     layout,
