@@ -44,7 +44,7 @@ INNER = {
         ("extensions",),
         ("deployment",),
         ("backend",),
-        ("timing", "preparation", "pipeline", "support"),
+        ("timing", "preparation", "pipeline", "support", "block_weights"),
         ("time", "numbers"),
         ("config", "activations"),
         ("chip",),

@@ -121,8 +121,8 @@ class ProviderOptions(OptionTable):
     )
     enable_block_quant_weight_optimization: bool = flag(
         False,
-        "int4 block-quantized weights as LPBQ",
-        "block-quantized weights keep the scales of the model here; making LPBQ of them is not built yet",
+        "int4 weights with a float scale per block as LPBQ: an integer scale per block times a float one per channel",
+        backend="htp",
     )
     enable_htp_shared_memory_allocator: bool = flag(
         False, "let values lie in memory that CPU and HTP share (QnnHtpShared): no copy on the way", backend="htp"

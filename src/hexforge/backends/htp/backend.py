@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from hexforge import _native
 from hexforge.backend import Compatibility, Get, GraphSettings, Read, Schematic, Spinning, Target, Verdict, processors
 from hexforge.backends.htp import activations, preparation
+from hexforge.backends.htp.block_weights import to_lpbq
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.chip.soc import SOCS, Soc, named, target
 from hexforge.backends.htp.config import DEFAULT_LEVEL, HtpConfig
@@ -89,6 +90,8 @@ class HtpBackend:
 
     def prepared(self, graph: Graph) -> Graph:
         """The graph after HTP's passes: what is lowered and what is timed."""
+        if self.config.enable_block_quant_weight_optimization:
+            to_lpbq(graph)
         return prepare_graph(graph, self._folds)
 
     @property

@@ -77,6 +77,7 @@ class HtpConfig(OptionTable):
     weights_packing: bool = flag(False, "keep 8-bit weights whose values are in the 4-bit range in 4 bits")
     slc_alloc_enable: bool = flag(False, "keep spilled activations in the system level cache")
     htp_num_cores: int = integer(0, "NSP cores that run a graph together; 0 is 1", high=16)
+    enable_block_quant_weight_optimization: bool = flag(False, "4-bit weights with scales per block as LPBQ")
     lora_weight_sharing: bool = flag(False, "graphs of a context have one place for an adapter's weights")
     enable_htp_fp16_clamp_overflow: bool = flag(
         False, "float convolutions saturate at 65504 instead of overflowing; v79 and newer"
