@@ -199,7 +199,7 @@ def test_calls(arguments: dict[str, Any], parts: list[str]) -> None:
         hexforge.InferenceSession(mixed(), **arguments)
 
 
-@pytest.mark.parametrize("backend", ["ir", "genie"])
+@pytest.mark.parametrize("backend", ["genie"])
 def test_backends_to_come(backend: str) -> None:
     with raises(UnsupportedError, f"backend '{backend}'", "not built yet; use backend_type=htp or backend_type=cpu"):
         hexforge.InferenceSession(mixed(), providers=[(QNN, {"backend_type": backend})])

@@ -121,7 +121,7 @@ def test_the_gpus_script_runs_as_published(folder: Path) -> None:
 
 
 def test_backends_to_come_say_so(folder: Path) -> None:
-    name, backend = "gpu_session.py", "ir"
+    name, backend = "gpu_session.py", "genie"
     before = "import onnxruntime as ort\nmodel_path = 'model.onnx'\noptions = ort.SessionOptions()\n"
     done = run(folder, published(name, folder, f"Qnn{backend.capitalize()}.dll", before))
     assert done.returncode == 1

@@ -22,7 +22,6 @@ _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.
 
 _SPLIT = "the HTP splits graphs while it creates a context, of which nothing is published that could be simulated"
 _DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
-_IR = "the ir (DLC) backend is not built yet"
 _GENIE = "the genie path exists only on Windows on Snapdragon"
 
 
@@ -139,10 +138,18 @@ class ProviderOptions(OptionTable):
     )
     dump_json_qnn_graph: bool = flag(False, "write each QNN graph as <graph>.json and <graph>_tensor_log.json")
     json_qnn_graph_dir: str = text("folder for dump_json_qnn_graph; the current one where it is empty")
-    dump_qnn_ir_dlc: bool = flag(False, "write each QNN graph as DLC", _IR)
-    dump_qnn_ir_dlc_dir: str = text("folder for dump_qnn_ir_dlc", _IR)
-    qnn_ir_backend_path: str = text("library of the ir backend", _IR)
-    skip_backend_op_validation: bool = flag(False, "with dump_qnn_ir_dlc: generic instead of target validation", _IR)
+    dump_qnn_ir_dlc: bool = flag(
+        False,
+        "write each QNN graph, weights included, as <graph>.qnn: a text that qnn-net-run --model takes; DLC itself is a "
+        "format of Qualcomm's own, which hexforge does not write",
+    )
+    dump_qnn_ir_dlc_dir: str = text("folder for dump_qnn_ir_dlc; the current one where it is empty")
+    qnn_ir_backend_path: str = text(
+        "library of the ir backend, libQnnIr.so or QnnIr.dll: its name is checked, no library is loaded"
+    )
+    skip_backend_op_validation: bool = flag(
+        False, "with dump_qnn_ir_dlc: nodes are placed by what QNN has, not by the backend; the session only writes"
+    )
     enable_framework_op_trace: bool = flag(False, "write which model node became which QNN op (qnn_op_trace.json)")
     framework_op_trace_dir: str = text("folder for enable_framework_op_trace; the current one where it is empty")
     dump_qnn_ep_input_graph: bool = flag(False, "write the graph the provider is asked about")
@@ -259,11 +266,14 @@ class ProviderOptions(OptionTable):
             folder(self.dump_json_qnn_graph, self.json_qnn_graph_dir),
             folder(self.enable_framework_op_trace, self.framework_op_trace_dir),
             folder(self.dump_qnn_ep_input_graph, self.dump_qnn_ep_input_graph_dir),
+            folder(self.dump_qnn_ir_dlc or self.backend == "ir", self.dump_qnn_ir_dlc_dir),
         )
 
     @property
     def backend(self) -> str:
-        """The backend that backend_path or backend_type names."""
+        """The backend that backend_path or backend_type names; one that only writes where the target is not asked."""
+        if self.dump_qnn_ir_dlc and self.skip_backend_op_validation:
+            return "ir"
         return backend_of_library(self.backend_path) if self.backend_path else self.backend_type
 
     @classmethod
@@ -280,6 +290,10 @@ class ProviderOptions(OptionTable):
         faults = []
         if self.qnn_saver_path and backend_of_library(self.qnn_saver_path, "qnn_saver_path") != "saver":
             faults.append(f"qnn_saver_path is {self.qnn_saver_path!r}: expected libQnnSaver.so or QnnSaver.dll")
+        if self.qnn_ir_backend_path and backend_of_library(self.qnn_ir_backend_path, "qnn_ir_backend_path") != "ir":
+            faults.append(f"qnn_ir_backend_path is {self.qnn_ir_backend_path!r}: expected libQnnIr.so or QnnIr.dll")
+        if self.skip_backend_op_validation and not self.dump_qnn_ir_dlc:
+            faults.append("skip_backend_op_validation=1 is for dump_qnn_ir_dlc=1; a session that runs asks its backend")
         if self.profiling_level != "off" and not self.profiling_file_path:
             faults.append(f"profiling_level={self.profiling_level} needs profiling_file_path, the csv file to write")
         try:

@@ -19,6 +19,7 @@ BUILT: dict[str, str] = {
     "htp": "hexforge.backends.htp.backend:HtpBackend",
     "cpu": "hexforge.backends.cpu.backend:CpuBackend",
     "gpu": "hexforge.backends.gpu.backend:GpuBackend",
+    "ir": "hexforge.backends.ir.backend:IrBackend",
 }
 """name -> "module:Class" of every backend that is built; the class is called with its own Config and threads."""
 SAVER = "hexforge.backends.saver.backend:SaverBackend"

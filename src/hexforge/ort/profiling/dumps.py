@@ -14,7 +14,7 @@ from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 from hexforge.formats.graph_json import graph_json
-from hexforge.ir import Graph, ScaleOffset
+from hexforge.ir import Graph, ScaleOffset, text
 from hexforge.runtime.stages import PlacedNode, Stages
 
 if TYPE_CHECKING:
@@ -33,15 +33,22 @@ class WantedDumps:
     """enable_framework_op_trace"""
     input_graph: Path | None = None
     """dump_qnn_ep_input_graph"""
+    texts: Path | None = None
+    """dump_qnn_ir_dlc"""
+
+    @property
+    def folders(self) -> tuple[Path | None, ...]:
+        """Where each goes."""
+        return self.graphs, self.op_trace, self.input_graph, self.texts
 
     @property
     def any(self) -> bool:
         """Whether there is one at all."""
-        return any(folder is not None for folder in (self.graphs, self.op_trace, self.input_graph))
+        return any(folder is not None for folder in self.folders)
 
     def check(self) -> None:
         """CallError where a folder is not there."""
-        for folder in (self.graphs, self.op_trace, self.input_graph):
+        for folder in self.folders:
             if folder is not None and not folder.is_dir():
                 raise CallError(f"{folder}: no such folder; make it, or name another for the dump")
 
@@ -53,6 +60,9 @@ def write_dumps(wanted: WantedDumps, plan: Stages, backend: Backend, model: Mode
             stem = file_name(graph.name)
             _write(wanted.graphs / f"{stem}.json", graph_json(graph))
             _write(wanted.graphs / f"{stem}_tensor_log.json", tensor_log(graph))
+    if wanted.texts is not None:
+        for graph in plan.graphs:
+            write_atomically(wanted.texts / f"{file_name(graph.name)}.qnn", text.dumps(graph).encode())
     if wanted.op_trace is not None:
         _write(wanted.op_trace / OP_TRACE, op_trace(plan.graphs, plan.rows, backend, name))
     if wanted.input_graph is not None and model is not None:
