@@ -72,7 +72,7 @@ def test_memory_infos_are_onnxruntimes() -> None:
     assert len(made.get_input_epdevices()) == len(made.get_inputs())
 
 
-@pytest.mark.parametrize("options", [{"dump_qnn_ir_dlc": "1"}, {"dump_qnn_ir_dlc_dir": "dlc"}])
+@pytest.mark.parametrize("options", [{"json_qnn_graph_dir": "."}, {"dump_qnn_ir_dlc_dir": "dlc"}])
 def test_an_option_that_promises_a_file_and_writes_none_warns(
     options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:

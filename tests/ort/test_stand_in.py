@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import onnxruntime
 import pytest
@@ -43,9 +44,17 @@ def test_submodules_are_the_real_ones() -> None:
         importlib.import_module("hexforge.ort.no_such_thing")
 
 
-def test_devices_and_libraries() -> None:
+def test_devices_and_libraries(tmp_path: Path) -> None:
     ort.register_execution_provider_library(QNN, "onnxruntime_providers_qnn.dll")
-    ort.register_execution_provider_library("npu", "/opt/lib/libonnxruntime_providers_qnn.so")
+    library = tmp_path / "libonnxruntime_providers_qnn.so"
+    with pytest.raises(hexforge.CallError, match="the name libonnxruntime_providers_qnn"):
+        ort.register_execution_provider_library("npu", str(library))
+    library.touch()
+    ort.register_execution_provider_library("npu", str(library))
+    with pytest.raises(hexforge.CallError, match="'npu' is registered already"):
+        ort.register_execution_provider_library("npu", str(library))
+    with pytest.raises(hexforge.CallError, match="is no library of QNNExecutionProvider"):
+        ort.register_execution_provider_library(QNN, "libQnnHtp.so")
     with pytest.raises(Exception, match=r"no_such_library|Failed"):
         ort.register_execution_provider_library("other", "no_such_library.so")
     devices = [device for device in ort.get_ep_devices() if device.ep_name == QNN]

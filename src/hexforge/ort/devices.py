@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import onnxruntime
 
-from hexforge.errors import UnsupportedError
+from hexforge.errors import CallError, UnsupportedError
 from hexforge.runtime.cpu_part import QNN
 
-_LIBRARY = re.compile(r"(?:^|[\\/])(?:lib)?onnxruntime_providers_qnn(?:\.so|\.dll|\.dylib)?$", re.IGNORECASE)
-_registered: set[str] = set()
+_LIBRARY = re.compile(r"(?:lib)?onnxruntime_providers_qnn(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
+_registered: dict[str, str] = {}
+"""The libraries of QNNExecutionProvider by the names they were registered under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class EpDevice:
 
 def get_ep_devices() -> list[Any]:
     """onnxruntime's devices, and those of QNNExecutionProvider: the NPU, and a GPU for each OpenCL device."""
-    npu = EpDevice(HardwareDevice(onnxruntime.OrtHardwareDeviceType.NPU))
+    library = next(iter(_registered.values()), "")
+    metadata = {"library_path": library} if library else {}
+    npu = EpDevice(HardwareDevice(onnxruntime.OrtHardwareDeviceType.NPU), ep_metadata=metadata)
     return [*onnxruntime.get_ep_devices(), npu, *_gpus()]
 
 
@@ -62,16 +66,33 @@ def _gpus() -> list[EpDevice]:
 
 
 def register_execution_provider_library(registration_name: str, library_path: str) -> None:
-    """Register a plugin library; QNNExecutionProvider's needs none, so its library is not loaded."""
-    if registration_name == QNN or _LIBRARY.search(str(library_path)):
-        _registered.add(registration_name)
+    """Register a plugin library; QNNExecutionProvider's needs none, so its library is looked for and not loaded.
+
+    Its name alone is enough; a path must be that of a file. CallError for another library under the provider's name.
+    """
+    given = str(library_path)
+    folder, name = re.fullmatch(r"(?s)(.*[\\/])?(.*)", given).groups()  # type: ignore[union-attr]
+    if _LIBRARY.fullmatch(name):
+        if folder and not Path(given).is_file():
+            raise CallError(
+                f"register_execution_provider_library: there is no file {given}; the name {name} alone is enough, "
+                "hexforge loads no library"
+            )
+        if registration_name in _registered:
+            raise CallError(f"register_execution_provider_library: {registration_name!r} is registered already")
+        _registered[registration_name] = given
         return
+    if registration_name == QNN:
+        raise CallError(
+            f"register_execution_provider_library: {given!r} is no library of {QNN}; expected "
+            "libonnxruntime_providers_qnn.so or onnxruntime_providers_qnn.dll"
+        )
     onnxruntime.register_execution_provider_library(registration_name, library_path)
 
 
 def unregister_execution_provider_library(registration_name: str) -> None:
     """Undo a registration."""
     if registration_name in _registered:
-        _registered.discard(registration_name)
+        del _registered[registration_name]
         return
     onnxruntime.unregister_execution_provider_library(registration_name)

@@ -14,7 +14,7 @@ from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.backend_extensions.sections import PREPARE
 from hexforge.formats.json_text import read_json
-from hexforge.options import OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
+from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
 from hexforge.ort.profiling.dumps import WantedDumps
 from hexforge.runtime import registry
 
@@ -22,6 +22,15 @@ _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.
 
 _SPLIT = "the HTP splits graphs while it creates a context, of which nothing is published that could be simulated"
 _DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
+_NEEDS = {
+    "json_qnn_graph_dir": "dump_json_qnn_graph",
+    "dump_qnn_ir_dlc_dir": "dump_qnn_ir_dlc",
+    "qnn_ir_backend_path": "dump_qnn_ir_dlc",
+    "framework_op_trace_dir": "enable_framework_op_trace",
+    "dump_qnn_ep_input_graph_dir": "dump_qnn_ep_input_graph",
+    "profiling_file_path": "profiling_level",
+}
+"""Options that say where, and the option that says whether."""
 _GENIE = "the genie path exists only on Windows on Snapdragon"
 
 
@@ -140,7 +149,7 @@ class ProviderOptions(OptionTable):
     json_qnn_graph_dir: str = text("folder for dump_json_qnn_graph; the current one where it is empty")
     dump_qnn_ir_dlc: bool = flag(
         False,
-        "write each QNN graph, weights included, as <graph>.qnn: a text that qnn-net-run --model takes; DLC itself is a "
+        "write each QNN graph, weights included, as <graph>.qnn: a text that qnn-net-run --model takes; DLC is a "
         "format of Qualcomm's own, which hexforge does not write",
     )
     dump_qnn_ir_dlc_dir: str = text("folder for dump_qnn_ir_dlc; the current one where it is empty")
@@ -225,6 +234,11 @@ class ProviderOptions(OptionTable):
     def notes(self, backend: str = "") -> tuple[str, ...]:
         """One line for each option that was set and changes nothing: the backend is the one that they name."""
         return OptionTable.notes(self, backend or registry.running(self.backend))
+
+    def _effect(self, option: Option) -> str | None:
+        needed = _NEEDS.get(option.key, "")
+        idle = needed and getattr(self, needed) in (False, "off") and self.backend != "ir"
+        return option.effect or (f"it is for {needed}, which is off" if idle else None)
 
     def acts(self, name: str) -> bool:
         """True where an option is set and the backend that runs is the one it is for."""
