@@ -24,8 +24,8 @@ from hexforge.device import (
     audit,
 )
 from hexforge.device.buffers import SharedBuffer
-from hexforge.device.contexts.creation import CreationNotice
 from hexforge.device.contexts.handles import DeviceContext
+from hexforge.device.contexts.loading import CreationNotice
 from hexforge.device.scenario.play import _Addresses
 
 GB, MB = 1 << 30, 1 << 20

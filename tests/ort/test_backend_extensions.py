@@ -154,8 +154,8 @@ def test_a_scenario_takes_the_file(model: Path, tmp_path: Path) -> None:
     assert len(played.device.cores.cores) == 2
     (client,) = played.device.clients.values()
     assert client.signed
-    assert client.profile is not None
-    assert client.profile.name == "power_saver"
+    assert client.votes.profile is not None
+    assert client.votes.profile.name == "power_saver"
 
 
 def test_a_scenario_with_a_bad_file_is_an_error(tmp_path: Path) -> None:

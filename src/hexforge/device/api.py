@@ -19,9 +19,11 @@ from hexforge.device.contexts import creation, execution
 from hexforge.device.contexts.binary import Binary
 from hexforge.device.contexts.callbacks import DmaBufferCallback
 from hexforge.device.contexts.configs import CreationConfig, ListConfig
-from hexforge.device.contexts.creation import Notify
-from hexforge.device.contexts.execution import Executed, Feed
+from hexforge.device.contexts.execution import Executed
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
+from hexforge.device.contexts.loading import Notify
+from hexforge.device.contexts.registration import deregister, register
+from hexforge.device.contexts.tensors import Feed
 from hexforge.device.power.payloads import PowerConfig
 from hexforge.device.power.profiles import PerfProfile
 from hexforge.device.signal import DeviceSignal
@@ -189,11 +191,11 @@ class Qnn:
         self, context: DeviceContext, descriptors: Sequence[MemDescriptor]
     ) -> list[MemHandle]:
         """Tensors of a context in shared buffers, one or many in one."""
-        return self.client.register(context, descriptors)
+        return register(context, descriptors)
 
     def QnnMem_deRegister(self, handles: Sequence[MemHandle]) -> None:  # noqa: N802
         """Forget registered tensors."""
-        self.client.deregister(handles)
+        deregister(self.client, handles)
 
     # -- power --------------------------------------------------------------------------------------------------------
 
@@ -211,4 +213,4 @@ class Qnn:
 
     def use_profile(self, profile: PerfProfile | None) -> None:
         """Have stages vote by a profile, as the backend extensions do; None: the application votes itself."""
-        self.client.profile = profile
+        self.client.votes.profile = profile

@@ -6,16 +6,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.memory import CdspSession, SessionMemory
 from hexforge.ir import Array
-
-if TYPE_CHECKING:
-    from hexforge.device.contexts.handles import DeviceContext
 
 PAGE = 4096
 _FDS = itertools.count(100)
@@ -68,12 +65,23 @@ class MemDescriptor:
     """Where in a multi-tensor buffer it begins."""
 
 
+class MapsBuffers(Protocol):
+    """A context, as far as memory is registered with it."""
+
+    session: CdspSession | None
+
+    @property
+    def label(self) -> str:
+        """As the log calls it."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class MemHandle:
     """A tensor that is registered."""
 
     number: int
-    context: DeviceContext
+    context: MapsBuffers
     descriptor: MemDescriptor
     live: bool = True
 

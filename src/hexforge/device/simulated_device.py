@@ -3,77 +3,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC, named
-from hexforge.backends.htp.time import cost
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.backends.htp.time.settings import BYTES_ARCH, GRANULE
+from hexforge.device.chip import MB, Chip
 from hexforge.device.client import Client
-from hexforge.device.clock import Pending, VirtualClock
 from hexforge.device.codes import Code, DeviceError
-from hexforge.device.contexts.configs import ChipFacts
-from hexforge.device.cores import Cores
-from hexforge.device.log import DeviceLog
-from hexforge.device.memory import CdspSession, DeviceMemory
-from hexforge.device.power.votes import PowerVotes
+from hexforge.device.memory import CdspSession
 from hexforge.errors import CallError
 
-PLATFORMS = ("android", "windows", "linux", "qnx")
 RESTART_US = 400_000.0
 """Assumed: from a crash of the subsystem to when sessions can be opened again."""
 VTCM_SHARING_ARCH = 73
-MB = 1 << 20
 
 
-class Device:
+class Device(Chip):
     """A simulated Snapdragon."""
 
     def __init__(
         self, soc: str = DEFAULT_SOC, *, platform: str = "android", cores: int = 1, ram_bytes: int = 16 << 30
     ) -> None:
-        if platform not in PLATFORMS:
-            raise CallError(f"platform {platform!r} is not known; it is one of {', '.join(PLATFORMS)}")
-        if cores < 1 or ram_bytes < 1:
-            raise CallError("a device has 1 core or more, and some RAM")
-        self.soc = named(soc)
-        self.facts = ChipFacts(self.soc.name, self.soc.htp_arch, platform)
-        self.clock = VirtualClock()
-        self.log = DeviceLog(self.clock)
-        self.memory = DeviceMemory(self.log, ram_bytes)
-        self.power = PowerVotes(self.log, self.soc.htp_arch, cores, platform)
-        us_per_mb = cost.costs(self.soc).dram_us(MB)
-        self.cores = Cores(self.clock, self.log, self.power, cores, self.soc.vtcm_mb * MB, us_per_mb)
+        super().__init__(soc, platform=platform, cores=cores, ram_bytes=ram_bytes)
         self.clients: dict[str, Client] = {}
-        self.owners: dict[Pending, CdspSession | None] = {}
-        """The session of each execution that is on its way."""
-        self.down_until_us = 0.0
-        self.energy_uj = 0.0
-        """Of all executions (assumed)."""
-        self._numbers = 0
-
-    def next_number(self) -> int:
-        """A number that nothing else of the device has."""
-        self._numbers += 1
-        return self._numbers
 
     def process(self, name: str = "app", *, signed: bool = False, privileged: bool = False) -> Client:
         """A process that uses the device; its process domain is signed or not."""
         if name in self.clients:
             raise CallError(f"the device has a process {name!r} already; give this one another name")
-        client = self.clients[name] = Client(self, name, signed=signed, privileged=privileged)
+        client = self.clients[name] = Client(self, name, self._left, signed=signed, privileged=privileged)
         return client
 
-    def platform_info(self) -> dict[str, Any]:
-        """QnnDevice_getPlatformInfo: what the device info extension says."""
-        return {
-            "deviceType": "ON_CHIP",
-            "socModel": self.soc.soc_model,
-            "arch": self.soc.htp_arch,
-            "vtcmSize": self.soc.vtcm_mb,
-            "numNsp": len(self.cores.cores),
-            "signedPdSupport": True,
-            "dlbcSupport": self.soc.dlbc,
-        }
+    def _left(self, name: str) -> None:
+        self.clients.pop(name, None)
 
     # -- VTCM for others ----------------------------------------------------------------------------------------------
 

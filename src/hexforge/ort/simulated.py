@@ -18,8 +18,8 @@ from hexforge.device import Binary, CreationConfig, Device, GraphSpec, Qnn, Simu
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.configs import GroupRegistration
-from hexforge.device.contexts.execution import Feed
 from hexforge.device.contexts.handles import DeviceGraph
+from hexforge.device.contexts.tensors import Feed
 from hexforge.device.extensions import cores_of, creation_config, profile_of, signed
 from hexforge.device.power.profiles import EP_PROFILES, PerfProfile
 from hexforge.errors import CallError, UnsupportedError
@@ -172,9 +172,9 @@ class SimulatedRuns:
         profile: PerfProfile = replace(self._profiles[self.mode], control_latency_us=self._latency_us)
         if not profile.votes and self._latency_us:  # nothing is voted for but the latency
             profile = replace(profile, votes=True)
-        if self._qnn.client.profile != profile:
+        if self._qnn.client.votes.profile != profile:
             self._qnn.use_profile(profile)
-            self._qnn.client.vote_now()
+            self._qnn.client.votes.vote_now()
 
     def _created(self, stages: Sequence[Stage], backend: HtpBackend, embedded: bool) -> list[DeviceGraph]:
         """The QNN graphs on the device: one context each, in one group where buffers are shared."""

@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.device.chip import ChipFacts
 from hexforge.device.codes import Code, DeviceError
-
-if TYPE_CHECKING:
-    from hexforge.device.contexts.handles import DeviceContext
 
 THREAD_PRIORITIES: Mapping[Priority, tuple[int, int]] = {
     Priority.LOW: (0xC5, 0xC6),
@@ -39,11 +37,17 @@ class SharingType(StrEnum):
     CONCURRENT_OPTIMIZATION = "CONCURRENT_OPTIMIZATION"
 
 
+class ContextHandle(Protocol):
+    """Qnn_ContextHandle_t: a context that was created before."""
+
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class GroupRegistration:
     """QnnHtpContext_GroupRegistration_t: a new group (first None), or the group of a context."""
 
-    first_group_handle: DeviceContext | None = None
+    first_group_handle: ContextHandle | None = None
     max_spill_fill_buffer: int = 0
     """Bytes for all members; must be more than 0 for a new group, the same or not set for later members."""
 
@@ -147,23 +151,6 @@ class ListConfig:
 
 VA_ARCH = 75
 """Assumed: "only on specific SoCs"; which, no source says."""
-CONCURRENT_ARCH = 81
-
-
-@dataclass(frozen=True, slots=True)
-class ChipFacts:
-    """What of a device decides which options it has."""
-
-    name: str
-    arch: int
-    platform: str
-
-    def require_concurrent(self, what: str) -> None:
-        """DeviceError unless several contexts can share buffers by priority here."""
-        if self.arch < CONCURRENT_ARCH or self.platform != "android":
-            raise _unsupported(
-                f"{what} is on Android with v{CONCURRENT_ARCH}, this is {self.name} (v{self.arch}) with {self.platform}"
-            )
 
 
 def _unsupported(message: str) -> DeviceError:

@@ -3,34 +3,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from hexforge.backends.htp.chip.soc import SESSION_BYTES
 from hexforge.device.clock import ClockTask, Waits
 from hexforge.device.codes import Code, DeviceError
-from hexforge.device.contexts.binary import Binary, loaded_program, require_suits
-from hexforge.device.contexts.callbacks import DmaBufferCallback, check_callback, provided
+from hexforge.device.contexts.binary import Binary
+from hexforge.device.contexts.callbacks import DmaBufferCallback, check_callback
 from hexforge.device.contexts.configs import CreationConfig, ListConfig, SharingType
-from hexforge.device.contexts.groups import Group, list_group, registered
-from hexforge.device.contexts.handles import DeviceContext, DeviceGraph, State
+from hexforge.device.contexts.grouping import list_group, registered
+from hexforge.device.contexts.groups import Group
+from hexforge.device.contexts.handles import DeviceContext, DeviceGraph, Process, State
+from hexforge.device.contexts.loading import CreationNotice, Notify, load_graph, loaded, release
+from hexforge.device.contexts.needs import first_graphs, needs_of
+from hexforge.device.contexts.registration import deregister_all, register_again
 from hexforge.device.contexts.switching import check_order
 from hexforge.device.memory import ADVISED_BYTES, SESSIONS_PER_PROCESS, CdspSession, Need, first_fit
 from hexforge.device.signal import DeviceSignal
 
-if TYPE_CHECKING:
-    from hexforge.device.client import Client
-
-LOAD_BYTES_PER_US = 2000.0
-"""Assumed: how fast a context is read and deserialized."""
-ACCELERATED = 0.7
-"""Assumed: the part of that time that is left with INIT_ACCELERATION."""
-CALLBACK_LEFT = 0.6
-"""Assumed: the part that is left where the client reads the weights into buffers that the HTP uses as they are."""
-GRAPH_US = 200.0
-"""Assumed: per graph."""
 ATTEMPT_US = 500.0
 """Assumed: a session that had no room was tried."""
 OPEN_US = 20_000.0
@@ -39,21 +29,8 @@ HEAP_BASE_BYTES = 12 << 20
 """Assumed: the DSP's heap with no context in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreationNotice:
-    """A graph, or (graph None) a whole context of a list, that is there or failed."""
-
-    binary: str
-    context: DeviceContext | None
-    graph: DeviceGraph | None = None
-    error: DeviceError | None = None
-
-
-Notify = Callable[[CreationNotice], None]
-
-
 def create(
-    client: Client,
+    client: Process,
     binary: Binary,
     config: CreationConfig,
     signal: DeviceSignal | None = None,
@@ -70,7 +47,7 @@ def create(
 
 
 def create_list(
-    client: Client, members: Sequence[tuple[Binary, CreationConfig]], shared: ListConfig, notify: Notify
+    client: Process, members: Sequence[tuple[Binary, CreationConfig]], shared: ListConfig, notify: Notify
 ) -> list[ClockTask]:
     """Begin to create several contexts at once; `notify` is told of every graph and every context."""
     if not members:
@@ -87,11 +64,11 @@ def create_list(
     return tasks
 
 
-def _forget(client: Client, context: DeviceContext) -> None:
+def _forget(client: Process, context: DeviceContext) -> None:
     client.creating.pop(context.number, None)
 
 
-def _ended(client: Client, context: DeviceContext, notify: Notify, error: BaseException | None) -> None:
+def _ended(client: Process, context: DeviceContext, notify: Notify, error: BaseException | None) -> None:
     _forget(client, context)
     if isinstance(error, DeviceError):
         notify(CreationNotice(context.binary.name, None, error=error))
@@ -109,18 +86,18 @@ def _created(
         client.require_priority(config.priority, *config.graph_priorities.values())
         if callback is not None:
             check_callback(callback, context.binary, config, device.facts.platform)
-        yield from client.stage("INIT")
+        yield from client.votes.begin("INIT")
         yield from _placed(context, group)
-        yield from _loaded(context, callback, notify)
+        yield from loaded(context, callback, notify)
     except DeviceError as error:
         _undone(context, str(error))
-        client.stage_done()
+        client.votes.done()
         raise
     context.state = State.ALIVE
     assert context.session is not None
     device.log.write("created", context=context.label, process=client.name, session=context.session.number,
                      index=context.session.index, graphs=list(context.graphs))  # fmt: skip
-    client.stage_done()
+    client.votes.done()
     if notify is not None:
         notify(CreationNotice(context.binary.name, context))
     return context
@@ -146,7 +123,7 @@ def _placed(context: DeviceContext, group: Group | None) -> Waits:
 
     def needs(session: CdspSession | None) -> list[Need]:
         kept = [("I/O reserved", io)] if reserve and io else []
-        return [*context.needs(session), *kept, *([("I/O estimate", during)] if during else [])]
+        return [*needs_of(context, session), *kept, *([("I/O estimate", during)] if during else [])]
 
     whole = sum(size for _, size in needs(None))
     if whole > ADVISED_BYTES:
@@ -183,7 +160,7 @@ def _placed(context: DeviceContext, group: Group | None) -> Waits:
     if context.group is not None:
         context.group.join(context, session, shared)
     if config.switching:
-        for name in context.first():
+        for name in first_graphs(context):
             load_graph(context.graphs[name])
     if during:
         estimate = session.allocate(context.label, "I/O estimate", during)
@@ -207,74 +184,6 @@ def _opened(context: DeviceContext, whole: int) -> CdspSession:
     return client.open_session()
 
 
-def _loaded(context: DeviceContext, callback: DmaBufferCallback | None, notify: Notify | None) -> Waits:
-    """Read the binary, and make the programs of the graphs that are loaded."""
-    client, config, device = context.client, context.config, context.client.device
-    size = context.binary.weights_bytes
-    if config.file_read_memory_budget_in_mb:
-        peak = min(size, config.file_read_memory_budget_in_mb << 20)
-        chunks = math.ceil(size / peak) if peak else 0
-        device.log.write("file_read", context=context.label, peak_bytes=peak, chunks=chunks)
-    left = (ACCELERATED if config.init_acceleration else 1.0) * (CALLBACK_LEFT if callback is not None else 1.0)
-    if callback is not None:
-        context.held = provided(context.binary, callback)
-        context.opened = context.held.context
-    else:
-        context.opened = context.binary.open()
-    if context.opened is not None:
-        context.backend = require_suits(context.opened, device.soc.name, config.binary_compatibility)
-        context.opened.skip_validation_on_binary_section = config.skip_validation_on_binary_section
-    loaded = context.loaded
-    for name, graph in context.graphs.items():
-        if name in loaded:
-            yield (
-                GRAPH_US
-                + (graph.spec.weights_bytes + context.binary.shared_bytes / len(loaded)) / LOAD_BYTES_PER_US * left
-            )
-            make_program(graph)
-            if notify is not None:
-                notify(CreationNotice(context.binary.name, context, graph))
-        elif notify is not None:
-            notify(CreationNotice(context.binary.name, context, graph))
-    for allocation in [a for a in context.allocations if a.what == "I/O estimate"]:
-        context.allocations.remove(allocation)
-        device.memory.release(allocation)
-    if client.device.cores.vtcm_bytes < max(s.vtcm_bytes for s in context.specs()):
-        raise DeviceError(
-            Code.QNN_CONTEXT_ERROR_CREATE_FROM_BINARY,
-            f"{context.label}: a graph was prepared for more VTCM than {device.soc.name} has; prepare it again",
-        )
-
-
-def make_program(graph: DeviceGraph) -> None:
-    """The program of a graph that is loaded, where the binary exists."""
-    context = graph.context
-    if context.opened is not None and graph.program is None:
-        assert context.backend is not None
-        graph.program = loaded_program(context.opened, graph.name, context.backend)
-
-
-def load_graph(graph: DeviceGraph) -> None:
-    """Take the memory of a graph that is switched in."""
-    context = graph.context
-    assert context.session is not None
-    needs = context.graph_needs(graph.spec)
-    if sum(size for _, size in needs) > context.session.free_bytes:
-        raise DeviceError(
-            Code.QNN_GRAPH_ERROR_MEM_ALLOC,
-            f"{graph.label}: needs {sum(s for _, s in needs):,} bytes, its session has {context.session.free_bytes:,}; "
-            "retain fewer graphs",
-        )
-    context.loads[graph.name] = [context.session.allocate(graph.label, what, size) for what, size in needs]
-
-
-def unload_graph(graph: DeviceGraph) -> None:
-    """Give back the memory of a graph that is switched out."""
-    graph.program = None
-    memory = graph.context.client.device.memory
-    memory.release_all(graph.context.loads.pop(graph.name, []))
-
-
 def _undone(context: DeviceContext, why: str) -> None:
     release(context)
     context.state = State.FREED
@@ -282,46 +191,24 @@ def _undone(context: DeviceContext, why: str) -> None:
     context.client.device.log.write("create_failed", context=context.label, process=context.client.name, message=why)
 
 
-def release(context: DeviceContext) -> None:
-    """Give back all that a context has on the device."""
-    memory = context.client.device.memory
-    for name in list(context.loads):
-        unload_graph(context.graphs[name])
-    if context.group is not None:
-        memory.release_all(context.group.leave(context))
-    memory.release_all(context.allocations)
-    context.allocations = []
-    if context.reserved is not None:
-        memory.release(context.reserved)
-        context.reserved = None
-    for graph in context.graphs.values():
-        graph.program = None
-    context.opened = None
-    if context.held is not None:
-        context.held.release()
-        context.held = None
-    context.io_mapped = False
-    context.session = None
-
-
 def free(context: DeviceContext) -> Waits:
     """Free a context; DeviceError where a graph of it runs."""
     client, device = context.client, context.client.device
     if context.state not in (State.ALIVE, State.LOST):
         raise DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"{context.label}: is {context.state}")
-    if any(graph.executing for graph in context.graphs.values()):
+    if context.runs:
         raise DeviceError(
             Code.QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED, f"{context.label}: a graph of it runs; wait for it"
         )
-    yield from client.stage("DE-INIT")
-    client.deregister_all(context)
+    yield from client.votes.begin("DE-INIT")
+    deregister_all(context)
     release(context)
     context.state = State.FREED
     client.contexts.pop(context.number, None)
     device.log.write("free", context=context.label, process=client.name)
     if context.config.dsp_memory_profiling_enabled and not client.contexts:
         device.log.write("DSP:after_context_freed", process=client.name, bytes=client.heap_bytes + HEAP_BASE_BYTES)
-    client.stage_done()
+    client.votes.done()
     return None
 
 
@@ -343,13 +230,13 @@ def reload(context: DeviceContext) -> Waits:
     adapters = {name: graph.adapter for name, graph in context.graphs.items() if graph.adapter}
     context.graphs_before = dict(context.graphs)
     try:
-        yield from client.stage("INIT")
+        yield from client.votes.begin("INIT")
         yield from _placed(context, None)
         for name, graph in context.graphs_before.items():  # the handles that people have stay good
             graph.program = None
             context.graphs[name] = graph
             graph.priority = priorities[name]
-        yield from _loaded(context, None, None)
+        yield from loaded(context, None, None)
         if context.state is not State.CREATING:
             raise DeviceError(
                 Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION,
@@ -361,10 +248,10 @@ def reload(context: DeviceContext) -> Waits:
     except DeviceError:
         release(context)
         context.state = State.LOST
-        client.stage_done()
+        client.votes.done()
         raise
     client.device.log.write("recovered", context=context.label, process=client.name,
                             session=context.session.number if context.session else -1)  # fmt: skip
-    client.stage_done()
-    yield from client.register_again(context)
+    client.votes.done()
+    yield from register_again(context)
     return context

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from hexforge.backends.htp.chip.power import CPU_WAKE_US, VOTE_US
 from hexforge.device.buffers import MemHandle
 from hexforge.device.clock import ClockTask, Waits
 from hexforge.device.codes import Code, DeviceError
-from hexforge.device.contexts.creation import LOAD_BYTES_PER_US, load_graph, make_program, reload, unload_graph
-from hexforge.device.contexts.handles import DeviceGraph, State
+from hexforge.device.contexts.creation import reload
+from hexforge.device.contexts.handles import DeviceGraph, Process, State
+from hexforge.device.contexts.loading import LOAD_BYTES_PER_US, load_graph, make_program, unload_graph
+from hexforge.device.contexts.needs import graph_needs
+from hexforge.device.contexts.registration import shrink_reserve
 from hexforge.device.contexts.switching import leaving, require_alone
+from hexforge.device.contexts.tensors import Feed, check_output, checked_feeds, computed
 from hexforge.device.cores import CoreJob
 from hexforge.device.signal import DeviceSignal
-from hexforge.ir import Array, TensorType
-
-if TYPE_CHECKING:
-    from hexforge.device.client import Client
+from hexforge.ir import Array
 
 SHARED_IO_LEFT = 0.5
 """Assumed: the part of the host's work on inputs and outputs that is left where they lie in shared buffers."""
@@ -34,8 +32,6 @@ ADAPTER_US = 300.0
 """Assumed: an adapter put into the one blob for adapters again."""
 SHORT_US = 1000.0
 """Adaptive polling is not for inferences shorter than this."""
-
-Feed = Array | MemHandle
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,92 +90,153 @@ def _recovering(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, 
     return (yield from _executed(graph, inputs, outputs, batch, began))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """One execution that was asked for, checked."""
+
+    graph: DeviceGraph
+    inputs: dict[str, Feed]
+    outputs: dict[str, MemHandle]
+    feeds: dict[str, Array]
+    multiple: int
+    session: object
+
+    @property
+    def shared(self) -> bool:
+        """Whether some tensors lie in shared buffers."""
+        return bool(self.outputs) or any(isinstance(feed, MemHandle) for feed in self.inputs.values())
+
+    def require_session(self) -> None:
+        """DeviceError where the session has crashed meanwhile."""
+        _require_session(self.graph, self.session)
+
+    def after(self, waits: float) -> Waits:
+        """Let time pass; the session must be there still."""
+        yield waits
+        self.require_session()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ran:
+    """What became of it on the device."""
+
+    results: dict[str, Array]
+    job: CoreJob
+    wake_us: float
+    loaded: bool
+
+
 def _executed(
     graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle], batch: int, began: float | None = None
 ) -> Waits:
-    context = graph.context
-    client, device = context.client, context.client.device
-    began = device.clock.now_us if began is None else began
+    """The whole of one execution: checks, the group's turn, the stage of the profile, the run, the report."""
+    context, votes = graph.context, graph.context.client.votes
+    began = context.client.device.clock.now_us if began is None else began
     yield 0.0  # whoever began this goes on first
-    context.require_alive()
-    if context.graphs.get(graph.name) is not graph:
-        raise DeviceError(Code.QNN_GRAPH_ERROR_INVALID_HANDLE, f"{graph.label}: is not a graph of its context any more")
-    _check_allowed(graph)
-    feeds, multiple = _feeds(graph, inputs, batch)
-    for name, handle in outputs.items():
-        _check_output(graph, name, handle, multiple)
+    call = _checked(graph, inputs, outputs, batch)
     graph.executing += 1
-    session, loaded = context.session, False
     try:
-        if context.group is not None and context.group.sharing is None and context.group.sequential:
-            while context.group.busy(context):  # they have one spill-fill buffer: one after the other
-                waiting = context.group.turn
-                graph.executing -= 1
-                try:
-                    yield waiting
-                finally:
-                    graph.executing += 1
-                _require_session(graph, session)
-        yield from client.stage("INFERENCE")
+        yield from _own_turn(call)
+        yield from votes.begin("INFERENCE")
         try:
-            _require_session(graph, session)
-            yield from _mapped_io(graph, inputs, outputs)
-            _require_session(graph, session)
-            first = graph.time.inference(device.cores.clocks(device.cores.cores[0]), multiple)
-            shared = bool(outputs) or any(isinstance(feed, MemHandle) for feed in inputs.values())
-            io = first.io_us * (SHARED_IO_LEFT if shared else 1.0)
-            yield (first.rpc_us + io) / 2
-            _require_session(graph, session)
-            if context.config.switching:
-                loaded = graph.name not in context.loads
-                yield from _switched(graph)
-                _require_session(graph, session)
-            if context.config.lora_weight_sharing_enabled and context.blob != graph.name:
-                yield ADAPTER_US
-                _require_session(graph, session)
-                context.blob = graph.name
-                device.log.write("adapter_again", graph=graph.label, adapter=graph.adapter)
-            spec = graph.spec
-            job = CoreJob(
-                graph.label,
-                graph.time,
-                graph.priority,
-                spec.vtcm_bytes,
-                min(spec.num_cores, len(device.cores.cores)),
-                multiple,
-            )
-            device.owners[job.pending] = session
-            try:
-                yield device.cores.submit(job)
-            except DeviceError:
-                if not job.pending.done:
-                    aborted = DeviceError(Code.QNN_GRAPH_ERROR_ABORTED, f"{graph.label}: was aborted")
-                    device.cores.withdraw(lambda other: other is job, aborted)
-                raise
-            finally:
-                device.owners.pop(job.pending, None)
-            _require_session(graph, session)
-            results = _numbers(graph, feeds, multiple, outputs)
-            wake = _cpu_wake_us(client, job.ran_us)
-            yield (first.rpc_us + io) / 2 + wake
+            ran = yield from _on_device(call)
         finally:
-            client.stage_done()
+            votes.done()
     finally:
         graph.executing -= 1
         _unmap_large_io(graph)
         if context.group is not None:
             context.group.next_turn()
-    if client.lowers_after:
+    if votes.lowers_after:
         yield VOTE_US
+    return _reported(call, ran, began)
+
+
+def _checked(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle], batch: int) -> _Call:
+    """The call, if it can be made now; DeviceError where it cannot."""
+    context = graph.context
+    context.require_alive()
+    if context.graphs.get(graph.name) is not graph:
+        raise DeviceError(Code.QNN_GRAPH_ERROR_INVALID_HANDLE, f"{graph.label}: is not a graph of its context any more")
+    _check_allowed(graph)
+    feeds, multiple = checked_feeds(graph, inputs, batch)
+    for name, handle in outputs.items():
+        check_output(graph, name, handle, multiple)
+    return _Call(graph, inputs, outputs, feeds, multiple, context.session)
+
+
+def _own_turn(call: _Call) -> Waits:
+    """Contexts that were registered together have one spill-fill buffer: one runs after the other."""
+    graph, group = call.graph, call.graph.context.group
+    if group is None or group.sharing is not None or not group.sequential:
+        return
+    while group.busy(graph.context):
+        waiting = group.turn
+        graph.executing -= 1
+        try:
+            yield waiting
+        finally:
+            graph.executing += 1
+        call.require_session()
+
+
+def _on_device(call: _Call) -> Waits:
+    """From the host's call to its return: mapping, switching, adapters, the cores, and the way back."""
+    graph, context = call.graph, call.graph.context
+    device = context.client.device
+    call.require_session()
+    yield from _mapped_io(graph, call.inputs, call.outputs)
+    call.require_session()
+    first = graph.time.inference(device.cores.clocks(device.cores.cores[0]), call.multiple)
+    host_us = (first.rpc_us + first.io_us * (SHARED_IO_LEFT if call.shared else 1.0)) / 2
+    yield from call.after(host_us)
+    loaded = context.config.switching and graph.name not in context.loads
+    if context.config.switching:
+        yield from _switched(graph)
+        call.require_session()
+    if context.config.lora_weight_sharing_enabled and context.blob != graph.name:
+        yield from call.after(ADAPTER_US)
+        context.blob = graph.name
+        device.log.write("adapter_again", graph=graph.label, adapter=graph.adapter)
+    job = yield from _on_cores(call)
+    call.require_session()
+    results = computed(graph, call.feeds, call.multiple, call.outputs)
+    wake_us = _cpu_wake_us(context.client, job.ran_us)
+    yield host_us + wake_us
+    return _Ran(results, job, wake_us, loaded)
+
+
+def _on_cores(call: _Call) -> Waits:
+    """The job on the NSP cores; withdrawn where the call is ended before it."""
+    graph, device = call.graph, call.graph.context.client.device
+    cores = min(graph.spec.num_cores, len(device.cores.cores))
+    job = CoreJob(graph.label, graph.time, graph.priority, graph.spec.vtcm_bytes, cores, call.multiple)
+    device.owners[job.pending] = graph.context.session
+    try:
+        yield device.cores.submit(job)
+    except DeviceError:
+        if not job.pending.done:
+            aborted = DeviceError(Code.QNN_GRAPH_ERROR_ABORTED, f"{graph.label}: was aborted")
+            device.cores.withdraw(lambda other: other is job, aborted)
+        raise
+    finally:
+        device.owners.pop(job.pending, None)
+    return job
+
+
+def _reported(call: _Call, ran: _Ran, began: float) -> Executed:
+    """What the caller is told, and the log."""
+    graph, job = call.graph, ran.job
+    device = graph.context.client.device
     graph.executions += 1
-    done = Executed(
-        results, device.clock.now_us - began, job.ready_us - began, job.ran_us, job.moved_us, wake, job.yields,
-        job.energy_uj, multiple, loaded,
-    )  # fmt: skip
     device.energy_uj += job.energy_uj
+    done = Executed(
+        ran.results, device.clock.now_us - began, job.ready_us - began, job.ran_us, job.moved_us, ran.wake_us,
+        job.yields, job.energy_uj, call.multiple, ran.loaded,
+    )  # fmt: skip
     device.log.write(
-        "executed", graph=graph.label, process=client.name, latency_us=round(done.latency_us, 3), batch=multiple,
-        accelerator_us=round(job.ran_us, 3), yields=job.yields, energy_uj=round(job.energy_uj, 3),
+        "executed", graph=graph.label, process=graph.context.client.name, latency_us=round(done.latency_us, 3),
+        batch=call.multiple, accelerator_us=round(job.ran_us, 3), yields=job.yields, energy_uj=round(job.energy_uj, 3),
     )  # fmt: skip
     return done
 
@@ -198,7 +255,7 @@ def _check_allowed(graph: DeviceGraph) -> None:
     group = context.group
     if group is None or group.sharing is None or not group.sequential:
         return
-    if group.busy(context) or any(g.executing for g in context.graphs.values()):
+    if group.busy(context) or context.runs:
         raise _not_permitted(
             f"{graph.label}: {group.sharing} runs graphs one after the other, and another runs; wait for it"
         )
@@ -213,65 +270,6 @@ def _require_session(graph: DeviceGraph, session: object) -> None:
     if graph.context.session is not session or graph.context.state is not State.ALIVE:
         raise DeviceError(
             Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION, f"{graph.label}: its session crashed while it was executed"
-        )
-
-
-def _feeds(graph: DeviceGraph, inputs: dict[str, Feed], batch: int) -> tuple[dict[str, Array], int]:
-    """Inputs as arrays, and the batch multiple that all of them have."""
-    if graph.program is None and graph.context.binary.source is None:
-        return {}, batch
-    known = dict(graph.spec.inputs)
-    if strange := sorted(inputs.keys() ^ known.keys()):
-        raise DeviceError(
-            Code.QNN_GRAPH_ERROR_INVALID_TENSOR,
-            f"{graph.label}: {strange[0]!r} is {'missing' if strange[0] in known else 'no input'}; inputs are "
-            f"{', '.join(known)}",
-        )
-    feeds, multiples = {}, {}
-    for name, given in inputs.items():
-        array = given.array() if isinstance(given, MemHandle) else np.asarray(given)
-        if isinstance(given, MemHandle) and (not given.live or given.context is not graph.context):
-            raise _not_registered(graph, name)
-        multiples[name] = _multiple(graph, name, array, known[name])
-        feeds[name] = array
-    if len(set(multiples.values())) > 1:
-        listed = ", ".join(f"{name} {count}" for name, count in multiples.items())
-        raise DeviceError(
-            Code.QNN_GRAPH_ERROR_INVALID_TENSOR,
-            f"{graph.label}: all tensors have one batch multiple; given: {listed}",
-        )
-    return feeds, next(iter(multiples.values()), batch)
-
-
-def _not_registered(graph: DeviceGraph, name: str) -> DeviceError:
-    return DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"{graph.label}: {name!r}: its memory is not registered")
-
-
-def _multiple(graph: DeviceGraph, name: str, array: Array, type: TensorType) -> int:
-    shape = type.shape
-    if array.dtype == type.dtype.numpy and array.ndim == len(shape) and array.shape[1:] == shape[1:]:
-        if not shape:
-            return 1
-        count, rest = divmod(int(array.shape[0]), shape[0])
-        if count and not rest:
-            return count
-    raise DeviceError(
-        Code.QNN_GRAPH_ERROR_INVALID_TENSOR,
-        f"{graph.label}: {name!r} is {array.dtype.name}{list(array.shape)}, it must be {type}, or a multiple of its "
-        "batch",
-    )
-
-
-def _check_output(graph: DeviceGraph, name: str, handle: MemHandle, multiple: int) -> None:
-    known = dict(graph.spec.outputs)
-    if name not in known:
-        raise DeviceError(Code.QNN_GRAPH_ERROR_INVALID_TENSOR, f"{graph.label}: {name!r} is no output")
-    if not handle.live or handle.context is not graph.context:
-        raise _not_registered(graph, name)
-    if _multiple(graph, name, handle.array(), known[name]) != multiple:
-        raise DeviceError(
-            Code.QNN_GRAPH_ERROR_INVALID_TENSOR,
-            f"{graph.label}: output {name!r} has another batch than inputs",
         )
 
 
@@ -292,7 +290,7 @@ def _mapped_io(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, M
             f"{graph.label}: {size:,} bytes for its inputs and outputs cannot be mapped, its session has "
             f"{session.free_bytes:,} left",
         )
-    context.client._shrink_reserve(context, size)
+    shrink_reserve(context, size)
     context.allocations.append(session.allocate(context.label, "I/O", size))
     context.io_mapped = True
     if 0 < context.config.reused_io_limit_bytes < size:
@@ -303,7 +301,7 @@ def _unmap_large_io(graph: DeviceGraph) -> None:
     """Inputs and outputs above the limit of what is kept between runs go, once nothing of the context runs."""
     context = graph.context
     limit = context.config.reused_io_limit_bytes
-    if not context.io_mapped or not limit or any(g.executing for g in context.graphs.values()):
+    if not context.io_mapped or not limit or context.runs:
         return
     for memory in [a for a in context.allocations if a.what == "I/O" and a.size > limit]:
         context.allocations.remove(memory)
@@ -318,7 +316,7 @@ def _switched(graph: DeviceGraph) -> Waits:
         return
     device, session = context.client.device, context.session
     assert session is not None
-    sizes = {s.name: sum(n for _, n in context.graph_needs(s)) for s in context.specs()}
+    sizes = {s.name: sum(n for _, n in graph_needs(context, s)) for s in context.specs()}
     order = context.config.graph_retention_order
     for name in leaving(graph.name, tuple(context.loads), order, sizes, session.free_bytes):
         unload_graph(context.graphs[name])
@@ -334,29 +332,7 @@ def _switched(graph: DeviceGraph) -> Waits:
 # -- after ------------------------------------------------------------------------------------------------------------
 
 
-def _numbers(
-    graph: DeviceGraph, feeds: dict[str, Array], multiple: int, outputs: dict[str, MemHandle]
-) -> dict[str, Array]:
-    """What the graph computes, batch by batch; written where its outputs are registered."""
-    if graph.program is None:
-        return {}
-    if multiple == 1:
-        found = dict(graph.program.run(feeds))
-    else:
-        rows = {name: type.shape[0] if type.shape else 1 for name, type in graph.spec.inputs}
-        parts = [
-            graph.program.run({n: a[k * rows[n] : (k + 1) * rows[n]] if a.ndim else a for n, a in feeds.items()})
-            for k in range(multiple)
-        ]
-        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    for name, handle in outputs.items():
-        target = handle.array()
-        target[...] = found[name]
-        found[name] = target
-    return found
-
-
-def _cpu_wake_us(client: Client, accelerator_us: float) -> float:
+def _cpu_wake_us(client: Process, accelerator_us: float) -> float:
     """What the CPU takes to wake up for the result, unless it polls that long."""
     polling, adaptive, latency = client.device.power.polling_us(client.name)
     if adaptive and accelerator_us < SHORT_US:

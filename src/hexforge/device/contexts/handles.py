@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeviceContext and DeviceGraph: what a handle of QNN stands for here: memory, programs, priorities, state."""
+"""Process, DeviceContext and DeviceGraph: what a handle of QNN stands for here: memory, programs, priorities, state."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from hexforge.backend import Backend, Program
 from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.device.buffers import Mappings, MemHandle
+from hexforge.device.chip import Chip
+from hexforge.device.clock import ClockTask
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import Binary, GraphSpec
-from hexforge.device.contexts.configs import CreationConfig, SharingType, thread_priorities
+from hexforge.device.contexts.callbacks import Provided
+from hexforge.device.contexts.configs import RESTRICTED, CreationConfig, SharingType, thread_priorities
+from hexforge.device.contexts.groups import Group
 from hexforge.device.graph_time import GraphTime, SimulatedTime
-from hexforge.device.memory import CdspSession, Need, SessionMemory
+from hexforge.device.memory import CdspSession, SessionMemory
+from hexforge.device.stage_votes import ProfileVotes
+from hexforge.errors import HexforgeError
 from hexforge.runtime.contexts.context import Context
-
-if TYPE_CHECKING:
-    from hexforge.device.client import Client
-    from hexforge.device.contexts.callbacks import Provided
-    from hexforge.device.contexts.groups import Group
 
 
 class State(StrEnum):
@@ -106,7 +107,7 @@ class DeviceGraph:
 class DeviceContext:
     """A context on the device."""
 
-    client: Client
+    client: Process
     number: int
     binary: Binary
     config: CreationConfig
@@ -147,59 +148,15 @@ class DeviceContext:
         """How it shares resources with the others of its list."""
         return None if self.group is None else self.group.sharing
 
+    @property
+    def runs(self) -> bool:
+        """Whether a graph of it is being executed."""
+        return any(graph.executing for graph in self.graphs.values())
+
     def specs(self) -> tuple[GraphSpec, ...]:
         """The graphs that are enabled, in the order they were asked for."""
         wanted = self.config.enable_graphs
         return self.binary.graphs if wanted is None else tuple(self.binary.graph(name) for name in wanted)
-
-    def needs(self, session: CdspSession | None) -> list[Need]:
-        """What it needs in a session, that of its group included where the session does not have it yet."""
-        specs, config = self.specs(), self.config
-        needs: list[Need] = []
-        if config.switching:
-            needs.append(("shared weights", self.binary.shared_bytes))
-            needs += self.client_buffers()
-            needs += [need for spec in specs if spec.name in self.first() for need in self.graph_needs(spec)]
-        else:
-            needs.append(("weights", self.binary.shared_bytes + sum(s.weights_bytes for s in specs)))
-            if self.group is None:
-                needs += [("spill-fill", s.spill_fill_bytes) for s in specs]
-        backup = max((s.vtcm_bytes for s in specs), default=0)
-        if self.group is None:
-            needs.append(("VTCM backup", backup))
-        else:
-            needs += self.group.needs(self, session)
-        adapters = [s.adapter_bytes for s in specs]
-        if any(adapters):  # one blob as large as the largest, or one for each graph
-            needs.append(("LoRA weights", max(adapters) if config.lora_weight_sharing_enabled else sum(adapters)))
-        return [(what, size) for what, size in needs if size]
-
-    def client_buffers(self) -> list[Need]:
-        """Buffers that the client shares with the backend for graphs that are switched."""
-        found: list[Need] = []
-        for what, given, most in (
-            ("client spill-fill", self.config.spill_fill_buffer, max(s.spill_fill_bytes for s in self.specs())),
-            ("client weights", self.config.weights_buffer, max(s.weights_bytes for s in self.specs())),
-        ):
-            if 0 < given < most:
-                raise DeviceError(
-                    Code.QNN_CONTEXT_ERROR_INVALID_CONFIG,
-                    f"{self.binary.name}: a {what} buffer of {given:,} bytes is too small, a graph needs {most:,}; -1 "
-                    "takes what QNN says",
-                )
-            if given:
-                found.append((what, most if given == -1 else given))
-        return found
-
-    def graph_needs(self, spec: GraphSpec) -> list[Need]:
-        """What a graph that is switched in needs."""
-        weights = 0 if self.config.weights_buffer else spec.weights_bytes
-        spill = 0 if self.config.spill_fill_buffer else spec.spill_fill_bytes
-        return [(what, size) for what, size in (("weights", weights), ("spill-fill", spill)) if size]
-
-    def first(self) -> tuple[str, ...]:
-        """Graphs that are loaded at once where graphs are switched: the retained ones, or the first."""
-        return self.config.graph_retention_order or (self.specs()[0].name,)
 
     def require_alive(self) -> None:
         """DeviceError where nothing can be done with it any more."""
@@ -211,3 +168,79 @@ class DeviceContext:
             )
         if self.state is not State.ALIVE:
             raise DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"{self.label}: is {self.state}")
+
+
+class Process:
+    """What one process has on a device."""
+
+    def __init__(self, device: Chip, name: str, *, signed: bool = False, privileged: bool = False) -> None:
+        self.device, self.name, self.signed, self.privileged = device, name, signed, privileged
+        self.sessions: list[CdspSession] = []
+        self.contexts: dict[int, DeviceContext] = {}
+        self.creating: dict[int, ClockTask] = {}
+        self.memory: dict[int, MemHandle] = {}
+        self.mappings = Mappings()
+        self.votes = ProfileVotes(name, device.power, len(device.cores.cores), device.clock, device.log)
+        self.libraries: set[str] = set()
+        """Paths that the backend library was loaded from."""
+
+    @property
+    def heap_bytes(self) -> int:
+        """What its sessions have in use."""
+        return sum(session.used_bytes for session in self.sessions)
+
+    def new_context(self, binary: Binary, config: CreationConfig) -> DeviceContext:
+        """A context that is about to be created; how its graphs share adapters the binary says, too."""
+        if binary.lora_weight_sharing:
+            config = replace(config, lora_weight_sharing_enabled=True)
+        context = DeviceContext(self, self.device.next_number(), binary, config)
+        self.contexts[context.number] = context
+        return context
+
+    def open_session(self) -> CdspSession:
+        """One more session."""
+        taken = {session.index for session in self.sessions}
+        index = next(n for n in range(len(taken) + 1) if n not in taken)
+        session = self.device.memory.open(self.name, index, self.signed)
+        self.sessions.append(session)
+        self.sessions.sort(key=lambda s: s.index)
+        return session
+
+    def require_priority(self, *priorities: Priority) -> None:
+        """DeviceError for a priority that is not for everybody."""
+        for priority in priorities:
+            if priority in RESTRICTED and not self.privileged:
+                raise DeviceError(
+                    Code.QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED,
+                    f"priority {priority.name} is restricted; {self.name} is not privileged, use NORMAL or LOW",
+                )
+
+    def set_priority(self, target: DeviceContext | DeviceGraph, priority: Priority) -> None:
+        """Of one graph, or of all graphs of a context, from now on."""
+        self.require_priority(priority)
+        context = target if isinstance(target, DeviceContext) else target.context
+        context.require_alive()
+        if context.group is not None and context.group.concurrent:
+            raise DeviceError(
+                Code.QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE,
+                f"{context.label}: priorities of a concurrent group cannot be changed",
+            )
+        for graph in context.graphs.values() if isinstance(target, DeviceContext) else [target]:
+            graph.priority = priority
+            self.device.log.write(
+                "priority", graph=graph.label, priority=priority.name, hmx_thread=graph.hmx_thread,
+                hvx_thread=graph.hvx_thread,
+            )  # fmt: skip
+
+    def apply_adapter(self, graph: DeviceGraph, adapter: str) -> None:
+        """QnnContext_applyBinarySection: put an adapter (a file, or a name where there are only figures) on a graph."""
+        context = graph.context
+        context.require_alive()
+        if context.opened is not None:
+            try:
+                context.opened.apply(adapter, [graph.name])
+            except HexforgeError as error:
+                raise DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_ARGUMENT, f"{graph.label}: {error}") from None
+        graph.adapter = adapter
+        context.blob = graph.name
+        self.device.log.write("adapter", graph=graph.label, adapter=str(adapter))

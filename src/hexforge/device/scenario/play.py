@@ -19,6 +19,9 @@ from hexforge.device.contexts import creation, execution
 from hexforge.device.contexts.binary import Binary, GraphSpec
 from hexforge.device.contexts.configs import CreationConfig, GroupRegistration, ListConfig, SharingType
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
+from hexforge.device.contexts.loading import CreationNotice
+from hexforge.device.contexts.registration import deregister, register
+from hexforge.device.contexts.tensors import Feed
 from hexforge.device.log import audit
 from hexforge.device.power.profiles import PROFILES
 from hexforge.device.scenario.fields import Fields
@@ -134,7 +137,7 @@ class _Player:
         self.buffers: dict[str, list[MemHandle]] = {}
         self.tried: set[str] = set()
         """Contexts and buffers that a step was to make."""
-        self.client.profile = process.profile
+        self.client.votes.profile = process.profile
 
     def thread(self, number: int, steps: tuple[ScriptStep, ...]) -> Waits:
         """One thread: its steps one after the other; a step that fails does not end it."""
@@ -189,7 +192,7 @@ class _Player:
         if failed is not None:
             raise failed
 
-    def _notice(self, notice: creation.CreationNotice) -> None:
+    def _notice(self, notice: CreationNotice) -> None:
         graph = notice.graph.name if notice.graph is not None else ""
         self.device.log.write("notice", binary=notice.binary, graph=graph, ok=notice.error is None)
 
@@ -201,7 +204,7 @@ class _Player:
         limits = {key: fields.number(key, 0.0) for key in ("timeout_us", "abort_us")}
         handles = {h.descriptor.tensor: h for h in self._registered(shared, step)} if shared else {}
         for k in range(times):
-            feeds: dict[str, execution.Feed] = {}
+            feeds: dict[str, Feed] = {}
             for name, array in feeds_of(graph.spec, seed + k, batch).items():
                 feeds[name] = array
                 if name in handles:
@@ -243,11 +246,11 @@ class _Player:
         else:
             context, size = self._context(fields.text("context"), step), fields.bytes("size")
             made = [MemDescriptor(_Addresses(size), name, (size,), "uint8")]
-        self.buffers[name] = self.client.register(context, made)
+        self.buffers[name] = register(context, made)
         yield 0.0
 
     def _deregister(self, fields: Fields, step: ScriptStep) -> Waits:
-        self.client.deregister(self._registered(fields.text("buffer"), step))
+        deregister(self.client, self._registered(fields.text("buffer"), step))
         self.buffers.pop(fields.text("buffer"))
         yield 0.0
 
@@ -256,7 +259,7 @@ class _Player:
         yield 0.0
 
     def _profile(self, fields: Fields, step: ScriptStep) -> Waits:
-        self.client.profile = PROFILES[fields.text("profile")]
+        self.client.votes.profile = PROFILES[fields.text("profile")]
         yield 0.0
 
     def _reserve_vtcm(self, fields: Fields, step: ScriptStep) -> Waits:

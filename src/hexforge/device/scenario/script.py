@@ -12,6 +12,7 @@ from typing import Any
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC, Soc, named
 from hexforge.backends.htp.extensions import chip_of
 from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.device.chip import PLATFORMS
 from hexforge.device.codes import Code
 from hexforge.device.contexts.binary import Binary, GraphSpec
 from hexforge.device.contexts.configs import CreationConfig, SharingType
@@ -19,7 +20,6 @@ from hexforge.device.extensions import cores_of, creation_config, profile_of, si
 from hexforge.device.graph_time import DeclaredTime
 from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.device.scenario.fields import Fields
-from hexforge.device.simulated_device import PLATFORMS
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.options import did_you_mean

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chip: what all processes of a device have in common: clock, log, memory, power, cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hexforge.backends.htp.chip.soc import DEFAULT_SOC, named
+from hexforge.backends.htp.time import cost
+from hexforge.device.clock import Pending, VirtualClock
+from hexforge.device.codes import Code, DeviceError
+from hexforge.device.cores import Cores
+from hexforge.device.log import DeviceLog
+from hexforge.device.memory import CdspSession, DeviceMemory
+from hexforge.device.power.votes import PowerVotes
+from hexforge.errors import CallError
+
+PLATFORMS = ("android", "windows", "linux", "qnx")
+MB = 1 << 20
+CONCURRENT_ARCH = 81
+
+
+@dataclass(frozen=True, slots=True)
+class ChipFacts:
+    """What of a device decides which options it has."""
+
+    name: str
+    arch: int
+    platform: str
+
+    def require_concurrent(self, what: str) -> None:
+        """DeviceError unless several contexts can share buffers by priority here."""
+        if self.arch < CONCURRENT_ARCH or self.platform != "android":
+            raise DeviceError(
+                Code.QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE,
+                f"{what} is on Android with v{CONCURRENT_ARCH}, this is {self.name} (v{self.arch}) with "
+                f"{self.platform}",
+            )
+
+
+class Chip:
+    """A simulated Snapdragon without the processes that use it."""
+
+    def __init__(
+        self, soc: str = DEFAULT_SOC, *, platform: str = "android", cores: int = 1, ram_bytes: int = 16 << 30
+    ) -> None:
+        if platform not in PLATFORMS:
+            raise CallError(f"platform {platform!r} is not known; it is one of {', '.join(PLATFORMS)}")
+        if cores < 1 or ram_bytes < 1:
+            raise CallError("a device has 1 core or more, and some RAM")
+        self.soc = named(soc)
+        self.facts = ChipFacts(self.soc.name, self.soc.htp_arch, platform)
+        self.clock = VirtualClock()
+        self.log = DeviceLog(self.clock)
+        self.memory = DeviceMemory(self.log, ram_bytes)
+        self.power = PowerVotes(self.log, self.soc.htp_arch, cores, platform)
+        us_per_mb = cost.costs(self.soc).dram_us(MB)
+        self.cores = Cores(self.clock, self.log, self.power, cores, self.soc.vtcm_mb * MB, us_per_mb)
+        self.owners: dict[Pending, CdspSession | None] = {}
+        """The session of each execution that is on its way."""
+        self.down_until_us = 0.0
+        self.energy_uj = 0.0
+        """Of all executions (assumed)."""
+        self._numbers = 0
+
+    def next_number(self) -> int:
+        """A number that nothing else of the device has."""
+        self._numbers += 1
+        return self._numbers
+
+    def platform_info(self) -> dict[str, Any]:
+        """QnnDevice_getPlatformInfo: what the device info extension says."""
+        return {
+            "deviceType": "ON_CHIP",
+            "socModel": self.soc.soc_model,
+            "arch": self.soc.htp_arch,
+            "vtcmSize": self.soc.vtcm_mb,
+            "numNsp": len(self.cores.cores),
+            "signedPdSupport": True,
+            "dlbcSupport": self.soc.dlbc,
+        }
