@@ -25,15 +25,18 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def computed(op: str, inputs: dict[str, tuple[Array, TensorType]], outs: list[TensorType], params: Any) -> list[Array]:
-    """The node's outputs by native steps alone: the same at every level and number of threads."""
+    """The node's outputs by native steps alone: the same at every level and number of threads.
+
+    An input that is called `constant` is one.
+    """
     graph = Graph("one")
-    values = [graph.value(n, t, Role.STATIC if n == "window" else Role.APP_WRITE, a if n == "window" else None)
+    values = [graph.value(n, t, Role.STATIC if n == "constant" else Role.APP_WRITE, a if n == "constant" else None)
               for n, (a, t) in inputs.items()]  # fmt: skip
     made = [graph.value(f"y{i}", t, Role.APP_READ) for i, t in enumerate(outs)]
     graph.node(op, values, made, **params)
     program = HtpBackend().compile(graph)
     assert not program.references
-    feeds = {n: a for n, (a, _) in inputs.items() if n != "window"}
+    feeds = {n: a for n, (a, _) in inputs.items() if n != "constant"}
     first: dict[str, Array] = {}
     try:
         for level in LEVELS:
@@ -180,9 +183,9 @@ def test_an_image_that_is_not_there_is_an_error() -> None:
 def test_frames_are_onnxruntimes(seed: int, length: int, step: int, signal: str, windowed: bool) -> None:
     rng = np.random.default_rng(seed)
     x = real(rng.standard_normal((2, length + 3 * step + 1, 2 if signal == "complex" else 1)))
-    inputs = {"x": x} | ({"window": real(rng.random(length))} if windowed else {})
+    inputs = {"x": x} | ({"constant": real(rng.random(length))} if windowed else {})
     onesided = signal == "real"
-    window = inputs["window"][0] if windowed else np.ones(length, np.float32)
+    window = inputs["constant"][0] if windowed else np.ones(length, np.float32)
     held = {"s": np.array(step), "w": window, "l": np.array(length)}
     want = theirs("STFT", {"x": x[0]}, held, TensorProto.FLOAT, onesided=int(onesided))
     params = {"frame_step": step, "frame_length": length, "onesided": onesided}

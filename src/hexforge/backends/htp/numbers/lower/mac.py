@@ -464,10 +464,10 @@ def product(lowering: Lowering, node: Node) -> bool:
     own, y = lowering.storage(x), lowering.storage(out)
     connected = node.op.name == "FullyConnected"
     swap = connected or bool(node.params["transpose_in1"])
-    if own.kind not in _BITS or y.kind != own.kind or (not connected and node.params["transpose_in0"]):
+    if own.kind not in _BITS or y.kind != own.kind:
         return False
     bits = _BITS[own.kind]
-    if w.data is not None:
+    if w.data is not None and (connected or not node.params["transpose_in0"]):
         w = expanded(w)
         assert w.data is not None
         matrix = w.data.reshape(w.shape[-2:]) if int(np.prod(w.shape[:-2], dtype=np.int64)) == 1 else None
@@ -480,9 +480,7 @@ def product(lowering: Lowering, node: Node) -> bool:
         flat = Storage(own.kind, own.dtype, (rows, matrix.shape[0]), own.scale, own.zero_point, own.low, own.high)
         wide = Storage(y.kind, y.dtype, (rows, matrix.shape[1]), y.scale, y.zero_point, y.low, y.high)
         return _rows(lowering, x, flat, matrix, w.type, bias, out, wide, bits)
-    if len(node.inputs) > 2 and node.inputs[2] is not None:
-        return False
-    return _both(lowering, x, w, out, own, y, swap)
+    return _both(lowering, node, own, y, swap)
 
 
 def _rows(
@@ -508,33 +506,57 @@ def _rows(
     return True
 
 
-def _both(lowering: Lowering, x: Value, w: Value, out: Value, own: Storage, y: Storage, swap: bool) -> bool:
+def _both(lowering: Lowering, node: Node, own: Storage, y: Storage, swap: bool) -> bool:
+    """A product of two operands that are computed at run time; its bias may be constant."""
+    x, w, out = node.inputs[0], node.inputs[1], node.outputs[0]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    assert x is not None
+    assert w is not None
     other = lowering.storage(w)
-    if other.kind != own.kind or len(x.shape) < 2 or len(w.shape) < 2:
+    turned = node.op.name != "FullyConnected" and bool(node.params["transpose_in0"])
+    if other.kind != own.kind or len(x.shape) < 2 or len(w.shape) < 2 or (bias is not None and bias.data is None):
         return False
-    m, k = x.shape[-2:]
+    m, k = x.shape[-2:][:: -1 if turned else 1]
     n = y.shape[-1]
     if w.shape[-1 if swap else -2] != k or y.shape[-2:] != (m, n):
         return False  # FullyConnected of rows that are not the last axis alone
-    batch = int(np.prod(y.shape[:-2], dtype=np.int64))
-    strides = []
-    for shape in (x.shape, w.shape):
-        lead = int(np.prod(shape[:-2], dtype=np.int64))
-        if lead not in (1, batch) or (lead == batch and shape[:-2] != y.shape[:-2] and lead != 1):
-            return False
-        strides.append(0 if lead == 1 else shape[-1] * shape[-2])
+    starts_a, starts_b = (_starts(shape, y.shape[:-2]) for shape in (x.shape, w.shape))
     attributes: dict[str, Any] = {
-        "batch": batch, "m": m, "n": n, "k": k, "stride_a": strides[0], "stride_b": strides[1], "row_a": k,
+        "batch": len(starts_a), "m": m, "n": n, "k": k, "row_a": 1 if turned else k, "column_a": m if turned else 1,
         "row_b": 1 if swap else n, "column_b": k if swap else 1,
     }  # fmt: skip
+    for side, starts in (("a", starts_a), ("b", starts_b)):
+        stride = int(starts[1]) if len(starts) > 1 else 0
+        attributes[f"stride_{side}"] = stride
+        if not np.array_equal(starts, stride * np.arange(len(starts))):
+            attributes[f"at_{side}"] = tuple(map(int, starts))
+    real = None if bias is None else np.broadcast_to(_real_bias(bias), (n,))
     if own.kind == "f32":
-        attributes["half"] = 1
+        attributes |= {"half": 1} | ({} if real is None else {"bias": half(real)})
     else:
-        if (own.kind == "u8" and k > 33025) or not in_range(own.scale * other.scale / y.scale):
+        product = own.scale * other.scale
+        if (own.kind == "u8" and k > 33025) or not in_range(product / y.scale):
             return False  # 255 * 255 * k must stay below 2^31
+        if real is not None:
+            units = np.rint(real / product)
+            most = 2**31 - 255 * 255 * k if own.kind == "u8" else 2**52
+            if np.abs(units).max(initial=0) >= most:
+                return False
+            attributes["bias"] = units.astype(np.int32 if own.kind == "u8" else np.int64)
         attributes |= {
-            "zero_a": own.zero_point, "zero_b": other.zero_point, "scale": own.scale * other.scale / y.scale,
-            **y.output(),
+            "zero_a": own.zero_point, "zero_b": other.zero_point, "scale": product / y.scale, **y.output(),
         }  # fmt: skip
     lowering.emit(f"matmul_{own.kind}", [x, w], [out], **attributes)
     return True
+
+
+def _real_bias(bias: Value) -> Array:
+    assert bias.data is not None
+    return (bias.data if bias.encoding is None else dequantize(bias.data, bias.type)).astype(np.float64).ravel()
+
+
+def _starts(shape: tuple[int, ...], lead: tuple[int, ...]) -> Array:
+    """Where the matrix of each of the output's leading indices begins, in elements: broadcast as numpy does."""
+    own = shape[:-2]
+    indices = np.arange(int(np.prod(own, dtype=np.int64))).reshape(own) * (shape[-1] * shape[-2])
+    return np.broadcast_to(indices, lead).ravel()
