@@ -68,11 +68,11 @@ class Call:
 
     def input(self, index: int) -> TensorType:
         """Type of an input that must be there."""
-        found = self.ins[index] if index < len(self.ins) else None
-        if found is None:
+        type = self.ins[index] if index < len(self.ins) else None
+        if type is None:
             names = self.op.inputs
             raise ModelError(f"{self.op.name}: input {names[min(index, len(names) - 1)]} is missing")
-        return found
+        return type
 
     def has(self, index: int) -> bool:
         """True where an optional input is given."""
@@ -245,10 +245,10 @@ def known_names() -> frozenset[str]:
 
 def lookup(name: str) -> Op:
     """The op of that QNN name."""
-    found = _TABLE.get(name)
-    if found is None:
+    op = _TABLE.get(name)
+    if op is None:
         raise ModelError(f"no QNN op is named {name!r}; one of an op package is registered first (op_packages)")
-    return found
+    return op
 
 
 def table() -> Iterator[Op]:

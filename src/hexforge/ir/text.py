@@ -109,14 +109,14 @@ def _ref(value: Value) -> str:
 def _type(type: TensorType) -> str:
     if type.encoding is None:
         return str(type)
-    kept = []
+    fields_shown = []
     for field in dataclasses.fields(type.encoding):
         value = getattr(type.encoding, field.name)
         scalar = float if "float" in str(field.type) else int  # whatever kind of number was given
         if not (field.name.endswith("bitwidth") and value == field.default):
             plain = tuple(map(scalar, value)) if isinstance(value, tuple) else scalar(value)
-            kept.append(f"{field.name}={_literal(plain)}")
-    return f"{type} {{{', '.join(kept)}}}"
+            fields_shown.append(f"{field.name}={_literal(plain)}")
+    return f"{type} {{{', '.join(fields_shown)}}}"
 
 
 def dump_type(type: TensorType) -> str:
@@ -214,11 +214,11 @@ def loads(text: str, get: Get | None = None) -> Graph:
 def load_type(text: str) -> TensorType:
     """The type that `dump_type` printed; FormatError if the text is none."""
     reader = _Reader(text)
-    found = reader.type()
+    type = reader.type()
     reader.skip()
     if reader.at != len(text):
         reader.fail(f"expected the end, found {reader.here()}")
-    return found
+    return type
 
 
 class _Reader:
@@ -238,21 +238,21 @@ class _Reader:
         raise self.error
 
     def skip(self) -> None:
-        found = _SKIP.match(self.text, self.at)
-        assert found is not None  # the pattern matches the empty string
-        self.start = self.at = found.end()
+        match = _SKIP.match(self.text, self.at)
+        assert match is not None  # the pattern matches the empty string
+        self.start = self.at = match.end()
 
     def here(self) -> str:
         """What is next, for a message."""
         return repr(self.text[self.at : self.at + 20].split("\n")[0]) if self.at < len(self.text) else "the end"
 
-    def take(self, pattern: re.Pattern[str], what: str) -> str:
+    def take(self, pattern: re.Pattern[str], expected: str) -> str:
         self.skip()
-        found = pattern.match(self.text, self.at)
-        if found is None:
-            self.fail(f"expected {what}, found {self.here()}")
-        self.at = found.end()
-        return found.group()
+        match = pattern.match(self.text, self.at)
+        if match is None:
+            self.fail(f"expected {expected}, found {self.here()}")
+        self.at = match.end()
+        return match.group()
 
     def accept(self, symbol: str) -> bool:
         self.skip()
@@ -275,9 +275,9 @@ class _Reader:
         except ValueError as error:
             self.fail(f"bad string: {error}")
 
-    def name(self, what: str = "a name") -> str:
+    def name(self, expected: str = "a name") -> str:
         self.skip()
-        return self.string() if self.text.startswith('"', self.at) else self.take(_WORD, what)
+        return self.string() if self.text.startswith('"', self.at) else self.take(_WORD, expected)
 
     def ref(self) -> str:
         self.expect("%")
@@ -306,18 +306,18 @@ class _Reader:
 
     def fields(self) -> dict[str, Any]:
         """`{key=literal, …}`, or nothing."""
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if not self.accept("{"):
-            return found
+            return fields
         while not self.accept("}"):
-            if found:
+            if fields:
                 self.expect(",")
             key = self.take(_IDENTIFIER, "a parameter's name")
-            if key in found:
+            if key in fields:
                 self.fail(f"{key} is given twice")
             self.expect("=")
-            found[key] = self.literal()
-        return found
+            fields[key] = self.literal()
+        return fields
 
     def type(self) -> TensorType:
         word = self.take(_IDENTIFIER, "a data type")
@@ -362,9 +362,13 @@ class _Reader:
                 self.fail(f"{type} has {type.nbytes} bytes, not {where[1]}")
             return unpacked(self.get(*where), type)
         if self.accept("splat"):
-            one = TensorType(type.dtype, (1,))
+            element_type = TensorType(type.dtype, (1,))
             bare = not self.accept("base64")
-            element = self.elements((self.literal(),), one) if bare else unpacked(self.bytes(one.nbytes), one)
+            element = (
+                self.elements((self.literal(),), element_type)
+                if bare
+                else unpacked(self.bytes(element_type.nbytes), element_type)
+            )
             return np.broadcast_to(element.reshape(()), type.shape)
         if self.accept("base64"):
             return unpacked(self.bytes(type.nbytes), type)
@@ -386,10 +390,10 @@ class _Reader:
 
     def elements(self, items: tuple[Any, ...], type_: TensorType) -> Array:
         dtype = type_.dtype
-        wanted = float if dtype.is_float else bool if dtype is DType.BOOL else int
+        python_type = float if dtype.is_float else bool if dtype is DType.BOOL else int
         low, high = dtype.range if dtype.is_integer else (-math.inf, math.inf)
         for item in items:
-            if type(item) is not wanted or (dtype.is_integer and not low <= item <= high):
+            if type(item) is not python_type or (dtype.is_integer and not low <= item <= high):
                 self.fail(f"{_literal(item)} is no {dtype.value}")
         with np.errstate(over="ignore"):
             return np.array(items, dtype.numpy).reshape(type_.shape)
@@ -439,10 +443,10 @@ class _Reader:
                 return
 
     def known(self, graph: Graph, name: str) -> Value:
-        found = graph.values.get(name)
-        if found is None:
+        value = graph.values.get(name)
+        if value is None:
             self.fail(f"no tensor %{_name(name)} is declared or written above")
-        return found
+        return value
 
     def node(self, graph: Graph) -> None:
         name = self.name("a tensor, a node, return or }")

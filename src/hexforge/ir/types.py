@@ -70,10 +70,10 @@ class DType(enum.Enum):
     @classmethod
     def of(cls, dtype: Any) -> DType:
         """The DType of a numpy dtype; ModelError for a type QNN has no tensor of."""
-        found = _FROM_NUMPY.get(np.dtype(dtype))
-        if found is None:
+        member = _FROM_NUMPY.get(np.dtype(dtype))
+        if member is None:
             raise ModelError(f"QNN has no tensor data type for {np.dtype(dtype).name}")
-        return found
+        return member
 
     def qnn_name(self, fixed_point: bool = False) -> str:
         """QNN's name, e.g. QNN_DATATYPE_UFIXED_POINT_8."""

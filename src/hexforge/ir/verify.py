@@ -18,14 +18,14 @@ _RANGES = {"int32": (-(1 << 31), (1 << 31) - 1), "uint32": (0, (1 << 32) - 1), "
 
 def verify(graph: Graph) -> None:
     """Raise a ModelError that lists every fault of the graph; return if there is none."""
-    found = [*_order(graph), *_links(graph)]
+    faults = [*_order(graph), *_links(graph)]
     for value in graph.values.values():
-        found += (f"tensor {value.name!r}: {what}" for what in _value(value))
+        faults += (f"tensor {value.name!r}: {problem}" for problem in _value(value))
     for node in graph.nodes:
-        found += (f"node {node.name!r} ({node.op.name}): {what}" for what in _node(node))
-    if found:
-        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        raise ModelError(f"graph {graph.name!r}: " + "; ".join(found[:_SHOWN] + more))
+        faults += (f"node {node.name!r} ({node.op.name}): {problem}" for problem in _node(node))
+    if faults:
+        more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+        raise ModelError(f"graph {graph.name!r}: " + "; ".join(faults[:_SHOWN] + more))
 
 
 def _order(graph: Graph) -> Iterator[str]:
@@ -113,18 +113,18 @@ def _node(node: Node) -> Iterator[str]:
         yield f"has {len(node.outputs)} outputs, not the {len(inferred)} its inputs imply"
         return
     for value, type in zip(node.outputs, inferred, strict=True):
-        what = _mismatch(node, value, type)
-        if what:
-            yield f"output {value.name!r} {what}"
+        problem = _mismatch(node, value, type)
+        if problem:
+            yield f"output {value.name!r} {problem}"
 
 
 def _counts(node: Node) -> Iterator[str]:
-    names, given = node.op.inputs, len(node.inputs)
-    if given > len(names) and not node.op.variadic:
-        yield f"has {given} inputs, not {len(names)} ({', '.join(names)})"
-    for i in range(max(given, len(names))):
+    names, count = node.op.inputs, len(node.inputs)
+    if count > len(names) and not node.op.variadic:
+        yield f"has {count} inputs, not {len(names)} ({', '.join(names)})"
+    for i in range(max(count, len(names))):
         name = names[min(i, len(names) - 1)] if names else ""
-        if not name.endswith("?") and (i >= given or node.inputs[i] is None):
+        if not name.endswith("?") and (i >= count or node.inputs[i] is None):
             yield f"input {i} ({name.rstrip('*')}) is missing"
     outs, written = node.op.outputs, len(node.outputs)
     least = sum(not name.endswith("?") for name in outs)
@@ -144,17 +144,17 @@ def _params(node: Node) -> Iterator[str]:
         value = node.params[param.name]
         if value is None and param.default is None:
             continue
-        what = _param(param, value, param.rank)
-        if what:
-            yield f"parameter {param.name} {what}"
+        problem = _param(param, value, param.rank)
+        if problem:
+            yield f"parameter {param.name} {problem}"
 
 
 def _param(param: Param, value: ParamValue, rank: int) -> str | None:
     if rank:
         if not isinstance(value, tuple):
             return f"is {value!r}, not a tensor of rank {param.rank}"
-        whats = (_param(param, v, rank - 1) for v in value)
-        return next((what for what in whats if what), None)
+        problems = (_param(param, v, rank - 1) for v in value)
+        return next((problem for problem in problems if problem), None)
     if param.type == "bool" or isinstance(value, bool):
         good = param.type == "bool" and isinstance(value, bool)
     elif param.type == "float32":

@@ -120,10 +120,10 @@ def bind(
             raise CallError(f"{where}: no input has a dimension named {name!r}{_meant(name, symbols)}")
         bound[name] = _size(number, f"dimension {name!r}")
     fixed: dict[str, tuple[int, ...]] = {}
-    for name, given in shapes.items():
+    for name, sizes in shapes.items():
         if name not in declared:
             raise CallError(f"{where}: has no input {name!r}{_meant(name, declared)}")
-        shape = tuple(_size(d, f"a dimension of input {name!r}") for d in given)
+        shape = tuple(_size(d, f"a dimension of input {name!r}") for d in sizes)
         known = declared[name]
         if known is not None:
             if len(known) != len(shape):
@@ -137,9 +137,9 @@ def bind(
     return fixed, bound
 
 
-def _size(number: int, what: str) -> int:
+def _size(number: int, where: str) -> int:
     if isinstance(number, bool) or not hasattr(number, "__index__") or not 0 <= number.__index__() <= LARGEST_SIZE:
-        raise CallError(f"{what} must be a whole number from 0 to {LARGEST_SIZE}, not {number!r}")
+        raise CallError(f"{where} must be a whole number from 0 to {LARGEST_SIZE}, not {number!r}")
     return number.__index__()
 
 
@@ -187,9 +187,9 @@ def fix_shapes(
                 dim.dim_value = bound[dim.dim_param]
     from hexforge.model.inputs.pinned import pinned_value  # which needs what opening a context does without
 
-    for name, wanted in (pins or {}).items():
-        said = declare(inputs[name]) if name in inputs else Declared(name, "", None, None)
-        exact = pinned_value(name, wanted, inputs, said.dtype, said.shape, opened.where)
+    for name, number in (pins or {}).items():
+        declaration = declare(inputs[name]) if name in inputs else Declared(name, "", None, None)
+        exact = pinned_value(name, number, inputs, declaration.dtype, declaration.shape, opened.where)
         proto.graph.input.remove(inputs[name])
         proto.graph.initializer.append(onnx.numpy_helper.from_array(exact, name))
     fixed_model, folder = proto.SerializeToString(), Path(source).resolve().parent if external else None

@@ -57,9 +57,9 @@ class Editor:
         """A new node before another; what it writes has its types and shapes."""
         stem = f"{at.name}_{op}"
         outputs = [Value(name=self.name(f"{stem}_out")) for _ in range(count)]
-        made = [onnx_ir.convenience.convert_attribute(key, value) for key, value in attributes.items()]
+        converted = [onnx_ir.convenience.convert_attribute(key, value) for key, value in attributes.items()]
         version = self.model.opset_imports.get(domain, 1)
-        node = Node(domain, op, inputs, made, name=self.name(stem), outputs=outputs, version=version)
+        node = Node(domain, op, inputs, converted, name=self.name(stem), outputs=outputs, version=version)
         self.graph.insert_before(at, node)
         infer_node(node, self.model.opset_imports, self.model.ir_version)
         for value in outputs:
@@ -69,9 +69,9 @@ class Editor:
 
     def like(self, node: Node, inputs: Sequence[Value | None], **attributes: Any) -> Value:
         """A copy of a node with other inputs and some attributes changed."""
-        kept = {a.name: a.value for a in node.attributes.values() if a.name not in attributes}
-        (made,) = self.add(node.op_type, inputs, node, 1, node.domain, **kept, **attributes)
-        return made
+        unchanged = {a.name: a.value for a in node.attributes.values() if a.name not in attributes}
+        (written,) = self.add(node.op_type, inputs, node, 1, node.domain, **unchanged, **attributes)
+        return written
 
     def replace(self, old: Value, new: Value) -> None:
         """Let everything that reads `old` read `new`; what is not needed any more goes."""

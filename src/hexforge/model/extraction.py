@@ -100,8 +100,8 @@ def _values(nodes: Iterable[onnx_ir.Node]) -> dict[str, onnx_ir.Value]:
 
 
 def _in_order(model: Model, nodes: Sequence[onnx_ir.Node]) -> Iterator[onnx_ir.Node]:
-    wanted = set(nodes)
-    return (node for node in model.ir.graph if node in wanted)
+    chosen = set(nodes)
+    return (node for node in model.ir.graph if node in chosen)
 
 
 def _opsets(model: Model, nodes: Sequence[onnx_ir.Node]) -> dict[str, int]:
@@ -154,8 +154,8 @@ def _write_spread(graph: onnx.GraphProto, value: onnx_ir.Value) -> None:
     """A constant that repeats its elements becomes the small one and an Expand, as it was before folding."""
     assert value.const_value is not None
     array, name = value.const_value.numpy(), value.name or ""
-    kept = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
-    small = serde.serialize_tensor(onnx_ir.Tensor(np.ascontiguousarray(kept), value.const_value.dtype))
+    unrepeated = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
+    small = serde.serialize_tensor(onnx_ir.Tensor(np.ascontiguousarray(unrepeated), value.const_value.dtype))
     small.name = f"{name}_element"
     shape = onnx.numpy_helper.from_array(np.array(array.shape, np.int64), f"{name}_shape")
     graph.initializer.extend([small, shape])

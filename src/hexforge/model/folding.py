@@ -82,12 +82,12 @@ class Fold:
             infer_node(node, self._model.opset_imports, self._model.ir_version)
         if node.domain in self._model.opset_imports:
             try:
-                found = known(node, self._values, opset)
+                replacement = known(node, self._values, opset)
             except Exception:
                 return None  # a malformed node; whoever translates or runs it says so
-            found = found or self._computed(node, opset)
-            if found is not None:
-                return found
+            replacement = replacement or self._computed(node, opset)
+            if replacement is not None:
+                return replacement
         return self._spread(node) or self._scatter(node) or self._several(node, opset)
 
     def _replace(self, node: onnx_ir.Node, replacement: Replacement) -> None:
@@ -123,7 +123,7 @@ class Fold:
         return self._is_cheap(node)
 
     def _is_cheap(self, node: onnx_ir.Node) -> bool:
-        held = 0
+        read_bytes = 0
         for value in node.inputs:
             tensor = None if value is None else value.const_value
             if tensor is None:
@@ -133,13 +133,13 @@ class Fold:
             stored = stored_bytes(tensor)
             if tensor.nbytes > max(stored, SMALL_BYTES):
                 return False  # a view that repeats a few elements; computing on it would spread it out
-            held += stored
+            read_bytes += stored
         written = 0
         for value in node.outputs:
             if value.dtype in (None, onnx_ir.DataType.STRING) or value.shape is None or not value.shape.is_static():
-                return node.op_type in DATA_DEPENDENT and held <= SMALL_BYTES // 64
+                return node.op_type in DATA_DEPENDENT and read_bytes <= SMALL_BYTES // 64
             written += math.ceil(math.prod(value.shape.numpy()) * value.dtype.bitwidth / 8)
-        return held <= LARGE_BYTES and (written <= SMALL_BYTES or written <= held)
+        return read_bytes <= LARGE_BYTES and (written <= SMALL_BYTES or written <= read_bytes)
 
     def _folded_tensor(self, value: onnx_ir.Value, result: Any) -> onnx_ir.TensorProtocol | None:
         if not isinstance(result, (np.ndarray, np.generic)):
@@ -171,8 +171,8 @@ class Fold:
             return None
         shape = tuple(int(d) for d in dims)
         if node.op_type == "ConstantOfShape":
-            given = node.attributes.get("value")
-            element = np.zeros(1, np.float32) if given is None else given.as_tensor().numpy()
+            fill = node.attributes.get("value")
+            element = np.zeros(1, np.float32) if fill is None else fill.as_tensor().numpy()
             if element.size != 1:
                 return None
             element = element.reshape(())
@@ -189,8 +189,8 @@ class Fold:
         if node.domain or node.op_type != "ScatterND" or not _constant_inputs(node) or not self._is_cheap(node):
             return None
         data, indices, updates = (v.const_value.numpy() for v in node.inputs if v is not None and v.const_value)
-        given = node.attributes.get("reduction")
-        reduction, result = "none" if given is None else given.as_string(), np.array(data)
+        attribute = node.attributes.get("reduction")
+        reduction, result = "none" if attribute is None else attribute.as_string(), np.array(data)
         where = tuple(np.moveaxis(indices, -1, 0))
         try:
             if reduction == "none":
@@ -212,10 +212,10 @@ class Fold:
         if node.op_type == "Split":
             return self._split(node)
         arrays = [None if v is None or v.const_value is None else v.const_value.numpy() for v in node.inputs]
-        found = _evaluated(node, opset, arrays)
-        if not isinstance(found, (tuple, list)) or len(found) != len(node.outputs):
+        arrays_written = _evaluated(node, opset, arrays)
+        if not isinstance(arrays_written, (tuple, list)) or len(arrays_written) != len(node.outputs):
             return None
-        tensors = [self._folded_tensor(v, array) for v, array in zip(node.outputs, found, strict=True)]
+        tensors = [self._folded_tensor(v, array) for v, array in zip(node.outputs, arrays_written, strict=True)]
         ready = [t for t in tensors if t is not None]
         return self._replaced(node, ready) if len(ready) == len(tensors) else None
 
@@ -264,5 +264,5 @@ def _may_be_output(value: onnx_ir.Value, graph: onnx_ir.Graph) -> bool:
 
 
 def _constant_inputs(node: onnx_ir.Node) -> bool:
-    given = [v for v in node.inputs if v is not None]
-    return bool(given) and all(v.const_value is not None and not v.is_graph_input() for v in given)
+    inputs = [v for v in node.inputs if v is not None]
+    return bool(inputs) and all(v.const_value is not None and not v.is_graph_input() for v in inputs)

@@ -74,16 +74,16 @@ def read_constant(node: Node) -> None:
     if len(node.attributes) != 1 or len(node.outputs) != 1:
         return
     name, attribute = next(iter(node.attributes.items()))
-    given, value = attribute.value, node.outputs[0]
+    content, value = attribute.value, node.outputs[0]
     tensor: onnx_ir.TensorProtocol
-    if given is None:
+    if content is None:
         return
     if name in ("value_float", "value_floats"):
-        tensor = onnx_ir.Tensor(np.array(given, np.float32), name=value.name)
+        tensor = onnx_ir.Tensor(np.array(content, np.float32), name=value.name)
     elif name in ("value_int", "value_ints"):
-        tensor = onnx_ir.Tensor(np.array(given, np.int64), name=value.name)
+        tensor = onnx_ir.Tensor(np.array(content, np.int64), name=value.name)
     elif name in ("value_string", "value_strings"):
-        tensor = onnx_ir.StringTensor(np.array(given, np.bytes_), name=value.name)
+        tensor = onnx_ir.StringTensor(np.array(content, np.bytes_), name=value.name)
     elif name == "value":
         tensor = attribute.as_tensor()
     else:
@@ -106,8 +106,8 @@ def known(node: Node, values: KnownValues, opset: int) -> Replacement | None:
 
 def _instead(op_type: str, inputs: Sequence[Value | None], **attributes: Any) -> Replacement:
     """One new node in place of the old one."""
-    made = onnx_ir.node(op_type, inputs, attributes)
-    return Replacement(made.outputs, (made,))
+    new = onnx_ir.node(op_type, inputs, attributes)
+    return Replacement(new.outputs, (new,))
 
 
 def _same_as(value: Value | None) -> Replacement:
@@ -178,11 +178,11 @@ def _add(node: Node, values: KnownValues) -> None:
             return
         dim = numbers[0]
         dims.append(dim if isinstance(dim, int) else dim.value)
-    one, other = dims
-    if isinstance(one, int) and isinstance(other, int):
-        values.note(node.outputs[0], Shape([one + other]))
-    elif one is not None and other is not None:
-        values.note(node.outputs[0], Shape([onnx_ir.SymbolicDim(f"{one}+{other}")]))
+    first, second = dims
+    if isinstance(first, int) and isinstance(second, int):
+        values.note(node.outputs[0], Shape([first + second]))
+    elif first is not None and second is not None:
+        values.note(node.outputs[0], Shape([onnx_ir.SymbolicDim(f"{first}+{second}")]))
 
 
 def _abs(node: Node, values: KnownValues) -> Replacement | None:
@@ -198,16 +198,16 @@ def _keep_numbers(node: Node, values: KnownValues) -> None:
         values.note(node.outputs[0], numbers)
 
 
-def _is_known_same(one: Shape, other: Shape) -> bool:
-    return all(isinstance(d, int) or d.value is not None for d in one) and one.dims == other.dims
+def _is_known_same(first: Shape, second: Shape) -> bool:
+    return all(isinstance(d, int) or d.value is not None for d in first) and first.dims == second.dims
 
 
 def _reshape(node: Node, values: KnownValues) -> Replacement | None:
     source, target = _input(node, 0), _input(node, 1)
     if source is None or target is None:
         return None
-    wanted = values.shape_in(target)
-    if wanted is not None and source.shape is not None and _is_known_same(source.shape, wanted):
+    new_shape = values.shape_in(target)
+    if new_shape is not None and source.shape is not None and _is_known_same(source.shape, new_shape):
         return _same_as(source)
     _keep_numbers(node, values)
     return None
@@ -219,8 +219,8 @@ def _expand(node: Node, values: KnownValues) -> Replacement | None:
         return None
     sizes = constant_array(node.inputs[1])
     if sizes is None:
-        wanted = values.shape_in(node.inputs[1])
-        return _same_as(source) if wanted is not None and _is_known_same(source.shape, wanted) else None
+        new_shape = values.shape_in(node.inputs[1])
+        return _same_as(source) if new_shape is not None and _is_known_same(source.shape, new_shape) else None
     return _same_as(source) if sizes.ndim == 1 and source.shape.dims == tuple(sizes.tolist()) else None
 
 
@@ -261,11 +261,11 @@ def _identity(node: Node, values: KnownValues) -> None:
     values.note(result, source)
 
 
-def _clearer(one: int | onnx_ir.SymbolicDim, other: int | onnx_ir.SymbolicDim) -> int | onnx_ir.SymbolicDim:
+def _clearer(first: int | onnx_ir.SymbolicDim, second: int | onnx_ir.SymbolicDim) -> int | onnx_ir.SymbolicDim:
     """The number of two dimensions, else the named one, else the first."""
-    if isinstance(one, int):
-        return one
-    return other if isinstance(other, int) or one.value is None else one
+    if isinstance(first, int):
+        return first
+    return second if isinstance(second, int) or first.value is None else first
 
 
 def _cast(node: Node, values: KnownValues) -> Replacement | None:
@@ -421,9 +421,9 @@ def _parts(dim: int | onnx_ir.SymbolicDim, split: Value, name: str) -> tuple[int
     count = math.ceil(dim / size)
     if dim % size == 0:
         return count, [], None
-    each = [size] * (count - 1) + [dim - (count - 1) * size]
-    made = onnx_ir.node("Constant", (), {"value_ints": each}, outputs=[Value(name=name)])
-    return count, [made], made.outputs[0]
+    part_sizes = [size] * (count - 1) + [dim - (count - 1) * size]
+    constant = onnx_ir.node("Constant", (), {"value_ints": part_sizes}, outputs=[Value(name=name)])
+    return count, [constant], constant.outputs[0]
 
 
 _RULES: dict[str, Callable[[Node, KnownValues], Replacement | None]] = {

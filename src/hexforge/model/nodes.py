@@ -93,26 +93,26 @@ def only_reader(value: Value) -> Node | None:
 
 def ints(node: Node, name: str, default: Sequence[int]) -> tuple[int, ...]:
     """An attribute of whole numbers."""
-    given = node.attributes.get(name)
-    return tuple(default) if given is None else tuple(given.as_ints())
+    attribute = node.attributes.get(name)
+    return tuple(default) if attribute is None else tuple(attribute.as_ints())
 
 
 def integer(node: Node, name: str, default: int) -> int:
     """An attribute of one whole number."""
-    given = node.attributes.get(name)
-    return default if given is None else given.as_int()
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_int()
 
 
 def real(node: Node, name: str, default: float) -> float:
     """An attribute of one number."""
-    given = node.attributes.get(name)
-    return default if given is None else given.as_float()
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_float()
 
 
 def text(node: Node, name: str, default: str) -> str:
     """An attribute of letters."""
-    given = node.attributes.get(name)
-    return default if given is None else given.as_string()
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_string()
 
 
 def split_constant(node: Node) -> tuple[Value, Value, int] | None:
@@ -143,10 +143,10 @@ def captured(node: Node) -> list[Value]:
         graphs = list(item.value) if item.type is onnx_ir.AttributeType.GRAPHS else graphs
         for graph in graphs:
             inner = [*graph.all_nodes()]
-            made = {o for n in inner for o in n.outputs} | {v for g in (graph, *graph.subgraphs()) for v in g.inputs}
-            made |= {v for g in (graph, *graph.subgraphs()) for v in g.initializers.values()}
+            inside = {o for n in inner for o in n.outputs} | {v for g in (graph, *graph.subgraphs()) for v in g.inputs}
+            inside |= {v for g in (graph, *graph.subgraphs()) for v in g.initializers.values()}
             read = [v for n in inner for v in n.inputs] + list(graph.outputs)
-            outer.update(dict.fromkeys(v for v in read if v is not None and v not in made))
+            outer.update(dict.fromkeys(v for v in read if v is not None and v not in inside))
     return list(outer)
 
 

@@ -59,29 +59,29 @@ class Model:
 
     def edited(self, ir: onnx_ir.Model) -> Model:
         """The same model with other nodes, and the outputs that these have; nobody else holds `ir`."""
-        known = {output.name: output for output in self.outputs}
-        made = (known.get(str(v.name)) or declare(serde.serialize_value(v)) for v in ir.graph.outputs)
-        return replace(self, ir=ir, outputs=tuple(made))
+        declared = {output.name: output for output in self.outputs}
+        outputs = (declared.get(str(v.name)) or declare(serde.serialize_value(v)) for v in ir.graph.outputs)
+        return replace(self, ir=ir, outputs=tuple(outputs))
 
     def dynamic(self) -> list[tuple[str, list[tuple[int, str | None]]]]:
         """Inputs that are not static: name, and (axis, symbolic name) of each open dimension."""
-        found: list[tuple[str, list[tuple[int, str | None]]]] = []
+        dynamic: list[tuple[str, list[tuple[int, str | None]]]] = []
         for value in self.ir.graph.inputs:
             if value.shape is None:
                 if isinstance(value.type, (onnx_ir.TensorType, type(None))):
-                    found.append((value.name or "", [(-1, None)]))
+                    dynamic.append((value.name or "", [(-1, None)]))
                 continue
             open_dims = [(i, d.value) for i, d in enumerate(value.shape) if not isinstance(d, int)]
             if open_dims:
-                found.append((value.name or "", open_dims))
-        return found
+                dynamic.append((value.name or "", open_dims))
+        return dynamic
 
     def require_static(self) -> None:
         """CallError that names every dynamic input and dimension, and how to fix them, if there is one."""
         dynamic = self.dynamic()
         if not dynamic:
             return
-        said = [
+        descriptions = [
             f"input {name!r}: " + ", ".join(_say_dimension(axis, symbol) for axis, symbol in dims)
             for name, dims in dynamic
         ]
@@ -100,7 +100,7 @@ class Model:
         ]
         option = "; in a session: SessionOptions.add_free_dimension_override_by_name" if symbols else ""
         raise CallError(
-            f"{self.name}: QNN needs static shapes, and these are dynamic: {'; '.join(said)}. "
+            f"{self.name}: QNN needs static shapes, and these are dynamic: {'; '.join(descriptions)}. "
             f"Fix them with `hexforge fix-shapes`, or say them to the command: {' '.join(flags)}"
             f"{option}"
         )
@@ -140,7 +140,7 @@ def read(
     constants |= {t.values.name for t in graph.sparse_initializer}
     declared_inputs = tuple(declare(v) for v in graph.input if v.name not in constants | set(pins or ()))
     declared_outputs = tuple(declare(v) for v in graph.output)
-    said, node_count = metadata(proto), len(graph.node)
+    facts, node_count = metadata(proto), len(graph.node)
     model = _deserialize(opened)
     path, declared_opset = opened.path, opened.opset
     where = opened.where
@@ -156,7 +156,7 @@ def read(
     after = {node.name for node in model.graph}
     folded = tuple(FoldedNode(name, op_type) for name, op_type in before if name not in after)
     opset = model.opset_imports.get("", 0)
-    return Model(model, path, declared_inputs, declared_outputs, said, opset, declared_opset, folded, node_count)
+    return Model(model, path, declared_inputs, declared_outputs, facts, opset, declared_opset, folded, node_count)
 
 
 def _deserialize(source: Source) -> onnx_ir.Model:

@@ -34,9 +34,9 @@ def to_bytes(model: onnx_ir.Model) -> bytes:
 def save(model: onnx_ir.Model, path: Path) -> tuple[Path, ...]:
     """Write a model; the files that it became. ModelError where onnxruntime would not load it."""
     if constant_bytes(model) <= EMBEDDED_BYTES:
-        made = to_bytes(model)
-        require_loads(made, str(path))
-        write_atomically(path, made)
+        content = to_bytes(model)
+        require_loads(content, str(path))
+        write_atomically(path, content)
         return (path,)
     data = path.with_name(f"{path.name}.data")
     try:

@@ -11,6 +11,7 @@ from onnx_ir import serde
 
 from hexforge.errors import HexforgeError
 from hexforge.ir import Call, DType, TensorType
+from hexforge.model.nodes import integer, ints
 from hexforge.model.source import schema_of
 from hexforge.ops.packages import custom_op
 
@@ -55,7 +56,7 @@ def _same_padded(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
     auto = node.attributes["auto_pad"].as_string() if "auto_pad" in node.attributes else "NOTSET"
     if source is None or not auto.startswith("SAME") or "output_shape" in node.attributes:
         return shape
-    strides = _ints(node, "strides", [1] * (len(shape) - 2))
+    strides = ints(node, "strides", [1] * (len(shape) - 2))
     sizes = [
         min(n * s, o) if isinstance(n, int) and isinstance(o, int) else o
         for n, s, o in zip(source[2:], strides, shape[2:], strict=True)
@@ -74,11 +75,11 @@ def _without_window_beyond(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.
     Every kernel drops it, and so does opset 22; the shape inference of older opsets counts it.
     """
     source = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
-    if not _int(node, "ceil_mode", 0) or source is None:
+    if not integer(node, "ceil_mode", 0) or source is None:
         return shape
     spatial = len(shape) - 2
-    strides = _ints(node, "strides", [1] * spatial)
-    pads = _ints(node, "pads", [0] * (2 * spatial))
+    strides = ints(node, "strides", [1] * spatial)
+    pads = ints(node, "pads", [0] * (2 * spatial))
     if "auto_pad" in node.attributes and node.attributes["auto_pad"].as_string() not in ("NOTSET", "VALID"):
         return shape
     sizes: list[Dim] = list(shape)
@@ -144,8 +145,8 @@ def _by_package(node: onnx_ir.Node) -> list[Type]:
     custom = custom_op(node.domain, node.op_type)
     assert custom is not None
     ins = tuple(None if value is None else _tensor_type(value) for value in node.inputs)
-    given = {name: attribute.value for name, attribute in node.attributes.items()}
-    inferred = custom.op.infer(Call(custom.op, ins, (), custom.op.complete(given)))
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    inferred = custom.op.infer(Call(custom.op, ins, (), custom.op.complete(attributes)))
     return [(onnx_ir.DataType.from_numpy(type.dtype.numpy), onnx_ir.Shape(type.shape)) for type in inferred]
 
 
@@ -171,16 +172,6 @@ def _dtype(node: onnx_ir.Node, index: int) -> onnx_ir.DataType | None:
     return None if value is None else value.dtype
 
 
-def _int(node: onnx_ir.Node, name: str, default: int) -> int:
-    given = node.attributes.get(name)
-    return default if given is None else given.as_int()
-
-
-def _ints(node: onnx_ir.Node, name: str, default: list[int]) -> list[int]:
-    given = node.attributes.get(name)
-    return default if given is None else list(given.as_ints())
-
-
 def _same(node: onnx_ir.Node) -> list[Type]:
     return [(_dtype(node, 0), onnx_ir.Shape(_shape(node, 0)))]
 
@@ -188,7 +179,7 @@ def _same(node: onnx_ir.Node) -> list[Type]:
 def _normalized(node: onnx_ir.Node) -> list[Type]:
     """Layer normalizations: the result, then statistics with the normalized axes left as 1, then the sum."""
     shape = _shape(node, 0)
-    axis = _int(node, "axis", -1) % max(len(shape), 1)
+    axis = integer(node, "axis", -1) % max(len(shape), 1)
     statistics = onnx_ir.Shape([*shape[:axis], *([1] * (len(shape) - axis))])
     same: Type = (_dtype(node, 0), onnx_ir.Shape(shape))
     real = onnx_ir.DataType.FLOAT
@@ -224,9 +215,9 @@ def _matmul_shape(a: list[Dim], b: list[Dim]) -> list[Dim]:
 def _fused_matmul(node: onnx_ir.Node) -> list[Type]:
     a, b = _shape(node, 0), _shape(node, 1)
     for shape, name in ((a, "A"), (b, "B")):
-        if _int(node, f"transBatch{name}", 0) and len(shape) > 2:
+        if integer(node, f"transBatch{name}", 0) and len(shape) > 2:
             shape.insert(len(shape) - 2, shape.pop(0))
-        if _int(node, f"trans{name}", 0) and len(shape) > 1:
+        if integer(node, f"trans{name}", 0) and len(shape) > 1:
             shape[-2:] = reversed(shape[-2:])
     return [(_dtype(node, 0), onnx_ir.Shape(_matmul_shape(a, b)))]
 
@@ -253,10 +244,10 @@ def _dequantize(node: onnx_ir.Node) -> list[Type]:
 
 def _gather_block_quantized(node: onnx_ir.Node) -> list[Type]:
     data, indices = _shape(node, 0), _shape(node, 1)
-    bits = _int(node, "bits", 4)
+    bits = integer(node, "bits", 4)
     if _dtype(node, 0) is onnx_ir.DataType.UINT8 and isinstance(data[-1], int):
         data[-1] *= 8 // bits  # bytes hold several elements along the last axis
-    axis = _int(node, "gather_axis", 0) % len(data)
+    axis = integer(node, "gather_axis", 0) % len(data)
     return [(_dtype(node, 2), onnx_ir.Shape([*data[:axis], *indices, *data[axis + 1 :]]))]
 
 

@@ -125,9 +125,9 @@ def _infer_branches(model: onnx_ir.Model) -> None:
     for node in _all_nodes(model):
         if node.op_type == "If" and not node.domain and {"then_branch", "else_branch"} <= node.attributes.keys():
             branches = [node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch")]
-            for value, one, other in zip(node.outputs, *branches, strict=False):
-                if one.shape is not None and one.shape.is_static() and one.shape == other.shape:
-                    value.shape = one.shape
+            for value, then, otherwise in zip(node.outputs, *branches, strict=False):
+                if then.shape is not None and then.shape.is_static() and then.shape == otherwise.shape:
+                    value.shape = then.shape
 
 
 # -- identities, outputs, names ---------------------------------------------------------------------------------

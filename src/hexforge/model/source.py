@@ -240,12 +240,12 @@ def _check_graph(graph: Any, outer: frozenset[str], where: str) -> None:
         if is_function
         else [*(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)]
     )
-    for names, what in ((inputs, "input"), (outputs, "output"), (constants, "initializer")):
+    for names, kind in ((inputs, "input"), (outputs, "output"), (constants, "initializer")):
         if "" in names:
-            raise ModelError(f"{where}: an {what} has no name")
+            raise ModelError(f"{where}: an {kind} has no name")
         twice = sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else []
         if twice:
-            raise ModelError(f"{where}: {what} {', '.join(map(repr, twice))} is there twice; rename one")
+            raise ModelError(f"{where}: {kind} {', '.join(map(repr, twice))} is there twice; rename one")
     writers: dict[str, int] = {}
     sources = {*inputs, *constants}
     for index, node in enumerate(graph.node):
@@ -313,18 +313,18 @@ def _check_nodes(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _check_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> None:
-    for what, names, low, high in (
+    for kind, names, low, high in (
         ("inputs", node.input, schema.min_input, schema.max_input),
         ("outputs", node.output, schema.min_output, schema.max_output),
     ):
         if not low <= len(names) <= high:
-            wanted = str(low) if low == high else f"{low} or more" if high > 1 << 30 else f"{low} to {high}"
-            raise ModelError(f"{where}: node {label(node)} has {len(names)} {what}; the op takes {wanted}")
-    given = {a.name for a in node.attribute}
-    if len(given) < len(node.attribute):
+            allowed = str(low) if low == high else f"{low} or more" if high > 1 << 30 else f"{low} to {high}"
+            raise ModelError(f"{where}: node {label(node)} has {len(names)} {kind}; the op takes {allowed}")
+    attributes = {a.name for a in node.attribute}
+    if len(attributes) < len(node.attribute):
         raise ModelError(f"{where}: node {label(node)} has an attribute twice")
     for name, attribute in schema.attributes.items():
-        if attribute.required and name not in given:
+        if attribute.required and name not in attributes:
             raise ModelError(f"{where}: node {label(node)} lacks its attribute {name!r}")
     for attribute in node.attribute:
         declared = schema.attributes.get(attribute.name)

@@ -28,26 +28,26 @@ class Files:
 
     def bytes(self, tensor: onnx_ir.ExternalTensor, size_bytes: int) -> Array:
         """The bytes of an external tensor, a view of the mapped file."""
-        what = f"{self._source.where}: external data of {tensor.name!r}"
-        data = self._map(str(tensor.location), what)
+        subject = f"{self._source.where}: external data of {tensor.name!r}"
+        data = self._map(str(tensor.location), subject)
         offset, length = tensor.offset or 0, size_bytes if tensor.length is None else tensor.length
         if length != size_bytes:
-            raise FormatError(f"{what} has {length} bytes; its shape and type need {size_bytes}")
+            raise FormatError(f"{subject} has {length} bytes; its shape and type need {size_bytes}")
         if offset < 0 or offset + length > data.size:
             raise FormatError(
-                f"{what} ends at byte {offset + length} of {tensor.location!r}, which has {data.size}; get it again"
+                f"{subject} ends at byte {offset + length} of {tensor.location!r}, which has {data.size}; get it again"
             )
         return data[offset : offset + length]
 
-    def _map(self, location: str, what: str) -> Array:
+    def _map(self, location: str, subject: str) -> Array:
         if location in self._maps:
             return self._maps[location]
-        real = locate(location, self._source.folder, self._source.path, what)
+        real = locate(location, self._source.folder, self._source.path, subject)
         try:
             empty = real.stat().st_size == 0
             mapped = np.empty(0, np.uint8) if empty else np.memmap(real, np.uint8, mode="r")
         except (OSError, ValueError) as error:
-            raise FormatError(f"{what}: {location!r} cannot be read: {error}") from None
+            raise FormatError(f"{subject}: {location!r} cannot be read: {error}") from None
         self._maps[location] = np.asarray(mapped)
         return self._maps[location]
 
@@ -99,21 +99,21 @@ def _own_attributes(node: onnx_ir.Node, files: Files, where: str) -> None:
 
 
 def _owned(tensor: onnx_ir.TensorProtocol, name: str, files: Files, where: str) -> onnx_ir.TensorProtocol:
-    what = f"{where}: tensor {name!r}"
+    subject = f"{where}: tensor {name!r}"
     dims = tuple(int(d) for d in tensor.shape.numpy())
     size = math.prod(dims)
     if any(d < 0 for d in dims) or size > MOST_ELEMENTS:
-        raise FormatError(f"{what} has the impossible shape {list(dims)}")
+        raise FormatError(f"{subject} has the impossible shape {list(dims)}")
     if tensor.dtype is onnx_ir.DataType.UNDEFINED:
-        raise FormatError(f"{what} has no data type")
+        raise FormatError(f"{subject} has no data type")
     if isinstance(tensor, onnx_ir.ExternalTensor):
         size_bytes = math.ceil(size * tensor.dtype.bitwidth / 8)
         return _view(files.bytes(tensor, size_bytes), tensor.dtype, dims, tensor.name)
     if isinstance(tensor, serde.TensorProtoTensor):
-        return _copied(tensor, dims, size, what)
+        return _copied(tensor, dims, size, subject)
     if isinstance(tensor, onnx_ir.StringTensor):
         if tensor.size != len(tensor.string_data()):
-            raise FormatError(f"{what} has {len(tensor.string_data())} strings; its shape needs {tensor.size}")
+            raise FormatError(f"{subject} has {len(tensor.string_data())} strings; its shape needs {tensor.size}")
         return onnx_ir.StringTensor(list(tensor.string_data()), shape=onnx_ir.Shape(dims), name=tensor.name)
     return tensor
 
@@ -121,28 +121,28 @@ def _owned(tensor: onnx_ir.TensorProtocol, name: str, files: Files, where: str) 
 _TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 
-def _copied(tensor: serde.TensorProtoTensor, dims: tuple[int, ...], size: int, what: str) -> onnx_ir.TensorProtocol:
+def _copied(tensor: serde.TensorProtoTensor, dims: tuple[int, ...], size: int, subject: str) -> onnx_ir.TensorProtocol:
     proto, dtype = tensor.raw, tensor.dtype
     size_bytes = math.ceil(size * dtype.bitwidth / 8)
     if proto.HasField("raw_data"):
         data = np.frombuffer(proto.raw_data, np.uint8)
         if data.size != size_bytes:
-            raise FormatError(f"{what} has {data.size} bytes; its shape and type need {size_bytes}")
+            raise FormatError(f"{subject} has {data.size} bytes; its shape and type need {size_bytes}")
         return _view(data, dtype, dims, tensor.name)
     count = max(len(getattr(proto, field)) for field in _TYPED_FIELDS)
     complex_parts = 2 if dtype in (onnx_ir.DataType.COMPLEX64, onnx_ir.DataType.COMPLEX128) else 1
     packed = size_bytes if dtype.bitwidth < 8 and dtype.bitwidth != 6 else size * complex_parts
     if count != packed:
-        raise FormatError(f"{what} has {count} elements; its shape and type need {packed}")
+        raise FormatError(f"{subject} has {count} elements; its shape and type need {packed}")
     if proto.int32_data and dtype.bitwidth in (8, 16) and dtype.is_integer():
-        given, limits = np.array(proto.int32_data), np.iinfo(dtype.numpy())
-        outside = given[(given < limits.min) | (given > limits.max)]
+        numbers, limits = np.array(proto.int32_data), np.iinfo(dtype.numpy())
+        outside = numbers[(numbers < limits.min) | (numbers > limits.max)]
         if outside.size:
-            raise FormatError(f"{what} holds {outside[0]}, outside {limits.min} to {limits.max} of {dtype.name}")
+            raise FormatError(f"{subject} holds {outside[0]}, outside {limits.min} to {limits.max} of {dtype.name}")
     try:
         return onnx_ir.Tensor(np.array(tensor.numpy()), dtype, name=tensor.name)
     except (AssertionError, ValueError, TypeError) as error:
-        raise FormatError(f"{what} cannot be read: {error}") from None
+        raise FormatError(f"{subject} cannot be read: {error}") from None
 
 
 def _view(data: Array, dtype: onnx_ir.DataType, dims: tuple[int, ...], name: str) -> onnx_ir.TensorProtocol:
@@ -173,11 +173,11 @@ def make_dense(source: Source) -> None:
                     attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
 
 
-def _dense(sparse: onnx.SparseTensorProto, what: str) -> onnx.TensorProto:
+def _dense(sparse: onnx.SparseTensorProto, subject: str) -> onnx.TensorProto:
     dims = tuple(sparse.dims)
-    values, indices = (_plain(t, what) for t in (sparse.values, sparse.indices))
+    values, indices = (_plain(t, subject) for t in (sparse.values, sparse.indices))
     if any(d < 0 for d in dims) or math.prod(dims) * values.itemsize > MOST_SPARSE_BYTES:
-        raise CapacityError(f"{what}: its shape {list(dims)} is over {MOST_SPARSE_BYTES >> 20} MB when made dense")
+        raise CapacityError(f"{subject}: its shape {list(dims)} is over {MOST_SPARSE_BYTES >> 20} MB when made dense")
     size = math.prod(dims)
     if indices.ndim == 2 and indices.shape == (values.size, len(dims)):
         inside = bool(np.all((indices >= 0) & (indices < np.array(dims))))
@@ -185,19 +185,19 @@ def _dense(sparse: onnx.SparseTensorProto, what: str) -> onnx.TensorProto:
     else:
         flat = indices if indices.shape == values.shape and np.all((indices >= 0) & (indices < size)) else None
     if flat is None or values.ndim != 1:
-        raise FormatError(f"{what}: its indices do not fit its shape {list(dims)}")
+        raise FormatError(f"{subject}: its indices do not fit its shape {list(dims)}")
     dense = np.zeros(size, values.dtype)
     dense[flat] = values
     return onnx.numpy_helper.from_array(dense.reshape(dims), sparse.values.name)
 
 
-def _plain(tensor: onnx.TensorProto, what: str) -> Array:
+def _plain(tensor: onnx.TensorProto, subject: str) -> Array:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        raise ModelError(f"{what}: sparse data in an external file is not read; make it dense")
+        raise ModelError(f"{subject}: sparse data in an external file is not read; make it dense")
     try:
         return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, AssertionError) as error:
-        raise FormatError(f"{what}: cannot be read: {error}") from None
+        raise FormatError(f"{subject}: cannot be read: {error}") from None
 
 
 def stored_bytes(tensor: onnx_ir.TensorProtocol) -> int:
@@ -205,8 +205,8 @@ def stored_bytes(tensor: onnx_ir.TensorProtocol) -> int:
     array = tensor.raw if isinstance(tensor, onnx_ir.Tensor) else None
     if not isinstance(array, np.ndarray):
         return int(tensor.nbytes)
-    held = [int(d) for d, s in zip(array.shape, array.strides, strict=True) if s]
-    return math.prod(held) * int(array.itemsize)
+    stored_dims = [int(d) for d, s in zip(array.shape, array.strides, strict=True) if s]
+    return math.prod(stored_dims) * int(array.itemsize)
 
 
 def spread(value: Array, shape: tuple[int, ...], name: str | None) -> onnx_ir.TensorProtocol:

@@ -68,8 +68,8 @@ def _rebuilt(data: memoryview, start: int, end: int, field: int, replace: Callab
     done = start
     for number, wire, head, at, stop in _fields(data, start, end):
         if number == field and wire == _DELIMITED:
-            made = replace(at, stop)
-            parts += [data[done:head], _varint(len(made)), made]
+            content = replace(at, stop)
+            parts += [data[done:head], _varint(len(content)), content]
             done = stop
     parts.append(data[done:end])
     return b"".join(parts)

@@ -47,15 +47,15 @@ class _Layouts:
         self.flexible: dict[Node, Flexible] = {}
         self._parent: dict[Value, Value] = {}
         for node in graph.nodes:
-            found = None if _is_transpose(node) else flexible(node)
-            if found is None:
+            freedom = None if _is_transpose(node) else flexible(node)
+            if freedom is None:
                 continue
-            shared = [v for i in found.linked if (v := node.inputs[i]) is not None]
-            if found.groups is None:
+            shared = [v for i in freedom.linked if (v := node.inputs[i]) is not None]
+            if freedom.groups is None:
                 shared += node.outputs
-            if not all(_movable(v) and len(v.shape) == found.rank for v in shared):
+            if not all(_movable(v) and len(v.shape) == freedom.rank for v in shared):
                 continue
-            self.flexible[node] = found
+            self.flexible[node] = freedom
             for value in shared:
                 self._parent[self._find(shared[0])] = self._find(value)
         self.members: dict[Value, list[Value]] = {}
@@ -79,8 +79,8 @@ class _Layouts:
         return value
 
     def _region(self, node: Node) -> Value:
-        found = self.flexible[node]
-        value = node.outputs[0] if found.groups is None else node.inputs[found.linked[0]]
+        freedom = self.flexible[node]
+        value = node.outputs[0] if freedom.groups is None else node.inputs[freedom.linked[0]]
         assert value is not None
         return self._find(value)
 
@@ -139,10 +139,10 @@ class _Layouts:
 
     def _sources_around(self, region: Value) -> list[Value]:
         """Values whose Transposes depend on the region's layout."""
-        found = {self._sources[v][0]: None for v in self.members[region]}
+        sources = {self._sources[v][0]: None for v in self.members[region]}
         for node in self.nodes.get(region, ()):
-            found |= dict.fromkeys(node.outputs)
-        return list(found)
+            sources |= dict.fromkeys(node.outputs)
+        return list(sources)
 
     def _improve(self, region: Value) -> bool:
         """Try the layouts that a Transpose at the region's border asks for."""
@@ -167,23 +167,23 @@ class _Layouts:
 
     def _implied(self, region: Value, layout: Permutation) -> dict[Value, Permutation]:
         """The layout, and what it means for the regions on the other side of nodes that merge or lose axes."""
-        found = {region: layout}
+        layouts = {region: layout}
         queue = [region]
-        while queue and len(found) <= _REACH:
+        while queue and len(layouts) <= _REACH:
             here = queue.pop(0)
             around = {
-                self._find(node.outputs[0]): self.flexible[node].out_layout(found[here])
+                self._find(node.outputs[0]): self.flexible[node].out_layout(layouts[here])
                 for node in self.nodes.get(here, ())
                 if self.flexible[node].groups is not None and node.outputs[0] in self._parent
             }
             for value in self.members[here]:
                 node = value.producer
                 if node in self.flexible and self.flexible[node].groups is not None:
-                    around.setdefault(self._region(node), self.flexible[node].in_layout(found[here]))
-            fresh = {r: p for r, p in around.items() if r not in found}
-            found |= fresh
+                    around.setdefault(self._region(node), self.flexible[node].in_layout(layouts[here]))
+            fresh = {r: p for r, p in around.items() if r not in layouts}
+            layouts |= fresh
             queue += fresh
-        return found if len(found) > 1 else {}
+        return layouts if len(layouts) > 1 else {}
 
     def _try(self, change: dict[Value, Permutation]) -> bool:
         """Take the layouts of some regions if they cost less than the present ones."""
@@ -213,22 +213,22 @@ class _Layouts:
             if compose(inverse(made_in[source]), perm) != identity(len(perm)):
                 self._written[source, perm] = value
         for node in nodes:
-            found = self.flexible.get(node)
-            layout = None if found is None else self.layout[regions[node]]
-            ins = [None if v is None else self._input(v, i, found, layout) for i, v in enumerate(node.inputs)]
+            freedom = self.flexible.get(node)
+            layout = None if freedom is None else self.layout[regions[node]]
+            ins = [None if v is None else self._input(v, i, freedom, layout) for i, v in enumerate(node.inputs)]
             self.graph.set_inputs(node, ins)
-            if found is not None and layout is not None and layout != identity(found.rank):
-                self.graph.rewrite(node, node.op, ins, found.params(layout))
+            if freedom is not None and layout is not None and layout != identity(freedom.rank):
+                self.graph.rewrite(node, node.op, ins, freedom.params(layout))
                 self._relay_outputs(node)
         for value in self.graph.outputs:
             self._output(value)
         self.graph.sort()
 
-    def _input(self, value: Value, index: int, found: Flexible | None, layout: Permutation | None) -> Value:
-        if found is not None and layout is not None:
-            if index in found.linked:
+    def _input(self, value: Value, index: int, freedom: Flexible | None, layout: Permutation | None) -> Value:
+        if freedom is not None and layout is not None:
+            if index in freedom.linked:
                 return self._in_layout(value, layout)
-            if index in found.loose and layout != identity(found.rank):
+            if index in freedom.loose and layout != identity(freedom.rank):
                 return self._loose(value, layout)
         return self._in_layout(value, identity(len(value.shape)))
 
@@ -248,24 +248,24 @@ class _Layouts:
     def _in_layout(self, value: Value, layout: Permutation) -> Value:
         """`value` in `layout`, through a Transpose where it is not made so."""
         source, perm = self._sources[value]
-        wanted = compose(perm, layout)
-        if source.is_static and wanted != identity(len(wanted)):
-            return self._moved_static(source, wanted)
-        step = compose(inverse(self._at[source]), wanted)
+        target = compose(perm, layout)
+        if source.is_static and target != identity(len(target)):
+            return self._moved_static(source, target)
+        step = compose(inverse(self._at[source]), target)
         stored = self._made.get(source, source)
         if step == identity(len(step)):
             return stored
-        if (source, wanted) not in self._written:
+        if (source, target) not in self._written:
             writer = value.producer
             if layout == identity(len(layout)) and writer is not None and value is not source:
                 self.graph.rewrite(writer, "Transpose", [stored], {"perm": step})  # it is the model's own tensor
-                self._written[source, wanted] = value
+                self._written[source, target] = value
             elif layout == identity(len(layout)) and value is source:
-                self._written[source, wanted] = self.graph.node("Transpose", [stored], [value], perm=step).outputs[0]
+                self._written[source, target] = self.graph.node("Transpose", [stored], [value], perm=step).outputs[0]
             else:
-                made = self.graph.node("Transpose", [stored], out=f"{source.name}_t", perm=step)
-                self._written[source, wanted] = made.outputs[0]
-        return self._written[source, wanted]
+                transpose = self.graph.node("Transpose", [stored], out=f"{source.name}_t", perm=step)
+                self._written[source, target] = transpose.outputs[0]
+        return self._written[source, target]
 
     def _moved_static(self, value: Value, perm: Permutation) -> Value:
         key = (value, perm)

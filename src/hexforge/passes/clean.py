@@ -114,8 +114,8 @@ def _does_nothing(node: Node) -> bool:
             return bool(moves_nothing(node.params["perm"], node.inputs[0].shape))
         case Work.SLICE if node.op.name == "StridedSlice":
             # as many elements, forwards, without new or lost axes: all of them in order
-            kept = not (node.params["shrink_axes"] or node.params["new_axes_mask"])
-            return kept and all(step > 0 for _, _, step in node.params["ranges"])
+            same_axes = not (node.params["shrink_axes"] or node.params["new_axes_mask"])
+            return same_axes and all(step > 0 for _, _, step in node.params["ranges"])
         case Work.RESHAPE | Work.CONVERT | Work.CONCAT | Work.SLICE:
             return True
         case _:

@@ -47,8 +47,8 @@ class Flexible:
     def in_layout(self, out_layout: Permutation) -> Permutation:
         """An input layout that gives `out_layout`: lost axes first, the others as the output has them."""
         assert self.groups is not None
-        kept = [a for axis in out_layout for a in self.groups[axis]]
-        return (*(a for a in range(self.rank) if a not in kept), *kept)
+        remaining = [a for axis in out_layout for a in self.groups[axis]]
+        return (*(a for a in range(self.rank) if a not in remaining), *remaining)
 
 
 def flexible(node: Node) -> Flexible | None:

@@ -15,9 +15,9 @@ Observe = Callable[[str, Graph, int], None]
 def run(graph: Graph, passes: Iterable[Pass], observe: Observe | None = None) -> int:
     """Run the passes once each, in order; the number of changes they made together."""
     total = 0
-    for each in passes:
-        changes = each(graph)
+    for rewrite in passes:
+        changes = rewrite(graph)
         total += changes
         if observe is not None:
-            observe(getattr(each, "__name__", repr(each)), graph, changes)
+            observe(getattr(rewrite, "__name__", repr(rewrite)), graph, changes)
     return total

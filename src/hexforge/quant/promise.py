@@ -100,8 +100,8 @@ def _is_positive(node: onnx_ir.Node, positive: set[str]) -> bool:
 
 
 def _between(low: float, high: float) -> TensorStatistics:
-    made = TensorStatistics(histogram=False)
-    made.minimum = made.minimum_sum = low
-    made.maximum = made.maximum_sum = high
-    made.count, made.samples = 2, 1
-    return made
+    statistics = TensorStatistics(histogram=False)
+    statistics.minimum = statistics.minimum_sum = low
+    statistics.maximum = statistics.maximum_sum = high
+    statistics.count, statistics.samples = 2, 1
+    return statistics

@@ -26,13 +26,13 @@ _MICROSOFT = "com.microsoft"
 
 def write(model: onnx_ir.Model, plan: EncodingPlan) -> onnx_ir.Model:
     """A copy of the model with the plan in it; ModelError where an encoding does not fit its tensor."""
-    made = model.clone()
-    made.graph.sort()
-    _Writer(made, plan).write()
-    made.graph.sort()
-    made.ir_version = max(made.ir_version, _IR_VERSION)
-    made.producer_name = "hexforge"
-    return made
+    quantized = model.clone()
+    quantized.graph.sort()
+    _Writer(quantized, plan).write()
+    quantized.graph.sort()
+    quantized.ir_version = max(quantized.ir_version, _IR_VERSION)
+    quantized.producer_name = "hexforge"
+    return quantized
 
 
 def bias_fixed(data: Fixed, weight: Fixed) -> Fixed:
@@ -124,19 +124,19 @@ class _Writer:
                     self.graph.outputs[position] = real
 
     def _quantize(self, value: onnx_ir.Value, fixed: Fixed, stem: str) -> onnx_ir.Value:
-        wanted, dtype = f"{stem}_QuantizeLinear_Output", onnx_ir.DataType[fixed.dtype.name]
-        return self._node("QuantizeLinear", value, fixed, stem, wanted, dtype)
+        name, dtype = f"{stem}_QuantizeLinear_Output", onnx_ir.DataType[fixed.dtype.name]
+        return self._node("QuantizeLinear", value, fixed, stem, name, dtype)
 
     def _dequantize(self, value: onnx_ir.Value, fixed: Fixed, stem: str, out: str = "") -> onnx_ir.Value:
-        wanted = out or f"{stem}_DequantizeLinear_Output"
-        return self._node("DequantizeLinear", value, fixed, stem, wanted, onnx_ir.DataType.FLOAT)
+        name = out or f"{stem}_DequantizeLinear_Output"
+        return self._node("DequantizeLinear", value, fixed, stem, name, onnx_ir.DataType.FLOAT)
 
     def _node(
-        self, op: str, value: onnx_ir.Value, fixed: Fixed, stem: str, wanted: str, dtype: onnx_ir.DataType
+        self, op: str, value: onnx_ir.Value, fixed: Fixed, stem: str, name: str, dtype: onnx_ir.DataType
     ) -> onnx_ir.Value:
         scale, zero_point = self._scales(fixed, stem, value)
         out = onnx_ir.Value(
-            name=wanted if wanted == stem else self._unique(wanted), shape=value.shape, type=onnx_ir.TensorType(dtype)
+            name=name if name == stem else self._unique(name), shape=value.shape, type=onnx_ir.TensorType(dtype)
         )
         attributes = _attributes(fixed.encoding, dims(value) or ())
         node = onnx_ir.node(
@@ -220,12 +220,12 @@ class _Writer:
             return self._parameters[key]
         scales, zeros = _arrays(fixed, dims(value) or ())
         scale = self._expanded(fixed.encoding, stem) if isinstance(fixed.encoding, BlockwiseExpansion) else None
-        made = (
+        parameters = (
             self._initializer(f"{stem}_scale", scales) if scale is None else scale,
             self._initializer(f"{stem}_zero_point", zeros),
         )
-        self._parameters[key] = made
-        return made
+        self._parameters[key] = parameters
+        return parameters
 
     def _expanded(self, encoding: BlockwiseExpansion, stem: str) -> onnx_ir.Value:
         """The scales of blocks, as integers with a DQ of one float scale per channel."""
@@ -235,8 +235,8 @@ class _Writer:
         value = self._initializer(f"{stem}_block_scale", steps)
         return self._dequantize(value, Fixed(DType.UINT8, per_channel), f"{stem}_block_scale")
 
-    def _initializer(self, wanted: str, array: Array) -> onnx_ir.Value:
-        name = self._unique(wanted)
+    def _initializer(self, stem: str, array: Array) -> onnx_ir.Value:
+        name = self._unique(stem)
         tensor = onnx_ir.tensor(array, name=name)
         value = onnx_ir.Value(
             name=name, shape=onnx_ir.Shape(array.shape), type=onnx_ir.TensorType(tensor.dtype), const_value=tensor
@@ -244,10 +244,10 @@ class _Writer:
         self.graph.register_initializer(value)
         return value
 
-    def _unique(self, wanted: str) -> str:
-        name, count = wanted, 1
+    def _unique(self, stem: str) -> str:
+        name, count = stem, 1
         while name in self.names:
-            name, count = f"{wanted}_{count}", count + 1
+            name, count = f"{stem}_{count}", count + 1
         self.names.add(name)
         return name
 

@@ -41,23 +41,28 @@ def batch_of_one(
     declared: Mapping[str, InputShape], dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
 ) -> FixedSizes:
     """The same of inputs as a model declares them."""
-    given = {name: tuple(shape) for name, shape in shapes.items()}
+    fixed = {name: tuple(shape) for name, shape in shapes.items()}
     named = dict(dims)
-    known = {d for name in given for d in declared.get(name) or () if isinstance(d, str)}
+    fixed_names = {d for name in fixed for d in declared.get(name) or () if isinstance(d, str)}
     assumed: list[str] = []
     for name, shape in declared.items():
-        if shape is None or name in given or not any(_is_open(d) for d in shape):
+        if shape is None or name in fixed or not any(_is_open(d) for d in shape):
             continue
         for dim in shape:
-            if isinstance(dim, str) and is_named(dim) and dim not in known | named.keys() and _is_batch(dim, declared):
+            if (
+                isinstance(dim, str)
+                and is_named(dim)
+                and dim not in fixed_names | named.keys()
+                and _is_batch(dim, declared)
+            ):
                 named[dim] = 1
                 assumed.append(f"{dim} is 1")
         unnamed = [axis for axis, d in enumerate(shape) if _is_open(d) and not (isinstance(d, str) and is_named(d))]
         sizes = [named.get(d) if isinstance(d, str) else d for d in shape]
         if unnamed == [0] and len(shape) > 1 and all(isinstance(s, int) and s >= 0 for s in sizes[1:]):
-            given[name] = (1, *(s for s in sizes[1:] if s is not None))
+            fixed[name] = (1, *(s for s in sizes[1:] if s is not None))
             assumed.append(f"the batch of {name!r} is 1")
-    return FixedSizes(named, given, ", ".join(assumed))
+    return FixedSizes(named, fixed, ", ".join(assumed))
 
 
 def suggested_size(symbol: str | None, axis: int, shape: Sequence[Any], name: str = "") -> int:

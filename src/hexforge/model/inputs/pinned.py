@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 def pinned_value(
     name: str,
-    wanted: Any,
-    known: Iterable[str],
+    number: Any,
+    inputs: Iterable[str],
     dtype: np.dtype[Any] | None,
     shape: Sequence[int | str | None] | None,
     where: str,
 ) -> np.ndarray[Any, Any]:
     """The constant that an input is pinned to, of its type and shape; one number fills it, open dimensions are 1."""
-    names = list(known)
+    names = list(inputs)
     if name not in names:
         raise CallError(f"{where}: has no input {name!r} to pin{did_you_mean(name, names)}")
     if dtype is None:
         raise CallError(f"{where}: input {name!r} is no tensor of numbers, so it cannot be pinned")
-    given = np.asarray(wanted)
-    exact = given.astype(dtype) if given.dtype.kind in "biuf" else None
+    array = np.asarray(number)
+    exact = array.astype(dtype) if array.dtype.kind in "biuf" else None
     # a decimal fraction is rounded to float32 or float16; an integer type must hold the very number
-    if exact is None or (dtype.kind in "biu" and not np.array_equal(exact.astype(given.dtype), given)):
-        raise CallError(f"{where}: input {name!r} is {dtype}, which cannot be {wanted!r}")
+    if exact is None or (dtype.kind in "biu" and not np.array_equal(exact.astype(array.dtype), array)):
+        raise CallError(f"{where}: input {name!r} is {dtype}, which cannot be {number!r}")
     sizes = None if shape is None else tuple(d if isinstance(d, int) and d >= 0 else None for d in shape)
     if sizes is None:
         return exact
@@ -49,11 +49,11 @@ def pin_inputs(model: onnx_ir.Model, pins: Mapping[str, Any], where: str) -> Non
     import onnx_ir  # not with this module: what declares inputs needs none of it
 
     inputs = {v.name or "": v for v in model.graph.inputs}
-    for name, wanted in pins.items():
+    for name, number in pins.items():
         value = inputs.get(name)
         dtype = None if value is None or value.dtype is None else value.dtype.numpy()
         shape = None if value is None or value.shape is None else tuple(_size_or_none(d) for d in value.shape)
-        exact = pinned_value(name, wanted, inputs, dtype, shape, where)
+        exact = pinned_value(name, number, inputs, dtype, shape, where)
         assert value is not None
         model.graph.inputs.remove(value)
         value.const_value = onnx_ir.tensor(exact, name=name)

@@ -83,6 +83,6 @@ def kept_axes(node: Node) -> tuple[int, ...] | None:
     size = dims(operand(node, 0))
     if size is None or integer(node, "keepdims", 1) != 1:
         return None
-    given = data(operand(node, 1))
-    axes = ints(node, "axes", () if given is None else given.ravel().tolist())
+    second_input = data(operand(node, 1))
+    axes = ints(node, "axes", () if second_input is None else second_input.ravel().tolist())
     return tuple(sorted(int(axis) % len(size) for axis in axes)) or None

@@ -66,13 +66,13 @@ def _is_square(node: Node, of: Value) -> bool:
 def _parameter(node: Node, op: str, x: Value, axes: tuple[int, ...]) -> tuple[Node, Value] | None:
     """The Mul or Add of a constant that runs along the (last) normalized axes of x, and that constant."""
     following = reader_of(node, op)
-    given = None if following is None else other(following, node.outputs[0])
+    constant = None if following is None else other(following, node.outputs[0])
     size = dims(x)
-    if following is None or given is None or size is None or given.const_value is None:
+    if following is None or constant is None or size is None or constant.const_value is None:
         return None
-    if axes != tuple(range(len(size) - len(axes), len(size))) or dims(given) != tuple(size[a] for a in axes):
+    if axes != tuple(range(len(size) - len(axes), len(size))) or dims(constant) != tuple(size[a] for a in axes):
         return None
-    return following, given
+    return following, constant
 
 
 def l2_norm(norm: Node) -> Normalization | None:
@@ -145,7 +145,7 @@ def _per_channel(node: Node, op: str, size: tuple[int, ...]) -> tuple[Node, Arra
     array = None if following is None else data(other(following, node.outputs[0]))
     if following is None or array is None or dims(following.outputs[0]) != size:
         return None
-    given = (1,) * (len(size) - array.ndim) + array.shape
-    if given[1] not in (1, size[1]) or math.prod(given) != given[1]:
+    full_shape = (1,) * (len(size) - array.ndim) + array.shape
+    if full_shape[1] not in (1, size[1]) or math.prod(full_shape) != full_shape[1]:
         return None
     return following, np.broadcast_to(array.ravel(), (size[1],))

@@ -22,12 +22,12 @@ def converted(model: onnx_ir.Model, opset: int, name: str = "model") -> onnx_ir.
     """A copy of a model that was read at an opset; ModelError with the converter's words where that cannot be."""
     if not OLDEST <= opset <= NEWEST:
         raise CallError(f"opset {opset}: a model is converted to an opset from {OLDEST} to {NEWEST}")
-    made = model.clone()
-    if made.opset_imports.get("", opset) == opset:
-        return made
-    apart = _take_weights(made)
+    copy = model.clone()
+    if copy.opset_imports.get("", opset) == opset:
+        return copy
+    apart = _take_weights(copy)
     try:
-        proto = onnx.version_converter.convert_version(serde.serialize_model(made), opset)
+        proto = onnx.version_converter.convert_version(serde.serialize_model(copy), opset)
     except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as error:
         words = " ".join(str(error).split())
         raise ModelError(

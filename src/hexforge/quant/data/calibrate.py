@@ -142,10 +142,10 @@ class _Run:
         values: dict[str, Array] = dict(feeds)
         self._observe(values)
         for part in self.parts:
-            made = dict(zip(part.names, part.run(values), strict=True))
-            self._observe(made)
-            values |= made
-            del made  # what no later part reads is to go now
+            written = dict(zip(part.names, part.run(values), strict=True))
+            self._observe(written)
+            values |= written
+            del written  # what no later part reads is to go now
             for name in part.last_read:
                 values.pop(name, None)
 
@@ -168,8 +168,8 @@ def _update(work: Sequence[tuple[TensorStatistics, Array]]) -> None:
 
 
 def _fresh(model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None) -> Statistics:
-    made = {name: TensorStatistics(histogram, axis) for name in set(sources.values())}
-    return Statistics({name: made[source] for name, source in sources.items()}, model_sha256(model))
+    statistics = {name: TensorStatistics(histogram, axis) for name in set(sources.values())}
+    return Statistics({name: statistics[source] for name, source in sources.items()}, model_sha256(model))
 
 
 def _resumed(
@@ -181,8 +181,8 @@ def _resumed(
     saved = Statistics.load(state)
     if saved.model_sha256 != model_sha256(model):
         raise CallError(f"{state}: made with another model; delete it, or name another state file")
-    kept = all((t.counts is not None, t.channel_axis) == (histogram, axis) for t in saved.values())
-    if set(saved) != set(sources) or not kept:
+    same_kind = all((t.counts is not None, t.channel_axis) == (histogram, axis) for t in saved.values())
+    if set(saved) != set(sources) or not same_kind:
         raise CallError(f"{state}: made for other tensors or statistics; delete it, or name another state file")
     shared = {source: saved[name] for name, source in sources.items()}
     tensors = {name: shared[source] for name, source in sources.items()}

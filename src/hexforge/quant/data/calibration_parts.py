@@ -124,13 +124,13 @@ def split(model: onnx_ir.Model, watched: Collection[str], part_bytes: int = PART
 
 def _needed(model: onnx_ir.Model, watched: Collection[str]) -> list[onnx_ir.Node]:
     """The nodes that watched tensors come from."""
-    wanted: set[onnx_ir.Value] = set()
-    kept: list[onnx_ir.Node] = []
+    read_later: set[onnx_ir.Value] = set()
+    nodes: list[onnx_ir.Node] = []
     for node in reversed(model.graph):
-        if any(v in wanted or v.name in watched for v in node.outputs):
-            wanted.update(reads(node))
-            kept.append(node)
-    return kept[::-1]
+        if any(v in read_later or v.name in watched for v in node.outputs):
+            read_later.update(reads(node))
+            nodes.append(node)
+    return nodes[::-1]
 
 
 def _pieces(

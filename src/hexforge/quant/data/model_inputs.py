@@ -56,35 +56,35 @@ def _names(inputs: Sequence[Input]) -> str:
     return ", ".join(map(str, inputs))
 
 
-def _checked_array(raw: Mapping[str, Any], wanted: Input, where: str) -> Array:
-    if wanted.name not in raw:
-        raise CallError(f"{where}: input {wanted} is missing; there is {', '.join(map(str, raw)) or 'nothing'}")
-    value = raw[wanted.name]
+def _checked_array(raw: Mapping[str, Any], model_input: Input, where: str) -> Array:
+    if model_input.name not in raw:
+        raise CallError(f"{where}: input {model_input} is missing; there is {', '.join(map(str, raw)) or 'nothing'}")
+    value = raw[model_input.name]
     try:
         array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
     except (ValueError, TypeError) as error:
-        raise CallError(f"{where}: input {wanted.name!r} is not an array: {error}") from None
-    if array.dtype != wanted.dtype:
+        raise CallError(f"{where}: input {model_input.name!r} is not an array: {error}") from None
+    if array.dtype != model_input.dtype:
         raise CallError(
-            f"{where}: input {wanted.name!r} is {array.dtype.name}, the model reads {wanted.dtype.name}; "
-            f"convert it with .astype({wanted.dtype.name!r})"
+            f"{where}: input {model_input.name!r} is {array.dtype.name}, the model reads {model_input.dtype.name}; "
+            f"convert it with .astype({model_input.dtype.name!r})"
         )
-    if not _fits(array.shape, wanted.shape):
-        missing = array.shape == wanted.shape[1:] and wanted.shape[0] == 1
+    if not _fits(array.shape, model_input.shape):
+        missing = array.shape == model_input.shape[1:] and model_input.shape[0] == 1
         hint = "add the batch with array[None]" if missing else "reshape it, or fix the model's shapes to it"
         raise CallError(
-            f"{where}: input {wanted.name!r} has shape {list(array.shape)}, the model reads {wanted}; {hint}"
+            f"{where}: input {model_input.name!r} has shape {list(array.shape)}, the model reads {model_input}; {hint}"
         )
     if array.dtype.kind in "fV" and not np.isfinite(array).all():
         flat = array.ravel()
         at = int(np.argmin(np.isfinite(flat)))
         bad = len(flat) - int(np.isfinite(flat).sum())
         raise CallError(
-            f"{where}: input {wanted.name!r} holds {bad} value(s) that are NaN or infinite, the first {flat[at]} at "
-            f"{[int(n) for n in np.unravel_index(at, array.shape)]}; leave this sample out, or mend it"
+            f"{where}: input {model_input.name!r} holds {bad} value(s) that are NaN or infinite, the first {flat[at]} "
+            f"at {[int(n) for n in np.unravel_index(at, array.shape)]}; leave this sample out, or mend it"
         )
     return array
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(wanted) and all(w in (None, n) for n, w in zip(shape, wanted, strict=True))
+def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(declared) and all(w in (None, n) for n, w in zip(shape, declared, strict=True))

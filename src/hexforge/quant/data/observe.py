@@ -139,24 +139,32 @@ class TensorStatistics:
         """The inverse of to_arrays; ValueError where the arrays contradict each other."""
         integers = dict(zip(_INTEGERS, map(int, _checked(arrays["integers"], np.int64, len(_INTEGERS))), strict=True))
         reals = dict(zip(_REALS, map(float, _checked(arrays["reals"], np.float64, len(_REALS))), strict=True))
-        made = cls("counts" in arrays)
+        statistics = cls("counts" in arrays)
         for name, value in (integers | reals).items():
-            setattr(made, name, value)
-        made.channel_axis = None if made.channel_axis == -1 else made.channel_axis
+            setattr(statistics, name, value)
+        statistics.channel_axis = None if statistics.channel_axis == -1 else statistics.channel_axis
         if "channel_minimum" in arrays:
             channels = len(arrays["channel_minimum"])
-            made.channel_minimum = _checked(arrays["channel_minimum"], np.float32, channels).copy()
-            made.channel_maximum = _checked(arrays["channel_maximum"], np.float32, channels).copy()
-        if made.count and not -math.inf < made.minimum <= made.maximum < math.inf:
+            statistics.channel_minimum = _checked(arrays["channel_minimum"], np.float32, channels).copy()
+            statistics.channel_maximum = _checked(arrays["channel_maximum"], np.float32, channels).copy()
+        if statistics.count and not -math.inf < statistics.minimum <= statistics.maximum < math.inf:
             raise ValueError("extremes out of order")
-        if not made.count and (made.minimum, made.maximum) != (math.inf, -math.inf):
+        if not statistics.count and (statistics.minimum, statistics.maximum) != (math.inf, -math.inf):
             raise ValueError("extremes of no values")
-        if made.counts is not None:
-            made.counts = _checked(arrays["counts"], np.int64, BINS).copy()
-            exponent = histogram_exponent(made.minimum, made.maximum, BINS) if made.count else _EMPTY_EXPONENT
-            if exponent != made.exponent or made.counts.sum() != made.count or made.counts.min() < 0:
+        if statistics.counts is not None:
+            statistics.counts = _checked(arrays["counts"], np.int64, BINS).copy()
+            exponent = (
+                histogram_exponent(statistics.minimum, statistics.maximum, BINS)
+                if statistics.count
+                else _EMPTY_EXPONENT
+            )
+            if (
+                exponent != statistics.exponent
+                or statistics.counts.sum() != statistics.count
+                or statistics.counts.min() < 0
+            ):
                 raise ValueError("a histogram that does not belong to its extremes and count")
-        return made
+        return statistics
 
 
 def _checked(array: Array, dtype: Any, length: int) -> Array:

@@ -84,16 +84,16 @@ class PictureOptions:
     def beside(cls, folder: Path, given: Mapping[str, Any]) -> PictureOptions:
         """Options from the file in a folder, where there is one, with those given on top."""
         path = folder / OPTIONS_FILE
-        found: Any = {}
+        from_file: Any = {}
         if path.is_file():
             try:
-                found = json.loads(path.read_text("utf-8"))
+                from_file = json.loads(path.read_text("utf-8"))
             except (OSError, ValueError) as error:
                 raise CallError(f"{path}: cannot be read as JSON: {error}") from None
-            if not isinstance(found, dict):
+            if not isinstance(from_file, dict):
                 raise CallError(f"{path}: must hold one JSON object of picture options")
-            cls.of(found, str(path))
-        return cls.of({**found, **given}, "picture options")
+            cls.of(from_file, str(path))
+        return cls.of({**from_file, **given}, "picture options")
 
 
 def _is_number(value: object) -> bool:
@@ -143,7 +143,7 @@ def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], 
     return np.ascontiguousarray((pixels.transpose(2, 0, 1) if layout == "NCHW" else pixels)[None], dtype)
 
 
-def _cut(image: Any, options: PictureOptions, wanted: tuple[int | None, int | None]) -> Any:
+def _cut(image: Any, options: PictureOptions, input_size: tuple[int | None, int | None]) -> Any:
     """The picture with its shorter side resized to a number and its middle taken, where that is asked for."""
     from PIL import Image
 
@@ -153,7 +153,7 @@ def _cut(image: Any, options: PictureOptions, wanted: tuple[int | None, int | No
         image = image.resize(tuple(sizes), Image.Resampling.BILINEAR)
     elif not options.crop:
         return image
-    across, down = (options.crop, options.crop) if options.crop else (side or 0 for side in wanted)
+    across, down = (options.crop, options.crop) if options.crop else (side or 0 for side in input_size)
     across, down = min(across or image.width, image.width), min(down or image.height, image.height)
     left, top = (image.width - across) // 2, (image.height - down) // 2
     return image.crop((left, top, left + across, top + down))

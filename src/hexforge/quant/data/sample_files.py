@@ -47,15 +47,15 @@ def stacked(source: Mapping[str, Any] | Array, inputs: Sequence[Input], where: s
     arrays = source if isinstance(source, Mapping) else {inputs[0].name: source}
     counts: dict[str, int] = {}
     slices: dict[str, str] = {}
-    for wanted in (i for i in inputs if i.name in arrays):
-        array = np.asarray(arrays[wanted.name])
-        more = len(array.shape) - len(wanted.shape)
-        batch = bool(more == 0 and wanted.shape and wanted.shape[0] == 1 and array.shape[0] != 1)
-        slices[wanted.name] = "front" if more == 1 else "batch" if batch else "whole"
-        counts[wanted.name] = len(array) if more == 1 or batch else 1
+    for model_input in (i for i in inputs if i.name in arrays):
+        array = np.asarray(arrays[model_input.name])
+        more = len(array.shape) - len(model_input.shape)
+        batch = bool(more == 0 and model_input.shape and model_input.shape[0] == 1 and array.shape[0] != 1)
+        slices[model_input.name] = "front" if more == 1 else "batch" if batch else "whole"
+        counts[model_input.name] = len(array) if more == 1 or batch else 1
     if len(set(counts.values())) > 1:
-        said = ", ".join(f"{count} of {name!r}" for name, count in counts.items())
-        raise CallError(f"{where}: holds {said}; every input needs as many samples")
+        numbers = ", ".join(f"{count} of {name!r}" for name, count in counts.items())
+        raise CallError(f"{where}: holds {numbers}; every input needs as many samples")
 
     def get(i: int) -> tuple[str, Any]:
         cut = {"front": lambda a: a[i], "batch": lambda a: a[i : i + 1], "whole": lambda a: a}
@@ -73,13 +73,13 @@ def _folder(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) ->
         options = PictureOptions.beside(path, pictures)
         names = [file.name for file in files]
         return IndexedSamples(len(files), lambda i: (str(files[i]), _read(files[i], inputs, options)), names)
-    for wanted in inputs:
-        if wanted.name not in folders:
-            raise CallError(f"{path}: has folders for {', '.join(folders)}, and none for input {wanted}")
+    for model_input in inputs:
+        if model_input.name not in folders:
+            raise CallError(f"{path}: has folders for {', '.join(folders)}, and none for input {model_input}")
     lists = {name: _files(folder, 1) for name, folder in folders.items()}
     if len({len(files) for files in lists.values()}) > 1:
-        said = ", ".join(f"{len(files)} in {folders[name].name}" for name, files in lists.items())
-        raise CallError(f"{path}: every input needs as many files, and there are {said}")
+        numbers = ", ".join(f"{len(files)} in {folders[name].name}" for name, files in lists.items())
+        raise CallError(f"{path}: every input needs as many files, and there are {numbers}")
     own = {name: PictureOptions.beside(folder, pictures) for name, folder in folders.items()}
 
     def get(i: int) -> tuple[str, Any]:
@@ -140,16 +140,16 @@ def _listed(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) ->
         if any(separator for _, separator, _ in named):
             files = {name: file for name, _, file in named}
         elif len(tokens) == len(inputs):
-            files = {wanted.name: token for wanted, token in zip(inputs, tokens, strict=True)}
+            files = {model_input.name: token for model_input, token in zip(inputs, tokens, strict=True)}
         else:
             raise CallError(f"{where}: {len(tokens)} file(s) for {len(inputs)} inputs; name them: name:=path")
         sample: dict[str, Any] = {}
         for name, file in files.items():
-            wanted = next((w for w in inputs if w.name == name), None)
-            if wanted is None:
+            model_input = next((w for w in inputs if w.name == name), None)
+            if model_input is None:
                 raise CallError(f"{where}: the model has no input {name!r}; it reads {', '.join(map(str, inputs))}")
             beside = path.parent / file
-            sample |= _read(beside if beside.exists() else Path(file), (wanted,), options)
+            sample |= _read(beside if beside.exists() else Path(file), (model_input,), options)
         return where, sample
 
     return IndexedSamples(len(lines), get)
@@ -157,16 +157,16 @@ def _listed(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) ->
 
 def _read(path: Path, inputs: Sequence[Input], options: PictureOptions) -> dict[str, Any]:
     """One file as a sample; what else an .npz holds is left."""
-    kind, wanted = _KINDS.get(path.suffix.lower()), inputs[0]
+    kind, model_input = _KINDS.get(path.suffix.lower()), inputs[0]
     if kind is None:
         raise CallError(f"{path}: not a file of samples; those are .npy, .npz, .raw and pictures")
     if kind == ".npz":
         return _named(path, inputs)
     if kind == ".npy":
-        return {wanted.name: _load(path)}
+        return {model_input.name: _load(path)}
     if kind == ".raw":
-        return {wanted.name: _raw(path, wanted)}
-    return {wanted.name: load_picture(path, wanted.shape, wanted.dtype, options)}
+        return {model_input.name: _raw(path, model_input)}
+    return {model_input.name: load_picture(path, model_input.shape, model_input.dtype, options)}
 
 
 def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Any]:
@@ -190,16 +190,18 @@ def _load(path: Path, mapped: Literal["r"] | None = None) -> Any:
         raise CallError(f"{path}: cannot be read as {path.suffix[1:]}: {why}") from None
 
 
-def _raw(path: Path, wanted: Input) -> Array:
+def _raw(path: Path, model_input: Input) -> Array:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
-    open_dims = wanted.shape.count(None)
-    known = int(np.prod([d for d in wanted.shape if d is not None], dtype=np.int64)) * wanted.dtype.itemsize
-    if open_dims > 1 or (len(data) != known if not open_dims else not known or len(data) % known):
+    open_dims = model_input.shape.count(None)
+    known_bytes = (
+        int(np.prod([d for d in model_input.shape if d is not None], dtype=np.int64)) * model_input.dtype.itemsize
+    )
+    if open_dims > 1 or (len(data) != known_bytes if not open_dims else not known_bytes or len(data) % known_bytes):
         raise CallError(
-            f"{path}: has {len(data)} bytes, input {wanted} takes {known}; write it with array.astype("
-            f"{wanted.dtype.name!r}).tofile(path)"
+            f"{path}: has {len(data)} bytes, input {model_input} takes {known_bytes}; write it with array.astype("
+            f"{model_input.dtype.name!r}).tofile(path)"
         )
-    return np.frombuffer(data, wanted.dtype).reshape([-1 if d is None else d for d in wanted.shape])
+    return np.frombuffer(data, model_input.dtype).reshape([-1 if d is None else d for d in model_input.shape])

@@ -108,18 +108,20 @@ def _random(text: str, inputs: Sequence[Input]) -> IndexedSamples:
 
     def get(i: int) -> tuple[str, Any]:
         random = np.random.default_rng((seed, i))
-        return f"random sample {i}", {wanted.name: _random_array(random, wanted) for wanted in inputs}
+        return f"random sample {i}", {model_input.name: _random_array(random, model_input) for model_input in inputs}
 
     return IndexedSamples(int(parts[0]), get)
 
 
-def _random_array(random: np.random.Generator, wanted: Input) -> Array:
-    if None in wanted.shape:
-        raise CallError(f"random samples need a fixed shape, and input {wanted} has none; fix it with --dim or --shape")
-    shape = tuple(d or 0 for d in wanted.shape)
-    if wanted.dtype.kind in "fV":  # V: the small floats that numpy does not know itself
-        return random.standard_normal(shape, np.float32).astype(wanted.dtype)
-    if wanted.dtype.kind in "iu" and wanted.dtype.itemsize == 1:
-        info = np.iinfo(wanted.dtype)
-        return random.integers(info.min, info.max, shape, wanted.dtype, endpoint=True)
-    return random.integers(0, 2, shape).astype(wanted.dtype)
+def _random_array(random: np.random.Generator, model_input: Input) -> Array:
+    if None in model_input.shape:
+        raise CallError(
+            f"random samples need a fixed shape, and input {model_input} has none; fix it with --dim or --shape"
+        )
+    shape = tuple(d or 0 for d in model_input.shape)
+    if model_input.dtype.kind in "fV":  # V: the small floats that numpy does not know itself
+        return random.standard_normal(shape, np.float32).astype(model_input.dtype)
+    if model_input.dtype.kind in "iu" and model_input.dtype.itemsize == 1:
+        info = np.iinfo(model_input.dtype)
+        return random.integers(info.min, info.max, shape, model_input.dtype, endpoint=True)
+    return random.integers(0, 2, shape).astype(model_input.dtype)

@@ -104,20 +104,22 @@ class _Assignment:
     # -- precision of nodes -------------------------------------------------------------------------------------
 
     def _choose_precisions(self) -> None:
-        wanted = self._wanted_by_tensors()
+        by_tensors = self._wanted_by_tensors()
         explicit: dict[QuantUnit, DType | None] = {}
         for unit in self.units:
             if unit.reason is not None:
                 self.result.floats[unit.name] = unit.reason
                 continue
             ruled = any(self.recipe.explicit(n.op_type, n.name or "") for n in unit.nodes)
-            said = self._recipe_at(unit).activation if ruled else None
-            if ruled and said is None:  # float though its tensors may have encodings, for what is before and behind it
+            by_rule = self._recipe_at(unit).activation if ruled else None
+            if (
+                ruled and by_rule is None
+            ):  # float though its tensors may have encodings, for what is before and behind it
                 explicit[unit] = None
-            elif unit in wanted:
-                explicit[unit] = wanted[unit]
+            elif unit in by_tensors:
+                explicit[unit] = by_tensors[unit]
             elif ruled:
-                explicit[unit] = said
+                explicit[unit] = by_rule
         default = self.recipe.activation
         if default is DType.UINT8:  # coordinates of 8 bits would be worth little
             explicit.update(
@@ -146,23 +148,23 @@ class _Assignment:
                 self.precision[unit] = chosen
 
     def _recipe_at(self, unit: QuantUnit) -> Recipe:
-        said = [n for n in unit.nodes if self.recipe.explicit(n.op_type, n.name or "")]
-        node = said[-1] if said else unit.target
+        named = [n for n in unit.nodes if self.recipe.explicit(n.op_type, n.name or "")]
+        node = named[-1] if named else unit.target
         return self.recipe.at_node(node.op_type, node.name or "")
 
     def _wanted_by_tensors(self) -> dict[QuantUnit, DType | None]:
         """Units whose outputs, or else inputs, are said to have a type: who makes and who reads them computes in it."""
-        wanted: dict[QuantUnit, DType | None] = {}
+        precisions: dict[QuantUnit, DType | None] = {}
         for unit in self.units:
             inner = [v for n in unit.nodes[:-1] for v in n.outputs]
-            made = [said for v in (*unit.writes, *inner) if (said := self._said(v)) is not None]
-            read = [said for _, _, v in unit.reads if v.const_value is None and (said := self._said(v)) is not None]
-            chosen = made or read
+            written = [type for v in (*unit.writes, *inner) if (type := self._said(v)) is not None]
+            read = [type for _, _, v in unit.reads if v.const_value is None and (type := self._said(v)) is not None]
+            chosen = written or read
             if chosen and unit.reason is None:
-                floats = [c for c in (*made, *read) if isinstance(c, str)]
+                floats = [c for c in (*written, *read) if isinstance(c, str)]
                 types = [c for c in chosen if isinstance(c, DType)]
-                wanted[unit] = None if floats else max(types, key=lambda t: t.bits)
-        return wanted
+                precisions[unit] = None if floats else max(types, key=lambda t: t.bits)
+        return precisions
 
     def _said(self, value: onnx_ir.Value) -> DType | str | None:
         """The type that the given encodings or the recipe say a tensor has, "float", or None."""
@@ -203,8 +205,8 @@ class _Assignment:
                 needed.setdefault(name, []).append(dtype)
         for name, types in needed.items():
             if name not in self.own:
-                said = self._said(self.values[name])
-                self.own[name] = said if isinstance(said, DType) else max(types, key=lambda t: t.bits)
+                by_rule = self._said(self.values[name])
+                self.own[name] = by_rule if isinstance(by_rule, DType) else max(types, key=lambda t: t.bits)
 
     # -- classes of one encoding --------------------------------------------------------------------------------
 

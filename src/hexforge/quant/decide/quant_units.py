@@ -137,20 +137,20 @@ def _why_float(node: onnx_ir.Node, op: OnnxOp | None) -> str | None:
 
 def _why_product(node: onnx_ir.Node, op: OnnxOp) -> str | None:
     bias = op.rule.bias
-    given = node.inputs[bias] if bias is not None and len(node.inputs) > bias else None
+    added = node.inputs[bias] if bias is not None and len(node.inputs) > bias else None
     if op.is_norm:
         if any(v.name and v.uses() for v in node.outputs[1:]):
             return f"{node.op_type} whose statistics are read has no fixed-point form; it computes in float16"
         if any(v is not None and float_constant(v) is None for v in node.inputs[1:]):
             return f"{node.op_type} with a weight made at run time has no fixed-point form; make it constant"
         return None
-    if given is not None and float_constant(given) is None and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
-        return f"its bias {given.name!r} is made at run time; make it constant, or add it with an Add"
+    if added is not None and float_constant(added) is None and node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+        return f"its bias {added.name!r} is made at run time; make it constant, or add it with an Add"
     if node.op_type == "Gemm":
         alpha, beta = real(node, "alpha", 1.0), real(node, "beta", 1.0)
         width = (dims(node.outputs[0]) or (0,))[-1]
-        row = float_constant(given)
-        if alpha != 1.0 or (given is not None and beta != 1.0) or (row is not None and row.size not in (1, width)):
+        row = float_constant(added)
+        if alpha != 1.0 or (added is not None and beta != 1.0) or (row is not None and row.size not in (1, width)):
             return "a Gemm with alpha, beta or a matrix to add computes in float16; use MatMul, Mul and Add"
     return None
 

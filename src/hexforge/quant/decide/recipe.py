@@ -64,12 +64,12 @@ class Override:
     @property
     def says_more(self) -> bool:
         """True where it says more than a precision."""
-        return any(said is not None for said in (self.method, self.symmetric, self.low, self.high))
+        return any(setting is not None for setting in (self.method, self.symmetric, self.low, self.high))
 
     def to_mapping(self) -> dict[str, Any]:
         """What a tensor's exception holds in a file."""
-        said = {"type": _bits(self) or None, "min": self.low, "max": self.high, "symmetric": self.symmetric}
-        return {key: value for key, value in (said | {"method": self.method}).items() if value is not None}
+        settings = {"type": _bits(self) or None, "min": self.low, "max": self.high, "symmetric": self.symmetric}
+        return {key: value for key, value in (settings | {"method": self.method}).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class Recipe:
 
     def at_tensor(self, name: str) -> Override | None:
         """What the rules say of one tensor, joined; None where they say nothing."""
-        found: Override | None = None
+        joined: Override | None = None
         for rule in self.rules:
             if rule.kind == "tensor" and rule.fits(name):
-                said = {f.name: v for f in fields(rule) if (v := getattr(rule, f.name)) is not None}
-                found = rule if found is None else replace(found, **said)
-        return found
+                settings = {f.name: v for f in fields(rule) if (v := getattr(rule, f.name)) is not None}
+                joined = rule if joined is None else replace(joined, **settings)
+        return joined
 
     def to_mapping(self) -> dict[str, Any]:
         """What a file holds that `recipe` reads as this one, but for its name."""
@@ -120,8 +120,8 @@ class Recipe:
                 nodes[rule.pattern] = _bits(rule)
             else:  # a file's nodes come after all that the line says
                 line.append(f"{rule}={_bits(rule)}")
-        found: dict[str, Any] = {"recipe": "; ".join(line)}
-        return found | ({"nodes": nodes} if nodes else {}) | ({"tensors": tensors} if tensors else {})
+        mapping: dict[str, Any] = {"recipe": "; ".join(line)}
+        return mapping | ({"nodes": nodes} if nodes else {}) | ({"tensors": tensors} if tensors else {})
 
     def _line(self) -> str:
         """The recipe without its rules, as text."""
@@ -131,32 +131,34 @@ class Recipe:
         return "+".join((*words, *self.improve))
 
     def _with(self, rules: Iterable[Override]) -> Recipe:
-        found = replace(self, rules=())
+        changed = replace(self, rules=())
         for rule in rules:
             if rule.leave_float:
-                found = replace(found, activation=None)
+                changed = replace(changed, activation=None)
             if rule.activation is not None:
-                found = replace(found, activation=rule.activation)
+                changed = replace(changed, activation=rule.activation)
             if rule.weight is not None:
-                found = replace(found, weight=rule.weight)
+                changed = replace(changed, weight=rule.weight)
             if rule.per_channel is not None:
-                found = replace(found, per_channel=rule.per_channel, block=rule.block or 0)
+                changed = replace(changed, per_channel=rule.per_channel, block=rule.block or 0)
             if rule.method is not None:
-                found = replace(found, method=rule.method)
-        return found
+                changed = replace(changed, method=rule.method)
+        return changed
 
 
-def _bits(said: Recipe | Override) -> str:
+def _bits(precision: Recipe | Override) -> str:
     """The precision as text; an exception's says all of it: `w8a8_tensor` has one scale, `w8a8` as many as before."""
-    if isinstance(said, Override) and said.leave_float:
+    if isinstance(precision, Override) and precision.leave_float:
         return _FLOAT[0]
-    text = "" if said.weight is None else f"w{said.weight.bits}"
-    text += "" if said.activation is None else f"a{said.activation.bits}"
-    if said.per_channel is None or (
-        isinstance(said, Recipe) and not said.block and said.per_channel == _own(said.weight)
+    text = "" if precision.weight is None else f"w{precision.weight.bits}"
+    text += "" if precision.activation is None else f"a{precision.activation.bits}"
+    if precision.per_channel is None or (
+        isinstance(precision, Recipe) and not precision.block and precision.per_channel == _own(precision.weight)
     ):
         return text
-    return text + (f"_block[{said.block}]" if said.block else "_channel" if said.per_channel else "_tensor")
+    return text + (
+        f"_block[{precision.block}]" if precision.block else "_channel" if precision.per_channel else "_tensor"
+    )
 
 
 def _own(weight: DType) -> bool:
@@ -174,10 +176,10 @@ def recipe(text_or_path: str | Path) -> Recipe:
     if isinstance(text_or_path, Path) or text.lower().endswith((".yaml", ".yml", ".json")):
         return _from_file(Path(text))
     faults: list[str] = []
-    found = _from_text(text, faults)
+    parsed = _from_text(text, faults)
     _raise(f"recipe {text!r}", faults)
-    assert found is not None
-    return found
+    assert parsed is not None
+    return parsed
 
 
 def _raise(where: str, faults: list[str]) -> None:
@@ -190,21 +192,21 @@ def _raise(where: str, faults: list[str]) -> None:
 
 def _from_text(text: str, faults: list[str]) -> Recipe | None:
     first, *rest = (part.strip() for part in text.split(";"))
-    found = _base(first, text, faults)
+    base = _base(first, text, faults)
     rules = [_rule(part, faults) for part in rest if part]
-    return None if found is None else replace(found, rules=tuple(r for r in rules if r is not None))
+    return None if base is None else replace(base, rules=tuple(r for r in rules if r is not None))
 
 
 def _base(text: str, name: str, faults: list[str]) -> Recipe | None:
     precision, *words = (word.strip() for word in text.split("+"))
-    said = _precision(precision, faults, "a recipe starts with its precision")
-    if said is None:
+    settings = _precision(precision, faults, "a recipe starts with its precision")
+    if settings is None:
         return None
-    if not said.get("leave_float") and ("weight" not in said or "activation" not in said):
+    if not settings.get("leave_float") and ("weight" not in settings or "activation" not in settings):
         faults.append(f"{precision!r} says the bits of one side only; write both, such as w8a8")
         return None
-    weight = said.get("weight", DType.INT8)
-    if weight is DType.INT16 and said.get("activation") is DType.UINT8:
+    weight = settings.get("weight", DType.INT8)
+    if weight is DType.INT16 and settings.get("activation") is DType.UINT8:
         faults.append(f"{precision!r}: HTP multiplies 16-bit weights by 16-bit activations only; write w16a16 or w8a8")
     method, improve = "minmax", []
     weight_method = "minmax"
@@ -218,45 +220,45 @@ def _base(text: str, name: str, faults: list[str]) -> Recipe | None:
             method = word
             _check_method(word, faults, (*IMPROVEMENTS, *METHODS))
     return Recipe(
-        name, said.get("activation"), weight, bool(said.get("per_channel", _own(weight))), said.get("block") or 0,
-        method, weight_method, tuple(improve),
+        name, settings.get("activation"), weight, bool(settings.get("per_channel", _own(weight))),
+        settings.get("block") or 0, method, weight_method, tuple(improve),
     )  # fmt: skip
 
 
-def _precision(text: str, faults: list[str], what: str) -> dict[str, Any] | None:
+def _precision(text: str, faults: list[str], where: str) -> dict[str, Any] | None:
     """What `w8a16_channel`, `a16` or `float` says, as fields of an Override."""
     if text.lower() in _FLOAT:
         return {"leave_float": True}
     match = _BITS.fullmatch(text.lower())
     if not text or match is None or (match["w"] is None and match["a"] is None):
         known = ("w8a8", "w8a16", "w16a16", "w4a16", "w4a16_block", "w8a8_channel", "fp16", "float")
-        faults.append(f"{what}: {text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
+        faults.append(f"{where}: {text!r} is not one of {', '.join(known)}{did_you_mean(text, known)}")
         return None
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if match["w"] is not None:
         if int(match["w"]) not in _WEIGHTS:
             faults.append(f"{text!r}: weights have 4, 8 or 16 bits, not {match['w']}")
-        said["weight"] = _WEIGHTS.get(int(match["w"]), DType.INT8)
+        settings["weight"] = _WEIGHTS.get(int(match["w"]), DType.INT8)
     if match["a"] is not None:
         if int(match["a"]) not in _ACTIVATIONS:
             faults.append(f"{text!r}: activations have 8 or 16 bits, not {match['a']}")
-        said["activation"] = _ACTIVATIONS.get(int(match["a"]), DType.UINT8)
+        settings["activation"] = _ACTIVATIONS.get(int(match["a"]), DType.UINT8)
     tail, _, size = (match["tail"] or "").rstrip("]").partition("[")
     if tail == "_channel" and not size:
-        said["per_channel"], said["block"] = True, 0
+        settings["per_channel"], settings["block"] = True, 0
     elif tail == "_tensor" and not size:
-        said["per_channel"], said["block"] = False, 0
+        settings["per_channel"], settings["block"] = False, 0
     elif tail == "_block":
         block = int(size or BLOCK)
-        said["per_channel"], said["block"] = True, block
+        settings["per_channel"], settings["block"] = True, block
         if block < 1:
             faults.append(f"{text!r}: a block has at least one element")
-        if said.get("weight") not in (DType.INT4, DType.INT8):
+        if settings.get("weight") not in (DType.INT4, DType.INT8):
             faults.append(f"{text!r}: block scales are for weights of 4 or 8 bits; write w4 or w8 before them")
     elif tail:
         tails = ("_channel", "_tensor", f"_block[{BLOCK}]")
         faults.append(f"{text!r}: {tail!r} is not one of {', '.join(tails)}{did_you_mean(tail, tails)}")
-    return said
+    return settings
 
 
 def _rule(text: str, faults: list[str]) -> Override | None:
@@ -288,22 +290,22 @@ def _override(kind: str, pattern: str, value: str, faults: list[str]) -> Overrid
     if not pattern:
         faults.append(f"'{kind}:' names nothing")
         return None
-    said = _precision(value, faults, f"{pattern}={value}")
-    return None if said is None else Override(kind, pattern, **said)  # type: ignore[arg-type]
+    settings = _precision(value, faults, f"{pattern}={value}")
+    return None if settings is None else Override(kind, pattern, **settings)  # type: ignore[arg-type]
 
 
-def _check_word(word: str, known: Iterable[str], what: str, faults: list[str]) -> None:
+def _check_word(word: str, known: Iterable[str], kind: str, faults: list[str]) -> None:
     known = tuple(known)
     if word not in known:
-        faults.append(f"{word!r} is no {what}; there are {', '.join(known)}{did_you_mean(word, known)}")
+        faults.append(f"{word!r} is no {kind}; there are {', '.join(known)}{did_you_mean(word, known)}")
 
 
 def _check_method(text: str, faults: list[str], known: tuple[str, ...] = METHODS) -> None:
     """`percentile=99.9`, or another method by its name."""
     name, equals, number = text.partition("=")
     if name not in METHODS:
-        what = "method of finding ranges" if known == METHODS else "method of finding ranges and no improvement"
-        _check_word(name, known, what, faults)
+        kind = "method of finding ranges" if known == METHODS else "method of finding ranges and no improvement"
+        _check_word(name, known, kind, faults)
     elif equals and name != "percentile":
         faults.append(f"{text!r}: only percentile takes a number")
     elif equals:
@@ -338,10 +340,10 @@ def _from_file(path: Path) -> Recipe:
     if not isinstance(data, dict):
         raise CallError(f"recipe {path}: expected keys and values ({', '.join(_KEYS)}), found {type(data).__name__}")
     faults: list[str] = []
-    found = _from_mapping(data, path.name, faults)
+    parsed = _from_mapping(data, path.name, faults)
     _raise(f"recipe {path}", faults)
-    assert found is not None
-    return found
+    assert parsed is not None
+    return parsed
 
 
 def _from_mapping(data: Mapping[Any, Any], name: str, faults: list[str]) -> Recipe | None:
@@ -349,7 +351,7 @@ def _from_mapping(data: Mapping[Any, Any], name: str, faults: list[str]) -> Reci
         if key not in _KEYS:
             faults.append(f"key {key!r} is unknown; there are {', '.join(_KEYS)}{did_you_mean(str(key), _KEYS)}")
     base = data.get("recipe", "w8a8")
-    found = _from_text(base, faults) if isinstance(base, str) else None
+    parsed = _from_text(base, faults) if isinstance(base, str) else None
     if not isinstance(base, str):
         faults.append(f"recipe: {base!r} is no text such as w8a8")
     method, weight_method = data.get("method"), data.get("weight_method")
@@ -366,22 +368,22 @@ def _from_mapping(data: Mapping[Any, Any], name: str, faults: list[str]) -> Reci
         _check_word(str(word), IMPROVEMENTS, "improvement", faults)
     rules: list[Override] = []
     for section, kind in _SECTIONS.items():
-        given = data.get(section) or {}
-        if not isinstance(given, Mapping):
-            faults.append(f"{section}: expected names and what is different there, found {given!r}")
+        rules_by_name = data.get(section) or {}
+        if not isinstance(rules_by_name, Mapping):
+            faults.append(f"{section}: expected names and what is different there, found {rules_by_name!r}")
             continue
-        for pattern, value in given.items():
+        for pattern, value in rules_by_name.items():
             rule = _file_rule(kind, str(pattern), value, faults)
             rules += [] if rule is None else [rule]
-    if found is None:
+    if parsed is None:
         return None
     return replace(
-        found,
+        parsed,
         name=name,
-        method=found.method if method is None else str(method),
-        weight_method=found.weight_method if weight_method is None else str(weight_method),
-        improve=(*found.improve, *map(str, improve)),
-        rules=(*found.rules, *rules),
+        method=parsed.method if method is None else str(method),
+        weight_method=parsed.weight_method if weight_method is None else str(weight_method),
+        improve=(*parsed.improve, *map(str, improve)),
+        rules=(*parsed.rules, *rules),
     )
 
 
@@ -403,7 +405,7 @@ def _file_rule(kind: str, pattern: str, value: Any, faults: list[str]) -> Overri
                 f"{pattern}: key {key!r} is unknown; there are {', '.join(_TENSOR_KEYS)}"
                 f"{did_you_mean(str(key), _TENSOR_KEYS)}"
             )
-    said = _precision(str(value["type"]), faults, pattern) if "type" in value else {}
+    settings = _precision(str(value["type"]), faults, pattern) if "type" in value else {}
     low, high, method = value.get("min"), value.get("max"), value.get("method")
     numbers = [n for n in (low, high) if n is not None]
     if any(not isinstance(n, (int, float)) or isinstance(n, bool) for n in numbers) or len(numbers) == 1:
@@ -415,9 +417,9 @@ def _file_rule(kind: str, pattern: str, value: Any, faults: list[str]) -> Overri
         _check_method(str(method), faults)
     if not isinstance(value.get("symmetric", False), bool):
         faults.append(f"{pattern}: symmetric is true or false, found {value['symmetric']!r}")
-    if said is None:
+    if settings is None:
         return None
     return Override(
-        "tensor", pattern, **said, method=None if method is None else str(method), symmetric=value.get("symmetric"),
+        "tensor", pattern, **settings, method=None if method is None else str(method), symmetric=value.get("symmetric"),
         low=None if low is None else float(low), high=None if high is None else float(high),
     )  # fmt: skip

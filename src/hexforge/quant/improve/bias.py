@@ -61,11 +61,11 @@ def correct(step: NodeStep, here: Layer, means: dict[str, Array] | None = None) 
     if bias is None or len(bias.uses()) > 1 or bias.name is None or bias.const_value is None:
         return False
     name = str(here.out.name)
-    wanted = None if means is None else means.get(name)
-    wanted = _mean(step, here, exact=True) if wanted is None else wanted
+    exact_mean = None if means is None else means.get(name)
+    exact_mean = _mean(step, here, exact=True) if exact_mean is None else exact_mean
     if means is not None:
-        means[name] = wanted
-    lack = wanted - _mean(step, here, exact=False)
+        means[name] = exact_mean
+    lack = exact_mean - _mean(step, here, exact=False)
     before = step.plan.constants.get(bias.name)
     before = bias.const_value.numpy() if before is None else before
     step.plan.constants[bias.name] = (before + lack.reshape(before.shape)).astype(np.float32)
@@ -82,6 +82,6 @@ def correct(step: NodeStep, here: Layer, means: dict[str, Array] | None = None) 
 
 def _mean(step: NodeStep, here: Layer, *, exact: bool) -> Array:
     """Of each channel that a layer makes, over all samples."""
-    made = [outputs[0] for outputs in step.outputs(exact)]
-    axes = tuple(i for i in range(made[0].ndim) if i != here.channel_axis)
-    return np.asarray(np.mean([array.mean(axes, dtype=np.float64) for array in made], axis=0))
+    arrays = [outputs[0] for outputs in step.outputs(exact)]
+    axes = tuple(i for i in range(arrays[0].ndim) if i != here.channel_axis)
+    return np.asarray(np.mean([array.mean(axes, dtype=np.float64) for array in arrays], axis=0))

@@ -88,37 +88,37 @@ def groups(model: onnx_ir.Model) -> list[EqualizedGroup]:
         sets.block(*captured(node))
         if layer(node) is None:
             _pass(node, sets, flattened, shifts)
-    made: dict[onnx_ir.Value, EqualizedGroup] = {}
+    by_root: dict[onnx_ir.Value, EqualizedGroup] = {}
     blocked = {sets.root(v) for v in sets.blocked}
     layers = [product for product in map(layer, model.graph) if product is not None]
-    for each in layers:
-        root = sets.root(each.out)
+    for writer in layers:
+        root = sets.root(writer.out)
         if root in blocked:
             continue
-        group = made.setdefault(root, EqualizedGroup(each.outputs, each.channel_axis))
-        if (group.channels, group.axis) != (each.outputs, each.channel_axis) or len(each.weight.uses()) > 1:
+        group = by_root.setdefault(root, EqualizedGroup(writer.outputs, writer.channel_axis))
+        if (group.channels, group.axis) != (writer.outputs, writer.channel_axis) or len(writer.weight.uses()) > 1:
             blocked.add(root)
-        group.writers.append(each)
-    for each in layers:
-        root = sets.root(each.data)
-        read = made.get(root)
+        group.writers.append(writer)
+    for reader in layers:
+        root = sets.root(reader.data)
+        read = by_root.get(root)
         if read is None:
             continue
-        spread = flattened.get(each.data, 1)
-        if each.inputs != read.channels * spread or len(each.weight.uses()) > 1 or _reads_other_axis(each, read):
+        spread = flattened.get(reader.data, 1)
+        if reader.inputs != read.channels * spread or len(reader.weight.uses()) > 1 or _reads_other_axis(reader, read):
             blocked.add(root)
-        read.readers.append((each, spread))
+        read.readers.append((reader, spread))
     for value, node, index in shifts:
-        shifted = made.get(sets.root(value))
+        shifted = by_root.get(sets.root(value))
         if shifted is not None:
             shifted.shifts.append((node, index))
-    return [g for root, g in made.items() if root not in blocked and g.writers and g.readers]
+    return [g for root, g in by_root.items() if root not in blocked and g.writers and g.readers]
 
 
-def _reads_other_axis(each: Layer, group: EqualizedGroup) -> bool:
-    shape = dims(each.data)
+def _reads_other_axis(reader: Layer, group: EqualizedGroup) -> bool:
+    shape = dims(reader.data)
     assert shape is not None
-    axis = len(shape) - 1 if each.node.op_type in ("Gemm", "MatMul") else 1
+    axis = len(shape) - 1 if reader.node.op_type in ("Gemm", "MatMul") else 1
     return axis != group.axis and not (len(shape) == 2 and group.axis == 1)
 
 
@@ -131,16 +131,22 @@ def _pass(
     """Note what a node that is no layer asks of the values around it."""
     out, data = node.outputs[0], [v for v in node.inputs if v is not None and v.const_value is None]
     source, size = (data[0] if data else None), dims(out)
-    given = dims(source)
-    plain = source is not None and given is not None and size is not None and len(data) == 1 and len(node.outputs) == 1
-    if source is None or given is None or size is None or any(v in flattened for v in data):
+    source_size = dims(source)
+    plain = (
+        source is not None
+        and source_size is not None
+        and size is not None
+        and len(data) == 1
+        and len(node.outputs) == 1
+    )
+    if source is None or source_size is None or size is None or any(v in flattened for v in data):
         return sets.block(*node.inputs, *node.outputs)
     if plain and node.op_type in _KEEPS:
         return sets.join(out, source)
     if plain and node.op_type == "Clip" and _is_relu(node):
         return sets.join(out, source)
-    if plain and node.op_type in ("Flatten", "Reshape", "Squeeze") and _flattens(given, size):
-        flattened[out] = size[1] // given[1]
+    if plain and node.op_type in ("Flatten", "Reshape", "Squeeze") and _flattens(source_size, size):
+        flattened[out] = size[1] // source_size[1]
         return sets.join(out, source)
     if node.op_type == "Add" and len(data) == 2 and all(dims(v) == size for v in data):
         sets.join(out, data[0])
@@ -149,7 +155,9 @@ def _pass(
         carrier, gate = data if dims(data[0]) == size else data[::-1]
         sets.block(gate)
         return sets.join(out, carrier)
-    if node.op_type == "Add" and plain and size == given:  # of a constant: scaled with the rest, if it runs by channel
+    if (
+        node.op_type == "Add" and plain and size == source_size
+    ):  # of a constant: scaled with the rest, if it runs by channel
         index = 0 if node.inputs[1] is source else 1
         if float_constant(node.inputs[index]) is not None:
             shifts.append((out, node, index))
@@ -157,9 +165,9 @@ def _pass(
     return sets.block(*node.inputs, *node.outputs)
 
 
-def _flattens(given: tuple[int, ...], size: tuple[int, ...]) -> bool:
+def _flattens(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
     """True where all axes behind the batch become one: a channel becomes neighbours."""
-    return len(given) > 2 and given[1] > 0 and size == (given[0], math.prod(given[1:]))
+    return len(before) > 2 and before[1] > 0 and after == (before[0], math.prod(before[1:]))
 
 
 def _is_relu(node: onnx_ir.Node) -> bool:
@@ -196,11 +204,11 @@ def apply(group: EqualizedGroup, factor: Array) -> None:
     for reader, spread in group.readers:
         put(reader.node, 1, reader.stored(_matrix(reader) / reader.by_input(np.repeat(factor, spread))), "weight")
     for node, index in group.shifts:
-        given, shape = float_constant(node.inputs[index]), dims(node.outputs[0])
-        assert given is not None
+        shift, shape = float_constant(node.inputs[index]), dims(node.outputs[0])
+        assert shift is not None
         assert shape is not None
         by_channel = factor.reshape([-1 if i == group.axis else 1 for i in range(len(shape))])
-        put(node, index, given * by_channel, f"{node.name}.shift")
+        put(node, index, shift * by_channel, f"{node.name}.shift")
 
 
 def _matrix(of: Layer) -> Array:

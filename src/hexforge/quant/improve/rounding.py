@@ -72,17 +72,17 @@ def _layer(step: NodeStep, here: Layer, compensate: bool, random: np.random.Gene
     seen = _Seen.of(step, here, random)
     if seen is None:
         return
-    wanted = here.matrix(weight).reshape(here.group, here.outputs // here.group, -1)
-    fixed = replace(fixed, encoding=_scale(here, fixed, weight, wanted, seen))
+    exact = here.matrix(weight).reshape(here.group, here.outputs // here.group, -1)
+    fixed = replace(fixed, encoding=_scale(here, fixed, weight, exact, seen))
     grid = _Grid.of(here, fixed, weight.shape)
-    nearest = grid.nearest(wanted)
+    nearest = grid.nearest(exact)
     integers = nearest
     if compensate:
         moved = np.concatenate([
-            _compensated(wanted[..., part] + seen.shift(wanted, part, moments), grid.at(part), moments)
-            for part, moments in ((part, seen.moments(part)) for part in parts(wanted.shape[-1]))
+            _compensated(exact[..., part] + seen.shift(exact, part, moments), grid.at(part), moments)
+            for part, moments in ((part, seen.moments(part)) for part in parts(exact.shape[-1]))
         ], axis=-1)  # fmt: skip
-        better = seen.loss(wanted, grid.real(moved)) < seen.loss(wanted, grid.real(nearest))
+        better = seen.loss(exact, grid.real(moved)) < seen.loss(exact, grid.real(nearest))
         integers = np.where(better[..., None], moved, nearest)
     step.plan.tensors[name] = fixed
     stored = here.stored(integers.reshape(here.matrix_shape))
@@ -110,9 +110,9 @@ class _Seen:
 
     @classmethod
     def of(cls, step: NodeStep, here: Layer, random: np.random.Generator) -> _Seen | None:
-        each = -(-PATCHES // step.samples)
+        patches_per_sample = -(-PATCHES // step.samples)
         read = ([step.read(here.data, exact, i) for exact in (True, False)] for i in range(step.samples))
-        patches = [p for pair in read if (p := _patches(here, pair, each, random)) is not None]
+        patches = [p for pair in read if (p := _patches(here, pair, patches_per_sample, random)) is not None]
         if not patches:
             return None
         exact, coarse = (np.concatenate([p[k] for p in patches], axis=1) for k in (0, 1))
@@ -206,7 +206,7 @@ def _usable(dtype: DType, low: int, high: int) -> tuple[int, int]:
     return (low, min(high, 0x7F7F)) if dtype is DType.INT16 else (low, high)
 
 
-def _scale(here: Layer, fixed: Fixed, weight: Array, wanted: Array, seen: _Seen) -> Encoding:
+def _scale(here: Layer, fixed: Fixed, weight: Array, exact: Array, seen: _Seen) -> Encoding:
     """The encoding with the scales that leave the least error of the outputs."""
     encoding = fixed.encoding
     if not isinstance(encoding, (ScaleOffset, AxisScaleOffset)):
@@ -217,28 +217,28 @@ def _scale(here: Layer, fixed: Fixed, weight: Array, wanted: Array, seen: _Seen)
         return encoding  # a transposed convolution's groups share scales
     grid = _Grid.of(here, fixed, weight.shape)
     if isinstance(encoding, ScaleOffset):
-        best = _factors(grid, wanted, seen, together=True)[0, 0]
+        best = _factors(grid, exact, seen, together=True)[0, 0]
         return replace(encoding, scale=float(np.float32(encoding.scale * best)))
-    factors = _factors(grid, wanted, seen, together=False).reshape(-1)
+    factors = _factors(grid, exact, seen, together=False).reshape(-1)
     return replace(
         encoding, scales=tuple(float(np.float32(s * f)) for s, f in zip(encoding.scales, factors, strict=True))
     )
 
 
-def _factors(grid: _Grid, wanted: Array, seen: _Seen, *, together: bool) -> Array:
+def _factors(grid: _Grid, exact: Array, seen: _Seen, *, together: bool) -> Array:
     """By how much the scale of each output [groups, outputs] is best made smaller, or of all outputs together.
 
     One that was worse for the last _WORSE factors is not tried any further: its weights are cut off more and more.
     """
-    best = np.ones(wanted.shape[:2], np.float32)
-    least = np.full(wanted.shape[:2], np.inf)
-    worse = np.zeros(wanted.shape[:2], np.int64)
+    best = np.ones(exact.shape[:2], np.float32)
+    least = np.full(exact.shape[:2], np.inf)
+    worse = np.zeros(exact.shape[:2], np.int64)
     for factor in _FACTORS:
-        losses = np.full(wanted.shape[:2], np.inf)
+        losses = np.full(exact.shape[:2], np.inf)
         for group, left in enumerate(worse < _WORSE):
             if left.any():
                 tried = _Grid(grid.scale[group, left] * factor, grid.offset[group, left], grid.low, grid.high)
-                real = wanted[group, left]
+                real = exact[group, left]
                 losses[group, left] = seen.own_loss(group, real - tried.real(tried.nearest(real)))
         if together:
             losses[...] = losses.sum()
@@ -250,9 +250,9 @@ def _factors(grid: _Grid, wanted: Array, seen: _Seen, *, together: bool) -> Arra
     return best
 
 
-def _compensated(wanted: Array, grid: _Grid, moments: Array) -> Array:
+def _compensated(exact: Array, grid: _Grid, moments: Array) -> Array:
     """Integers, rounded column by column (widest inputs first) while later columns make up for earlier errors."""
-    size = wanted.shape[-1]
+    size = exact.shape[-1]
     diagonal = np.einsum("gkk->gk", moments)
     order = np.argsort(-diagonal, axis=1, kind="stable")
     across = order[:, None, :]
@@ -262,7 +262,7 @@ def _compensated(wanted: Array, grid: _Grid, moments: Array) -> Array:
     # (w - q) H (w - q)^T is the length of (w - q) M: each column is rounded to undo what those before it left there
     factor = _upper_factor(damped)
     factor /= np.einsum("gkk->gk", factor)[:, None, :]
-    aim = np.take_along_axis(wanted, across, 2)
+    aim = np.take_along_axis(exact, across, 2)
     scale, offset = np.take_along_axis(grid.scale, across, 2), np.take_along_axis(grid.offset, across, 2)
     columns, lack = np.empty_like(aim), np.empty_like(aim)
     for start in range(0, size, _BLOCK):
@@ -276,8 +276,8 @@ def _compensated(wanted: Array, grid: _Grid, moments: Array) -> Array:
     integers = np.empty_like(columns)
     np.put_along_axis(integers, np.broadcast_to(across, columns.shape), columns, 2)
     # greedy rounding can lose to the nearest integers where there are few columns: then those are kept
-    nearest = grid.nearest(wanted)
-    better = _losses(wanted - grid.real(integers), moments) <= _losses(wanted - grid.real(nearest), moments)
+    nearest = grid.nearest(exact)
+    better = _losses(exact - grid.real(integers), moments) <= _losses(exact - grid.real(nearest), moments)
     return np.where(better[..., None], integers, nearest)
 
 

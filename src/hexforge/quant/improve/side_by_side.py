@@ -79,18 +79,18 @@ class NodeRunner:
     def __init__(self, node: onnx_ir.Node, model: onnx_ir.Model) -> None:
         self.node = node
         self.read = reads(node)
-        held = [v for v in self.read if v.const_value is not None and not _is_float_constant(v)]
-        self.fed = [v for v in self.read if v not in held]
-        made = [v for v in node.outputs if v.name]
+        inner_constants = [v for v in self.read if v.const_value is not None and not _is_float_constant(v)]
+        self.fed = [v for v in self.read if v not in inner_constants]
+        written = [v for v in node.outputs if v.name]
         copied = onnx_ir.Graph((), (), nodes=(), opset_imports=model.graph.opset_imports, name="node")
         values: dict[onnx_ir.Value, onnx_ir.Value] = {}
-        for value in (*self.read, *made):
+        for value in (*self.read, *written):
             values[value] = onnx_ir.Value(
-                name=value.name, shape=None if value in made else value.shape, type=value.type,
-                const_value=value.const_value if value in held else None,
+                name=value.name, shape=None if value in written else value.shape, type=value.type,
+                const_value=value.const_value if value in inner_constants else None,
             )  # fmt: skip
         copied.inputs.extend(values[v] for v in self.fed)
-        for value in held:
+        for value in inner_constants:
             copied.register_initializer(values[value])
         outputs = [values.get(v) or onnx_ir.Value(name="") for v in node.outputs]
         copied.append(
@@ -99,15 +99,15 @@ class NodeRunner:
                 list(node.attributes.values()), outputs=outputs, name=node.name,
             )
         )  # fmt: skip
-        copied.outputs.extend(values[v] for v in made)
-        self.made = [str(v.name) for v in made]
+        copied.outputs.extend(values[v] for v in written)
+        self.made = [str(v.name) for v in written]
         whole = onnx_ir.Model(copied, ir_version=max(model.ir_version, 8))
         self._session = session(whole)
 
     def __call__(self, values: Sequence[Array]) -> list[Array]:
         """Outputs in order; `values` are those of `fed`."""
-        given = {str(v.name): a for v, a in zip(self.fed, values, strict=True)}
-        outputs: list[Array] = self._session.run(self.made, given)
+        feeds = {str(v.name): a for v, a in zip(self.fed, values, strict=True)}
+        outputs: list[Array] = self._session.run(self.made, feeds)
         return outputs
 
 
@@ -143,7 +143,7 @@ class NodeStep:
     def add(self, amount: Array) -> None:
         """The plan changed what the node makes first by an amount."""
         if False in self._made:
-            self._made[False] = [[made[0] + amount, *made[1:]] for made in self._made[False]]
+            self._made[False] = [[results[0] + amount, *results[1:]] for results in self._made[False]]
 
     def forget(self) -> None:
         """The plan changed what the node makes."""

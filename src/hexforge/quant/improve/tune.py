@@ -126,24 +126,24 @@ class Judge:
     def score(self, model: onnx_ir.Model, plan: EncodingPlan) -> Score:
         """SQNR of all samples together, and of each."""
         run = self.load(write(self._showing(model), plan))
-        sums, each = [ErrorSums() for _ in self.names], []
+        sums, by_sample = [ErrorSums() for _ in self.names], []
         for feeds, references in zip(self.samples, self.references, strict=True):
             outputs = run(feeds)
             here = [ErrorSums() for _ in self.names]
             for name, total, part, reference in zip(self.names, sums, here, references, strict=True):
                 part.update(reference, outputs[name])
                 total.merge(part)
-            each.append(_mean_db(here))
-        return Score(_mean_db(sums), np.asarray(each))
+            by_sample.append(_mean_db(here))
+        return Score(_mean_db(sums), np.asarray(by_sample))
 
     def _showing(self, model: onnx_ir.Model) -> onnx_ir.Model:
         """The model with what is looked at among its outputs."""
-        known = {v.name for v in model.graph.outputs}
-        if known.issuperset(self.names):
+        shown_already = {v.name for v in model.graph.outputs}
+        if shown_already.issuperset(self.names):
             return model
         shown = model.clone()
-        made = {v.name: v for node in shown.graph for v in node.outputs}
-        shown.graph.outputs.extend(made[name] for name in dict.fromkeys(self.names) if name not in known)
+        values = {v.name: v for node in shown.graph for v in node.outputs}
+        shown.graph.outputs.extend(values[name] for name in dict.fromkeys(self.names) if name not in shown_already)
         return shown
 
 
@@ -173,7 +173,7 @@ class _Improving:
         self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
         self.user_given, self.wide_products, self.seed = dict(given or {}), wide_products, seed
         self.given = self.user_given
-        self.said = progress or (lambda what, done, whole: None)
+        self.report = progress or (lambda what, done, whole: None)
         self.load = load
         self.tried: list[Tried] = []
         self.correcting = False
@@ -204,9 +204,10 @@ class _Improving:
                 self._bias()
         return Improvement(self.model, self.statistics, self.best, tuple(self.tried))
 
-    def _assign(self, *, found: bool = True, **changes: str) -> EncodingPlan:
-        """The recipe's plan, some words of it changed; with the ranges that were `found` better, or without."""
-        chosen, given = replace(self.recipe, **changes), self.given if found else self.user_given  # type: ignore[arg-type]
+    def _assign(self, *, with_better_ranges: bool = True, **changes: str) -> EncodingPlan:
+        """The recipe's plan, some words of it changed, with the ranges that were found to be better or without them."""
+        chosen = replace(self.recipe, **changes)  # type: ignore[arg-type]
+        given = self.given if with_better_ranges else self.user_given
         return assign(self.model, self.statistics, chosen, given=given, wide_products=self.wide_products)
 
     def _keep(
@@ -225,8 +226,8 @@ class _Improving:
             self.plan, self.best, self.score = plan, best, score
         return better
 
-    def _progress(self, what: str) -> Callable[[int, int], None]:
-        return lambda done, whole: self.said(what, done, whole)
+    def _progress(self, stage: str) -> Callable[[int, int], None]:
+        return lambda done, whole: self.report(stage, done, whole)
 
     def _bias(self) -> None:
         self.correcting = True  # from here on plans are judged with corrected biases, if that helps this one
@@ -249,7 +250,7 @@ class _Improving:
             self.recipe = replace(self.recipe, weight_method="mse")
         for method in METHODS:
             if method != self.recipe.method:
-                self._adopt(f"{name}: {method}", self._assign(method=method, found=False).tensors)
+                self._adopt(f"{name}: {method}", self._assign(method=method, with_better_ranges=False).tensors)
 
     def _adopt(self, name: str, changes: Mapping[str, Fixed]) -> None:
         """Take encodings that help: all, or where they do not, either half of them in the model's order, and so on."""
@@ -266,8 +267,8 @@ class _Improving:
                 break
             classes, start = rest.pop(0), time.perf_counter()
             self.given = {**before, **{n: changes[n] for names in classes for n in names}}
-            said = f"{name} ({len(classes)} of {whole} encodings)"
-            if self._keep(said, self._assign(), start, margin=_NARROWING_DB):
+            words = f"{name} ({len(classes)} of {whole} encodings)"
+            if self._keep(words, self._assign(), start, margin=_NARROWING_DB):
                 before = self.given
                 continue
             if len(classes) == whole:
@@ -295,11 +296,11 @@ def _split(samples: Samples, held_out: Samples | None = None) -> tuple[list[Feed
         return [feeds for i, feeds in enumerate(samples) if i in fitting], list(islice(held_out, JUDGED))
     if not count:
         raise CallError("improving encodings needs at least one sample, and there is none")
-    wanted = np.unique(np.linspace(0, count - 1, min(count, FITTED + JUDGED)).astype(int))
-    judged = set(wanted[1::2].tolist()) if len(wanted) > 1 else {int(wanted[0])}
+    spread = np.unique(np.linspace(0, count - 1, min(count, FITTED + JUDGED)).astype(int))
+    judged = set(spread[1::2].tolist()) if len(spread) > 1 else {int(spread[0])}
     fitted, judges = [], []
-    last = int(wanted[-1])
-    chosen = set(wanted.tolist())
+    last = int(spread[-1])
+    chosen = set(spread.tolist())
     for index, feeds in enumerate(samples):
         if index in judged:
             judges.append(feeds)

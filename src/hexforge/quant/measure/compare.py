@@ -40,9 +40,9 @@ class ErrorSums:
     not_finite: int = 0
     """Elements that are NaN or infinite where the reference is a number."""
 
-    def update(self, reference: Array, found: Array) -> None:
+    def update(self, reference: Array, result: Array) -> None:
         """Add a piece. Elements whose reference is no finite number (masks) are left out."""
-        first, second = np.ravel(reference), np.ravel(found)
+        first, second = np.ravel(reference), np.ravel(result)
         if first.size != second.size:
             raise ValueError(f"{first.size} elements against {second.size}")
         if first.dtype != np.float32 or second.dtype != np.float32:
@@ -97,13 +97,13 @@ class ChannelFit:
         self._sums: dict[int, Array] = {}
         self._count = self._pieces = 0
 
-    def update(self, reference: Array, found: Array) -> None:
+    def update(self, reference: Array, result: Array) -> None:
         """Add a piece: per channel, along axis 1 and along the last, the sums that a best factor follows from."""
         if self._pieces == _FITTED_PIECES:
             return
         self._pieces += 1
         self._count += reference.size
-        first, second = (np.ascontiguousarray(a, np.float32) for a in (reference, found))
+        first, second = (np.ascontiguousarray(a, np.float32) for a in (reference, result))
         for axis in {1, reference.ndim - 1} if reference.ndim > 1 else ():
             shape = reference.shape
             cube = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
@@ -135,25 +135,25 @@ def require_float(model: onnx_ir.Model, name: str) -> None:
         )
 
 
-def _sums(reference: Array, found: Array) -> ErrorSums:
+def _sums(reference: Array, result: Array) -> ErrorSums:
     sums = ErrorSums()
-    sums.update(reference, found)
+    sums.update(reference, result)
     return sums
 
 
-def sqnr_db(reference: Array, found: Array) -> float:
+def sqnr_db(reference: Array, result: Array) -> float:
     """Signal to quantization noise in dB."""
-    return _sums(reference, found).sqnr_db
+    return _sums(reference, result).sqnr_db
 
 
-def cosine(reference: Array, found: Array) -> float:
+def cosine(reference: Array, result: Array) -> float:
     """The cosine between two arrays."""
-    return _sums(reference, found).cosine
+    return _sums(reference, result).cosine
 
 
-def max_error(reference: Array, found: Array) -> float:
+def max_error(reference: Array, result: Array) -> float:
     """The largest difference of an element."""
-    sums = _sums(reference, found)
+    sums = _sums(reference, result)
     return math.inf if sums.not_finite else sums.max_error
 
 
@@ -273,8 +273,8 @@ def watch(model: onnx_ir.Model, names: Collection[str]) -> list[Watched]:
     compared = {item.output for item in watched.values()}
     for name, value in outputs.items():
         if name in names and name not in compared:
-            made = value.producer()
-            watched[str(name), ""] = Watched(str(name), "output", None, str(name), made.op_type if made else "")
+            producer = value.producer()
+            watched[str(name), ""] = Watched(str(name), "output", None, str(name), producer.op_type if producer else "")
     return list(watched.values())
 
 

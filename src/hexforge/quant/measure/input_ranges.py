@@ -25,15 +25,17 @@ _ADVICE = "were they scaled, and normalized by mean and std, as in training?"
 
 def range_warnings(model: onnx_ir.Model, statistics: Statistics) -> list[str]:
     """What is odd about the samples of each input, by the unfolded model's first layers and the folded one's ranges."""
-    found: list[str] = []
+    warnings: list[str] = []
     for value in model.graph.inputs:
         seen = statistics.get(value.name or "")
         if seen is None or not seen.count:
             continue
-        said = _by_constants(value, seen.minimum, seen.maximum) or _by_normalization(value, statistics)
-        if said is not None:
-            found.append(f"input {value.name!r} is fed {seen.minimum:.4g} to {seen.maximum:.4g}: {said}; {_ADVICE}")
-    return found
+        oddity = _by_constants(value, seen.minimum, seen.maximum) or _by_normalization(value, statistics)
+        if oddity is not None:
+            warnings.append(
+                f"input {value.name!r} is fed {seen.minimum:.4g} to {seen.maximum:.4g}: {oddity}; {_ADVICE}"
+            )
+    return warnings
 
 
 def _by_constants(value: onnx_ir.Value, low: float, high: float) -> str | None:

@@ -57,10 +57,10 @@ def _owner(node: onnx_ir.Node) -> tuple[str, str] | None:
             return None
         reader = _reader(node)
         return None if reader is None else (reader.name or "", reader.op_type)
-    made = value.producer()
-    if made is None:
+    producer = value.producer()
+    if producer is None:
         return f"input {value.name}", ""
-    return _layer_of(made)
+    return _layer_of(producer)
 
 
 def _reader(node: onnx_ir.Node) -> onnx_ir.Node | None:
@@ -79,10 +79,10 @@ def _layer_of(node: onnx_ir.Node) -> tuple[str, str]:
         before = value.producer() if value is not None else None
         if node.op_type == DEQUANTIZE and before is not None and before.op_type == QUANTIZE:
             value = before.inputs[0]
-            made = value.producer() if value is not None else None
-            if made is None:
+            producer = value.producer() if value is not None else None
+            if producer is None:
                 return f"input {value.name if value is not None else ''}", ""
-            node = made
+            node = producer
         elif before is not None and (_follows(node, before) or (node.op_type in _MOVES and _keeps(node, before))):
             node = before
         else:
@@ -102,13 +102,13 @@ def _keeps(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
     if before.op_type != DEQUANTIZE or before.inputs[0] is None or before.inputs[0].const_value is not None:
         return False
     mine = next((u for u in node.outputs[0].consumers() if u.op_type == QUANTIZE), None)
-    one, other = Linear.of(before), None if mine is None else Linear.of(mine)
-    if one is None or other is None:
-        return one is not None and mine is None
+    read, written = Linear.of(before), None if mine is None else Linear.of(mine)
+    if read is None or written is None:
+        return read is not None and mine is None
     return (
-        one.dtype == other.dtype
-        and np.array_equal(one.scale, other.scale)
-        and np.array_equal(one.zero_point, other.zero_point)
+        read.dtype == written.dtype
+        and np.array_equal(read.scale, written.scale)
+        and np.array_equal(read.zero_point, written.zero_point)
     )
 
 
@@ -121,8 +121,8 @@ def restore_clips(model: onnx_ir.Model, exact: onnx_ir.Model) -> None:
     graph = model.graph
     for node in [node for node in graph if node.op_type == QUANTIZE]:
         clip, value = clips.get(float_name(node, clips) or ""), node.inputs[0]
-        made = value.producer() if value is not None else None
-        if clip is None or made is None or made.op_type in (*_QDQ, "Relu", "Clip"):
+        producer = value.producer() if value is not None else None
+        if clip is None or producer is None or producer.op_type in (*_QDQ, "Relu", "Clip"):
             continue
         bounds: list[onnx_ir.Value | None] = []
         for bound in clip.inputs[1:]:
@@ -188,13 +188,15 @@ def quantized_only(
 
 def _replace(graph: onnx_ir.Graph, node: onnx_ir.Node, value: onnx_ir.Value) -> None:
     """Take a node with one output out; what read it reads `value`. Outputs of the model keep their names."""
-    made = node.outputs[0]
-    if made.is_graph_output():
-        kept = onnx_ir.Value(name=made.name, shape=made.shape, type=made.type)
-        made.name = f"{made.name}/before"
-        graph.insert_after(node, onnx_ir.Node("", "Identity", [value], outputs=[kept], name=f"{node.name}/float"))
+    old = node.outputs[0]
+    if old.is_graph_output():
+        output_value = onnx_ir.Value(name=old.name, shape=old.shape, type=old.type)
+        old.name = f"{old.name}/before"
+        graph.insert_after(
+            node, onnx_ir.Node("", "Identity", [value], outputs=[output_value], name=f"{node.name}/float")
+        )
         for index, output in enumerate(graph.outputs):
-            if output is made:
-                graph.outputs[index] = kept
-    convenience.replace_all_uses_with(made, value)
+            if output is old:
+                graph.outputs[index] = output_value
+    convenience.replace_all_uses_with(old, value)
     graph.remove(node, safe=True)

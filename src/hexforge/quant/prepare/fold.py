@@ -82,20 +82,20 @@ def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int)
     if node.op_type not in ("Mul", "Div", "Add", "Sub") or len(node.inputs) != 2:
         return None
     index = 1 if node.inputs[0] is source else 0
-    given = float_constant(node.inputs[index])
-    row = None if given is None else per_channel(given, channels, axis, len(shape))
+    constant = float_constant(node.inputs[index])
+    row = None if constant is None else per_channel(constant, channels, axis, len(shape))
     if row is None or (index == 0 and node.op_type in ("Div", "Sub")):
         return None
-    row, one, none = row.astype(np.float64), np.ones(channels), np.zeros(channels)
+    row, ones, zeros = row.astype(np.float64), np.ones(channels), np.zeros(channels)
     match node.op_type:
         case "Mul":
-            return row, none
+            return row, zeros
         case "Div":
-            return (1 / row, none) if row.all() else None
+            return (1 / row, zeros) if row.all() else None
         case "Add":
-            return one, row
+            return ones, row
         case _:
-            return one, -row
+            return ones, -row
 
 
 def _into_before(node: onnx_ir.Node) -> bool:
@@ -217,12 +217,12 @@ def _sum(node: onnx_ir.Node) -> bool:
         last = i == len(terms) - 1
         name = node.name if last else f"{node.name}.{i}"
         add = onnx_ir.node("Add", [total, term], name=name, version=node.version)
-        made = add.outputs[0]
-        made.name = f"{out.name}.{i}"
+        partial = add.outputs[0]
+        partial.name = f"{out.name}.{i}"
         sizes = dims(out) if last else _broadcast(dims(total), dims(term))
-        made.shape, made.type = None if sizes is None else onnx_ir.Shape(sizes), out.type
+        partial.shape, partial.type = None if sizes is None else onnx_ir.Shape(sizes), out.type
         graph.insert_before(node, add)
-        total = made
+        total = partial
     if total is terms[0]:
         return False
     name, out.name = out.name, f"{out.name}.before"
@@ -242,14 +242,14 @@ def _nothing(node: onnx_ir.Node) -> bool:
     if neutral is None or node.outputs[0].is_graph_output():
         return False
     for index in (1, 0) if node.op_type in ("Mul", "Add") else (1,):
-        given, other = float_constant(node.inputs[index]), node.inputs[1 - index]
+        constant, source = float_constant(node.inputs[index]), node.inputs[1 - index]
         if (
-            given is not None
-            and other is not None
-            and (given == neutral).all()
-            and dims(other) == dims(node.outputs[0])
+            constant is not None
+            and source is not None
+            and (constant == neutral).all()
+            and dims(source) == dims(node.outputs[0])
         ):
-            _skip(node, other)
+            _skip(node, source)
             return True
     return False
 
@@ -283,12 +283,12 @@ def _replace(match: Match, op: str, attributes: dict[str, float]) -> bool:
     graph, old = last.graph, last.outputs[0]
     assert isinstance(graph, onnx_ir.Graph)
     new = onnx_ir.node(op, match.inputs, attributes or None, name=last.name)
-    made = new.outputs[0]
-    made.shape, made.type = old.shape, old.type
+    written = new.outputs[0]
+    written.shape, written.type = old.shape, old.type
     name, old.name = old.name, f"{old.name}.before"
-    made.name = name
+    written.name = name
     graph.insert_after(last, new)
-    onnx_ir.convenience.replace_all_uses_with(old, made, replace_graph_outputs=True)
+    onnx_ir.convenience.replace_all_uses_with(old, written, replace_graph_outputs=True)
     graph.remove(list(reversed(match.nodes)), safe=True)
     return True
 

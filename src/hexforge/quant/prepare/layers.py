@@ -66,8 +66,8 @@ class Layer:
             case "Conv":
                 return weight
             case "ConvTranspose":
-                kept = weight.reshape(self.group, weight.shape[0] // self.group, *weight.shape[1:])
-                return np.moveaxis(kept, 2, 1).reshape(self.outputs, -1, *weight.shape[2:])
+                by_group = weight.reshape(self.group, weight.shape[0] // self.group, *weight.shape[1:])
+                return np.moveaxis(by_group, 2, 1).reshape(self.outputs, -1, *weight.shape[2:])
             case "Gemm":
                 return weight if integer(self.node, "transB", 0) else weight.T
             case _:
@@ -79,9 +79,9 @@ class Layer:
             case "Conv":
                 return matrix
             case "ConvTranspose":
-                kept = matrix.reshape(self.group, self.outputs // self.group, *matrix.shape[1:])
+                by_group = matrix.reshape(self.group, self.outputs // self.group, *matrix.shape[1:])
                 return np.ascontiguousarray(
-                    np.moveaxis(kept, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:])
+                    np.moveaxis(by_group, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:])
                 )
             case "Gemm":
                 return matrix if integer(self.node, "transB", 0) else np.ascontiguousarray(matrix.T)
@@ -133,9 +133,9 @@ def layer(node: onnx_ir.Node) -> Layer | None:
     weight = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None
     if weight is None or node.inputs[1] is None or node.inputs[0] is None or float_constant(node.inputs[0]) is not None:
         return None
-    given = node.inputs[2] if len(node.inputs) > 2 else None
-    bias = float_constant(given)
-    if given is not None and bias is None:
+    added = node.inputs[2] if len(node.inputs) > 2 else None
+    bias = float_constant(added)
+    if added is not None and bias is None:
         return None
     group = integer(node, "group", 1) if node.op_type.startswith("Conv") else 1
     match node.op_type:
@@ -146,7 +146,7 @@ def layer(node: onnx_ir.Node) -> Layer | None:
         case "Gemm":
             if weight.ndim != 2 or real(node, "alpha", 1.0) != 1.0 or integer(node, "transA", 0):
                 return None
-            if given is not None and real(node, "beta", 1.0) != 1.0:
+            if added is not None and real(node, "beta", 1.0) != 1.0:
                 return None
             outputs = weight.shape[0 if integer(node, "transB", 0) else 1]
         case _:
@@ -155,7 +155,7 @@ def layer(node: onnx_ir.Node) -> Layer | None:
             outputs = weight.shape[1]
     if bias is not None and bias.size != outputs:
         return None
-    return Layer(node, node.inputs[1], given, outputs, group)
+    return Layer(node, node.inputs[1], added, outputs, group)
 
 
 def per_channel(array: Array, channels: int, axis: int, rank: int) -> Array | None:
