@@ -91,7 +91,7 @@ class Adapter:
 
 def writer(producer: str, backend: str, graphs: Sequence[AdapterGraph], pool: Pool) -> Writer:
     """The sections of an adapter's file."""
-    found = Writer()
+    file = Writer()
     rows = [
         {
             "name": g.name,
@@ -102,9 +102,9 @@ def writer(producer: str, backend: str, graphs: Sequence[AdapterGraph], pool: Po
         }
         for g in graphs
     ]
-    found.add_json(KIND, "", {"producer": producer, "backend": backend, "graphs": rows})
-    found.add("weights", "", *pool.parts)
-    return found
+    file.add_json(KIND, "", {"producer": producer, "backend": backend, "graphs": rows})
+    file.add("weights", "", *pool.parts)
+    return file
 
 
 def changes(old: Any, new: Any, place: Place = ()) -> list[Change]:

@@ -80,19 +80,19 @@ def load(path: Path) -> Budget:
     if not isinstance(data, dict):
         raise FormatError(f"{path}: holds no budget; it begins with `models:`")
     try:
-        found = Budget.model_validate(data)
+        budgets = Budget.model_validate(data)
     except ValidationError as error:
         raise CallError("\n".join(f"{path}: {_said(fault)}" for fault in error.errors())) from None
     faults = [
         f"{path}: {budget.model}: latency_ms names {soc!r}, which soc does not list"
-        for budget in found.models
+        for budget in budgets.models
         if isinstance(budget.latency_ms, dict)
         for soc in budget.latency_ms
         if soc not in budget.soc
     ]
     if faults:
         raise CallError("\n".join(faults))
-    return found
+    return budgets
 
 
 def _said(fault: Any) -> str:

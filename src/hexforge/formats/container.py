@@ -89,11 +89,11 @@ class Writer:
             body.append((parts, -size % PAGE))
             at += size + -size % PAGE
         encoded_table = encoded(table)
-        found = HEADER.pack(
+        header = HEADER.pack(
             MAGIC, VERSION, HEADER.size, at + len(encoded_table), at, len(encoded_table), len(table),
             checksum(encoded_table), 0,
         )  # fmt: skip
-        yield found[:-4] + struct.pack("<I", checksum(found[:-4])) + bytes(PAGE - HEADER.size)
+        yield header[:-4] + struct.pack("<I", checksum(header[:-4])) + bytes(PAGE - HEADER.size)
         for parts, padding in body:
             yield from parts
             yield bytes(padding)
@@ -143,12 +143,12 @@ class Container:
 
     def section(self, kind: str, name: str, check: bool = True) -> memoryview:
         """The bytes of a section, their checksum verified on first use; FormatError where it is missing or damaged."""
-        found = self._found.get((kind, name))
-        if found is None:
+        section = self._found.get((kind, name))
+        if section is None:
             raise FormatError(f"{self.where}: has no section {kind} {name!r}")
-        data = self._view[found.offset : found.offset + found.bytes]
-        if check and found not in self._checked:
-            self._check(found, [data])
+        data = self._view[section.offset : section.offset + section.bytes]
+        if check and section not in self._checked:
+            self._check(section, [data])
         return data
 
     def json(self, kind: str, name: str) -> Any:
@@ -208,7 +208,7 @@ def _sections(table: Any, count: int, where: str, at: int) -> tuple[ContainerSec
     shape = (str, str, int, int, int)
     if not isinstance(table, list) or len(table) != count:
         raise FormatError(f"{where}: the table of sections has not the {count} rows the header says", at)
-    found: list[ContainerSection] = []
+    sections: list[ContainerSection] = []
     end = PAGE
     for row in table:
         if not isinstance(row, list) or [type(v) for v in row] != list(shape):
@@ -217,10 +217,10 @@ def _sections(table: Any, count: int, where: str, at: int) -> tuple[ContainerSec
         if section.offset != end or section.bytes < 0 or section.offset + section.bytes > at:
             raise FormatError(f"{where}: section {section.kind} {section.name!r} lies outside its place", at)
         end += section.bytes + -section.bytes % PAGE
-        found.append(section)
-    if end != at or len({(s.kind, s.name) for s in found}) != len(found):
+        sections.append(section)
+    if end != at or len({(s.kind, s.name) for s in sections}) != len(sections):
         raise FormatError(f"{where}: the sections do not fill the file, or two have one name", at)
-    return tuple(found)
+    return tuple(sections)
 
 
 def encoded(data: Any) -> bytes:
@@ -249,10 +249,10 @@ def mapped(path: Path) -> mmap.mmap | None:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return None
-            found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            number = guard_mapping(np.frombuffer(found, np.uint8), file.fileno())
-            weakref.finalize(found, unguard_mapping, number)
-            return found
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            number = guard_mapping(np.frombuffer(mapping, np.uint8), file.fileno())
+            weakref.finalize(mapping, unguard_mapping, number)
+            return mapping
     except FileNotFoundError:
         raise CallError(f"{path}: no such file; check the path") from None
     except (OSError, ValueError) as error:

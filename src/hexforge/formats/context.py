@@ -99,7 +99,7 @@ class Info:
                 )
                 for g in data["graphs"]
             )
-            found = cls(
+            info = cls(
                 as_text(data["producer"]),
                 as_text(data["backend"]),
                 tuple(_target(item) for item in data["targets"]),
@@ -110,10 +110,10 @@ class Info:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: the table of graphs is malformed: {error!r}") from None
-        names = [g.name for g in found.graphs]
+        names = [g.name for g in info.graphs]
         if len(set(names)) != len(names) or not 0 < len(names) <= MOST_GRAPHS:
             raise FormatError(f"{where}: has {len(names)} graphs; 1 to {MOST_GRAPHS}, each with its own name, can be")
-        return found
+        return info
 
 
 def _tensors(rows: Any) -> tuple[tuple[str, TensorType], ...]:

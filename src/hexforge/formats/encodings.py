@@ -55,7 +55,7 @@ def parse(
         raise FormatError(f"{where}: not JSON: {error}") from None
     if not isinstance(data, dict) or not any(section in data for section in _SECTIONS):
         raise FormatError(f"{where}: no encodings file; it has {' and '.join(_SECTIONS)}")
-    found: dict[str, tuple[DType, Encoding] | None] = {}
+    encodings: dict[str, tuple[DType, Encoding] | None] = {}
     faults = []
     for section in _SECTIONS:
         parameter = section == "param_encodings"
@@ -64,9 +64,9 @@ def parse(
                 try:
                     axis, shape = (axes or {}).get(name, 0), (shapes or {}).get(name)
                     if isinstance(records, dict):
-                        found[name] = _record(records, parameter, axis, shape)
+                        encodings[name] = _record(records, parameter, axis, shape)
                     else:
-                        found[name] = _listed(records, parameter, axis)
+                        encodings[name] = _listed(records, parameter, axis)
                 except _Fault as fault:
                     faults.append(f"{section}, {name!r}: {fault}")
         except _Fault as fault:
@@ -74,7 +74,7 @@ def parse(
     if faults:
         more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
         raise FormatError(f"{where}: {'; '.join(faults[:_SHOWN])}{more}")
-    return found
+    return encodings
 
 
 def _records(section: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -237,12 +237,12 @@ def dump(
         raise CallError(f"encodings version {version!r}; {' and '.join(VERSIONS)} can be written")
     old = version == "0.6.1"
     sections: dict[str, Any] = {}
-    for section, given in zip(_SECTIONS, (activations, parameters), strict=True):
+    for section, tensors in zip(_SECTIONS, (activations, parameters), strict=True):
         if old:
-            sections[section] = {name: _old(name, fixed) for name, fixed in given.items()}
+            sections[section] = {name: _old(name, fixed) for name, fixed in tensors.items()}
         else:
             sections[section] = [
-                {"name": name, **_new(name, fixed, (shapes or {}).get(name))} for name, fixed in given.items()
+                {"name": name, **_new(name, fixed, (shapes or {}).get(name))} for name, fixed in tensors.items()
             ]
     return json.dumps({"version": version, "producer": "hexforge", **sections}, indent=1).encode()
 

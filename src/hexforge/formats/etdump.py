@@ -88,84 +88,84 @@ def scalar_type(dtype: np.dtype[Any]) -> ScalarType | None:
 
 def dump(runs: Sequence[RunLog]) -> bytes:
     """The file."""
-    made = flatbuffers.Builder(1 << 16)
-    blocks = [_run(made, run) for run in runs]
-    found = _offsets(made, blocks)
-    made.StartObject(2)
-    made.PrependUOffsetTRelativeSlot(1, found, 0)
-    made.FinishSizePrefixed(made.EndObject(), IDENTIFIER)
-    return bytes(made.Output())
+    builder = flatbuffers.Builder(1 << 16)
+    blocks = [_run(builder, run) for run in runs]
+    vector = _offsets(builder, blocks)
+    builder.StartObject(2)
+    builder.PrependUOffsetTRelativeSlot(1, vector, 0)
+    builder.FinishSizePrefixed(builder.EndObject(), IDENTIFIER)
+    return bytes(builder.Output())
 
 
-def _offsets(made: Any, items: Sequence[int]) -> int:
-    made.StartVector(4, len(items), 4)
+def _offsets(builder: Any, items: Sequence[int]) -> int:
+    builder.StartVector(4, len(items), 4)
     for item in reversed(items):
-        made.PrependUOffsetTRelative(item)
-    return int(made.EndVector())
+        builder.PrependUOffsetTRelative(item)
+    return int(builder.EndVector())
 
 
-def _longs(made: Any, numbers: Sequence[int]) -> int:
-    made.StartVector(8, len(numbers), 8)
+def _longs(builder: Any, numbers: Sequence[int]) -> int:
+    builder.StartVector(8, len(numbers), 8)
     for number in reversed(numbers):
-        made.PrependInt64(number)
-    return int(made.EndVector())
+        builder.PrependInt64(number)
+    return int(builder.EndVector())
 
 
-def _run(made: Any, run: RunLog) -> int:
-    name = made.CreateString(run.name)
-    events = _offsets(made, [_event(made, event) for event in run.events])
-    made.StartObject(4)
-    made.PrependUOffsetTRelativeSlot(0, name, 0)
-    made.PrependUOffsetTRelativeSlot(3, events, 0)
-    return int(made.EndObject())
+def _run(builder: Any, run: RunLog) -> int:
+    name = builder.CreateString(run.name)
+    events = _offsets(builder, [_event(builder, event) for event in run.events])
+    builder.StartObject(4)
+    builder.PrependUOffsetTRelativeSlot(0, name, 0)
+    builder.PrependUOffsetTRelativeSlot(3, events, 0)
+    return int(builder.EndObject())
 
 
-def _event(made: Any, event: ProfileEvent | LoggedTensor) -> int:
-    slot, inner = (0, _profile(made, event)) if isinstance(event, ProfileEvent) else (2, _debug(made, event))
-    made.StartObject(3)
-    made.PrependUOffsetTRelativeSlot(slot, inner, 0)
-    return int(made.EndObject())
+def _event(builder: Any, event: ProfileEvent | LoggedTensor) -> int:
+    slot, inner = (0, _profile(builder, event)) if isinstance(event, ProfileEvent) else (2, _debug(builder, event))
+    builder.StartObject(3)
+    builder.PrependUOffsetTRelativeSlot(slot, inner, 0)
+    return int(builder.EndObject())
 
 
-def _profile(made: Any, event: ProfileEvent) -> int:
-    name = made.CreateString(event.name) if not event.delegate_id else 0
-    delegate = made.CreateString(event.delegate_id) if event.delegate_id else 0
-    made.StartObject(8)
-    made.PrependUOffsetTRelativeSlot(0, name, 0)
-    made.PrependInt32Slot(2, event.instruction, -1)
-    made.PrependUOffsetTRelativeSlot(4, delegate, 0)
-    made.PrependUint64Slot(6, event.start, 0)
-    made.PrependUint64Slot(7, event.end, 0)
-    return int(made.EndObject())
+def _profile(builder: Any, event: ProfileEvent) -> int:
+    name = builder.CreateString(event.name) if not event.delegate_id else 0
+    delegate = builder.CreateString(event.delegate_id) if event.delegate_id else 0
+    builder.StartObject(8)
+    builder.PrependUOffsetTRelativeSlot(0, name, 0)
+    builder.PrependInt32Slot(2, event.instruction, -1)
+    builder.PrependUOffsetTRelativeSlot(4, delegate, 0)
+    builder.PrependUint64Slot(6, event.start, 0)
+    builder.PrependUint64Slot(7, event.end, 0)
+    return int(builder.EndObject())
 
 
-def _debug(made: Any, event: LoggedTensor) -> int:
-    name = made.CreateString(event.name)
-    delegate = made.CreateString(event.delegate_id) if event.delegate_id else 0
-    value = _value(made, event)
-    made.StartObject(6)
-    made.PrependInt32Slot(1, event.instruction, -1)
-    made.PrependUOffsetTRelativeSlot(2, value, 0)
-    made.PrependUOffsetTRelativeSlot(4, delegate, 0)
-    made.PrependUOffsetTRelativeSlot(5, name, 0)
-    return int(made.EndObject())
+def _debug(builder: Any, event: LoggedTensor) -> int:
+    name = builder.CreateString(event.name)
+    delegate = builder.CreateString(event.delegate_id) if event.delegate_id else 0
+    value = _value(builder, event)
+    builder.StartObject(6)
+    builder.PrependInt32Slot(1, event.instruction, -1)
+    builder.PrependUOffsetTRelativeSlot(2, value, 0)
+    builder.PrependUOffsetTRelativeSlot(4, delegate, 0)
+    builder.PrependUOffsetTRelativeSlot(5, name, 0)
+    return int(builder.EndObject())
 
 
-def _value(made: Any, event: LoggedTensor) -> int:
+def _value(builder: Any, event: LoggedTensor) -> int:
     strides = np.cumprod((1, *event.sizes[:0:-1]))[::-1].tolist() if event.sizes else []
-    sizes, steps = _longs(made, event.sizes), _longs(made, strides)
-    made.StartObject(4)
-    made.PrependInt8Slot(0, int(event.dtype), 0)
-    made.PrependUOffsetTRelativeSlot(1, sizes, 0)
-    made.PrependUOffsetTRelativeSlot(2, steps, 0)
-    made.PrependInt64Slot(3, event.offset, 0)
-    tensor = made.EndObject()
-    made.StartObject(1)
-    made.PrependBoolSlot(0, event.is_output, False)
-    output = made.EndObject()
-    made.StartObject(8)
-    made.PrependInt8Slot(0, _TENSOR, 0)
-    made.PrependUOffsetTRelativeSlot(1, tensor, 0)
+    sizes, steps = _longs(builder, event.sizes), _longs(builder, strides)
+    builder.StartObject(4)
+    builder.PrependInt8Slot(0, int(event.dtype), 0)
+    builder.PrependUOffsetTRelativeSlot(1, sizes, 0)
+    builder.PrependUOffsetTRelativeSlot(2, steps, 0)
+    builder.PrependInt64Slot(3, event.offset, 0)
+    tensor = builder.EndObject()
+    builder.StartObject(1)
+    builder.PrependBoolSlot(0, event.is_output, False)
+    output = builder.EndObject()
+    builder.StartObject(8)
+    builder.PrependInt8Slot(0, _TENSOR, 0)
+    builder.PrependUOffsetTRelativeSlot(1, tensor, 0)
     if event.is_output:
-        made.PrependUOffsetTRelativeSlot(7, output, 0)
-    return int(made.EndObject())
+        builder.PrependUOffsetTRelativeSlot(7, output, 0)
+    return int(builder.EndObject())

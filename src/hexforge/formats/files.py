@@ -137,9 +137,9 @@ def _place_new(temporary: Path, path: Path) -> None:
 
 def _umask() -> int:
     with _UMASK:
-        found = os.umask(0)
-        os.umask(found)
-        return found
+        umask = os.umask(0)
+        os.umask(umask)
+        return umask
 
 
 def _flush_folder(folder: Path) -> None:

@@ -37,8 +37,8 @@ class Flatbuffer:
         """One number."""
         if not 0 <= at <= len(self.data) - how.size:
             raise self.fault(f"points outside its {len(self.data)} bytes", at)
-        found: int | float | bool = how.unpack_from(self.data, at)[0]
-        return found
+        number: int | float | bool = how.unpack_from(self.data, at)[0]
+        return number
 
     def spend(self, count: int, at: int) -> None:
         """Count what is read."""
@@ -152,7 +152,7 @@ class FlatTable:
     def union(self, number: int) -> tuple[int, FlatTable]:
         """The kind and the table of a union whose type field is `number`."""
         kind = self.integer(number, "B")
-        found = self.table(number + 1)
-        if found is None:
+        table = self.table(number + 1)
+        if table is None:
             raise self.fault(f"has a union of kind {kind} without its table")
-        return kind, found
+        return kind, table

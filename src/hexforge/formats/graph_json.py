@@ -64,9 +64,9 @@ def _quantization(value: Value) -> dict[str, Any]:
     encoding = value.encoding
     if encoding is None:
         return {"definition": 0x7FFFFFFF, "encoding": 0x7FFFFFFF}
-    found: dict[str, Any] = {"definition": 1, "encoding": encoding.qnn_name}
+    described: dict[str, Any] = {"definition": 1, "encoding": encoding.qnn_name}
     if isinstance(encoding, ScaleOffset):
-        found["scale_offset"] = {"scale": encoding.scale, "offset": encoding.offset}
+        described["scale_offset"] = {"scale": encoding.scale, "offset": encoding.offset}
     elif isinstance(encoding, AxisScaleOffset):
         pairs = (
             zip(encoding.scales, encoding.offsets, strict=True)
@@ -74,10 +74,10 @@ def _quantization(value: Value) -> dict[str, Any]:
             else ((s, 0) for s in encoding.scales)
         )
         listed = [{"scale": float(scale), "offset": int(offset)} for scale, offset in pairs]
-        found["axis_scale_offset"] = {
+        described["axis_scale_offset"] = {
             "axis": encoding.axis, "num_scale_offsets": len(listed), "scale_offsets": listed,
         }  # fmt: skip
-    return found
+    return described
 
 
 def _node(node: Node, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def _node(node: Node, more: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, tuple | list | np.ndarray):
             array = np.asarray(value)
             code = _FLOAT32 if array.dtype.kind == "f" else _UINT32
-            made = {"id": 0, "type": 4, "dataFormat": 0, "data_type": code, "dims": list(array.shape)}
-            tensors[name] = {f"{node.name}_{name}": made | {"data": array.tolist()}}
+            tensor = {"id": 0, "type": 4, "dataFormat": 0, "data_type": code, "dims": list(array.shape)}
+            tensors[name] = {f"{node.name}_{name}": tensor | {"data": array.tolist()}}
         elif value is not None:
             scalars[name] = {str(_scalar(value)): value}
     return {

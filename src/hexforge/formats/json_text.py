@@ -80,12 +80,12 @@ def _blank(comment: str) -> str:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key {key!r} is given twice in one object; leave one out")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _refuse(word: str) -> Any:

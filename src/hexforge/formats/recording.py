@@ -51,9 +51,9 @@ class Recorder:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Write a call."""
-        said = ", ".join(json.dumps(argument, allow_nan=False) for argument in arguments)
+        texts = ", ".join(json.dumps(argument, allow_nan=False) for argument in arguments)
         with self._lock:
-            self._line(f"{name}({said});")
+            self._line(f"{name}({texts});")
 
     def put(self, data: bytes) -> str:
         """Keep bytes, the same ones once; where they are."""
@@ -79,14 +79,14 @@ class Recorder:
 def _new_folder(folder: Path) -> Path:
     """The folder, or the first numbered one beside it that is not there yet: no recording is lost."""
     for number in range(10_000):
-        made = folder if not number else folder.with_name(f"{folder.name}_{number}")
+        free = folder if not number else folder.with_name(f"{folder.name}_{number}")
         try:
-            made.mkdir(parents=True)
+            free.mkdir(parents=True)
         except FileExistsError:
             continue
         except OSError as error:
-            raise CallError(f"{made}: cannot be made: {error.strerror or error}") from None
-        return made
+            raise CallError(f"{free}: cannot be made: {error.strerror or error}") from None
+        return free
     raise CallError(f"{folder}: there are too many recordings; remove some")
 
 
@@ -118,11 +118,11 @@ class Recording:
 
     def bytes_at(self, place: Any, call: RecordedCall) -> bytes:
         """The bytes of a place in the file beside it."""
-        found = _PLACE.fullmatch(place) if isinstance(place, str) else None
+        match = _PLACE.fullmatch(place) if isinstance(place, str) else None
         where = f"{self.script}: line {call.line}"
-        if found is None:
+        if match is None:
             raise FormatError(f"{where}: {place!r} is no place in {PARAMS}")
-        offset, size = int(found[1]), int(found[2])
+        offset, size = int(match[1]), int(match[2])
         if offset + size > self._size:
             raise FormatError(f"{where}: {place} is beyond the end of {PARAMS}, which has {self._size:,} bytes")
         with (self.folder / PARAMS).open("rb") as file:
@@ -131,11 +131,11 @@ class Recording:
 
 
 def _parsed(text: str, number: int, where: str) -> RecordedCall:
-    found = _CALL.fullmatch(text)
-    if found is None:
+    match = _CALL.fullmatch(text)
+    if match is None:
         raise FormatError(f"{where}: is no call: {text[:60]!r}")
     try:
-        arguments = json.loads(f"[{found[2]}]")
+        arguments = json.loads(f"[{match[2]}]")
     except (ValueError, RecursionError):
-        raise FormatError(f"{where}: the arguments of {found[1]} are no JSON") from None
-    return RecordedCall(found[1], tuple(arguments), number)
+        raise FormatError(f"{where}: the arguments of {match[1]} are no JSON") from None
+    return RecordedCall(match[1], tuple(arguments), number)

@@ -45,8 +45,8 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 def _npz(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as found:
-            return {name: np.asarray(found[name]) for name in found.files}
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: np.asarray(arrays[name]) for name in arrays.files}
     except MemoryError:
         raise CapacityError(f"{path}: its arrays do not fit in memory") from None
     except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, LookupError, RuntimeError, SyntaxError) as error:
@@ -76,5 +76,5 @@ def _tensor(name: str, row: Any, body: Array, path: Path) -> Array:
         raise FormatError(f"{path}: tensor {name!r} lies outside the file", 8)
     if math.prod(shape) * dtype.itemsize != end - start:
         raise FormatError(f"{path}: tensor {name!r} of {dtype.name}{shape} has not {end - start} bytes", 8)
-    found: Array = np.frombuffer(body[start:end].tobytes(), dtype).reshape(shape)
-    return found
+    array: Array = np.frombuffer(body[start:end].tobytes(), dtype).reshape(shape)
+    return array

@@ -18,8 +18,8 @@ def saved_graph(
     if not isinstance(data, dict) or not isinstance(data.get("graph"), str):
         raise FormatError(f"program {name!r}: is malformed")
     graph = text.loads(data["graph"], get)
-    for given, known in ((graph.inputs, inputs), (graph.outputs, outputs)):
-        if [(v.name, v.type) for v in given] != [(v.name, v.type) for v in known]:
+    for values, expected in ((graph.inputs, inputs), (graph.outputs, outputs)):
+        if [(v.name, v.type) for v in values] != [(v.name, v.type) for v in expected]:
             raise FormatError(f"program {name!r}: has other inputs or outputs than the table of graphs says")
     if empty := [v.name for v in graph.values.values() if v.is_static and v.data is None]:
         raise FormatError(f"program {name!r}: constant {empty[0]!r} has no data")

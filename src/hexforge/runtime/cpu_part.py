@@ -65,12 +65,12 @@ class CpuPart:
             results = self._session.run(None, sent, run_options)
         except Exception as error:  # onnxruntime's errors have no class in common
             raise ModelError(f"{self._where()}: onnxruntime failed: {error}") from error
-        found = {}
+        outputs = {}
         for output, result in zip(self._session.get_outputs(), results, strict=True):
             name = output.name.removesuffix(_SUFFIX)
             narrow = self._narrow.get(name)
-            found[name] = np.asarray(result).astype(narrow[1]) if narrow else result
-        return found
+            outputs[name] = np.asarray(result).astype(narrow[1]) if narrow else result
+        return outputs
 
     def _where(self) -> str:
         shown = ", ".join(self.nodes[:8]) + (f" and {len(self.nodes) - 8} more" if len(self.nodes) > 8 else "")
@@ -87,10 +87,10 @@ class WholeModel:
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # between samples others compute
-        given = source if isinstance(source, bytes) else os.fspath(source)
+        path_or_bytes = source if isinstance(source, bytes) else os.fspath(source)
         self._name = name
         try:
-            self._session = onnxruntime.InferenceSession(given, options, providers=[CPU])
+            self._session = onnxruntime.InferenceSession(path_or_bytes, options, providers=[CPU])
         except OSError:
             raise
         except Exception as error:  # onnxruntime's errors have no class in common
@@ -115,7 +115,7 @@ def _wide(name: str) -> str:
 
 def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
     """Let tensors of types that Python cannot hand to onnxruntime cross the border in a wider type (exactly)."""
-    found: dict[str, tuple[Any, Any]] = {}
+    widened: dict[str, tuple[Any, Any]] = {}
     casts: list[tuple[bool, onnx.NodeProto]] = []
     for values, entering in ((model.graph.input, True), (model.graph.output, False)):
         for value in values:
@@ -126,7 +126,7 @@ def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
             if dtype.isbuiltin == 1:
                 continue
             wide = np.dtype("int32") if "int" in dtype.name else np.dtype("float32")
-            found[value.name] = (wide, dtype)
+            widened[value.name] = (wide, dtype)
             ends = (_wide(value.name), value.name) if entering else (value.name, _wide(value.name))
             wide_kind = onnx.helper.np_dtype_to_tensor_dtype(wide)
             target = kind if entering else wide_kind
@@ -137,7 +137,7 @@ def _widen(model: onnx.ModelProto) -> dict[str, tuple[Any, Any]]:
     if casts:
         del model.graph.node[:]
         model.graph.node.extend(nodes)
-    return found
+    return widened
 
 
 def _explain(message: str) -> str:

@@ -31,7 +31,7 @@ class NonFinite:
     elements: int
 
     def __str__(self) -> str:
-        counts = [f"{n} of {self.elements} {what}" for n, what in ((self.nan, "NaN"), (self.infinite, "infinite")) if n]
+        counts = [f"{n} of {self.elements} {kind}" for n, kind in ((self.nan, "NaN"), (self.infinite, "infinite")) if n]
         origin = f", written by {self.op} (node {', '.join(self.nodes)})" if self.op else ""
         return f"tensor {self.tensor!r}{origin}: {' and '.join(counts)}"
 
@@ -44,19 +44,19 @@ def has_nonfinite(arrays: Iterable[Any]) -> bool:
 def first_nonfinite(plan: Stages, backend: Backend, feeds: Mapping[str, Any]) -> NonFinite | None:
     """The first tensor of a run that is not finite, in the order they are written; None where all are."""
     for name, array in feeds.items():
-        if (found := _described(name, np.asarray(array))) is not None:
-            return found
+        if (fault := _described(name, np.asarray(array))) is not None:
+            return fault
     known: dict[str, Any] = {**plan.constants, **feeds}
     for stage in plan.now():
         if isinstance(stage.runner, CpuPart):
             written = stage.run(known)
             for name, array in written.items():
-                if (found := _described(name, np.asarray(array))) is not None:
-                    return found
+                if (fault := _described(name, np.asarray(array))) is not None:
+                    return fault
         else:
-            given = {name: known[name] for name in stage.reads}
-            if (found := _within(stage.runner.graph, backend, given)) is not None:
-                return found
+            inputs = {name: known[name] for name in stage.reads}
+            if (fault := _within(stage.runner.graph, backend, inputs)) is not None:
+                return fault
             written = stage.run(known)
         known.update(written)
     return None
@@ -72,8 +72,8 @@ def _within(graph: Graph, backend: Backend, feeds: Mapping[str, Array]) -> NonFi
     except HexforgeError:
         return None  # a graph of a context without its constants
     for name, node in order:
-        if name in results and (found := _described(name, results[name], node.op.name, node.source)) is not None:
-            return found
+        if name in results and (fault := _described(name, results[name], node.op.name, node.source)) is not None:
+            return fault
     return None
 
 

@@ -30,9 +30,9 @@ DEPLOYMENT = "hexforge.backends.htp.deployment:Deployment"
 
 def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, threads: int = 0) -> Backend:
     """A backend, made with options as its own Config spells them; 0 threads: as many as there are processors."""
-    made = backend_class(name)
-    found = made(made.Config.parse(settings or {}), threads)
-    return recorded(found) if name == "saver" else found
+    backend_type = backend_class(name)
+    opened = backend_type(backend_type.Config.parse(settings or {}), threads)
+    return recorded(opened) if name == "saver" else opened
 
 
 def recorded(inner: Backend) -> Backend:
@@ -40,14 +40,14 @@ def recorded(inner: Backend) -> Backend:
     return cast(Backend, _imported(SAVER)(inner))
 
 
-def deployed(wanted: Deploys | Backend | str | None = None) -> Backend:
+def deployed(deployment: Deploys | Backend | str | None = None) -> Backend:
     """The backend for a deployment: one that names it, a chip or several by name, a backend by name, or itself."""
-    if isinstance(wanted, str) and wanted in QNN_BACKENDS:
-        return backend(wanted)
-    if wanted is None or isinstance(wanted, str):
+    if isinstance(deployment, str) and deployment in QNN_BACKENDS:
+        return backend(deployment)
+    if deployment is None or isinstance(deployment, str):
         named = _imported(DEPLOYMENT)
-        wanted = cast(Deploys, named() if wanted is None else named(wanted))
-    return wanted.backend() if isinstance(wanted, Deploys) else wanted
+        deployment = cast(Deploys, named() if deployment is None else named(deployment))
+    return deployment.backend() if isinstance(deployment, Deploys) else deployment
 
 
 def running(name: str) -> str:

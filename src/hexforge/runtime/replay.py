@@ -51,7 +51,7 @@ def copied(graph: Graph, nodes: Collection[Node] | None = None) -> Graph:
     What other nodes wrote becomes an input then, and what they read an output.
     """
     chosen = set(graph.nodes if nodes is None else nodes)
-    made = Graph(graph.name)
+    copy = Graph(graph.name)
     inner = {value for node in chosen for value in node.outputs}
     for value in graph.values.values():
         role = value.role
@@ -60,13 +60,13 @@ def copied(graph: Graph, nodes: Collection[Node] | None = None) -> Graph:
         elif value not in inner and value.producer is not None:
             role = Role.APP_WRITE
         if value in inner or any(user in chosen for user in value.users) or (nodes is None and value.producer is None):
-            made.value(value.name, value.type, role, value.data)
+            copy.value(value.name, value.type, role, value.data)
     for node in graph:
         if node in chosen:
-            reads = [None if v is None else made.values[v.name] for v in node.inputs]
-            writes = [made.values[v.name] for v in node.outputs]
-            made.node(node.op, reads, writes, name=node.name, source=node.source, **node.params)
-    return made
+            reads = [None if v is None else copy.values[v.name] for v in node.inputs]
+            writes = [copy.values[v.name] for v in node.outputs]
+            copy.node(node.op, reads, writes, name=node.name, source=node.source, **node.params)
+    return copy
 
 
 def _compared(graph: str, execution: int, name: str, before: Array, after: Array) -> ReplayedTensor:

@@ -53,19 +53,19 @@ class Stage:
     names: Mapping[str, str] | None = None
     """What the runner calls tensors that the model calls otherwise."""
 
-    def run(self, known: Mapping[str, Any], targets: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, values: Mapping[str, Any], targets: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What the part writes, by the model's names; in `targets` where its program can write there."""
         if targets and isinstance(self.runner, WritesInto):
             names = self.names or {}
-            feeds = {names.get(name, name): known[name] for name in self.reads}
-            found = self.runner.run_into(feeds, {names.get(name, name): array for name, array in targets.items()})
-            return {name: found[names.get(name, name)] for name in self.part.outputs}
+            feeds = {names.get(name, name): values[name] for name in self.reads}
+            results = self.runner.run_into(feeds, {names.get(name, name): array for name, array in targets.items()})
+            return {name: results[names.get(name, name)] for name in self.part.outputs}
         if isinstance(self.runner, CpuPart):
-            return self.runner.run({name: known[name] for name in self.part.inputs if name in known})
+            return self.runner.run({name: values[name] for name in self.part.inputs if name in values})
         if not self.names:
-            return self.runner.run({name: known[name] for name in self.reads})
-        found = self.runner.run({self.names.get(name, name): known[name] for name in self.reads})
-        return {name: found[self.names.get(name, name)] for name in self.part.outputs}
+            return self.runner.run({name: values[name] for name in self.reads})
+        results = self.runner.run({self.names.get(name, name): values[name] for name in self.reads})
+        return {name: results[self.names.get(name, name)] for name in self.part.outputs}
 
 
 class Stages:
@@ -126,7 +126,7 @@ class Stages:
             results = chosen[0].run(feeds, targets)
             return {name: results[name] if name in results else feeds[name] for name in outputs}
         known: dict[str, Any] = {**self.constants, **feeds}
-        kept = set(outputs)
+        asked_for = set(outputs)
         needed = self._needed(outputs) if only_needed else set(range(len(self._stages)))
         for index, stage in enumerate(chosen):
             if index not in needed:
@@ -134,15 +134,15 @@ class Stages:
             with nullcontext() if around is None else around(stage):
                 known.update(stage.run(known, targets))
             for name in stage.part.inputs:
-                if self._last[name] == index and name not in kept:
+                if self._last[name] == index and name not in asked_for:
                     known.pop(name, None)
         return {name: known[name] for name in outputs}
 
     def _needed(self, outputs: Iterable[str]) -> set[int]:
-        wanted, needed = set(outputs), set()
+        names, needed = set(outputs), set()
         for index in reversed(range(len(self._stages))):
             part = self._stages[index].part
-            if wanted & set(part.outputs):
+            if names & set(part.outputs):
                 needed.add(index)
-                wanted.update(part.inputs)
+                names.update(part.inputs)
         return needed

@@ -51,7 +51,7 @@ class ExecutionReport:
 
     def figure(self, name: str) -> int | None:
         """A figure of the backend by its name."""
-        return next((value for found, value, _ in self.backend if found == name), None)
+        return next((value for figure_name, value, _ in self.backend if figure_name == name), None)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self)) + "\n"
@@ -76,10 +76,10 @@ def _lines(report: ExecutionReport) -> Iterator[str]:
 
 def parse(text: str, where: str = "report") -> ExecutionReport:
     """The report of a text; FormatError naming the line that is none of its lines."""
-    found = parse_all(text, where)
-    if len(found) != 1:
-        raise FormatError(f"{where}: has {len(found)} reports where one is expected")
-    return found[0]
+    reports = parse_all(text, where)
+    if len(reports) != 1:
+        raise FormatError(f"{where}: has {len(reports)} reports where one is expected")
+    return reports[0]
 
 
 def parse_all(text: str, where: str = "report") -> list[ExecutionReport]:

@@ -190,12 +190,12 @@ def _place(
     except (Refusal, HexforgeError) as error:
         return Placement(unit, str(error))
     reasons = [f"{node.op.name}: {reason}" for node in graph if (reason := unsupported(node)) is not None]
-    said = (limits.refuses(unit) if limits is not None and not reasons else None) or ""
-    if said and limits is not None and limits.obeyed:
-        reasons.append(said)
+    ep_refusal = (limits.refuses(unit) if limits is not None and not reasons else None) or ""
+    if ep_refusal and limits is not None and limits.obeyed:
+        reasons.append(ep_refusal)
     if not reasons:
         encodings.update(border)
-    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, graph, said)
+    return Placement(unit, "; ".join(dict.fromkeys(reasons)) or None, graph, ep_refusal)
 
 
 # -- units together ----------------------------------------------------------------------------------------------------
@@ -211,10 +211,10 @@ def joined(name: str, graphs: Sequence[Graph], outputs: Iterable[str]) -> Graph:
             inputs = [None if v is None else mapping[v] for v in node.inputs]
             written = [mapping[v] for v in node.outputs]
             whole.node(node.op, inputs, written, name=node.name, source=node.source, **node.params)
-    wanted = set(outputs)
+    output_names = set(outputs)
     for value in whole.values.values():
         if value.producer is not None:
-            value.role = Role.APP_READ if value.name in wanted else Role.NATIVE
+            value.role = Role.APP_READ if value.name in output_names else Role.NATIVE
     whole.sort()
     return whole
 
@@ -266,7 +266,7 @@ def _without_inner_reads(placements: list[Placement], outputs: Iterable[str]) ->
     """Refuse units whose inner tensors someone else reads: only what a unit writes at its border leaves a graph."""
     wanted_outside = set(outputs)
     while True:
-        wanted = wanted_outside.union(*(reads_of(p) for p in placements))
+        read_names = wanted_outside.union(*(reads_of(p) for p in placements))
         changed = False
         for i, placement in enumerate(placements):
             if not placement.taken:
@@ -274,7 +274,7 @@ def _without_inner_reads(placements: list[Placement], outputs: Iterable[str]) ->
             unit = placement.unit
             border = {o.value.name for o in unit.outputs if o is not None}
             inner = {v.name for node in unit.nodes for v in node.outputs if v.name} - border
-            if lost := sorted(inner & wanted):
+            if lost := sorted(inner & read_names):
                 reason = f"tensor {lost[0]!r} inside the group is read by another node; let only the group read it"
                 placements[i] = replace(placement, reason=reason)
                 changed = True

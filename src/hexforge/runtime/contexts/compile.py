@@ -116,8 +116,8 @@ def compile(
                         "leave it out")  # fmt: skip
     each = [backend.graph_settings(dict(row)) if isinstance(backend, Prepares) else {} for row in wanted]
     sharing = shares_weights(request.weight_sharing, len(sources), backend)
-    made = ContextBuilder.of(backend, weight_sharing=sharing)
-    report = _Steps(progress, len(sources) * (2 + len(made.targets)) + 1)
+    builder = ContextBuilder.of(backend, weight_sharing=sharing)
+    report = _Steps(progress, len(sources) * (2 + len(builder.targets)) + 1)
     names = request.names(sources)
     hows = [
         {"dims": item_of(dims, i, len(sources), "dims"), "shapes": item_of(shapes, i, len(sources), "shapes")}
@@ -135,7 +135,7 @@ def compile(
         refused = _refused(plan.rows)
         left += [LeftOut(label, refused)] if refused else []
         if not sharing:
-            made.pool.forget()
+            builder.pool.forget()
         for number, ((graph_name, program), updatable) in enumerate(
             zip(programs, _updatable(plan, request.updatable, source, how), strict=True)
         ):
@@ -143,14 +143,16 @@ def compile(
             spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
             data = {soc: schematic.data for soc, schematic in schematics.items()}
             entry = ContextGraph(graph_name, program, settings, spill, updatable, data)
-            weights[name] = weights.get(name, 0) + made.add(entry)
+            weights[name] = weights.get(name, 0) + builder.add(entry)
         graphs.setdefault(label if label not in graphs else name, []).extend(n for n, _ in programs)
         report.step()
-    unused = [p for p in request.updatable if not any(fnmatchcase(t, p) for g in made.info.graphs for t in g.updatable)]
+    unused = [
+        p for p in request.updatable if not any(fnmatchcase(t, p) for g in builder.info.graphs for t in g.updatable)
+    ]
     if unused:
         raise CallError(f"updatable {', '.join(unused)}: no constant of the graphs has such a name")
-    made.metadata.update(metadata(dict(zip(names, map(origin, sources, hows), strict=True))))
-    compiled = Compiled(made, graphs, weights, left)
+    builder.metadata.update(metadata(dict(zip(names, map(origin, sources, hows), strict=True))))
+    compiled = Compiled(builder, graphs, weights, left)
     if output is not None:
         compiled.save(output)
     report.step()

@@ -81,10 +81,10 @@ class Output:
 
     def _paths(self) -> list[Path]:
         assert self.path is not None
-        found = [self.path]
+        paths = [self.path]
         if not self.embed and not self.share and self.send is None:
-            found.append(self.binary)
-        return [*found, *([self.path.with_name(self.initializers)] if self.initializers else [])]
+            paths.append(self.binary)
+        return [*paths, *([self.path.with_name(self.initializers)] if self.initializers else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +249,8 @@ def _report(builder: ContextBuilder | None, size: int, binary: Path | None, data
     if builder is None:
         return Report(data, None, 0, (), 0, 0)
     stored = sum(len(p) for p in builder.pool.parts)
-    found = Report(
+    report = Report(
         data, binary, size, tuple(g.name for g in builder.info.graphs), stored, max(builder.pool.asked, stored), builder
     )
-    _LOG.info("%s", found)
-    return found
+    _LOG.info("%s", report)
+    return report

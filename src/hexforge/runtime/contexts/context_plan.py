@@ -115,20 +115,20 @@ class ContextPlan(Stages):
         index: int,
         backend: Backend,
     ) -> Stage:
-        what = f"{model.where}: node {node.name!r}"
+        subject = f"{model.where}: node {node.name!r}"
         having = [c for c in self.contexts if any(g.name == node.graph for g in c.graphs)]
         if not having:
             names = ", ".join(g.name for c in self.contexts for g in c.graphs)
-            raise ModelError(f"{what} stands for graph {node.graph!r}, which its context has not; it has {names}")
+            raise ModelError(f"{subject} stands for graph {node.graph!r}, which its context has not; it has {names}")
         row = having[0].graph(node.graph)
         reads, writes = ([node.names.get(name, name) for name in names] for names in (step.reads, step.writes))
         for kind, have, want in (("reads", reads, row.inputs), ("writes", writes, row.outputs)):
-            wanted = [name for name, _ in want]
-            strange = [name for name in have if name not in wanted]
-            missing = [name for name in wanted if name not in have] if kind == "reads" else []
+            graph_names = [name for name, _ in want]
+            strange = [name for name in have if name not in graph_names]
+            missing = [name for name in graph_names if name not in have] if kind == "reads" else []
             if strange or missing:
-                names = ", ".join(map(repr, wanted)) or "nothing"
-                raise ModelError(f"{what} {kind} {', '.join(map(repr, have)) or 'nothing'}, its graph {names}; "
+                names = ", ".join(map(repr, graph_names)) or "nothing"
+                raise ModelError(f"{subject} {kind} {', '.join(map(repr, have)) or 'nothing'}, its graph {names}; "
                                  "io_name_overrides tells names apart")  # fmt: skip
         part = Part(True, (index,), step.reads, step.writes)
         program = having[0].program(node.graph, backend)
@@ -141,12 +141,12 @@ def _contexts(model: ContextModel, shared: bool, read: Read | None) -> tuple[Con
     if not mains:
         raise ModelError(f"{model.where}: none of its EPContext nodes is the main one (main_context=1), which has the "
                          "context; compile the model again")  # fmt: skip
-    found: dict[str, Context] = {}
+    contexts: dict[str, Context] = {}
     for node in mains:
         key = node.file or f"embedded in {node.name}"
-        if key not in found:
-            found[key] = _open(model, node, shared, read)
-    return tuple(found.values())
+        if key not in contexts:
+            contexts[key] = _open(model, node, shared, read)
+    return tuple(contexts.values())
 
 
 def _open(model: ContextModel, node: EpContext, shared: bool, read: Read | None) -> Context:
@@ -167,9 +167,9 @@ def _open(model: ContextModel, node: EpContext, shared: bool, read: Read | None)
         except OSError as error:
             raise FormatError(f"{where}: cannot be read: {error.strerror or error}") from None
     if start != MAGIC and not node.sdk_version.startswith("hexforge"):
-        made = f" (SDK {node.sdk_version})" if node.sdk_version else ""
+        version = f" (SDK {node.sdk_version})" if node.sdk_version else ""
         raise UnsupportedError(
-            f"{where}: was not made by hexforge{made}; a context binary of Qualcomm's tools is run by Qualcomm's "
+            f"{where}: was not made by hexforge{version}; a context binary of Qualcomm's tools is run by Qualcomm's "
             "libraries only (the onnxruntime-qnn package): give hexforge the ONNX model that it was compiled from"
         )
     try:

@@ -47,8 +47,8 @@ def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
     ]
     if not contexts:
         raise FormatError(f"{path}: none of its EPContext nodes has the context (main_context=1); compile it again")
-    found = described(contexts[0], soc)
-    found["hexforge"]["model"] = {
+    description = described(contexts[0], soc)
+    description["hexforge"]["model"] = {
         "file": os.fspath(path),
         "nodes": len(model.nodes),
         "ep_context_nodes": [
@@ -68,7 +68,7 @@ def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
         ],
         "contexts": [c.where for c in contexts],
     }
-    return found
+    return description
 
 
 def described(context: Context, soc: str = "") -> dict[str, Any]:
@@ -127,15 +127,20 @@ def described(context: Context, soc: str = "") -> dict[str, Any]:
     }
 
 
-def _verdict(soc: str, found: Compatibility) -> dict[str, Any]:
-    target = found.target.name if found.target is not None else ""
-    return {"soc": soc, "verdict": str(found.verdict), "reasons": list(found.reasons), "compared_with": target}
+def _verdict(soc: str, compatibility: Compatibility) -> dict[str, Any]:
+    target = compatibility.target.name if compatibility.target is not None else ""
+    return {
+        "soc": soc,
+        "verdict": str(compatibility.verdict),
+        "reasons": list(compatibility.reasons),
+        "compared_with": target,
+    }
 
 
 def _weights(context: Context) -> tuple[dict[str, int], int]:
     """Bytes of the weights section that each graph uses, and that any does."""
     backend = registry.backend(context.info.backend)
-    found: dict[str, int] = {}
+    by_graph: dict[str, int] = {}
     everywhere: set[tuple[int, int]] = set()
     for row in context.graphs:
         used: set[tuple[int, int]] = set()
@@ -148,9 +153,9 @@ def _weights(context: Context) -> tuple[dict[str, int], int]:
             read = functools.partial(context.container.json, "program", row.program)
             program = backend.load(row.name, *row.values(), read, get)
             len(program.graph)  # constants that only references use are read with the graph
-        found[row.name] = sum(size for _, size in used)
+        by_graph[row.name] = sum(size for _, size in used)
         everywhere |= used
-    return found, sum(size for _, size in everywhere)
+    return by_graph, sum(size for _, size in everywhere)
 
 
 def _graph(context: Context, row: GraphInfo) -> dict[str, Any]:
@@ -223,14 +228,14 @@ def _encoding(type: TensorType) -> dict[str, Any]:
     if encoding is None:
         undefined = "QNN_QUANTIZATION_ENCODING_UNDEFINED"
         return {"definition": "QNN_DEFINITION_UNDEFINED", "quantizationEncoding": undefined}
-    found: dict[str, Any] = {"definition": "QNN_DEFINITION_DEFINED", "quantizationEncoding": encoding.qnn_name}
+    encoding_json: dict[str, Any] = {"definition": "QNN_DEFINITION_DEFINED", "quantizationEncoding": encoding.qnn_name}
     if isinstance(encoding, ScaleOffset):
-        found["scaleOffset"] = {"scale": encoding.scale, "offset": encoding.offset}
+        encoding_json["scaleOffset"] = {"scale": encoding.scale, "offset": encoding.offset}
     elif isinstance(encoding, AxisScaleOffset):
         pairs = zip(encoding.scales, encoding.offsets, strict=True)
-        found["axisScaleOffset"] = {
+        encoding_json["axisScaleOffset"] = {
             "axis": encoding.axis,
             "numScaleOffsets": len(encoding.scales),
             "scaleOffset": [{"scale": s, "offset": o} for s, o in pairs],
         }
-    return found
+    return encoding_json

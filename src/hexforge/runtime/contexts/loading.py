@@ -184,12 +184,12 @@ def load_contexts(
             return _bare(error)
 
     with ThreadPoolExecutor(threads or min(len(names), os.cpu_count() or 1), "hexforge-load") as pool:
-        found = dict(zip(names, pool.map(one, names), strict=True))
-    errors = {name: f for name, f in found.items() if isinstance(f, HexforgeError)}
+        outcomes = dict(zip(names, pool.map(one, names), strict=True))
+    errors = {name: f for name, f in outcomes.items() if isinstance(f, HexforgeError)}
     cancelled = next((e for e in errors.values() if isinstance(e, CancelledError)), None)
     if cancelled is None and not (errors and all_or_nothing):
-        return Batch({name: f for name, f in found.items() if isinstance(f, Loaded)}, errors)
-    del found
+        return Batch({name: f for name, f in outcomes.items() if isinstance(f, Loaded)}, errors)
+    del outcomes
     gc.collect()
     if cancelled is not None:
         raise cancelled
@@ -295,19 +295,19 @@ def _provided(container: Container, weights: Weights, release: Release | None) -
     section = next((s for s in container.sections if (s.kind, s.name) == ("weights", "")), None)
     if section is None:
         raise FormatError(f"{container.where}: has no section weights ''")
-    given = weights(container.where, section.offset, section.bytes)
+    buffer = weights(container.where, section.offset, section.bytes)
     try:
-        view = memoryview(given).cast("B")
+        view = memoryview(buffer).cast("B")
     except (TypeError, ValueError, BufferError) as error:
-        raise CallError(f"weights gave {type(given).__name__}, not a buffer of bytes: {error}") from None
+        raise CallError(f"weights gave {type(buffer).__name__}, not a buffer of bytes: {error}") from None
     address = np.frombuffer(view, np.uint8).ctypes.data if len(view) else 0
     if len(view) < section.bytes or address % _ALIGN:
         raise CallError(f"weights gave {len(view)} bytes at an address that is a multiple of {address & -address}; it "
                         f"must be {section.bytes} or more, and the address a multiple of {_ALIGN}")  # fmt: skip
-    held = _Held(address, section.bytes)
-    ended = weakref.finalize(held, _given_back, view, given, container.where, release)
+    holder = _Held(address, section.bytes)
+    ended = weakref.finalize(holder, _given_back, view, buffer, container.where, release)
     ended.atexit = False
-    return np.asarray(held).data
+    return np.asarray(holder).data
 
 
 class _Held:
@@ -317,7 +317,7 @@ class _Held:
         self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
 
 
-def _given_back(view: memoryview, given: Any, where: str, release: Release | None) -> None:
+def _given_back(view: memoryview, buffer: Any, where: str, release: Release | None) -> None:
     view.release()
     if release is not None:
-        release(where, given)
+        release(where, buffer)

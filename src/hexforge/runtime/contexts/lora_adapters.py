@@ -54,7 +54,7 @@ class Maker:
             raise CallError(f"{self.context.where}: {', '.join(fixed)} cannot change in graph {name!r}; compile it "
                             "with `--updatable` for these")  # fmt: skip
         base = self.context.container.json("program", row.program)
-        found: Sequence[Any] = ()
+        changed: Sequence[Any] = ()
         if program is not None:
             if not isinstance(program, Saves):
                 raise UnsupportedError(f"programs of the {self.context.info.backend} backend cannot be saved")
@@ -63,10 +63,12 @@ class Maker:
             kinds = (tuple((v.name, v.type) for v in side) for side in (graph.inputs, graph.outputs))
             if tuple(kinds) != (row.inputs, row.outputs):
                 raise CallError(f"graph {name!r}: the adapted program has other inputs or outputs than the base")
-            found = changes(base, json.loads(encoded(program.save(_Put(self.context, name, self._pool)))))
-        made = AdapterGraph(name, self.context.identity(name), self.context.weights_bytes, tuple(tensors), tuple(found))
-        self._graphs.append(made)
-        return made
+            changed = changes(base, json.loads(encoded(program.save(_Put(self.context, name, self._pool)))))
+        adapter_graph = AdapterGraph(
+            name, self.context.identity(name), self.context.weights_bytes, tuple(tensors), tuple(changed)
+        )
+        self._graphs.append(adapter_graph)
+        return adapter_graph
 
     def writer(self) -> Writer:
         """The sections of the adapter's file."""
@@ -95,11 +97,11 @@ class _Put:
 
     def __call__(self, data: Buffer | Array) -> tuple[int, int]:
         view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if isinstance(data, np.ndarray) else data
-        found = self._known.get(_key(view))
-        if found is None:
+        place = self._known.get(_key(view))
+        if place is None:
             offset, size = self._pool.put(data)
-            found = self._known[_key(view)] = (self._first + offset, size)
-        return found
+            place = self._known[_key(view)] = (self._first + offset, size)
+        return place
 
 
 def _key(data: Buffer) -> tuple[int, bytes]:
@@ -145,15 +147,15 @@ def make(
         model, how = _model_of(opened, base)
         before = Constants(base, **how)
         if weights is not None:
-            given = weights if isinstance(weights, Mapping) else read_arrays(weights)
-            adapted = before.replaced(merged(before, given, alpha, names or {}))
+            arrays = weights if isinstance(weights, Mapping) else read_arrays(weights)
+            adapted = before.replaced(merged(before, arrays, alpha, names or {}))
         assert adapted is not None
         _add_model(maker, model, before.changed(Constants(adapted, **how)), adapted, how)
-    found = maker.writer()
+    file = maker.writer()
     if output is not None:
-        found.write(output)
+        file.write(output)
         return Adapter(output)
-    return Adapter(found.to_bytes(), "the adapter")
+    return Adapter(file.to_bytes(), "the adapter")
 
 
 def _model_of(context: Context, base: Any) -> tuple[str, dict[str, Any]]:
@@ -199,15 +201,15 @@ def _add_model(maker: Maker, name: str, changed: Sequence[str], adapted: Any, ho
 # -- low-rank factors -------------------------------------------------------------------------------------------------
 
 
-def merged(base: Constants, given: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
+def merged(base: Constants, arrays: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
            ) -> dict[str, Array]:  # fmt: skip
     """Constants of the base with what is given put in; every fault at once."""
     factors: dict[str, dict[bool, Array]] = {}
     alphas: dict[str, float] = {}
     whole: dict[str, Array] = {}
-    for name, array in given.items():
-        if found := _FACTOR.fullmatch(name):
-            factors.setdefault(found["stem"], {})[_IS_FIRST[found["kind"]]] = array
+    for name, array in arrays.items():
+        if match := _FACTOR.fullmatch(name):
+            factors.setdefault(match["stem"], {})[_IS_FIRST[match["kind"]]] = array
         elif name.endswith(".alpha") and array.size == 1:
             alphas[name.removesuffix(".alpha")] = float(array.reshape(-1)[0])
         else:
@@ -245,11 +247,11 @@ def _target(base: Constants, stem: str, names: Mapping[str, str]) -> str:
     real = [n for n in base.names if base.is_real(n)]
     for accepts in (lambda n: n == stem, lambda n: _bare(n) in (plain, _bare(plain)),
                     lambda n: re.split(r"[./]", _bare(n))[-len(plain.split(".")):] == plain.split(".")):  # fmt: skip
-        found = [n for n in real if accepts(n)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise CallError(f"{stem}: may be {' or '.join(found[:4])} of {base.where}; say which with a map "
+        matching = [n for n in real if accepts(n)]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise CallError(f"{stem}: may be {' or '.join(matching[:4])} of {base.where}; say which with a map "
                             f"({stem}=<constant>)")  # fmt: skip
     raise CallError(f"{stem}: {base.where} has no constant of that name; say which it is with a map "
                     f"({stem}=<constant>); it has {', '.join(real[:8])}{' …' if len(real) > 8 else ''}")  # fmt: skip
@@ -279,15 +281,15 @@ def _delta(base: Constants, target: str, stem: str, pair: Mapping[bool, Array]) 
     if first.ndim > 2 or len(shape) > 2:  # a convolution: [out, in, ...]
         turned = False
     else:
-        told = base.output_first(target)
-        turned = not told if told is not None else product.shape != shape
-        if told is None and product.shape == shape and shape[0] == shape[1]:
+        output_first = base.output_first(target)
+        turned = not output_first if output_first is not None else product.shape != shape
+        if output_first is None and product.shape == shape and shape[0] == shape[1]:
             raise CallError(f"{stem}: {target!r} is square, and no MatMul, Gemm or Conv says which way it lies; "
                             "give the adapted model instead")  # fmt: skip
-    found = product.T if turned else product
-    if found.size != int(np.prod(shape)) or (len(shape) == 2 and found.shape != shape) or found.shape[0] != shape[0]:
+    delta = product.T if turned else product
+    if delta.size != int(np.prod(shape)) or (len(shape) == 2 and delta.shape != shape) or delta.shape[0] != shape[0]:
         raise CallError(f"{stem}: B @ A is {list(product.shape)}, which does not fit {target!r} of {list(shape)}")
-    return found.reshape(shape)
+    return delta.reshape(shape)
 
 
 def described(adapter: Adapter) -> dict[str, Any]:

@@ -94,11 +94,11 @@ class ManagedSession:
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
         """Outputs for inputs, in the order of `output_names` (all where it is None), by the context of this moment."""
         running = self._running  # one read: a switch meanwhile concerns the next run
-        found = running.program.run(feeds)
-        names = list(found) if output_names is None else list(output_names)
-        if missing := [n for n in names if n not in found]:
-            raise CallError(f"the model has no output {missing[0]!r}; it has {', '.join(found)}")
-        return [found[name] for name in names]
+        outputs = running.program.run(feeds)
+        names = list(outputs) if output_names is None else list(output_names)
+        if missing := [n for n in names if n not in outputs]:
+            raise CallError(f"the model has no output {missing[0]!r}; it has {', '.join(outputs)}")
+        return [outputs[name] for name in names]
 
     @property
     def graph(self) -> GraphInfo:
@@ -166,19 +166,19 @@ class ManagedSession:
 
     def _prepared(self, optimization: int) -> _Running:
         """A fast prepare, not saved. What fails here leaves nothing to run, and is raised."""
-        made = self._compiled(optimization)
-        program = made.program(self._name)
+        compiled = self._compiled(optimization)
+        program = compiled.program(self._name)
         verdict = Verdict.OPTIMAL if optimization >= self._optimization else Verdict.SUBOPTIMAL
         if verdict is Verdict.OPTIMAL:
-            made.save(self.path)
-        return _Running(made.info.graphs[0], program, verdict, f"prepared at level {optimization}")
+            compiled.save(self.path)
+        return _Running(compiled.info.graphs[0], program, verdict, f"prepared at level {optimization}")
 
     def _improve(self) -> None:
         """In the thread: prepare at the highest level, save, switch."""
         try:
-            made = self._compiled(self._optimization, self._continue)
+            compiled = self._compiled(self._optimization, self._continue)
             self._continue()
-            made.save(self.path)
+            compiled.save(self.path)
             context = Context(self.path)
             judged = require(context.info, self._backend, where=context.where)
             program = context.program(self._name)

@@ -57,24 +57,24 @@ def check_sources(sources: Sequence[Any], output: str | os.PathLike[str] | None)
                             "makes a model of it")  # fmt: skip
 
 
-def shares_weights(wanted: bool | None, models: int, backend: Backend) -> bool:
+def shares_weights(requested: bool | None, models: int, backend: Backend) -> bool:
     """Whether weights are stored once; CallError for more models than a context holds, or chips that cannot share."""
     limit = backend.most_graphs if isinstance(backend, Prepares) else MOST_GRAPHS
     if models > limit:
         raise CallError(f"{models} models: a context holds {limit} graphs"
                         f"{' with DLBC' if limit < MOST_GRAPHS else ''}; make several contexts")  # fmt: skip
     obstacle = backend.no_weight_sharing() if isinstance(backend, Prepares) else None
-    if wanted and obstacle is not None:
+    if requested and obstacle is not None:
         raise CallError(f"weight_sharing: {obstacle}; leave it out")
-    return models > 1 and obstacle is None if wanted is None else wanted
+    return models > 1 and obstacle is None if requested is None else requested
 
 
-def names_of(sources: Sequence[Any], given: Sequence[str] | None) -> list[str]:
+def names_of(sources: Sequence[Any], graph_names: Sequence[str] | None) -> list[str]:
     """What the graph of each model is called."""
-    if given is not None:
-        if len(given) != len(sources):
-            raise CallError(f"{len(given)} graph names for {len(sources)} models; give one for each")
-        names = list(given)
+    if graph_names is not None:
+        if len(graph_names) != len(sources):
+            raise CallError(f"{len(graph_names)} graph names for {len(sources)} models; give one for each")
+        names = list(graph_names)
     else:
         stems = [Path(s).stem if isinstance(s, (str, os.PathLike)) else f"model_{i}" for i, s in enumerate(sources)]
         names = [re.sub(r"[^\w.-]", "_", stem) for stem in stems]
@@ -85,10 +85,10 @@ def names_of(sources: Sequence[Any], given: Sequence[str] | None) -> list[str]:
     return names
 
 
-def item_of(given: Any, index: int, of: int, what: str) -> Any:
+def item_of(items: Any, index: int, of: int, option: str) -> Any:
     """Of something given for all models, or for each, that of one."""
-    if given is None or isinstance(given, Mapping):
-        return given
-    if len(given) != of:
-        raise CallError(f"{what} has {len(given)} items for {of} models; give one for each, or one for all")
-    return given[index]
+    if items is None or isinstance(items, Mapping):
+        return items
+    if len(items) != of:
+        raise CallError(f"{option} has {len(items)} items for {of} models; give one for each, or one for all")
+    return items[index]

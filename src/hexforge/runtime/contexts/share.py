@@ -60,18 +60,18 @@ def join(path: Path, backend: Backend, replace: bool = False) -> Sharing:
             if path.exists() and not replace:
                 raise CallError(f"{path}: is there already; remove it or set ep.context_file_path to another path")
             _making = Sharing(path, backend)
-        found = _making
-    for what, theirs, ours in (
-        ("backend", found.backend.name, backend.name),
-        ("chip", _chips(found.backend), _chips(backend)),
-        ("folder", found.path.parent.resolve(), path.parent.resolve()),
+        sharing = _making
+    for property_name, theirs, ours in (
+        ("backend", sharing.backend.name, backend.name),
+        ("chip", _chips(sharing.backend), _chips(backend)),
+        ("folder", sharing.path.parent.resolve(), path.parent.resolve()),
     ):
         if theirs != ours:
             raise CallError(
-                f"ep.share_ep_contexts=1: the {what} is {ours}, and {found.path.name}, which other sessions make, "
-                f"has {theirs}; end that with ep.stop_share_ep_contexts=1 first"
+                f"ep.share_ep_contexts=1: the {property_name} is {ours}, and {sharing.path.name}, which other sessions "
+                f"make, has {theirs}; end that with ep.stop_share_ep_contexts=1 first"
             )
-    return found
+    return sharing
 
 
 def check_names(sharing: Sharing, names: Sequence[str]) -> None:
@@ -98,14 +98,14 @@ def opened(source: str | os.PathLike[str] | memoryview, where: str) -> Context:
         for known, context in _opened:
             if known == identity:
                 return context
-        found = Context(source, where)
+        newly_opened = Context(source, where)
         for _, other in _opened:
             names = {g.name for g in other.graphs}
-            if twice := [g.name for g in found.graphs if g.name in names]:
+            if twice := [g.name for g in newly_opened.graphs if g.name in names]:
                 raise CallError(f"{where}: a graph {twice[0]!r} is shared already, that of {other.where}; compile with "
                                 "ep.context_node_name_prefix to tell them apart, or do not share")  # fmt: skip
-        _opened.append((identity, found))
-        return found
+        _opened.append((identity, newly_opened))
+        return newly_opened
 
 
 def close() -> None:

@@ -79,14 +79,14 @@ def prune(context: str | os.PathLike[str], soc: str, output: str | os.PathLike[s
     """Write a context for one of its chips; programs and weights stay as they are."""
     opened = Context(context)
     info = opened.info
-    wanted = chip_backend(info.backend, soc)
-    names = [t.name for t in wanted.targets] if isinstance(wanted, Prepares) else []
-    kept = [i for i, t in enumerate(info.targets) if t.name and t.name in names]
+    chip = chip_backend(info.backend, soc)
+    names = [t.name for t in chip.targets] if isinstance(chip, Prepares) else []
+    places = [i for i, t in enumerate(info.targets) if t.name and t.name in names]
     backend = registry.backend(info.backend, info.options)
-    if not kept or not isinstance(backend, Prepares):
+    if not places or not isinstance(backend, Prepares):
         has = ", ".join(t.name for t in info.targets) or "no chip"
         raise CallError(f"{opened.where}: was not made for {soc or 'that chip'}; it has {has}")
-    target, options = info.targets[kept[0]], backend.only(kept[0]).config.pairs()
+    target, options = info.targets[places[0]], backend.only(places[0]).config.pairs()
     dropped = {t.name for t in info.targets} - {target.name}
     writer = Writer()
     writer.add_json("info", "", replace(info, targets=(target,), options=options).to_json())

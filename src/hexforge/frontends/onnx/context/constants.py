@@ -45,35 +45,35 @@ class Constants:
 
     def changed(self, other: Constants) -> tuple[str, ...]:
         """Constants that are others in another model, which must be the same in all else, or ModelError."""
-        what = f"{other.where}: is not {self.where} with other constants"
+        subject = f"{other.where}: is not {self.where} with other constants"
         ours, theirs = list(self._ir.graph), list(other._ir.graph)
         if len(ours) != len(theirs):
-            raise ModelError(f"{what}: it has {len(theirs)} nodes, not {len(ours)}")
-        for one, two in zip(ours, theirs, strict=True):
-            if _described(one) != _described(two):
-                raise ModelError(f"{what}: node {two.name!r} ({two.op_type}) is not {one.name!r} ({one.op_type}), or "
-                                 "has other inputs, outputs or attributes")  # fmt: skip
+            raise ModelError(f"{subject}: it has {len(theirs)} nodes, not {len(ours)}")
+        for our_node, their_node in zip(ours, theirs, strict=True):
+            if _described(our_node) != _described(their_node):
+                raise ModelError(f"{subject}: node {their_node.name!r} ({their_node.op_type}) is not {our_node.name!r} "
+                                 f"({our_node.op_type}), or has other inputs, outputs or attributes")  # fmt: skip
         for side in ("inputs", "outputs"):
             kinds = [[(v.name, v.dtype, v.shape) for v in getattr(m._ir.graph, side)] for m in (self, other)]
             if kinds[0] != kinds[1]:
-                raise ModelError(f"{what}: its {side} are {kinds[1]}, not {kinds[0]}")
+                raise ModelError(f"{subject}: its {side} are {kinds[1]}, not {kinds[0]}")
         if odd := sorted(self._values.keys() ^ other._values.keys()):
-            raise ModelError(f"{what}: constant {odd[0]!r} is only in one of them")
-        found = []
+            raise ModelError(f"{subject}: constant {odd[0]!r} is only in one of them")
+        changed = []
         for name in self._values:
             one_array, two_array = self.array(name), other.array(name)
             if (one_array.shape, one_array.dtype) != (two_array.shape, two_array.dtype):
-                raise ModelError(f"{what}: constant {name!r} is {two_array.dtype.name}{list(two_array.shape)}, not "
+                raise ModelError(f"{subject}: constant {name!r} is {two_array.dtype.name}{list(two_array.shape)}, not "
                                  f"{one_array.dtype.name}{list(one_array.shape)}")  # fmt: skip
             if one_array.tobytes() != two_array.tobytes():
-                found.append(name)
-        return tuple(found)
+                changed.append(name)
+        return tuple(changed)
 
     def read_by(self, nodes: Iterable[str]) -> set[str]:
         """Constants that some nodes (by name) compute with, as they are or after nodes that read nothing else."""
         by_name = {n.name: n for n in self._ir.graph}
         todo = [v for name in nodes if name in by_name for v in by_name[name].inputs if v is not None]
-        found: set[str] = set()
+        constants: set[str] = set()
         seen: set[onnx_ir.Value] = set()
         while todo:
             value = todo.pop()
@@ -81,10 +81,10 @@ class Constants:
                 continue
             seen.add(value)
             if value.name in self._values:
-                found.add(str(value.name))
+                constants.add(str(value.name))
             elif (producer := value.producer()) is not None and self._is_constant(producer):
                 todo += [v for v in producer.inputs if v is not None]
-        return found
+        return constants
 
     def real(self, name: str) -> Array:
         """A constant as real numbers, in float64: dequantized where a DequantizeLinear reads it."""

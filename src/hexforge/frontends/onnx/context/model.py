@@ -57,11 +57,11 @@ class ContextModel:
 
     def context_path(self, context: EpContext) -> Path:
         """The file of a context that is not embedded; FormatError where it is missing or not beside the model."""
-        what = f"{self.where}: Failed to load from EpContext model: the context of node {context.name!r}"
+        subject = f"{self.where}: Failed to load from EpContext model: the context of node {context.name!r}"
         if self.folder is None:
-            raise ModelError(f"{what} lies in {context.file!r}, and the model was given as bytes: "
+            raise ModelError(f"{subject} lies in {context.file!r}, and the model was given as bytes: "
                              "set ep.context_file_path to the path it would have beside that file")  # fmt: skip
-        return locate(context.file, self.folder, self.path, what)
+        return locate(context.file, self.folder, self.path, subject)
 
     def constant(self, name: str) -> Any:
         """An initializer's numbers."""
@@ -103,9 +103,9 @@ class ContextModel:
                 graph.initializer.append(tensor)
             else:
                 graph.initializer.append(self._with_data(tensor))
-        made = onnx.ModelProto(ir_version=self._proto.ir_version, producer_name="hexforge", graph=graph)
-        made.opset_import.extend(self._opsets(nodes))
-        return Extract(made, beside)
+        model = onnx.ModelProto(ir_version=self._proto.ir_version, producer_name="hexforge", graph=graph)
+        model.opset_import.extend(self._opsets(nodes))
+        return Extract(model, beside)
 
     @cached_property
     def _types(self) -> dict[str, onnx.ValueInfoProto]:
@@ -140,17 +140,17 @@ class ContextModel:
         return self._external(tensor).view(dtype.newbyteorder("<")).reshape(tuple(tensor.dims))
 
     def _external(self, tensor: onnx.TensorProto) -> Array:
-        what = f"{self.where}: external data of {tensor.name!r}"
+        subject = f"{self.where}: external data of {tensor.name!r}"
         entries = {e.key: e.value for e in tensor.external_data}
-        path = locate(entries.get("location", ""), self.folder, self.path, what)
+        path = locate(entries.get("location", ""), self.folder, self.path, subject)
         size = _data_bytes(tensor)
         try:
             offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
             whole = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
         except (OSError, ValueError) as error:
-            raise FormatError(f"{what}: {path.name!r} cannot be read: {error}") from None
+            raise FormatError(f"{subject}: {path.name!r} cannot be read: {error}") from None
         if length != size or not 0 <= offset <= whole.size - size:
-            raise FormatError(f"{what} has {length} bytes at {offset} of {path.name!r} ({whole.size} bytes); "
+            raise FormatError(f"{subject} has {length} bytes at {offset} of {path.name!r} ({whole.size} bytes); "
                               f"its shape and type need {size}")  # fmt: skip
         return np.asarray(whole[offset : offset + size])
 

@@ -59,7 +59,7 @@ class EpContext:
 
     def to_node(self) -> onnx.NodeProto:
         """The node as a model has it."""
-        made = onnx.helper.make_node(OP_TYPE, self.inputs, self.outputs, name=self.name, domain=DOMAIN)
+        node = onnx.helper.make_node(OP_TYPE, self.inputs, self.outputs, name=self.name, domain=DOMAIN)
         cache = {"ep_cache_context": bytes(self.embedded) if self.embedded is not None else self.file.encode()}
         overrides = ";".join(f"{inner}={outer}" for outer, inner in self.names.items())
         attributes: dict[str, Any] = {
@@ -74,8 +74,8 @@ class EpContext:
             **({"io_name_overrides": overrides} if overrides else {}),
             **({"notes": self.notes} if self.notes else {}),
         }
-        made.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in attributes.items())
-        return made
+        node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in attributes.items())
+        return node
 
 
 def is_ep_context(node: onnx.NodeProto) -> bool:
@@ -85,36 +85,40 @@ def is_ep_context(node: onnx.NodeProto) -> bool:
 
 def read_node(node: onnx.NodeProto, embedded: memoryview | None, where: str) -> EpContext:
     """A node of a model; `embedded` is its context where that was taken out of the model."""
-    what = f"{where}: node {label(node)}"
-    given: dict[str, Any] = {}
+    subject = f"{where}: node {label(node)}"
+    values: dict[str, Any] = {}
     for attribute in node.attribute:
-        if attribute.name in given:
-            raise ModelError(f"{what} has its attribute {attribute.name!r} twice")
+        if attribute.name in values:
+            raise ModelError(f"{subject} has its attribute {attribute.name!r} twice")
         kind = _KINDS.get(attribute.name)
         if kind is not None and attribute.type != kind:
-            wanted = "an integer" if kind == _ATTRIBUTES.INT else "a text"
-            raise ModelError(f"{what}: attribute {attribute.name!r} is not {wanted}")
-        given[attribute.name] = attribute.i if kind == _ATTRIBUTES.INT else attribute.s
+            expected = "an integer" if kind == _ATTRIBUTES.INT else "a text"
+            raise ModelError(f"{subject}: attribute {attribute.name!r} is not {expected}")
+        values[attribute.name] = attribute.i if kind == _ATTRIBUTES.INT else attribute.s
 
     def text(name: str) -> str:
         try:
-            return str(given.get(name, b"").decode())
+            return str(values.get(name, b"").decode())
         except UnicodeDecodeError:
-            raise FormatError(f"{what}: attribute {name!r} is not valid UTF-8; the file is damaged") from None
+            raise FormatError(f"{subject}: attribute {name!r} is not valid UTF-8; the file is damaged") from None
 
     source = text("source")
     if source.lower() not in ("qnn", SOURCE.lower()):
-        raise UnsupportedError(f"{what} was compiled for {source or 'an unnamed provider'}; {SOURCE} runs its own only")
+        raise UnsupportedError(
+            f"{subject} was compiled for {source or 'an unnamed provider'}; {SOURCE} runs its own only"
+        )
     if text("ep_context_type").lower() == "dlc":
-        raise UnsupportedError(f"{what} is a Genie model (DLC), which runs only on Windows on Snapdragon")
-    main, embed = given.get("main_context", 1) != 0, given.get("embed_mode", 1) != 0
-    if main and "ep_cache_context" not in given:
-        raise ModelError(f"{what} is the main context and has no attribute 'ep_cache_context'; compile the model again")
+        raise UnsupportedError(f"{subject} is a Genie model (DLC), which runs only on Windows on Snapdragon")
+    main, embed = values.get("main_context", 1) != 0, values.get("embed_mode", 1) != 0
+    if main and "ep_cache_context" not in values:
+        raise ModelError(
+            f"{subject} is the main context and has no attribute 'ep_cache_context'; compile the model again"
+        )
     cache = None
     if main and embed:
-        cache = embedded if embedded is not None else memoryview(given["ep_cache_context"])
+        cache = embedded if embedded is not None else memoryview(values["ep_cache_context"])
     elif main and embedded is not None:
-        raise ModelError(f"{what}: embed_mode is 0, and ep_cache_context is no file name; compile the model again")
+        raise ModelError(f"{subject}: embed_mode is 0, and ep_cache_context is no file name; compile the model again")
     return EpContext(
         name=node.name,
         graph=text("partition_name") or node.name,
@@ -124,18 +128,18 @@ def read_node(node: onnx.NodeProto, embedded: memoryview | None, where: str) -> 
         embedded=cache,
         file=text("ep_cache_context") if main and not embed else "",
         sdk_version=text("ep_sdk_version"),
-        max_size=int(given.get("max_size", 0)),
-        multi_soc=given.get("is_multi_soc_ep_context", 0) != 0,
-        names=_overrides(text("io_name_overrides"), what),
+        max_size=int(values.get("max_size", 0)),
+        multi_soc=values.get("is_multi_soc_ep_context", 0) != 0,
+        names=_overrides(text("io_name_overrides"), subject),
         notes=text("notes"),
     )
 
 
-def _overrides(given: str, what: str) -> dict[str, str]:
+def _overrides(pairs: str, subject: str) -> dict[str, str]:
     names = {}
-    for pair in filter(None, given.split(";")):
+    for pair in filter(None, pairs.split(";")):
         inner, equals, outer = pair.partition("=")
         if not (inner and equals and outer) or outer in names:
-            raise ModelError(f"{what}: io_name_overrides has {pair!r}; it is a list of internal=external;… names")
+            raise ModelError(f"{subject}: io_name_overrides has {pair!r}; it is a list of internal=external;… names")
         names[outer] = inner
     return names

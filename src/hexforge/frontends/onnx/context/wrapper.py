@@ -51,11 +51,11 @@ def wrapper(
                 nodes.append(onnx.helper.make_node("QuantizeLinear", [outer, scale, zero], [name], name=f"{name}_q"))
             else:
                 after.append(onnx.helper.make_node("DequantizeLinear", [name, scale, zero], [outer], name=outer))
-    made = onnx.helper.make_graph(
+    body = onnx.helper.make_graph(
         [*nodes, node.to_node(), *after], graph.name, infos["inputs"], infos["outputs"], constants, value_info=between
     )
     opsets = [onnx.helper.make_opsetid("", _OPSET), onnx.helper.make_opsetid(DOMAIN, 1)]
-    model = onnx.helper.make_model(made, opset_imports=opsets, producer_name="hexforge", ir_version=min(10, RUNTIME_IR))
+    model = onnx.helper.make_model(body, opset_imports=opsets, producer_name="hexforge", ir_version=min(10, RUNTIME_IR))
     for key, value in properties.items():
         model.metadata_props.add(key=key, value=value)
     if node.embedded is not None and model.ByteSize() > MOST_BYTES:

@@ -52,9 +52,9 @@ class Composed:
     def serialized(self) -> bytes:
         """The model's bytes."""
         if self.beside or (size := self.proto.ByteSize()) > MOST_BYTES:
-            what = "the constants of nodes on the CPU" if self.beside else f"it has {size >> 20} MB"
+            reason = "the constants of nodes on the CPU" if self.beside else f"it has {size >> 20} MB"
             raise CapacityError(
-                f"the context model does not fit into one protobuf ({what}); keep the context outside "
+                f"the context model does not fit into one protobuf ({reason}); keep the context outside "
                 "(ep.context_embed_mode=0) and set ep.context_model_external_initializers_file_name"
             )
         return bytes(self.proto.SerializeToString())

@@ -44,6 +44,6 @@ def ep_refuses(unit: Unit, declared_opset: int = 0) -> str | None:
     rows = limits_of(subject.op) if unit.kind in ("node", "qdq") else _FOR_ALL
     for row in rows:
         if row.bites(subject):
-            said = "fails" if row.refuser is Refuser.PREPARATION else "refuses it"
-            return f"QNN EP {EP_VERSION} {said}: {row.reason}"
+            verb = "fails" if row.refuser is Refuser.PREPARATION else "refuses it"
+            return f"QNN EP {EP_VERSION} {verb}: {row.reason}"
     return None

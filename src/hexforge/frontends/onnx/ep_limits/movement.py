@@ -8,8 +8,8 @@ from hexforge.frontends.onnx.ep_limits.subject import Subject
 
 
 def _pads(subject: Subject) -> list[int]:
-    held = subject.numbers(1)
-    pads = subject.attr("pads", ()) if held is None else held.ravel().tolist()
+    constant = subject.numbers(1)
+    pads = subject.attr("pads", ()) if constant is None else constant.ravel().tolist()
     return [int(p) for p in pads]
 
 

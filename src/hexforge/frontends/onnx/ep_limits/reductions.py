@@ -11,17 +11,17 @@ _REDUCE = "ReduceMax ReduceMin ReduceMean ReduceSum ReduceProd ReduceL2 ReduceLo
 
 def _axes(subject: Subject) -> tuple[int, ...]:
     """The axes of a reduction, all where none are given."""
-    held = subject.numbers(1)
-    axes = subject.attr("axes") if held is None else held.ravel().tolist()
+    constant = subject.numbers(1)
+    axes = subject.attr("axes") if constant is None else constant.ravel().tolist()
     rank = subject.rank()
     return tuple(sorted(int(a) % rank for a in axes)) if axes and rank else tuple(range(rank))
 
 
 def _no_op(subject: Subject) -> bool:
-    held = subject.numbers(1)
+    axes = subject.numbers(1)
     if subject.attr("noop_with_empty_axes", 0) != 1:
         return False
-    return subject.op != "ReduceLogSumExp" if not subject.given(1) else held is not None and not held.size
+    return subject.op != "ReduceLogSumExp" if not subject.given(1) else axes is not None and not axes.size
 
 
 def _several_of_five(subject: Subject) -> bool:

@@ -36,8 +36,8 @@ class Subject:
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute's value, or the default."""
-        held = self.unit.target.attributes.get(name)
-        return default if held is None or held.value is None else held.value
+        attribute = self.unit.target.attributes.get(name)
+        return default if attribute is None or attribute.value is None else attribute.value
 
     # -- tensors ----------------------------------------------------------------------------------------------------
 
@@ -65,18 +65,18 @@ class Subject:
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
         """Shape of an input; () where it is absent."""
-        held = self.operand(index)
-        return () if held is None else shape_of(held.value)
+        operand = self.operand(index)
+        return () if operand is None else shape_of(operand.value)
 
     def out_shape(self, index: int = 0) -> tuple[int, ...]:
         """Shape of an output."""
-        held = self.unit.outputs[index] if index < len(self.unit.outputs) else None
-        return () if held is None else shape_of(held.value)
+        operand = self.unit.outputs[index] if index < len(self.unit.outputs) else None
+        return () if operand is None else shape_of(operand.value)
 
     def numbers(self, index: int) -> Array | None:
         """The numbers of a constant input, None where it is absent or computed."""
-        held = self.operand(index)
-        return None if held is None else constant(held.value)
+        operand = self.operand(index)
+        return None if operand is None else constant(operand.value)
 
     def computed(self, index: int) -> bool:
         """True where the input is there and not a constant."""
@@ -99,24 +99,28 @@ class Subject:
 
     def bits(self, index: int = 0) -> int:
         """Bits of a fixed-point input, 0 where it has no encoding."""
-        held = self.operand(index)
-        return 0 if held is None or held.encoding is None else _bits(held.value)
+        operand = self.operand(index)
+        return 0 if operand is None or operand.encoding is None else _bits(operand.value)
 
     def fixed(self, index: int = 0) -> str:
         """Integer type of a fixed-point input by ONNX's name, "" where it has no encoding."""
-        held = self.operand(index)
-        return "" if held is None or held.encoding is None or held.value.dtype is None else held.value.dtype.name
+        operand = self.operand(index)
+        return (
+            ""
+            if operand is None or operand.encoding is None or operand.value.dtype is None
+            else operand.value.dtype.name
+        )
 
     def dequantized_bits(self, index: int) -> int:
         """Bits of the integers behind an input that a DequantizeLinear outside the unit writes, else 0."""
-        held = self.operand(index)
-        node = None if held is None else held.value.producer()
+        operand = self.operand(index)
+        node = None if operand is None else operand.value.producer()
         return _bits(first_input(node)) if node is not None and is_dequantize(node) else 0
 
     def from_graph(self, index: int = 0) -> bool:
         """True where the input is an input of the model."""
-        held = self.operand(index)
-        return held is not None and held.value.is_graph_input()
+        operand = self.operand(index)
+        return operand is not None and operand.value.is_graph_input()
 
     def to_graph(self) -> bool:
         """True where output 0 is an output of the model."""
@@ -130,9 +134,13 @@ def shape_of(value: onnx_ir.Value) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else -1 for d in value.shape)
 
 
-def plain_type(held: Operand | None) -> str:
+def plain_type(operand: Operand | None) -> str:
     """The ONNX name of a data type, "" for fixed point, an absent tensor or an unknown type."""
-    return "" if held is None or held.encoding is not None or held.value.dtype is None else held.value.dtype.name
+    return (
+        ""
+        if operand is None or operand.encoding is not None or operand.value.dtype is None
+        else operand.value.dtype.name
+    )
 
 
 def _bits(value: onnx_ir.Value) -> int:

@@ -181,14 +181,14 @@ def affine(node: Node, axis: int = 1) -> tuple[Value, Array, Array] | None:
     if any(d != 1 for i, d in enumerate(sizes) if i != at):
         return None
     values = array.astype(np.float64).reshape(-1)
-    one, none = np.ones(1), np.zeros(1)
+    ones, zeros = np.ones(1), np.zeros(1)
     if is_op(node, "Mul"):
-        return x, values, none
+        return x, values, zeros
     if is_op(node, "Div"):
-        return (x, 1 / values, none) if np.all(values) else None
+        return (x, 1 / values, zeros) if np.all(values) else None
     if is_op(node, "Add"):
-        return x, one, values
-    return (x, one, -values) if index == 0 else (x, -one, values)
+        return x, ones, values
+    return (x, ones, -values) if index == 0 else (x, -ones, values)
 
 
 def _batch_norm(node: Node) -> tuple[Value, Array, Array] | None:
@@ -228,8 +228,8 @@ def _normalized_input(editor: Editor, node: Node) -> Rewrite | None:
     if len(shape(node.outputs[0])) != 4:
         return None
     nodes = chain[::-1]
-    what = f"{' and '.join(n.op_type for n in nodes)} by constants on the input, {_size(node)}"
-    return change(what, nodes, lambda: editor.replace(node.outputs[0], x))
+    description = f"{' and '.join(n.op_type for n in nodes)} by constants on the input, {_size(node)}"
+    return change(description, nodes, lambda: editor.replace(node.outputs[0], x))
 
 
 def _scalar_power(editor: Editor, node: Node) -> Rewrite | None:
@@ -244,8 +244,8 @@ def _scalar_power(editor: Editor, node: Node) -> Rewrite | None:
         if exponent == 1.0:
             editor.replace(node.outputs[0], x)
         else:
-            made = editor.add("Mul", [x, x], node) if exponent == 2.0 else editor.add("Sqrt", [x], node)
-            editor.replace(node.outputs[0], made[0])
+            written = editor.add("Mul", [x, x], node) if exponent == 2.0 else editor.add("Sqrt", [x], node)
+            editor.replace(node.outputs[0], written[0])
 
     return change(f"x to the power of {exponent:g}", [node], make, exponent)
 

@@ -28,18 +28,18 @@ def merged(editor: Editor, values: Sequence[Value], at: Node) -> Value:
     first = nodes[0]
     alone = all(n is not None and reader(v) is not None for n, v in zip(nodes, values, strict=True))
     if alone and first is not None and len(set(nodes)) == len(nodes):
-        made = [n for n in nodes if n is not None]
-        convs = [c for n in made if (c := conv(n)) is not None]
+        writers = [n for n in nodes if n is not None]
+        convs = [c for n in writers if (c := conv(n)) is not None]
         if len(convs) == len(nodes) and all(c.geometry == convs[0].geometry for c in convs):
             return _merged_convs(editor, convs, at)
-        if all(is_op(n, *UNARY) and n.op_type == first.op_type and _same(n, first) for n in made):
-            inputs = [n.inputs[0] for n in made]
+        if all(is_op(n, *UNARY) and n.op_type == first.op_type and _same(n, first) for n in writers):
+            inputs = [n.inputs[0] for n in writers]
             return editor.add(
                 first.op_type, [merged(editor, [v for v in inputs if v], at)], at, 1, **_attributes(first)
             )[0]
-        if all(is_op(n, "PRelu") and data(n.inputs[1]) is not None for n in made):
-            slopes = [np.broadcast_to(data(n.inputs[1]), (shape(n.outputs[0])[1], 1, 1)) for n in made]  # type: ignore[arg-type]
-            x = merged(editor, [v for n in made if (v := n.inputs[0])], at)
+        if all(is_op(n, "PRelu") and data(n.inputs[1]) is not None for n in writers):
+            slopes = [np.broadcast_to(data(n.inputs[1]), (shape(n.outputs[0])[1], 1, 1)) for n in writers]  # type: ignore[arg-type]
+            x = merged(editor, [v for n in writers if (v := n.inputs[0])], at)
             return editor.add("PRelu", [x, editor.constant(np.concatenate(slopes), f"{first.name}_slope")], at)[0]
     return editor.add("Concat", list(values), at, axis=1)[0]
 
@@ -107,8 +107,8 @@ def _sub_to_conv(editor: Editor, node: Node) -> Rewrite | None:
 
     def make() -> None:
         both = merged(editor, [a, b], node)
-        one = np.eye(count, dtype=np.float32)
-        weight = np.concatenate([one, -one], 1)[:, :, None, None]
+        identity = np.eye(count, dtype=np.float32)
+        weight = np.concatenate([identity, -identity], 1)[:, :, None, None]
         dtype = a.dtype.numpy() if a.dtype is not None else np.float32
         kernel = editor.constant(weight.astype(dtype), f"{node.name}_weight")
         editor.replace(node.outputs[0], editor.add("Conv", [both, kernel], node, kernel_shape=(1, 1))[0])
@@ -147,13 +147,13 @@ def _sum_of_convs(editor: Editor, node: Node) -> Rewrite | None:
 
 def _siblings(editor: Editor, node: Node) -> Rewrite | None:
     """Convolutions of one image with the same geometry; found at the first of them."""
-    made = conv(node)
-    if made is None or made.group != 1:
+    first = conv(node)
+    if first is None or first.group != 1:
         return None
     siblings = [
         c
-        for n, index in made.x.uses()
-        if index == 0 and (c := conv(n)) is not None and c.group == 1 and c.geometry == made.geometry
+        for n, index in first.x.uses()
+        if index == 0 and (c := conv(n)) is not None and c.group == 1 and c.geometry == first.geometry
     ]
     if len(siblings) < 2 or siblings[0].node is not node:
         return None
@@ -162,7 +162,7 @@ def _siblings(editor: Editor, node: Node) -> Rewrite | None:
 
     def make() -> None:
         weight = np.concatenate([c.weight for c in siblings])
-        whole = _before(editor, made, made.x, weight, np.concatenate([c.bias for c in siblings]), 1, node)
+        whole = _before(editor, first, first.x, weight, np.concatenate([c.bias for c in siblings]), 1, node)
         sizes = np.array([c.weight.shape[0] for c in siblings], np.int64)
         parts = editor.add("Split", [whole, editor.constant(sizes, f"{node.name}_sizes")], node, len(siblings), axis=1)
         for c, part in zip(siblings, parts, strict=True):
@@ -170,7 +170,7 @@ def _siblings(editor: Editor, node: Node) -> Rewrite | None:
 
     if editor.opset < 13:
         return None
-    return change(f"{len(siblings)} convolutions of {made.x.name}", [c.node for c in siblings], make)
+    return change(f"{len(siblings)} convolutions of {first.x.name}", [c.node for c in siblings], make)
 
 
 RULES = (

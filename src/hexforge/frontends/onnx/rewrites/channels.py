@@ -40,10 +40,10 @@ class _Group:
 
 def _group(node: Node) -> _Group | None:
     """All that must change with the channels a convolution makes; None where something else reads them."""
-    made = conv(node)
-    if made is None or made.group != 1:
+    convolution = conv(node)
+    if convolution is None or convolution.group != 1:
         return None
-    group = _Group(made.weight.shape[0])
+    group = _Group(convolution.weight.shape[0])
     waiting = [node.outputs[0]]
     while waiting:
         value = waiting.pop()
@@ -65,18 +65,18 @@ def _group(node: Node) -> _Group | None:
 
 def _joined(group: _Group, node: Node, index: int) -> list[Value] | None:
     """Values that share the channels through a node, which reads them as input `index` (-1: writes them)."""
-    made = conv(node)
-    if made is not None:
-        if made.group == 1:
+    convolution = conv(node)
+    if convolution is not None:
+        if convolution.group == 1:
             side = group.written if index < 0 else group.read
             if node not in side:
                 side.append(node)
             return []
-        if made.group != group.count or made.weight.shape[:2] != (group.count, 1):
+        if convolution.group != group.count or convolution.weight.shape[:2] != (group.count, 1):
             return None
         if node not in group.kept:
             group.kept.append(node)
-        return [made.x, node.outputs[0]]
+        return [convolution.x, node.outputs[0]]
     if is_op(node, *ALONG):
         return [v for v in (node.inputs[0], node.outputs[0]) if v is not None]
     if is_op(node, *PAIRS):
@@ -99,10 +99,10 @@ def _axis(value: Value, count: int) -> int | None:
 
 
 def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
-    made = conv(node)
-    if made is None or made.group != 1:
+    convolution = conv(node)
+    if convolution is None or convolution.group != 1:
         return None
-    count = made.weight.shape[0]
+    count = convolution.weight.shape[0]
     less = count // LANES * LANES
     if less in (0, count) or (count - less) / count > MOST_LOST:
         return None
@@ -113,8 +113,8 @@ def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
     def cut(at: Node, index: int, axis: int) -> None:
         array = data(at.inputs[index])
         assert array is not None
-        kept = np.ascontiguousarray(np.take(array, range(less), axis))
-        at.replace_input_with(index, editor.constant(kept, f"{at.name}_less"))
+        shorter = np.ascontiguousarray(np.take(array, range(less), axis))
+        at.replace_input_with(index, editor.constant(shorter, f"{at.name}_less"))
 
     def make() -> None:
         for at in group.written:
@@ -141,8 +141,8 @@ def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
             value.shape = onnx_ir.Shape((sizes[0], less, *sizes[2:]))
 
     above = less + LANES
-    what = f"{count} channels take the time of {above}; {less} would be whole blocks"
-    return change(what, group.written, make, count)
+    description = f"{count} channels take the time of {above}; {less} would be whole blocks"
+    return change(description, group.written, make, count)
 
 
 RULES = (

@@ -87,38 +87,44 @@ def _channels(scale: Array, count: int) -> Array:
 
 def _after_conv(editor: Editor, node: Node) -> Rewrite | None:
     scaled = affine(node)
-    made = conv(scaled[0].producer()) if scaled is not None else None
-    if scaled is None or made is None or reader(scaled[0]) is not node:
+    convolution = conv(scaled[0].producer()) if scaled is not None else None
+    if scaled is None or convolution is None or reader(scaled[0]) is not node:
         return None
     _, scale, shift = scaled
 
     def make() -> None:
-        count = made.weight.shape[0]
+        count = convolution.weight.shape[0]
         factor = _channels(scale, count)
-        weight = made.weight.astype(np.float64) * factor[:, None, None, None]
-        bias = made.bias * factor + _channels(shift, count)
-        editor.replace(node.outputs[0], made.write(editor, made.x, weight, bias, made.group))
+        weight = convolution.weight.astype(np.float64) * factor[:, None, None, None]
+        bias = convolution.bias * factor + _channels(shift, count)
+        editor.replace(node.outputs[0], convolution.write(editor, convolution.x, weight, bias, convolution.group))
 
-    return change(f"{node.op_type} by constants after {made.node.name}", [made.node, node], make)
+    return change(f"{node.op_type} by constants after {convolution.node.name}", [convolution.node, node], make)
 
 
 def _before_conv(editor: Editor, node: Node) -> Rewrite | None:
-    made = conv(node)
-    above = source(node) if made is not None else None
+    convolution = conv(node)
+    above = source(node) if convolution is not None else None
     scaled = affine(above) if above is not None else None
-    if made is None or above is None or scaled is None or reader(above.outputs[0]) is not node:
+    if convolution is None or above is None or scaled is None or reader(above.outputs[0]) is not node:
         return None
     x, scale, shift = scaled
-    if np.any(shift) and any(made.pads):  # zeros around the image are not shifted
+    if np.any(shift) and any(convolution.pads):  # zeros around the image are not shifted
         return None
 
     def make() -> None:
-        out, each = made.weight.shape[:2]
-        factor, offset = (_channels(v, each * made.group).reshape(made.group, each) for v in (scale, shift))
-        grouped = made.weight.astype(np.float64).reshape(made.group, out // made.group, *made.weight.shape[1:])
-        weight = (grouped * factor[:, None, :, None, None]).reshape(made.weight.shape)
+        out, per_group = convolution.weight.shape[:2]
+        factor, offset = (
+            _channels(v, per_group * convolution.group).reshape(convolution.group, per_group) for v in (scale, shift)
+        )
+        grouped = convolution.weight.astype(np.float64).reshape(
+            convolution.group, out // convolution.group, *convolution.weight.shape[1:]
+        )
+        weight = (grouped * factor[:, None, :, None, None]).reshape(convolution.weight.shape)
         moved = (grouped * offset[:, None, :, None, None]).sum((2, 3, 4)).reshape(-1)
-        editor.replace(node.outputs[0], made.write(editor, x, weight, made.bias + moved, made.group))
+        editor.replace(
+            node.outputs[0], convolution.write(editor, x, weight, convolution.bias + moved, convolution.group)
+        )
 
     return change(f"{above.op_type} by constants before {node.name}", [above, node], make)
 
@@ -178,9 +184,9 @@ def _conv_after_conv(editor: Editor, node: Node) -> Rewrite | None:
 
 
 def _pad_before_conv(editor: Editor, node: Node) -> Rewrite | None:
-    made = conv(node)
-    above = source(node) if made is not None else None
-    if made is None or above is None or not is_op(above, "Pad") or reader(above.outputs[0]) is not node:
+    convolution = conv(node)
+    above = source(node) if convolution is not None else None
+    if convolution is None or above is None or not is_op(above, "Pad") or reader(above.outputs[0]) is not node:
         return None
     amounts, value = data(operand(above, 1)), operand(above, 2)
     zero = value is None or number(value) == 0
@@ -195,53 +201,68 @@ def _pad_before_conv(editor: Editor, node: Node) -> Rewrite | None:
 
     def make() -> None:
         extra = (sizes[2], sizes[3], sizes[6], sizes[7])
-        pads = tuple(a + b for a, b in zip(made.pads, extra, strict=True))
-        editor.replace(node.outputs[0], made.write(editor, x, made.weight, made.bias, made.group, pads=pads))
+        pads = tuple(a + b for a, b in zip(convolution.pads, extra, strict=True))
+        editor.replace(
+            node.outputs[0],
+            convolution.write(editor, x, convolution.weight, convolution.bias, convolution.group, pads=pads),
+        )
 
     return change(f"Pad of zeros before {node.name}", [above, node], make)
 
 
 def dense(weight: Array, group: int) -> Array:
     """Weights of a grouped convolution as those of a dense one: zeros between the groups."""
-    out, each = weight.shape[:2]
-    dense = np.zeros((out, each * group, *weight.shape[2:]), weight.dtype)
+    out, per_group = weight.shape[:2]
+    dense = np.zeros((out, per_group * group, *weight.shape[2:]), weight.dtype)
     rows = out // group
     for g in range(group):
-        dense[g * rows : (g + 1) * rows, g * each : (g + 1) * each] = weight[g * rows : (g + 1) * rows]
+        dense[g * rows : (g + 1) * rows, g * per_group : (g + 1) * per_group] = weight[g * rows : (g + 1) * rows]
     return dense
 
 
 def _grouped(editor: Editor, node: Node) -> Rewrite | None:
-    made = conv(node)
-    if made is None or made.group == 1:
+    convolution = conv(node)
+    if convolution is None or convolution.group == 1:
         return None
-    out, each = made.weight.shape[:2]
-    if each % LANES == 0 or each * made.group > 8 * LANES or each == out // made.group == 1:
+    out, per_group = convolution.weight.shape[:2]
+    if (
+        per_group % LANES == 0
+        or per_group * convolution.group > 8 * LANES
+        or per_group == out // convolution.group == 1
+    ):
         return None
 
     def make() -> None:
-        weight = dense(made.weight, made.group)
-        editor.replace(node.outputs[0], made.write(editor, made.x, weight, made.bias, 1))
+        weight = dense(convolution.weight, convolution.group)
+        editor.replace(node.outputs[0], convolution.write(editor, convolution.x, weight, convolution.bias, 1))
 
-    return change(f"{made.group} groups of {each} channels", [node], make, made.group)
+    return change(f"{convolution.group} groups of {per_group} channels", [node], make, convolution.group)
 
 
 def _dilated(editor: Editor, node: Node) -> Rewrite | None:
-    made = conv(node)
-    if made is None or set(made.dilation) == {1} or made.weight.shape[2:] == (1, 1):
+    convolution = conv(node)
+    if convolution is None or set(convolution.dilation) == {1} or convolution.weight.shape[2:] == (1, 1):
         return None
-    spans = [(k - 1) * d for k, d in zip(made.weight.shape[2:], made.dilation, strict=True)]
-    less = [span - (k - 1) for span, k in zip(spans, made.weight.shape[2:], strict=True)]
-    pads = [made.pads[i] - (less[i % 2] // 2 if i < 2 else less[i % 2] - less[i % 2] // 2) for i in range(4)]
+    spans = [(k - 1) * d for k, d in zip(convolution.weight.shape[2:], convolution.dilation, strict=True)]
+    less = [span - (k - 1) for span, k in zip(spans, convolution.weight.shape[2:], strict=True)]
+    pads = [convolution.pads[i] - (less[i % 2] // 2 if i < 2 else less[i % 2] - less[i % 2] // 2) for i in range(4)]
     if min(pads) < 0:
         return None
 
     def make() -> None:
-        value = made.write(editor, made.x, made.weight, made.bias, made.group, dilations=(1, 1), pads=tuple(pads))
+        value = convolution.write(
+            editor,
+            convolution.x,
+            convolution.weight,
+            convolution.bias,
+            convolution.group,
+            dilations=(1, 1),
+            pads=tuple(pads),
+        )
         editor.replace(node.outputs[0], value)
 
-    what = f"dilation {'x'.join(map(str, made.dilation))} at {'x'.join(map(str, shape(node.outputs[0])))}"
-    return change(what, [node], make, made.dilation)
+    description = f"dilation {'x'.join(map(str, convolution.dilation))} at {'x'.join(map(str, shape(node.outputs[0])))}"
+    return change(description, [node], make, convolution.dilation)
 
 
 def _normalization_after_conv(editor: Editor, node: Node) -> Rewrite | None:

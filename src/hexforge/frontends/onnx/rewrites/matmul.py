@@ -71,8 +71,8 @@ def _siblings(editor: Editor, node: Node) -> Rewrite | None:
         if np.any(bias):
             (value,) = editor.add("Add", [value, editor.constant(bias, f"{node.name}_bias")], node)
         sizes = editor.constant(np.array([p[2].shape[1] for p in parts], np.int64), f"{node.name}_sizes")
-        made = editor.add("Split", [value, sizes], node, len(parts), axis=-1)
-        for part, result in zip(parts, made, strict=True):
+        pieces = editor.add("Split", [value, sizes], node, len(parts), axis=-1)
+        for part, result in zip(parts, pieces, strict=True):
             editor.replace(part[1].outputs[0], result)
 
     return change(f"{len(parts)} products of {x.name}", [p[0] for p in parts], make)

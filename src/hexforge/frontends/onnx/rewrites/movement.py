@@ -113,8 +113,8 @@ def _broadcast(editor: Editor, node: Node) -> Rewrite | None:
 def _mean_to_pool(editor: Editor, node: Node) -> Rewrite | None:
     if not is_op(node, "ReduceMean") or not is_float(node.outputs[0]) or len(shape(node.inputs[0])) != 4:
         return None
-    given = data(operand(node, 1))
-    axes = ints(node, "axes", ()) if given is None else tuple(int(a) for a in given)
+    second_input = data(operand(node, 1))
+    axes = ints(node, "axes", ()) if second_input is None else tuple(int(a) for a in second_input)
     if sorted(a % 4 for a in axes) != [2, 3]:
         return None
 
@@ -151,11 +151,11 @@ def _alike(a: Node, b: Node) -> bool:
 def _equal(a: Value | None, b: Value | None) -> bool:
     if a is b:
         return True
-    one, other = data(a), data(b)
-    if one is None or other is None or one.shape != other.shape or one.dtype != other.dtype:
+    first, second = data(a), data(b)
+    if first is None or second is None or first.shape != second.shape or first.dtype != second.dtype:
         return False
     # constants that repeat one number stand for weights a file leaves out: they are alike by chance
-    return 0 not in one.strides and 0 not in other.strides and bool(np.array_equal(one, other))
+    return 0 not in first.strides and 0 not in second.strides and bool(np.array_equal(first, second))
 
 
 def _channel_last(editor: Editor, node: Node) -> Rewrite | None:
@@ -201,8 +201,8 @@ def _gathers(editor: Editor, node: Node) -> Rewrite | None:
 
     def make() -> None:
         sizes = editor.constant(np.diff(edges).astype(np.int64), f"{node.name}_sizes")
-        made = editor.add("Split", [x, sizes], node, len(parts), axis=axis)
-        for part, value in zip(parts, made, strict=True):
+        pieces = editor.add("Split", [x, sizes], node, len(parts), axis=axis)
+        for part, value in zip(parts, pieces, strict=True):
             editor.replace(part[3].outputs[0], value)
 
     return change(f"{len(parts)} slices of {x.name}", [part[3] for part in parts], make)

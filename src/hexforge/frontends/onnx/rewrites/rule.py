@@ -54,10 +54,10 @@ class RewriteRule:
         return None if is_quantized(node) and not self.quantized else self.match(editor, node)
 
 
-def change(what: str, nodes: list[Node], make: Callable[[], object], *more: Hashable) -> Rewrite:
+def change(description: str, nodes: list[Node], make: Callable[[], object], *more: Hashable) -> Rewrite:
     """A change of nodes; places whose nodes have the same ops and shapes are alike."""
     key = tuple((n.op_type, *(shape(v) for v in (*n.inputs, *n.outputs) if v is not None)) for n in nodes)
-    return Rewrite(tuple(n.name or "" for n in nodes), what, (*key, *more), make)
+    return Rewrite(tuple(n.name or "" for n in nodes), description, (*key, *more), make)
 
 
 def find(model: onnx_ir.Model, rule: RewriteRule) -> list[Rewrite]:
@@ -73,9 +73,9 @@ def apply(model: onnx_ir.Model, rule: RewriteRule, keys: Collection[Hashable] | 
     """
     editor = Editor(model)
     original = {node.name for node in editor.nodes()}
-    made: list[Rewrite] = []
+    applied: list[Rewrite] = []
     for _ in range(MOST_PASSES):
-        before = len(made)
+        before = len(applied)
         for node in editor.nodes():
             rewrite = rule.matched(editor, node)
             if rewrite is None:
@@ -83,8 +83,8 @@ def apply(model: onnx_ir.Model, rule: RewriteRule, keys: Collection[Hashable] | 
             own = not original.issuperset(rewrite.nodes)
             if own if before else keys is None or rewrite.key in keys or own:
                 rewrite.make()
-                made.append(rewrite)
-        if len(made) == before:
+                applied.append(rewrite)
+        if len(applied) == before:
             break
     editor.tidy()
-    return [replace(change, nodes=tuple(n for n in change.nodes if n in original)) for change in made]
+    return [replace(change, nodes=tuple(n for n in change.nodes if n in original)) for change in applied]

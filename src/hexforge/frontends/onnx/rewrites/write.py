@@ -13,16 +13,16 @@ from hexforge.model.reader import Model
 
 def model_bytes(model: Model) -> bytes:
     """A whole model as bytes; inputs, outputs, opset and metadata are the original's, shapes are static."""
-    found = extract_parts(
+    extracted = extract_parts(
         model,
         list(model.ir.graph),
         [v.name or "" for v in model.ir.graph.inputs],
         [v.name or "" for v in model.ir.graph.outputs],
     )
-    if found.constants:
-        size = sum(array.nbytes for array in found.constants.values())
+    if extracted.constants:
+        size = sum(array.nbytes for array in extracted.constants.values())
         raise CapacityError(f"{model.name}: {size >> 20} MB of weights do not fit into one protobuf of 2 GB")
-    proto, about = found.proto, model.metadata
+    proto, about = extracted.proto, model.metadata
     del proto.graph.input[:]  # an extract of nodes with bodies leaves shapes out; a whole model's inputs have theirs
     proto.graph.input.extend(map(serde.serialize_value, model.ir.graph.inputs))
     proto.ir_version = max(proto.ir_version, model.ir.ir_version)

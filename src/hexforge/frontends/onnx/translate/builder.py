@@ -97,8 +97,8 @@ class Builder:
 
     def attr(self, unit: Unit, name: str, default: Any = None) -> Any:
         """An attribute of the target as a Python value (str, int, float, list, tensor), or `default`."""
-        given = unit.target.attributes.get(name)
-        return default if given is None else given.value
+        attribute = unit.target.attributes.get(name)
+        return default if attribute is None else attribute.value
 
     def opset(self, unit: Unit) -> int:
         """The opset version the target is written in."""
@@ -262,11 +262,11 @@ def _clip_bounds(clip: onnx_ir.Node, type: TensorType) -> tuple[float, float] | 
     """Bounds of a Relu or Clip after a unit's target, None where the output's encoding implies them."""
     low, high = 0.0, float("inf")
     if clip.op_type == "Clip":
-        given = [constant(v) for v in (*clip.inputs, None, None)[1:3]]
+        constants = [constant(v) for v in (*clip.inputs, None, None)[1:3]]
         attributes = [clip.attributes.get(name) for name in ("min", "max")]
         bounds = [
             float(g) if g is not None else float(a.value) if a is not None else d
-            for g, a, d in zip(given, attributes, (-float("inf"), float("inf")), strict=True)
+            for g, a, d in zip(constants, attributes, (-float("inf"), float("inf")), strict=True)
         ]
         low, high = bounds
     if type.encoding is not None and not hasattr(type.encoding, "axis"):

@@ -19,8 +19,8 @@ def _write(b: Builder, u: Unit) -> None:
     assert custom is not None
     params = {name: attribute.value for name, attribute in u.target.attributes.items()}
     try:
-        given = custom.op.complete(params)
+        completed = custom.op.complete(params)
         inputs = [b.optional(u, index) for index in range(len(u.inputs))]
-        b.emit_many(custom.op.name, inputs, [b.output(u, index) for index in range(len(u.outputs))], **given)
+        b.emit_many(custom.op.name, inputs, [b.output(u, index) for index in range(len(u.outputs))], **completed)
     except ModelError as error:
         raise Refusal(f"op package {custom.package!r}: {error}") from None

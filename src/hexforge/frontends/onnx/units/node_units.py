@@ -62,10 +62,10 @@ def _fold_quantized_constants(graph: onnx_ir.Graph) -> None:
     for node in tuple(graph):
         if not is_quantize(node) or node.outputs[0].is_graph_output():
             continue
-        given = first_input(node).const_value
-        if given is None or given.nbytes > max(stored_bytes(given), _SPREAD_BYTES):
+        tensor = first_input(node).const_value
+        if tensor is None or tensor.nbytes > max(stored_bytes(tensor), _SPREAD_BYTES):
             continue  # quantizing a view that repeats a few elements would spread it out
-        data = given.numpy()
+        data = tensor.numpy()
         old = node.outputs[0]
         try:
             type = TensorType(onnx_dtype(old), onnx_shape(old), encodings_of(node)[-1])
@@ -139,8 +139,8 @@ class _Grouping:
             for i, v in enumerate(target.inputs)
             if v is not None and is_dequantize(producer := v.producer()) and producer is not None
         }
-        given = {i for i, v in enumerate(target.inputs) if v is not None}
-        required = given if op.rule.data is None else set(op.rule.data)
+        present = {i for i, v in enumerate(target.inputs) if v is not None}
+        required = present if op.rule.data is None else set(op.rule.data)
         if not required <= dq.keys() <= required | set(op.optional):
             return None
         return dq
@@ -149,17 +149,17 @@ class _Grouping:
         self, target: onnx_ir.Node, op: OnnxOp
     ) -> tuple[dict[int, onnx_ir.Node], onnx_ir.Node | None] | None:
         """The Q nodes by output position and the clip before the first; None where the op wants others."""
-        given = [i for i, v in enumerate(target.outputs) if v.name]
+        present = [i for i, v in enumerate(target.outputs) if v.name]
         if op.quantized == "none":
             return {}, None
-        wanted = [0] if op.quantized == "first" else given
-        clip = self._clip(target) if op.clip and len(given) == 1 else None
+        required = [0] if op.quantized == "first" else present
+        clip = self._clip(target) if op.clip and len(present) == 1 else None
         q = {}
-        for i in wanted:
+        for i in required:
             user = self._only_user((clip or target).outputs[0 if clip is not None else i])
             if user is not None and is_quantize(user):
                 q[i] = user
-        if len(q) == len(wanted) and wanted:
+        if len(q) == len(required) and required:
             return q, clip
         return ({}, None) if op.quantized == "maybe" and not q else None
 

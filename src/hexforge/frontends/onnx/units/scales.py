@@ -14,6 +14,7 @@ from hexforge.frontends.onnx.units.encodings import encoding_of
 from hexforge.frontends.onnx.units.unit import Refusal, constant, onnx_dtype, onnx_shape
 from hexforge.ir import Array, BlockwiseExpansion, DType, Encoding, TensorType
 from hexforge.ir.fixed_point import dequantize, fault
+from hexforge.model.nodes import integer
 
 DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.internal.nhwc")
 
@@ -44,12 +45,7 @@ def input_at(node: onnx_ir.Node, index: int) -> onnx_ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def _int_attr(node: onnx_ir.Node, name: str, default: int) -> int:
-    found = node.attributes.get(name)
-    return default if found is None else int(found.as_int())
-
-
-def _known(value: onnx_ir.Value | None, what: str) -> Array | None:
+def _known(value: onnx_ir.Value | None, kind: str) -> Array | None:
     """A constant, or the real numbers of a constant's DequantizeLinear (scales that are themselves quantized)."""
     if value is None:
         return None
@@ -62,7 +58,7 @@ def _known(value: onnx_ir.Value | None, what: str) -> Array | None:
         if integers is not None:
             type = TensorType(DType.of(integers.dtype), integers.shape, encodings_of(node)[0])
             return dequantize(integers, type, np.float32)
-    raise Refusal(f"{what} {value.name!r} is computed at run time; make it constant")
+    raise Refusal(f"{kind} {value.name!r} is computed at run time; make it constant")
 
 
 def encodings_of(node: onnx_ir.Node) -> dict[int, Encoding]:
@@ -77,8 +73,8 @@ def encodings_of(node: onnx_ir.Node) -> dict[int, Encoding]:
             raise Refusal("the scale is missing")
         zero_point = _known(input_at(node, zero_index), "the zero point")
         shape, dtype = onnx_shape(value), onnx_dtype(value)
-        axis = _int_attr(node, "axis", axis)
-        block_size = _int_attr(node, "block_size", 0)
+        axis = integer(node, "axis", axis)
+        block_size = integer(node, "block_size", 0)
         expansion = _blockwise(node, scale_index, zero_point, axis, block_size, shape, dtype)
         try:
             out[tensor] = expansion or encoding_of(scale, zero_point, axis, block_size, shape, dtype)
@@ -105,13 +101,13 @@ def _blockwise(
         return None
     steps, per_channel = constant(inner.inputs[0]), constant(input_at(inner, 1))
     inner_zero = constant(input_at(inner, 2))
-    if steps is None or per_channel is None or steps.ndim != 2 or _int_attr(inner, "block_size", 0):
+    if steps is None or per_channel is None or steps.ndim != 2 or integer(inner, "block_size", 0):
         return None
     block_axis = axis % 2
     channel = 1 - block_axis
     if inner_zero is not None and np.any(inner_zero.astype(np.int64)):
         return None
-    if per_channel.size != 1 and _int_attr(inner, "axis", 1) % 2 != channel:
+    if per_channel.size != 1 and integer(inner, "axis", 1) % 2 != channel:
         return None
     integers = steps.astype(np.int64)
     if integers.min() < 1 or integers.max() > 256 or integers.shape[block_axis] * block_size != shape[block_axis]:

@@ -32,9 +32,9 @@ def write_zeros(model: onnx_ir.Model) -> None:
             continue  # it does not fit its data, and is refused with that reason
         editor = Editor(model)
         known = np.where(where, zeros, integers).astype(integers.dtype)
-        ones = np.where(scales == 0, scales.dtype.type(1), scales)
+        nonzero = np.where(scales == 0, scales.dtype.type(1), scales)
         node.replace_input_with(0, editor.constant(known, f"{data.name}_zeros"))
-        node.replace_input_with(1, editor.constant(ones, f"{scale.name}_ones"))
+        node.replace_input_with(1, editor.constant(nonzero, f"{scale.name}_ones"))
 
 
 def _spread(values: Array, shape: tuple[int, ...], node: onnx_ir.Node) -> Array | None:
