@@ -101,9 +101,9 @@ def placed(reads: Sequence[set[int]]) -> list[tuple[float, int]]:
     at: dict[int, float] = {}
     widest = max(map(len, layers.values()))
     for depth in sorted(layers):
-        wanted = {t: _mean([at[r] for r in reads[t] if r in at], (widest - 1) / 2) for t in layers[depth]}
-        order = sorted(layers[depth], key=lambda t: (wanted[t], t))
-        start = _mean(list(wanted.values()), 0.0) - (len(order) - 1) / 2
+        best_at = {t: _mean([at[r] for r in reads[t] if r in at], (widest - 1) / 2) for t in layers[depth]}
+        order = sorted(layers[depth], key=lambda t: (best_at[t], t))
+        start = _mean(list(best_at.values()), 0.0) - (len(order) - 1) / 2
         for k, task in enumerate(order):
             at[task] = start + k
     least = min(at.values())
@@ -114,14 +114,14 @@ def placed(reads: Sequence[set[int]]) -> list[tuple[float, int]]:
 def sqnr_by_node(model: Path, comparison: Comparison) -> dict[str, float]:
     """The SQNR of what each node of a quantized model makes, by its name; through a node fused to it where need be."""
     known = {row.name: row.sqnr_db for row in (*comparison.outputs, *comparison.tensors)}
-    found: dict[str, float] = {}
+    by_node: dict[str, float] = {}
     for node in reversed(list(read(model).ir.graph)):
         for value in node.outputs:
             if value.name in known:
-                found[node.name or ""] = known[value.name]
-            elif len(users := list(value.uses())) == 1 and (next_name := users[0].node.name or "") in found:
-                found.setdefault(node.name or "", found[next_name])
-    return {name: db for name, db in found.items() if abs(db) != float("inf")}
+                by_node[node.name or ""] = known[value.name]
+            elif len(users := list(value.uses())) == 1 and (next_name := users[0].node.name or "") in by_node:
+                by_node.setdefault(node.name or "", by_node[next_name])
+    return {name: db for name, db in by_node.items() if abs(db) != float("inf")}
 
 
 def _layers(reads: Sequence[set[int]]) -> dict[int, list[int]]:

@@ -95,7 +95,7 @@ def assembled(title: str, content: Any, scripts: Sequence[str], footer: str) -> 
     }
     template = (ASSETS / "page.html").read_text("utf-8")
     # one pass, so that nothing in a field is taken for another field
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: fields[found[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], template)
 
 
 def _embedded(content: Any) -> str:

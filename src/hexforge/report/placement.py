@@ -21,9 +21,9 @@ NODES = (
 )
 
 
-def placement_section(found: Mapping[str, Any]) -> Section:
+def placement_section(checked: Mapping[str, Any]) -> Section:
     """Where each node runs and why not, of what `hexforge check --json` prints: `nodes`, `folded` and `totals`."""
-    totals = found["totals"]
+    totals = checked["totals"]
     rows = [
         (
             node["node"],
@@ -32,10 +32,11 @@ def placement_section(found: Mapping[str, Any]) -> Section:
             ", ".join(_counted(node["qnn_ops"])),
             node["reason"] or "",
         )
-        for node in found["nodes"]
+        for node in checked["nodes"]
     ]
     rows += [
-        (node["node"], node["op"], "folded", "", "constant: computed once, before the run") for node in found["folded"]
+        (node["node"], node["op"], "folded", "", "constant: computed once, before the run")
+        for node in checked["folded"]
     ]
     rows.sort(key=lambda row: row[2] != "CPU")
     where = Counter(row[2] for row in rows)
@@ -50,15 +51,15 @@ def placement_section(found: Mapping[str, Any]) -> Section:
     return Section("Placement", (bars, nodes) if len(where) > 1 else (nodes,), note)
 
 
-def chips_section(found: Estimate, others: Iterable[Estimate | tuple[str, str]]) -> Section:
+def chips_section(estimate: Estimate, others: Iterable[Estimate | tuple[str, str]]) -> Section:
     """The same model on other chips, fastest first; a chip without an estimate says why."""
-    each = list(others)
-    estimates = [e for e in each if isinstance(e, Estimate)]
-    refused = [e for e in each if not isinstance(e, Estimate)]
-    if found.soc not in {e.soc for e in estimates}:
-        estimates.append(found)
+    listed = list(others)
+    estimates = [e for e in listed if isinstance(e, Estimate)]
+    refused = [e for e in listed if not isinstance(e, Estimate)]
+    if estimate.soc not in {e.soc for e in estimates}:
+        estimates.append(estimate)
     estimates.sort(key=lambda e: e.latency_ms)
-    mark = next(i for i, e in enumerate(estimates) if e.soc == found.soc)
+    mark = next(i for i, e in enumerate(estimates) if e.soc == estimate.soc)
     bars = Bars(
         [e.soc for e in estimates],
         [e.latency_ms for e in estimates],
@@ -70,7 +71,9 @@ def chips_section(found: Estimate, others: Iterable[Estimate | tuple[str, str]])
     )
     columns = (Column("chip"), Column("why there is no estimate"))
     tables = (Table(columns, refused, "Not on these chips"),) if refused else ()
-    return Section("Chips", (bars, *tables), f"{found.model}, {found.precision}, {found.runtime}, on each chip.")
+    return Section(
+        "Chips", (bars, *tables), f"{estimate.model}, {estimate.precision}, {estimate.runtime}, on each chip."
+    )
 
 
 def _counted(names: Iterable[str]) -> list[str]:

@@ -63,4 +63,8 @@ def _matched(graphs: tuple[GraphProfile, GraphProfile], by: str) -> list[tuple[A
                 key = (name, op.type)
             if run.costs:
                 sums[key][side] += run.costs[i].cycles + run.costs[i].wait
-    return [(*key, one, two, two - one, two / one if one else None) for key, (one, two) in sums.items() if one or two]
+    return [
+        (*key, before, after, after - before, after / before if before else None)
+        for key, (before, after) in sums.items()
+        if before or after
+    ]

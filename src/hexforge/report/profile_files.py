@@ -39,20 +39,20 @@ def viewer_files(
     plain = output.with_suffix("") if output.suffix == ".gz" else output
     stem, folder = plain.with_suffix("").name, output.parent
     trace = _json(chrometrace(profile, features))
-    found = [(plain.with_name(f"{plain.name}.gz"), gzip.compress(trace, mtime=0)) if packed else (plain, trace)]
+    files = [(plain.with_name(f"{plain.name}.gz"), gzip.compress(trace, mtime=0)) if packed else (plain, trace)]
     several = len(profile.graphs) > 1
     for graph in profile.graphs:
         mark = f"_{_file_name(graph.name)}" if several else ""
         page = qhas_page(profile, graph=graph, advice=advice, advised=advised, before=before)
-        found.append((folder / f"{stem}{mark}_{SUMMARY}.html", page.encode("utf-8", "replace")))
+        files.append((folder / f"{stem}{mark}_{SUMMARY}.html", page.encode("utf-8", "replace")))
         if features.qhas_json:
             name = f"{_file_name(profile.model)}{mark}_{SUMMARY}.json"
-            found.append((folder / name, _json(summary(profile, graph))))
+            files.append((folder / name, _json(summary(profile, graph))))
         if features.htp_json and graph.ops:
-            found.append((folder / f"{stem}{mark}_htp.json", _json(topology(graph, average(graph)))))
+            files.append((folder / f"{stem}{mark}_htp.json", _json(topology(graph, average(graph)))))
     if features.qhas_schema:
-        found.append((folder / SCHEMA, _json(schema())))
-    return found
+        files.append((folder / SCHEMA, _json(schema())))
+    return files
 
 
 def profile_files(
@@ -66,13 +66,13 @@ def profile_files(
 ) -> list[tuple[Path, bytes]]:
     """All files of a profile in one folder: those of the viewer, the log, the report as text, schematics."""
     text = "\n".join(map(str, average_reports(profile)))
-    found: list[tuple[Path, bytes]] = [(folder / LOG, log.to_bytes(profile)), (folder / TEXT, text.encode())]
+    files: list[tuple[Path, bytes]] = [(folder / LOG, log.to_bytes(profile)), (folder / TEXT, text.encode())]
     if profile.level == LEVELS[-1]:
         for graph in profile.graphs:
-            one = Profile(profile.model, profile.level, profile.source, (log.without_runs(graph),))
-            found.append((folder / f"{_file_name(graph.name)}_schematic.bin", log.to_bytes(one)))
+            schematic = Profile(profile.model, profile.level, profile.source, (log.without_runs(graph),))
+            files.append((folder / f"{_file_name(graph.name)}_schematic.bin", log.to_bytes(schematic)))
     trace = folder / TRACE
-    return found + viewer_files(profile, trace, features, advice=advice, advised=advised, before=before)
+    return files + viewer_files(profile, trace, features, advice=advice, advised=advised, before=before)
 
 
 def write_files(files: Sequence[tuple[Path, bytes]]) -> None:

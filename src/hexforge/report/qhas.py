@@ -140,7 +140,7 @@ def _reasons(
     profile: Profile, graph: GraphProfile, run: ProfiledRun, advice: Sequence[Advice], advised: bool
 ) -> Section:
     """What bounds the model, and what to try, at the top of the page."""
-    found = findings(profile, graph, run)
+    listed = findings(profile, graph, run)
     figures = [
         Figure("one inference", words.time(run.netrun_us), "as the application sees it"),
         Figure("accelerator", words.time(run.accelerator_us), f"{100 * run.accelerator_us / run.netrun_us:.0f} % of it"
@@ -148,10 +148,10 @@ def _reasons(
         Figure("critical path", f"{run.critical_cycles:,}", "cycles of the main thread"),
     ]  # fmt: skip
     reasons = [
-        Step(f.title, f"{100 * f.share:.0f} %", f.text, f"Try: {f.try_this}" + _where(graph, f.ops)) for f in found
+        Step(f.title, f"{100 * f.share:.0f} %", f.text, f"Try: {f.try_this}" + _where(graph, f.ops)) for f in listed
     ]
     parts: list[Any] = [
-        Figures(figures, f"{found[0].title}: {100 * found[0].share:.0f} %." if found else ""),
+        Figures(figures, f"{listed[0].title}: {100 * listed[0].share:.0f} %." if listed else ""),
         Steps(reasons, "What bounds it", "Nothing stands out."),
     ]
     if advised:

@@ -27,20 +27,20 @@ _LAYERS = (
 )
 
 
-def quality_sections(found: Comparison) -> list[Section]:
+def quality_sections(comparison: Comparison) -> list[Section]:
     """Tensors, and layers where their sensitivity was measured."""
-    shown = [*found.outputs, *found.tensors][:_BARS]
+    shown = [*comparison.outputs, *comparison.tensors][:_BARS]
     note = (
-        f"{found.model} on {found.backend} against {found.reference} in float, {found.samples} samples. Signal to "
-        "quantization noise: 6 dB more is half the error."
+        f"{comparison.model} on {comparison.backend} against {comparison.reference} in float, {comparison.samples} "
+        "samples. Signal to quantization noise: 6 dB more is half the error."
     )
     bars = Bars([row.name for row in shown], [row.sqnr_db for row in shown], "dB", "outputs, then worst tensors")
-    everything = (*found.outputs, *found.tensors, *found.weights)
+    everything = (*comparison.outputs, *comparison.tensors, *comparison.weights)
     sections = [Section("Quantization", [bars, Table(_TENSORS, list(_rows(everything)))], note)]
-    if found.layers:
-        alone = found.sensitivity == "one"
-        rows = [(r.name, r.op_type, r.sqnr_db, None if alone else r.gain_db) for r in found.layers]
-        worst = found.layers[:_BARS]
+    if comparison.layers:
+        alone = comparison.sensitivity == "one"
+        rows = [(r.name, r.op_type, r.sqnr_db, None if alone else r.gain_db) for r in comparison.layers]
+        worst = comparison.layers[:_BARS]
         values = [r.sqnr_db if alone else r.gain_db for r in worst]
         title = "outputs' SQNR with only this layer quantized" if alone else "what leaving this layer in float wins"
         drawn = Bars([r.name for r in worst], values, "dB", title)

@@ -101,14 +101,16 @@ class Plot:
     def to_json(self) -> dict[str, Any]:
         """As the page's script reads it; points that are not finite have no place and are left out."""
         series = []
-        for one in self.series:
-            labels = [*one.labels, *[""] * (len(one.points) - len(one.labels))]
-            kept = [
+        for drawn in self.series:
+            labels = [*drawn.labels, *[""] * (len(drawn.points) - len(drawn.labels))]
+            points = [
                 (x, y, label)
-                for (x, y), label in zip(one.points, labels, strict=True)
+                for (x, y), label in zip(drawn.points, labels, strict=True)
                 if math.isfinite(x) and math.isfinite(y)
             ]
-            series.append({"name": one.name, "points": kept, "line": one.line or self.lines, "large": one.large})
+            series.append(
+                {"name": drawn.name, "points": points, "line": drawn.line or self.lines, "large": drawn.large}
+            )
         return {
             "draw": "plot", "title": self.title, "x": self.x, "y": self.y, "lines": self.lines, "series": series,
         }  # fmt: skip

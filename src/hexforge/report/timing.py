@@ -43,31 +43,31 @@ KINDS = (
 )
 
 
-def summary(found: Estimate) -> dict[str, Any]:
+def summary(estimate: Estimate) -> dict[str, Any]:
     """The figures at the top of the page."""
-    line = found.timeline
-    parts = spent(found)
+    line = estimate.timeline
+    parts = spent(estimate)
     groups = {"host": sum(p["us"] for p in parts if p["key"] in ("rpc", "io", "wait"))}
     groups |= {p["key"]: p["us"] for p in parts if p["key"] in words.BOUND}
     most = max(groups, key=lambda key: groups[key])
     share = 100 * groups[most] / max(sum(groups.values()), 1e-9)
     return {
-        "model": found.model,
+        "model": estimate.model,
         "facts": [
-            ["chip", found.soc],
-            ["precision", found.precision],
-            ["runtime", found.runtime],
-            ["performance mode", found.deployment.power.performance_mode],
+            ["chip", estimate.soc],
+            ["precision", estimate.precision],
+            ["runtime", estimate.runtime],
+            ["performance mode", estimate.deployment.power.performance_mode],
             ["core clock", f"{line.core_mhz:.0f} MHz"],
             ["batch", str(line.batch)],
-            ["threads", str(found.threads)],
-            ["costs", found.provenance],
+            ["threads", str(estimate.threads)],
+            ["costs", estimate.provenance],
         ],
         "batch": line.batch,
-        "latency_ms": found.latency_ms,
-        "low_ms": found.low_ms,
-        "high_ms": found.high_ms,
-        "throughput": found.throughput,
+        "latency_ms": estimate.latency_ms,
+        "low_ms": estimate.low_ms,
+        "high_ms": estimate.high_ms,
+        "throughput": estimate.throughput,
         "factor": line.factor,
         "parts": parts,
         "memory": [
@@ -110,14 +110,14 @@ def _critical_parts(line: Timeline) -> list[dict[str, Any]]:
     ]
 
 
-def spent(found: Estimate) -> list[dict[str, Any]]:
+def spent(estimate: Estimate) -> list[dict[str, Any]]:
     """Where the latency goes: parts that add up to it."""
-    line = found.timeline
+    line = estimate.timeline
     units: dict[str, float] = defaultdict(float)
     for row in line.rows:
         for key, us in split(row).items():
             units[key] += us
-    queue = found.latency_ms * 1e3 - line.latency_us
+    queue = estimate.latency_ms * 1e3 - line.latency_us
     parts = (
         ("hmx", "HMX", units["hmx"], "the matrix unit at work"),
         ("hvx", "HVX", units["hvx"], "the vector units at work"),
@@ -186,9 +186,9 @@ def kinds(line: Timeline) -> Table:
     whole = line.accelerator_us or 1.0
     sums: dict[str, list[float]] = {}
     for row in line.rows:
-        found = sums.setdefault(row.op, [0, 0.0, 0.0, 0.0, 0.0])
+        sums_of_op = sums.setdefault(row.op, [0, 0.0, 0.0, 0.0, 0.0])
         for k, amount in enumerate((1, row.us, row.hmx_us, row.hvx_us, row.wait_us)):
-            found[k] += amount
+            sums_of_op[k] += amount
     rows = [(op, count, us, us / whole, hmx, hvx, wait) for op, (count, us, hmx, hvx, wait) in sums.items()]
     return Table(KINDS, rows, sort=2)
 
@@ -204,12 +204,12 @@ def _row_of(line: Timeline) -> Any:
         for event in events:
             count[event.unit, event.name] += 1
         seen: dict[tuple[str, str], int] = defaultdict(int)
-        found = []
+        rows_of = []
         for event in events:
             key, mine = (event.unit, event.name), at[event.name]
-            found.append(mine[seen[key] * len(mine) // count[key]])
+            rows_of.append(mine[seen[key] * len(mine) // count[key]])
             seen[key] += 1
-        return found
+        return rows_of
 
     return rows
 

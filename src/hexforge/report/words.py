@@ -25,18 +25,18 @@ def size(count: float) -> str:
 def bottleneck(rows: Sequence[Row], whole_us: float) -> str:
     """Why tasks of the same work take their time; the name of the first goes before."""
     row, whole = rows[0], sum(r.us for r in rows)
-    more, each = (f", with {len(rows) - 1} more of the same work", " in each") if len(rows) > 1 else ("", "")
+    more, in_each = (f", with {len(rows) - 1} more of the same work", " in each") if len(rows) > 1 else ("", "")
     took = f"{time(whole)}, {100 * whole / whole_us:.0f} % of the accelerator's time{more}. "
     if row.bound == "DMA":
         moved = [
-            f"{size(count)} of {what}"
-            for count, what in ((row.weight_bytes, "weights"), (row.spill_bytes, "activations"))
+            f"{size(count)} of {kind_moved}"
+            for count, kind_moved in ((row.weight_bytes, "weights"), (row.spill_bytes, "activations"))
             if count
         ]
-        return took + f"Waits {time(row.wait_us)} for {' and '.join(moved) or 'transfers'} from DRAM{each}."
+        return took + f"Waits {time(row.wait_us)} for {' and '.join(moved) or 'transfers'} from DRAM{in_each}."
     if row.bound in ("HMX", "HVX"):
         kind, busy = ("Matrix", row.hmx_us) if row.bound == "HMX" else ("Vector", row.hvx_us)
-        return took + f"{kind} work: {row.bound} is busy for {time(busy)}{each}."
+        return took + f"{kind} work: {row.bound} is busy for {time(busy)}{in_each}."
     return took + "Mostly the fixed cost of starting a task."
 
 
@@ -55,21 +55,21 @@ def critical(line: Timeline) -> str:
     """What the end of the inference waited for."""
     if not line.critical:
         return "The graph has no tasks."
-    found = pieces(line.critical)
-    longest = max(found, key=lambda e: e.end_us - e.start_us)
+    on_the_way = pieces(line.critical)
+    longest = max(on_the_way, key=lambda e: e.end_us - e.start_us)
     return (
-        f"What the end waited for, back to the start: {len(found)} pieces, {time(line.accelerator_us)}. "
+        f"What the end waited for, back to the start: {len(on_the_way)} pieces, {time(line.accelerator_us)}. "
         f"The longest is {longest.name}: {time(longest.end_us - longest.start_us)} on {longest.unit}."
     )
 
 
 def pieces(events: Sequence[Event]) -> list[Event]:
     """The events, those one after another of one task and unit as one."""
-    found: list[Event] = []
+    joined: list[Event] = []
     for event in events:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last and (last.unit, last.name) == (event.unit, event.name) and event.start_us - last.end_us < 1e-9:
-            found[-1] = Event(last.unit, last.name, last.start_us, event.end_us, last.bytes + event.bytes)
+            joined[-1] = Event(last.unit, last.name, last.start_us, event.end_us, last.bytes + event.bytes)
         else:
-            found.append(event)
-    return found
+            joined.append(event)
+    return joined

@@ -92,17 +92,16 @@ def compile(
     from hexforge.runtime.contexts.request import ContextRequest, names_of
     from hexforge.runtime.contexts.wrap import wrap as wrapped
 
-    flags = {
-        "dlbc": dlbc, "dlbc_weights": dlbc_weights, "weights_packing": weights_packing, "slc_alloc_enable": slc,
-        "fold_relu_activation_into_conv_off": fold_relu_off, "short_depth_conv_on_hmx_off": short_depth_conv_off,
-    }  # fmt: skip
-    given = {name: "1" for name, on in flags.items() if on}
-    given |= {"vtcm_size": str(vtcm_size)} if vtcm_size else {}
+    flags = _flags(
+        dlbc=dlbc, dlbc_weights=dlbc_weights, weights_packing=weights_packing, slc_alloc_enable=slc,
+        fold_relu_activation_into_conv_off=fold_relu_off, short_depth_conv_on_hmx_off=short_depth_conv_off,
+        vtcm_size=vtcm_size,
+    )  # fmt: skip
     names = names_of(models, graph_name)
     options = pairs(option, "--option")
     if config_file is not None and options.setdefault("backend_extensions", str(config_file)) != str(config_file):
         raise CallError("the config file is given twice: as --config-file and in the option backend_extensions")
-    chosen = _backend(backend, soc, optimization, options, given, names)
+    chosen = _backend(backend, soc, optimization, options, flags, names)
     file = _config_file(options)
     settings = [graph_settings(file.graph(name), hvx_threads, vtcm_mb) for name in names]
     if share is None and len(models) > 1 and "weight_sharing_enabled" in file.htp.context.model_fields_set:
@@ -117,21 +116,20 @@ def compile(
     )
     fixed = [sizes(model, dim, shape) for model in models]
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
-        found = compiled(
-            models,
-            output,
-            chosen,
-            request,
-            dims=[named for named, _ in fixed],
-            shapes=[whole for _, whole in fixed],
+        result = compiled(
+            models, output, chosen, request, dims=[named for named, _ in fixed], shapes=[whole for _, whole in fixed],
             progress=progress,
-        )
-    wrappers = wrapped(output, quantized_io=False) if wrap else []
-    said = _said(found, output, wrappers)
+        )  # fmt: skip
+    facts = _facts(result, output, wrapped(output, quantized_io=False) if wrap else [])
     if as_json:
-        print_json(said)
+        print_json(facts)
     else:
-        _print(said)
+        _print(facts)
+
+
+def _flags(**flags: int) -> dict[str, str]:
+    """What the command line switches on, as the backend's options: those that are left out are not among them."""
+    return {name: str(int(value)) for name, value in flags.items() if value}
 
 
 def _config_file(options: Mapping[str, str]) -> Config:
@@ -153,36 +151,36 @@ def _backend(
     from hexforge.runtime import registry
 
     parsed = ProviderOptions.parse({"backend_type": name, **options})
-    given, own = settings_for(parsed, graphs), parsed.settings()
+    settings, own = settings_for(parsed, graphs), parsed.settings()
     if not isinstance(registry.backend(name), Prepares):
         if soc:
             raise CallError(f"the {name} backend runs on no chip; leave --soc out, or use the htp backend")
-        return registry.backend(name, {**given, **flags})
+        return registry.backend(name, {**settings, **flags})
     if soc and "soc_model" in own:
         raise CallError("the chip is given twice: as --soc and in the option soc_model; leave one out")
     if soc:
-        given["soc_model"] = ",".join(soc)
-    elif "htp_arch" not in given:
-        given.setdefault("soc_model", DEFAULT_SOC)
+        settings["soc_model"] = ",".join(soc)
+    elif "htp_arch" not in settings:
+        settings.setdefault("soc_model", DEFAULT_SOC)
     level = "htp_graph_finalization_optimization_mode"
     if optimization is not None:
         if own.get(level, str(optimization)) != str(optimization):
             raise CallError(f"--optimization {optimization} and the option {level}={own[level]} contradict each other")
-        given[level] = str(optimization)
-    given.setdefault(level, "3")
-    return registry.backend(name, {**given, **flags})
+        settings[level] = str(optimization)
+    settings.setdefault(level, "3")
+    return registry.backend(name, {**settings, **flags})
 
 
-def _said(found: Compiled, output: Path, wrappers: list[Path]) -> dict[str, Any]:
+def _facts(compiled: Compiled, output: Path, wrappers: list[Path]) -> dict[str, Any]:
     return {
         "file": str(output),
-        "bytes": found.nbytes,
-        "backend": found.info.backend,
-        "socs": [t.name or t.label for t in found.info.targets],
-        "weight_sharing": found.info.weight_sharing,
-        "weights_bytes": found.weights_bytes,
-        "stored_weights_bytes": found.stored_bytes,
-        "saved_bytes": found.saved_bytes,
+        "bytes": compiled.nbytes,
+        "backend": compiled.info.backend,
+        "socs": [t.name or t.label for t in compiled.info.targets],
+        "weight_sharing": compiled.info.weight_sharing,
+        "weights_bytes": compiled.weights_bytes,
+        "stored_weights_bytes": compiled.stored_bytes,
+        "saved_bytes": compiled.saved_bytes,
         "graphs": [
             {
                 "name": g.name,
@@ -190,26 +188,26 @@ def _said(found: Compiled, output: Path, wrappers: list[Path]) -> dict[str, Any]
                 "spill_fill_bytes": g.spill_fill_bytes,
                 **g.settings,
             }
-            for g in found.info.graphs
+            for g in compiled.info.graphs
         ],
         "left_to_cpu": [
             {"model": left.model, "node": row.node, "op": row.op_type, "reason": row.reason}
-            for left in found.left
+            for left in compiled.left
             for row in left.rows
         ],
         "wrappers": [str(path) for path in wrappers],
     }
 
 
-def _print(said: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any]) -> None:
     screen = console()
-    chips = f" for {', '.join(said['socs'])}" if said["socs"] else ""
-    screen.print(Text(f"{said['file']}: {said['bytes']:,} bytes, backend {said['backend']}{chips}", "bold"))
-    if said["left_to_cpu"]:
-        left = [(r["node"], r["op"], r["reason"] or "", r["model"]) for r in said["left_to_cpu"]]
+    chips = f" for {', '.join(facts['socs'])}" if facts["socs"] else ""
+    screen.print(Text(f"{facts['file']}: {facts['bytes']:,} bytes, backend {facts['backend']}{chips}", "bold"))
+    if facts["left_to_cpu"]:
+        left = [(r["node"], r["op"], r["reason"] or "", r["model"]) for r in facts["left_to_cpu"]]
         columns = ("node", "op", "why; what would work", "model")
         screen.print(table("left to the CPU, not in the file", columns, left, optional=("model",)))
-    settings = list(dict.fromkeys(key for g in said["graphs"] for key in g if key not in _FIXED))
+    settings = list(dict.fromkeys(key for g in facts["graphs"] for key in g if key not in _FIXED))
     rows = [
         (
             g["name"],
@@ -217,15 +215,15 @@ def _print(said: dict[str, Any]) -> None:
             f"{g['arena_bytes']:,}",
             f"{g['spill_fill_bytes']:,}",
         )
-        for g in said["graphs"]
+        for g in facts["graphs"]
     ]
     headings = [_HEADINGS.get(key, key) for key in settings]
     columns = ("graph", *headings, "arena bytes", "spill-fill bytes")
     screen.print()
     screen.print(table("", columns, rows, optional=tuple(headings)))
-    if len(said["weights_bytes"]) > 1:
-        each = ", ".join(f"{name} {size:,}" for name, size in said["weights_bytes"].items())
-        shared = f"{said['saved_bytes']:,} bytes saved" if said["weight_sharing"] else "weights are not shared"
-        screen.print(Text(f"weights alone: {each}; together {said['stored_weights_bytes']:,}: {shared}"))
-    for path in said["wrappers"]:
+    if len(facts["weights_bytes"]) > 1:
+        by_graph = ", ".join(f"{name} {size:,}" for name, size in facts["weights_bytes"].items())
+        shared = f"{facts['saved_bytes']:,} bytes saved" if facts["weight_sharing"] else "weights are not shared"
+        screen.print(Text(f"weights alone: {by_graph}; together {facts['stored_weights_bytes']:,}: {shared}"))
+    for path in facts["wrappers"]:
         screen.print(Text(path))

@@ -37,15 +37,15 @@ def info(
         print_json(lowered) if as_json else print_described(console(), lowered)
         return
     with waiting(f"reading {file.name}"):
-        found = describe(file, soc)
+        facts = describe(file, soc)
     if as_json:
-        print_json(found)
+        print_json(facts)
         return
-    _print(console(), found)
+    _print(console(), facts)
 
 
-def _print(screen: Console, found: dict[str, Any]) -> None:
-    ours = found["hexforge"]
+def _print(screen: Console, description: dict[str, Any]) -> None:
+    ours = description["hexforge"]
     chips = ", ".join(f"{t['soc']} (v{t['htp_arch']}, VTCM size {t['vtcm_mb']} MB)" for t in ours["targets"])
     facts = [
         ("file", ours["file"]),
@@ -70,7 +70,7 @@ def _print(screen: Console, found: dict[str, Any]) -> None:
             str(tensor["info"]["dimensions"]),
             _encoding(tensor["info"]["quantizeParams"]),
         )
-        for graph in (g["info"] for g in found["info"]["graphs"])
+        for graph in (g["info"] for g in description["info"]["graphs"])
         for side, tensors in (("in", graph["graphInputs"]), ("out", graph["graphOutputs"]))
         for i, tensor in enumerate(tensors)
     ]
@@ -108,10 +108,10 @@ def _weights(weights: dict[str, Any]) -> str:
     return f"{weights['stored_bytes']:,} bytes stored, {weights['used_bytes']:,} used by the graphs{shared}"
 
 
-def _encoding(found: dict[str, Any]) -> str:
-    if "scaleOffset" in found:
-        return f"scale {found['scaleOffset']['scale']:g}, offset {found['scaleOffset']['offset']}"
-    return "" if found["definition"].endswith("UNDEFINED") else found["quantizationEncoding"].lower()
+def _encoding(encoding: dict[str, Any]) -> str:
+    if "scaleOffset" in encoding:
+        return f"scale {encoding['scaleOffset']['scale']:g}, offset {encoding['scaleOffset']['offset']}"
+    return "" if encoding["definition"].endswith("UNDEFINED") else encoding["quantizationEncoding"].lower()
 
 
 def _most(summary: dict[str, Any]) -> str:

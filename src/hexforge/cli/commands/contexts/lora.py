@@ -51,10 +51,10 @@ def make(
     if weights is None and (alpha is not None or names):
         raise CallError("--alpha and --map are for --weights; leave them out")
     with waiting(f"making {output.name}"):
-        found = made(
+        adapter = made(
             context, base, adapted, weights=weights, alpha=alpha, names=pairs(names, "--map"), output=output
         )  # fmt: skip
-    _say(described(found), as_json)
+    _say(described(adapter), as_json)
 
 
 @lora.command()
@@ -69,9 +69,9 @@ def info(
     _say(described(Adapter(file)), as_json)
 
 
-def _say(found: dict[str, Any], as_json: bool) -> None:
+def _say(facts: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(facts)
         return
     screen = console()
     rows = [
@@ -81,12 +81,12 @@ def _say(found: dict[str, Any], as_json: bool) -> None:
             ", ".join(g["tensors"]) or "none: it restores the base",
             str(g["changes"]),
         )
-        for g in found["graphs"]
+        for g in facts["graphs"]
     ]
     screen.print(table("", ("graph", "base", "changed constants", "changes"), rows))
     screen.print(
         Text(
-            f"{found['file']}: {found['bytes']:,} bytes, {found['new_bytes']:,} of arrays, backend {found['backend']}, "
-            f"made by {found['producer']}, checksums {found['checksums']}"
+            f"{facts['file']}: {facts['bytes']:,} bytes, {facts['new_bytes']:,} of arrays, backend {facts['backend']}, "
+            f"made by {facts['producer']}, checksums {facts['checksums']}"
         )
     )

@@ -21,5 +21,5 @@ def prune(
 
     before = context.stat().st_size
     with waiting(f"pruning {context.name}"):
-        found = pruned(context, soc, output)
-    typer.echo(f"{output}: {len(found.container):,} bytes for {found.info.targets[0].name}, {before:,} before")
+        kept = pruned(context, soc, output)
+    typer.echo(f"{output}: {len(kept.container):,} bytes for {kept.info.targets[0].name}, {before:,} before")

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -33,6 +33,10 @@ from hexforge.cli.fitted_table import WIDE, shortened
 from hexforge.cli.loading import loaded
 from hexforge.cli.screen import TOP, console, print_json, rest, table
 from hexforge.errors import CallError
+
+if TYPE_CHECKING:
+    from hexforge.model import reader
+    from hexforge.runtime.plan import Plan
 
 QNN = "QNNExecutionProvider"
 NAMED = 3
@@ -63,14 +67,14 @@ def check(
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     options = provider_options(backend, soc, option)
     named, whole = sizes(model, dim, shape)
-    found = _checked_any(
+    facts = _checked_any(
         model, options, dims=named, shapes=whole, pins=pins(pin), strict=strict or strict_ep, obey_ep=strict_ep
     )
     if as_json:
-        print_json(found)
+        print_json(facts)
     else:
-        print_checked(console(), found, every=every, refused=refused)
-    if (strict or strict_ep) and found["totals"]["refused"]:
+        print_checked(console(), facts, every=every, refused=refused)
+    if (strict or strict_ep) and facts["totals"]["refused"]:
         raise typer.Exit(1)
 
 
@@ -97,17 +101,31 @@ def checked(
     obey_ep: bool = False,
 ) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
-    from hexforge.backend import TellsReferences
     from hexforge.frontends.onnx.ep_limits import EP_VERSION
 
     read = loaded(path, options, dims=dims, shapes=shapes, pins=pins, strict=strict, obey_ep=obey_ep)
     model, plan = read.model, read.plan
+    nodes = _nodes(plan)
+    return {
+        "model": model.name,
+        "opset": model.opset,
+        "backend": dict(options),
+        "ep_version": EP_VERSION if read.parts.placed.ep_limited else None,
+        "ep_obeyed": obey_ep,
+        "nodes": nodes,
+        "folded": [{"node": node.name, "op": node.op_type} for node in model.folded],
+        "totals": _totals(model, plan, nodes),
+    }
+
+
+def _nodes(plan: Plan) -> list[dict[str, Any]]:
+    """Each node of the model: where it runs, as which QNN ops, or why not."""
     executed: dict[str, list[str]] = {}
     for graph in plan.graphs:
         for qnn in graph:
             for name in qnn.source:
                 executed.setdefault(name, []).append(qnn.op.name)
-    nodes = [
+    return [
         {
             "node": row.node,
             "op": f"{row.domain}:{row.op_type}" if row.domain not in ("", "ai.onnx") else row.op_type,
@@ -121,44 +139,38 @@ def checked(
         }
         for row in plan.rows
     ]
-    placed = [row for row in nodes if row["runs_on"] == QNN]
+
+
+def _totals(model: reader.Model, plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many nodes, units and ops there are of each kind."""
+    from hexforge.backend import TellsReferences
+
+    placed = sum(row["runs_on"] == QNN for row in nodes)
     qnn_ops = {row.unit: row.qnn_ops for row in plan.rows if row.where == QNN}
-    graphs = plan.graphs
     programs = [s.runner for s in plan.stages if isinstance(s.runner, TellsReferences)]
-    slow = Counter(node.op.name for program in programs for node in program.references)
-    totals = {
+    return {
         "nodes": model.node_count,
         # a shared DequantizeLinear becomes one for each reader, a function the nodes of its body
         "added": max(0, len(nodes) + len(model.folded) - model.node_count),
         "folded": len(model.folded),
-        "placed": len(placed),
-        "refused": len(nodes) - len(placed),
+        "placed": placed,
+        "refused": len(nodes) - placed,
         "refused_by_ep": sum(bool(row["ep_refuses"]) for row in nodes),
         # of the refused, what the NPU takes and the session option gives to the CPU: --strict and quantize place it
         "offloaded": sum("offload_graph_io_quantization=1" in str(row["reason"] or "") for row in nodes),
         "units": len({row["unit"] for row in nodes}),
-        "qnn_graphs": len(graphs),
+        "qnn_graphs": len(plan.graphs),
         "qnn_ops_before_passes": sum(map(len, qnn_ops.values())),
-        "qnn_ops": sum(map(len, graphs)),
-        "slow_ops": dict(slow),
-    }
-    return {
-        "model": model.name,
-        "opset": model.opset,
-        "backend": dict(options),
-        "ep_version": EP_VERSION if read.parts.placed.ep_limited else None,
-        "ep_obeyed": obey_ep,
-        "nodes": nodes,
-        "folded": [{"node": node.name, "op": node.op_type} for node in model.folded],
-        "totals": totals,
+        "qnn_ops": sum(map(len, plan.graphs)),
+        "slow_ops": dict(Counter(node.op.name for program in programs for node in program.references)),
     }
 
 
-def print_checked(screen: Console, found: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:
+def print_checked(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:
     """The verdict, what is refused and why, then the first units; `every` shows all, `refused` nothing else."""
-    _print_verdict(screen, found)
+    _print_verdict(screen, facts)
     units: dict[int, list[dict[str, Any]]] = {}
-    for row in found["nodes"]:
+    for row in facts["nodes"]:
         units.setdefault(row["unit"], []).append(row)
     _print_refused(screen, [group for group in units.values() if group[0]["runs_on"] != QNN], every or refused)
     by_ep = [g for g in units.values() if g[0]["runs_on"] == QNN and g[0]["ep_refuses"]]
@@ -183,33 +195,33 @@ def print_checked(screen: Console, found: Mapping[str, Any], *, every: bool = Fa
         screen.print(table("", ("node (+ its group)", "op", "runs on", "QNN ops"), rows))
     if len(taken) > len(rows):
         screen.print(rest(len(rows), len(taken), "groups of nodes on QNN"))
-    if found["folded"]:
-        counts = Counter(node["op"] for node in found["folded"])
+    if facts["folded"]:
+        counts = Counter(node["op"] for node in facts["folded"])
         screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
-    unsafe = {row["unit"]: (row["node"], reason) for row in found["nodes"] for reason in row["unsafe"][:1]}
+    unsafe = {row["unit"]: (row["node"], reason) for row in facts["nodes"] for reason in row["unsafe"][:1]}
     for node, reason in list(unsafe.values())[:MOST_UNSAFE]:
         screen.print(Text(f"unsafe numbers: {node}: {reason}", "yellow"))
     if len(unsafe) > MOST_UNSAFE:
         screen.print(Text(f"unsafe numbers: {len(unsafe) - MOST_UNSAFE} more; --json has them all", "yellow"))
 
 
-def _print_verdict(screen: Console, found: Mapping[str, Any]) -> None:
-    t, model = found["totals"], found["model"]
-    verdict = f"{model}: {t['refused']} of {t['placed'] + t['refused']} nodes are left to the CPU"
-    if not t["refused"]:
-        verdict = f"{model}: runs whole on the NPU" if t["placed"] else f"{model}: has nothing to run"
-    screen.print(Text(verdict, "bold red" if t["refused"] > t["offloaded"] else "bold green"))
-    where = ", ".join(found["backend"].values())
-    graphs = "1 QNN graph" if t["qnn_graphs"] == 1 else f"{t['qnn_graphs']} QNN graphs"
-    added = f" (+{t['added']} copied or inlined)" if t["added"] else ""
-    slow = ", ".join(_counted(list(Counter(t["slow_ops"]).elements())))
-    offloaded = f" ({t['offloaded']} by offload_graph_io_quantization)" if t["offloaded"] else ""
-    if found["ep_version"] is not None:
-        _print_ep_verdict(screen, found)
+def _print_verdict(screen: Console, facts: Mapping[str, Any]) -> None:
+    totals, model = facts["totals"], facts["model"]
+    verdict = f"{model}: {totals['refused']} of {totals['placed'] + totals['refused']} nodes are left to the CPU"
+    if not totals["refused"]:
+        verdict = f"{model}: runs whole on the NPU" if totals["placed"] else f"{model}: has nothing to run"
+    screen.print(Text(verdict, "bold red" if totals["refused"] > totals["offloaded"] else "bold green"))
+    where = ", ".join(facts["backend"].values())
+    graphs = "1 QNN graph" if totals["qnn_graphs"] == 1 else f"{totals['qnn_graphs']} QNN graphs"
+    added = f" (+{totals['added']} copied or inlined)" if totals["added"] else ""
+    slow = ", ".join(_counted(list(Counter(totals["slow_ops"]).elements())))
+    offloaded = f" ({totals['offloaded']} by offload_graph_io_quantization)" if totals["offloaded"] else ""
+    if facts["ep_version"] is not None:
+        _print_ep_verdict(screen, facts)
     screen.print(
         Text.assemble(
-            f"{t['nodes']} nodes{added}, {t['folded']} folded, {t['placed']} on QNN, {t['refused']} on the CPU"
-            f"{offloaded}; {t['qnn_ops']} QNN ops in {graphs}",
+            f"{totals['nodes']} nodes{added}, {totals['folded']} folded, {totals['placed']} on QNN, "
+            f"{totals['refused']} on the CPU{offloaded}; {totals['qnn_ops']} QNN ops in {graphs}",
             (f"; without a native kernel (right, but slow): {slow}" if slow else "", "yellow"),
             (f"; {where}", "dim"),
             "\n",
@@ -217,12 +229,12 @@ def _print_verdict(screen: Console, found: Mapping[str, Any]) -> None:
     )
 
 
-def _print_ep_verdict(screen: Console, found: Mapping[str, Any]) -> None:
+def _print_ep_verdict(screen: Console, facts: Mapping[str, Any]) -> None:
     """What onnxruntime's QNN EP gives the chip, beside what the chip takes."""
-    nodes, by_ep = len(found["nodes"]), found["totals"]["refused_by_ep"]
+    nodes, by_ep = len(facts["nodes"]), facts["totals"]["refused_by_ep"]
     verdict = ("all nodes", "green") if not by_ep else (f"{nodes - by_ep} of {nodes} nodes", "bold red")
-    more = " (--strict-ep places as it does)" if by_ep > found["totals"]["refused"] else ""
-    screen.print(Text.assemble(f"by the QNN EP {found['ep_version']}: ", verdict, more))
+    more = " (--strict-ep places as it does)" if by_ep > facts["totals"]["refused"] else ""
+    screen.print(Text.assemble(f"by the QNN EP {facts['ep_version']}: ", verdict, more))
 
 
 def _where(slow: Sequence[str], ep_refuses: str) -> Text:

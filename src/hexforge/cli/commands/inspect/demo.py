@@ -64,12 +64,14 @@ def demo(
         (
             str(digit),
             str(int(mine.sum())),
-            *(f"{(found.argmax(1)[mine] == digit).mean():.1%}" for found, _ in runs.values()),
+            *(f"{(outputs.argmax(1)[mine] == digit).mean():.1%}" for outputs, _ in runs.values()),
         )
         for digit in range(10)
         if (mine := labels == digit).any()
     ]
-    rows.append(("all", str(len(labels)), *(f"{(found.argmax(1) == labels).mean():.2%}" for found, _ in runs.values())))
+    rows.append(
+        ("all", str(len(labels)), *(f"{(outputs.argmax(1) == labels).mean():.2%}" for outputs, _ in runs.values()))
+    )
     rows.append(("ms per digit", "", *(f"{ms:.2f}" for _, ms in runs.values())))
     screen.print(table("", ("digit", "held out", *(f"right on {name}" for name in runs)), rows))
     right = int((answers == labels).sum())
@@ -106,12 +108,12 @@ def _optimize(screen: Console, soc: str, placement: Mapping[str, Any], folder: P
         request = OptimizeRequest(
             feeds[:CALIBRATION], feeds[CALIBRATION:], labels[CALIBRATION:].tolist(), "top1", samples=JUDGED, budget=12
         )
-        found = optimize(built_in.MODEL, folder, request, Deployment(soc), progress=progress)
+        optimized = optimize(built_in.MODEL, folder, request, Deployment(soc), progress=progress)
         progress("drawing the page", 0, 1)
-        others = everywhere(found.folder.quantized, found.after.deployment)
-        write_atomically(found.folder.page, optimized_page(found, placement, others).encode())
-    print_optimized(screen, found)
-    screen.print(Text.assemble("open ", (str(found.folder.page), "bold"), " in a browser"))
+        others = everywhere(optimized.folder.quantized, optimized.after.deployment)
+        write_atomically(optimized.folder.page, optimized_page(optimized, placement, others).encode())
+    print_optimized(screen, optimized)
+    screen.print(Text.assemble("open ", (str(optimized.folder.page), "bold"), " in a browser"))
 
 
 def _logits(pictures: Array, options: dict[str, str]) -> tuple[Array, float]:

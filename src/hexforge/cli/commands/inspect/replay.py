@@ -75,14 +75,16 @@ def _minimise(session: Any, backend: Any, reference: Any, folder: Path, steps: f
             continue
         with bar(f"trying parts of {recorded.name}") as progress:
             try:
-                found = smallest(recorded, backend, reference, Tolerance(steps, relative), progress)
+                smallest_fault = smallest(recorded, backend, reference, Tolerance(steps, relative), progress)
             except CallError as error:
                 typer.echo(str(error))
                 continue
         saver = SaverBackend(reference, folder=folder)
-        saver.compile(found.graph).run(found.feeds)
-        nodes = ", ".join(f"{node.name!r} {node.op.name}" for node in found.graph)
-        typer.echo(f"{len(found.graph)} of {len(recorded.graph)} nodes still fail: {nodes}")
-        typer.echo(f"{found.fault}; {found.tried} parts were tried; recorded in {saver.recorder.folder}")
+        saver.compile(smallest_fault.graph).run(smallest_fault.feeds)
+        nodes = ", ".join(f"{node.name!r} {node.op.name}" for node in smallest_fault.graph)
+        typer.echo(f"{len(smallest_fault.graph)} of {len(recorded.graph)} nodes still fail: {nodes}")
+        typer.echo(
+            f"{smallest_fault.fault}; {smallest_fault.tried} parts were tried; recorded in {saver.recorder.folder}"
+        )
         return
     raise CallError("every graph of the recording is computed as the reference does; there is nothing to minimise")

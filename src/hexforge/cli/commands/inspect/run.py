@@ -92,9 +92,13 @@ def run(
         several = len({row for row, *_ in ranked}) > 1
         lines = [(str(row), str(i), label, f"{value:g}") for row, i, label, value in ranked]
         columns = ("row", "index", "name", "value")
-        kept = [k for k in range(4) if (k != 0 or several) and (k != 2 or names)]
+        shown_columns = [k for k in range(4) if (k != 0 or several) and (k != 2 or names)]
         screen.print(
-            table(f"{name}: the largest {top}", [columns[k] for k in kept], [[line[k] for k in kept] for line in lines])
+            table(
+                f"{name}: the largest {top}",
+                [columns[k] for k in shown_columns],
+                [[line[k] for k in shown_columns] for line in lines],
+            )
         )
     if has_nonfinite(outputs.values()):
         first = opened.first_nonfinite(feeds)

@@ -65,19 +65,19 @@ def compare(
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
     with stoppable("nothing was written"), bar(f"comparing {quantized.name}") as progress:
-        found = compared(
+        comparison = compared(
             float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
             jobs=jobs, progress=progress,
         )  # fmt: skip
     if report is not None:
-        _report(found, quantized, soc or DEFAULT_SOC, report)
+        _report(comparison, quantized, soc or DEFAULT_SOC, report)
     if as_json:
-        print_json(found.to_json())
+        print_json(comparison.to_json())
     else:
-        _print(found, rows)
+        _print(comparison, rows)
 
 
-def _report(found: Comparison, model: Path, soc: str, target: Path) -> None:
+def _report(comparison: Comparison, model: Path, soc: str, target: Path) -> None:
     from hexforge.analysis.estimate import estimate
     from hexforge.report import page
     from hexforge.report.graph import graph_section_of
@@ -85,36 +85,40 @@ def _report(found: Comparison, model: Path, soc: str, target: Path) -> None:
 
     with waiting(f"timing {model.name} on {soc}"):
         timed = estimate(model, soc)
-    graph = graph_section_of(model, timed, found)
+    graph = graph_section_of(model, timed, comparison)
     sections = [graph] if graph is not None else []
-    write_atomically(target, page(timed, sections=sections, lead=quality_sections(found), title=model.name).encode())
+    write_atomically(
+        target, page(timed, sections=sections, lead=quality_sections(comparison), title=model.name).encode()
+    )
 
 
-def _print(found: Comparison, count: int) -> None:
+def _print(comparison: Comparison, count: int) -> None:
     screen = console()
-    title = f"{found.model} on {found.backend} against {found.reference}, {found.samples} samples"
-    screen.print(table(title, ("output", *_COLUMNS), map(_row, found.outputs)))
-    shown = found.tensors[:count] if count else found.tensors
+    title = f"{comparison.model} on {comparison.backend} against {comparison.reference}, {comparison.samples} samples"
+    screen.print(table(title, ("output", *_COLUMNS), map(_row, comparison.outputs)))
+    shown = comparison.tensors[:count] if count else comparison.tensors
     if shown:
-        what = f"the worst {len(shown)} of {len(found.tensors)} tensors"
+        what = f"the worst {len(shown)} of {len(comparison.tensors)} tensors"
         screen.print(table(what, ("tensor", *_COLUMNS), map(_row, shown)))
-    weights = found.weights[: max(count // 2, 1)] if count else found.weights
+    weights = comparison.weights[: max(count // 2, 1)] if count else comparison.weights
     if weights:
         lines = [(row.name, row.op_type, row.dtype, *_figures(row.own)) for row in weights]
-        title = f"the worst {len(weights)} of {len(found.weights)} constants"
+        title = f"the worst {len(weights)} of {len(comparison.weights)} constants"
         screen.print(table(title, ("constant", "read by", "type", "SQNR dB", "cosine", "max error"), lines))
-    if found.unmatched:
-        screen.print(f"{found.unmatched} quantized tensors have no counterpart of the same name in {found.reference}")
-    if found.layers:
-        alone = found.sensitivity == "one"
+    if comparison.unmatched:
+        screen.print(
+            f"{comparison.unmatched} quantized tensors have no counterpart of the same name in {comparison.reference}"
+        )
+    if comparison.layers:
+        alone = comparison.sensitivity == "one"
         columns = ("layer", "op", "SQNR dB", *(() if alone else ("gain dB",)))
         figures = [
             (row.name, row.op_type or "-", _db(row.sqnr_db), *(() if alone else (f"{row.gain_db:+.2f}",)))
-            for row in (found.layers[:count] if count else found.layers)
+            for row in (comparison.layers[:count] if count else comparison.layers)
         ]
         title = f"outputs with {'only this layer' if alone else 'all but this layer'} quantized"
         screen.print(table(title, columns, figures))
-    screen.print(f"[bold]{_db(found.sqnr_db)} dB[/] SQNR: the output that lost most")
+    screen.print(f"[bold]{_db(comparison.sqnr_db)} dB[/] SQNR: the output that lost most")
 
 
 _COLUMNS = ("made by", "type", "SQNR dB", "cosine", "max error", "its own SQNR dB")

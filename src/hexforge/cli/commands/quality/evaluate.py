@@ -55,14 +55,21 @@ def evaluate(
     named, whole = sizes(model, dim, shape)
     start = time.perf_counter()
     with stoppable("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
-        found = evaluated(
+        evaluation = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
             backend=backend, soc=soc, jobs=jobs, limit=limit or None, dims=named, shapes=whole, progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start
     if as_json:
-        print_json(found.to_json())
+        print_json(evaluation.to_json())
         return
-    unit = " dB" if found.metric == "sqnr" else ""
-    row = (found.model, found.backend, found.metric, f"{found.score:.4f}{unit}", str(found.samples), f"{seconds:.1f}")
+    unit = " dB" if evaluation.metric == "sqnr" else ""
+    row = (
+        evaluation.model,
+        evaluation.backend,
+        evaluation.metric,
+        f"{evaluation.score:.4f}{unit}",
+        str(evaluation.samples),
+        f"{seconds:.1f}",
+    )
     console().print(table("", ("model", "backend", "metric", "score", "samples", "seconds"), [row]))

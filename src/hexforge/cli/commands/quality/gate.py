@@ -43,9 +43,9 @@ def gate(
             before = read_baseline(json.loads(baseline.read_bytes()), str(baseline))
         except (ValueError, RecursionError):
             raise FormatError(f"{baseline}: is no JSON; `hexforge gate --save-baseline` writes a baseline") from None
-    wanted = budgets.load(budget)
+    budgets_of_models = budgets.load(budget)
     with waiting("measuring") as status:
-        result = checked(wanted, budget.parent, before, lambda model: status.update(f"measuring {model}"))
+        result = checked(budgets_of_models, budget.parent, before, lambda model: status.update(f"measuring {model}"))
     if save_baseline is not None:
         write_atomically(save_baseline, json.dumps({"figures": result.figures()}, indent=2).encode() + b"\n")
     if junit is not None:

@@ -72,13 +72,13 @@ def optimize(
     )
     lost = f"what is done lies in {folder}; the same command goes on from there"
     with stoppable(lost), bars() as progress:
-        found = optimized(model, folder, request, Deployment(chip, runtime=runtime), progress=progress)
+        result = optimized(model, folder, request, Deployment(chip, runtime=runtime), progress=progress)
         progress("drawing the page", 0, 1)
-        write_atomically(found.folder.page, optimized_page(found).encode())
+        write_atomically(result.folder.page, optimized_page(result).encode())
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        print_optimized(console(), found)
+        print_optimized(console(), result)
 
 
 def _quality(value: float, metric: str) -> str:
@@ -87,53 +87,54 @@ def _quality(value: float, metric: str) -> str:
     return "exact" if value == float("inf") else f"{value:.1f}"
 
 
-def print_optimized(screen: Console, found: Optimized) -> None:
+def print_optimized(screen: Console, optimized: Optimized) -> None:
     """The verdict, why, what it costs, and what to do next."""
-    gain = found.speedup
+    gain = optimized.speedup
     faster = "which has no float math"
-    if found.before is not None and gain is not None:
+    if optimized.before is not None and gain is not None:
         faster = f"{gain:.2f} times faster than float" if gain > 1 else "no faster than float"
-        faster += f" ({found.before.latency_ms:.3f} ms)"
+        faster += f" ({optimized.before.latency_ms:.3f} ms)"
     screen.print(
         Text.assemble(
-            (f"{found.after.latency_ms:.3f} ms", "bold green"),
-            f" on {found.after.soc}, {faster}: {found.model}, ",
-            (found.quantization.recipe.name, "bold"),
+            (f"{optimized.after.latency_ms:.3f} ms", "bold green"),
+            f" on {optimized.after.soc}, {faster}: {optimized.model}, ",
+            (optimized.quantization.recipe.name, "bold"),
         )
     )
-    sqnr = found.comparison.sqnr_db
+    sqnr = optimized.comparison.sqnr_db
     score = f"outputs at {sqnr:.1f} dB" if sqnr < float("inf") else "outputs exact"
-    if found.float_score is not None:
-        score = (
-            f"{found.metric} {found.score:.4f}, {found.float_score:.4f} in float, on {found.scored} samples; {score}"
-        )
+    if optimized.float_score is not None:
+        in_float = f"{optimized.float_score:.4f} in float, on {optimized.scored} samples"
+        score = f"{optimized.metric} {optimized.score:.4f}, {in_float}; {score}"
     screen.print(Text(score))
-    screen.print(Text(found.recommendation.reason))
+    screen.print(Text(optimized.recommendation.reason))
     if gain is not None and gain <= 1:
         same = gain > SAME_TIME
         words = (
-            "As fast in float" if same else f"Faster in float: take {found.folder.float_model.name} where time counts"
+            "As fast in float"
+            if same
+            else f"Faster in float: take {optimized.folder.float_model.name} where time counts"
         )
         screen.print(Text(f"{words}; here integers save memory and power, not time.", "yellow"))
-    for node, why in found.quantization.refused:
+    for node, why in optimized.quantization.refused:
         screen.print(Text(f"CPU  {node}: {why}", "yellow"))
-    searched, front = found.searched, found.searched.found.front()
+    searched, front = optimized.searched, optimized.searched.found.front()
     rows = [
         (
-            "→" if p == found.recommendation.point else "",
+            "→" if p == optimized.recommendation.point else "",
             f"{p.latency_ms:.3f}",
-            _quality(p.quality, found.metric),
+            _quality(p.quality, optimized.metric),
             f"{len(p.high)} of {len(searched.groups)}",
         )
         for p in front
     ]
-    unit = "SQNR dB" if found.metric == "sqnr" else found.metric
+    unit = "SQNR dB" if optimized.metric == "sqnr" else optimized.metric
     screen.print()
     title = f"the front: {len(searched.found.points)} mixes measured, those no other beats"
     screen.print(table(title, ("", "ms", unit, f"groups at {searched.high.name}"), rows, whole=True))
-    if found.rewrites.applied:
-        screen.print(Text(f"rewritten: {', '.join(found.rewrites.applied)}"))
-    for advice in found.next_steps[:3]:
+    if optimized.rewrites.applied:
+        screen.print(Text(f"rewritten: {', '.join(optimized.rewrites.applied)}"))
+    for advice in optimized.next_steps[:3]:
         screen.print(Text(f"next: {advice.title}: {100 * advice.gain:.1f} % faster"))
-    for path in found.files:
-        screen.print(Text(str(path), "bold" if path == found.folder.page else ""))
+    for path in optimized.files:
+        screen.print(Text(str(path), "bold" if path == optimized.folder.page else ""))

@@ -71,74 +71,67 @@ def quantize(
     require_writable(target, export_encodings, state)
     again = "nothing was written; with --state FILE calibration is kept"
     with stoppable(again, *([] if state is None else [state])), bars() as progress:
-        found = quantized(
-            model,
-            samples,
-            recipe,
-            target,
-            method=method or None,
-            encodings=encodings,
-            soc=soc or None,
-            state=state,
-            quality=quality,
-            dims=named,
-            shapes=whole,
-            progress=progress,
-        )
+        result = quantized(
+            model, samples, recipe, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
+            quality=quality, dims=named, shapes=whole, progress=progress,
+        )  # fmt: skip
     pictures.say(samples, quiet=as_json)
     if export_encodings is not None:
-        found.export(export_encodings)
+        result.export(export_encodings)
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
-        _print(found, export_encodings)
-        fixed = [*(f"--dim {quote(one)}" for one in dim or ()), *(f"--shape {quote(one)}" for one in shape or ())]
-        _print_quality(found, quote(str(model)), quote(data), " ".join(["", *fixed]))
+        _print(result, export_encodings)
+        fixed = [*(f"--dim {quote(text)}" for text in dim or ()), *(f"--shape {quote(text)}" for text in shape or ())]
+        _print_quality(result, quote(str(model)), quote(data), " ".join(["", *fixed]))
 
 
-def _print(found: Quantization, exported: Path | None) -> None:
+def _print(quantized: Quantization, exported: Path | None) -> None:
     screen = console()
     kinds: Counter[tuple[str, str]] = Counter()
-    for name, fixed in found.plan.tensors.items():
-        role = "constants" if name in found.constants else "run-time tensors"
+    for name, fixed in quantized.plan.tensors.items():
+        role = "constants" if name in quantized.constants else "run-time tensors"
         scales = {"ScaleOffset": "one scale", "AxisScaleOffset": "a scale per channel"}
         kinds[role, f"{fixed.dtype.value}, {scales.get(type(fixed.encoding).__name__, 'a scale per block')}"] += 1
     rows = [(role, kind, str(count)) for (role, kind), count in sorted(kinds.items(), reverse=True)]
-    if found.plan.converts:
-        rows.append(("converted for a reader", "between types", str(len(found.plan.converts))))
-    title = f"{found.name}, {found.recipe.name}, {found.statistics.samples} samples ({found.recipe.method})"
+    if quantized.plan.converts:
+        rows.append(("converted for a reader", "between types", str(len(quantized.plan.converts))))
+    title = (
+        f"{quantized.name}, {quantized.recipe.name}, {quantized.statistics.samples} samples ({quantized.recipe.method})"
+    )
     screen.print(title, markup=False)
     screen.print(table("", ("what", "type", "count"), rows))
-    if found.tried:
+    if quantized.tried:
         steps = [
-            (t.name, f"{t.before_db:.1f}", f"{t.after_db:.1f}", "kept" if t.kept else "dropped") for t in found.tried
+            (t.name, f"{t.before_db:.1f}", f"{t.after_db:.1f}", "kept" if t.kept else "dropped")
+            for t in quantized.tried
         ]
         screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
-    screen.print(f"{found.quantized} of {found.nodes} nodes compute in fixed point", markup=False)
-    if found.plan.floats:
+    screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point", markup=False)
+    if quantized.plan.floats:
         reasons: dict[str, list[str]] = {}
-        for node, reason in found.plan.floats.items():
+        for node, reason in quantized.plan.floats.items():
             reasons.setdefault(reason, []).append(node)
         lines = [(_some(nodes), reason) for reason, nodes in reasons.items()]
         screen.print(table("", ("left in float", "why"), lines))
-    for name in found.unused[:_SHOWN]:
+    for name in quantized.unused[:_SHOWN]:
         screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor", markup=False)
-    if found.placed_whole:
+    if quantized.placed_whole:
         screen.print(
-            f"placed whole on htp, {found.soc}, as `hexforge check --strict` counts; a session with "
+            f"placed whole on htp, {quantized.soc}, as `hexforge check --strict` counts; a session with "
             "offload_graph_io_quantization=1 quantizes inputs and outputs on the CPU",
             markup=False,
         )
     else:
-        screen.print(table(f"refused on htp, {found.soc}", ("node", "why"), found.refused))
-    for path in (*found.files, *((exported,) if exported is not None else ())):
+        screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), quantized.refused))
+    for path in (*quantized.files, *((exported,) if exported is not None else ())):
         screen.print(f"wrote {path}", markup=False)
 
 
-def _print_quality(found: Quantization, model: str, data: str, fixed: str) -> None:
+def _print_quality(quantized: Quantization, model: str, data: str, fixed: str) -> None:
     """How good it is, where it loses most, and what to do next, as it is typed."""
-    quality, screen = found.quality, console()
-    for warning in found.warnings:
+    quality, screen = quantized.quality, console()
+    for warning in quantized.warnings:
         screen.print(f"warning: {warning}", style="yellow", markup=False)
     if quality is None:
         return
@@ -148,13 +141,13 @@ def _print_quality(found: Quantization, model: str, data: str, fixed: str) -> No
     if quality.worst:
         rows = [(row.name, row.op_type, f"{row.sqnr_db:.1f}") for row in quality.worst]
         screen.print(table("", ("worst layers", "op", "SQNR dB"), rows))
-    screen.print(f"next: {_next(found, quality, model, data, fixed)}", markup=False, soft_wrap=True)
+    screen.print(f"next: {_next(quantized, quality, model, data, fixed)}", markup=False, soft_wrap=True)
 
 
-def _next(found: Quantization, quality: Quality, model: str, data: str, fixed: str) -> str:
+def _next(quantized: Quantization, quality: Quality, model: str, data: str, fixed: str) -> str:
     from hexforge.analysis.quality.held_out import GOOD_DB, POOR_DB
 
-    written, compiled = (quote(str(path)) for path in (found.files[0], found.files[0].with_suffix(".bin")))
+    written, compiled = (quote(str(path)) for path in (quantized.files[0], quantized.files[0].with_suffix(".bin")))
     if data.startswith("random:"):
         return f"hexforge quantize {model} --data FOLDER{fixed} (random samples only show that it works)"
     if not quality.sqnr_db >= POOR_DB:
@@ -162,7 +155,7 @@ def _next(found: Quantization, quality: Quality, model: str, data: str, fixed: s
         return f"hexforge search {model} --data {data}{fixed} ({why})"
     if quality.sqnr_db < GOOD_DB:
         return f"hexforge compare {model} {written} --data {data} --sensitivity one (which layers cost most)"
-    chip = found.soc.split(" ")[0] if "(" in found.soc else DEFAULT_SOC  # an architecture alone is no chip
+    chip = quantized.soc.split(" ")[0] if "(" in quantized.soc else DEFAULT_SOC  # an architecture alone is no chip
     return f"hexforge compile {written} -o {compiled} --soc {chip}"
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,7 @@ from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.search import Searched
-    from hexforge.quant.measure.search import Point
+    from hexforge.quant.decide.recipe import Recipe
 
 
 def search(
@@ -78,7 +80,7 @@ def search(
     lost = "nothing was written; with --state FILE a search goes on"
     states = [] if state is None else [state, statistics_beside(state)]
     with stoppable(lost, *states), bar("measuring mixes") as progress:
-        found = search_precision(
+        searched = search_precision(
             model,
             calibration,
             Deployment(soc, runtime=runtime),
@@ -90,117 +92,103 @@ def search(
             shapes=whole,
             progress=progress,
         )
-    best = found.best
-    if (output or recipe) and best is None:
-        raise CallError(
-            f"no mix reaches {found.target:g}; lower --target or choose a better --high; nothing was written"
-        )
-    if best is not None and recipe is not None:
-        write_atomically(recipe, json.dumps(found.recipe(best).to_mapping(), indent=1).encode())
-    if best is not None and output is not None:
-        quantize(model, calibration, found.recipe(best), output, soc=soc, dims=named, shapes=whole)
+    write_mix = functools.partial(quantize, model, calibration, soc=soc, dims=named, shapes=whole)
+    _write_best(searched, write_mix, output, recipe)
     if report is not None:
-        best_or_high = found.recipe(best or found.found.high)
-        made = quantize(model, calibration, best_or_high, soc=found.soc, dims=named, shapes=whole).model
-        assert made is not None
-        _write_report(found, model.name, made, runtime, report)
+        mix = write_mix(searched.recipe(searched.best or searched.found.high)).model
+        assert mix is not None
+        _write_report(searched, model.name, mix, runtime, report)
     if as_json:
-        print_json(found.to_json())
+        print_json(searched.to_json())
     else:
-        _print(found)
+        _print(searched)
 
 
-def _print(found: Searched) -> None:
-    points, screen = found.found, console()
+def _write_best(
+    searched: Searched, write_mix: Callable[[Recipe, Path], Any], output: Path | None, recipe: Path | None
+) -> None:
+    """Write the best mix as a model and as a recipe, as asked; CallError where one is asked for and none is good."""
+    if output is None and recipe is None:
+        return
+    if searched.best is None:
+        raise CallError(
+            f"no mix reaches {searched.target:g}; lower --target or choose a better --high; nothing was written"
+        )
+    best = searched.recipe(searched.best)
+    if recipe is not None:
+        write_atomically(recipe, json.dumps(best.to_mapping(), indent=1).encode())
+    if output is not None:
+        write_mix(best, output)
+
+
+def _print(searched: Searched) -> None:
+    points, screen = searched.found, console()
     low, high = points.low, points.high
     rows = [
         (
             name,
-            _quality(p.quality, found),
+            searched.said(p.quality),
             f"{p.latency_ms:.3f}",
-            f"{len(p.high)} of {len(found.groups)}",
+            f"{len(p.high)} of {len(searched.groups)}",
             f"{100 * (p.latency_ms / high.latency_ms - 1):+.1f} %",
         )
         for name, p in (
-            (found.low.name, low),
+            (searched.low.name, low),
             *((f"mix {i + 1}", p) for i, p in enumerate(points.front()) if p.high not in (low.high, high.high)),
-            (found.high.name, high),
+            (searched.high.name, high),
         )
     ]
-    title = f"{found.model} on {found.soc}: {len(points.points)} mixes measured, those no other beats"
-    screen.print(table(title, ("mix", found.metric, "ms", f"groups {found.high.name}", f"to {found.high.name}"), rows))
+    title = f"{searched.model} on {searched.soc}: {len(points.points)} mixes measured, those no other beats"
+    screen.print(
+        table(title, ("mix", searched.metric, "ms", f"groups {searched.high.name}", f"to {searched.high.name}"), rows)
+    )
     better = points.dominating()
     if better:
         p = better[0]
         screen.print(
-            f"[bold]{100 * (1 - p.latency_ms / high.latency_ms):.1f} % faster than {found.high.name} and no worse[/]: "
-            f"{p.latency_ms:.3f} ms at {_quality(p.quality, found)}, {len(p.high)} of {len(found.groups)} groups "
-            f"{found.high.name}"
+            f"[bold]{100 * (1 - p.latency_ms / high.latency_ms):.1f} % faster than {searched.high.name} and no worse[/]"
+            f": {p.latency_ms:.3f} ms at {searched.said(p.quality)}, {len(p.high)} of {len(searched.groups)} groups "
+            f"{searched.high.name}"
         )
     elif points.exhausted:
         screen.print(
-            f"no mix of this space is faster than {found.high.name} and as good: all {len(points.points)} measured"
+            f"no mix of this space is faster than {searched.high.name} and as good: all {len(points.points)} measured"
         )
     else:
         screen.print(
-            f"no mix that was measured is faster than {found.high.name} and as good; a larger --budget sees more"
+            f"no mix that was measured is faster than {searched.high.name} and as good; a larger --budget sees more"
         )
-    if found.best is None:
-        screen.print(found.reason, markup=False)
+    if searched.best is None:
+        screen.print(searched.reason, markup=False)
     else:
-        names = ", ".join(found.groups[g].name for g in sorted(found.best.high)[:6])
-        more = " …" if len(found.best.high) > 6 else ""
+        names = ", ".join(searched.groups[g].name for g in sorted(searched.best.high)[:6])
+        more = " …" if len(searched.best.high) > 6 else ""
         screen.print(
-            f"recommended: {found.best.latency_ms:.3f} ms at {_quality(found.best.quality, found)}, because "
-            f"{found.reason}; {found.high.name}: {names or 'none'}{more}",
+            f"recommended: {searched.best.latency_ms:.3f} ms at {searched.said(searched.best.quality)}, because "
+            f"{searched.reason}; {searched.high.name}: {names or 'none'}{more}",
             markup=False,
         )
 
 
-def _quality(value: float, found: Searched) -> str:
-    return found.said(value)
-
-
-def front_section(found: Searched) -> Any:
+def _front_section(searched: Searched) -> Any:
     """The front as a section of a report."""
-    from hexforge.report import Column, Plot, Section, Series, Table
+    from hexforge.report import Column, Plot, Section, Table
+    from hexforge.report.front import front_note, front_series, mix_name
 
-    front, points = found.found.front(), found.found.points.values()
-    low, high = found.found.low, found.found.high
-    parts = {
-        "the front": front,
-        "beaten": [p for p in points if p not in (*front, low, high)],
-        found.low.name: [low],
-        found.high.name: [high],
-    }
-    series = [
-        Series(name, [(p.latency_ms, p.quality) for p in some], [_named(p, found) for p in some], some is front)
-        for name, some in parts.items()
-    ]
-    unit, digits = ("SQNR dB", 2) if found.metric == "sqnr" else (found.metric, 4)
+    unit, digits = ("SQNR dB", 2) if searched.metric == "sqnr" else (searched.metric, 4)
     columns = (
         Column("ms", "number", 3), Column(unit, "number", digits), Column("groups", "number", 0),
-        Column(f"at {found.high.name}"),
+        Column(f"at {searched.high.name}"),
     )  # fmt: skip
-    rows = [(p.latency_ms, p.quality, len(p.high), _named(p, found)) for p in front]
-    return Section(
-        "Mixed precision",
-        [Plot("ms", unit, series), Table(columns, rows)],
-        note=f"{len(points)} mixes of {found.low.name} and {found.high.name} in {len(found.groups)} groups of layers: "
-        f"quality on the emulator, latency simulated on {found.soc}. On the front are those that no other beats.",
-    )
+    rows = [(p.latency_ms, p.quality, len(p.high), mix_name(p, searched)) for p in searched.found.front()]
+    plot = Plot("ms", unit, front_series(searched))
+    return Section("Mixed precision", [plot, Table(columns, rows)], note=front_note(searched))
 
 
-def _named(point: Point, found: Searched) -> str:
-    if len(point.high) == len(found.groups):
-        return "all"
-    return ", ".join(found.groups[g].name for g in sorted(point.high)) or "none"
-
-
-def _write_report(found: Searched, name: str, made: bytes, runtime: str, path: Path) -> None:
+def _write_report(searched: Searched, title: str, model: bytes, runtime: str, path: Path) -> None:
     from hexforge.analysis.estimate import estimate
     from hexforge.backends.htp.deployment import Deployment
     from hexforge.report import page
 
-    timed = estimate(made, Deployment(found.soc, runtime=runtime))
-    write_atomically(path, page(timed, lead=[front_section(found)], title=name).encode())
+    timed = estimate(model, Deployment(searched.soc, runtime=runtime))
+    write_atomically(path, page(timed, lead=[_front_section(searched)], title=title).encode())

@@ -32,9 +32,9 @@ def check(
 
     if tool and tool not in TOOLS:
         raise CallError(f"--tool {tool!r}: no such tool; there are {', '.join(TOOLS)}{did_you_mean(tool, TOOLS)}")
-    found = load(file)
-    chip = named(soc or chip_of(found) or DEFAULT_SOC)
-    rows = list(effects(found, chip))
+    loaded = load(file)
+    chip = named(soc or chip_of(loaded) or DEFAULT_SOC)
+    rows = list(effects(loaded, chip))
     foreign = [row for row in rows if tool and tool not in row.read_by]
     refused = [row for row in rows if row.effect.startswith("refused")]
     if as_json:
@@ -45,7 +45,7 @@ def check(
                 "keys": [
                     {"key": r.key, "value": r.value, "read_by": list(r.read_by), "effect": r.effect} for r in rows
                 ],
-                "warnings": list(found.warnings),
+                "warnings": list(loaded.warnings),
                 "not_read": [row.key for row in foreign],
             }
         )
@@ -54,7 +54,7 @@ def check(
         cells = [(r.key, json.dumps(r.value), r.effect, ", ".join(r.read_by)) for r in rows]
         columns = ("key", "value", f"what it does on {chip.name}", "read by")
         screen.print(table(f"{file}: {len(rows)} keys are set", columns, cells, optional=("read by",)))
-        for warning in found.warnings:
+        for warning in loaded.warnings:
             screen.print(f"[yellow]{warning}[/]")
         for row in foreign:
             screen.print(f"[red]{row.key}: {tool} does not read it; {' and '.join(row.read_by)} does[/]")

@@ -62,7 +62,7 @@ def ops(as_json: Json = False) -> None:
 
 
 def _rows(matrix: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
-    return [(name, ", ".join(made) or "—") for name, made in matrix.items()]
+    return [(name, ", ".join(names) or "—") for name, names in matrix.items()]
 
 
 def _units(op: Op) -> tuple[str, ...]:

@@ -50,8 +50,8 @@ def options(as_json: Json = False) -> None:
                 if o.effect is None
                 else Text(o.effect, "yellow"),
             )
-            for found, o in rows
-            if found == title
+            for its_title, o in rows
+            if its_title == title
         ]
         columns = ("key", "default", "expects", "what it does", "effect here")
         screen.print(table(title, columns, cells, optional=("effect here", "expects", "default"), whole=True))

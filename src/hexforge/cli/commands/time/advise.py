@@ -62,25 +62,25 @@ def advise(
         return
     named, whole = sizes(model, dim, shape)
     with bar(f"trying rewrites of {model.name}") as show:
-        found = advised(
+        result = advised(
             model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=named,
             shapes=whole, observe=lambda done, of, rule: show(done, of),
         )  # fmt: skip
-    if apply is not None and found.applied and found.error is None:
+    if apply is not None and result.applied and result.error is None:
         raise CallError(
             f"{apply}: not written: what {model.name} computes could not be compared; see the advice without it"
         )
-    if apply is not None and found.applied:
-        rewritten = model_bytes(found.rewritten)
+    if apply is not None and result.applied:
+        rewritten = model_bytes(result.rewritten)
         require_loads(rewritten, str(apply))
         write_atomically(apply, rewritten)
     if as_json:
-        print_json({**found.to_json(), "written": str(apply) if apply is not None and found.applied else None})
+        print_json({**result.to_json(), "written": str(apply) if apply is not None and result.applied else None})
         return
-    _print(console(), found, report)
+    _print(console(), result, report)
     if apply is not None:
-        if found.applied:
-            console().print(Text(f"written: {apply} ({', '.join(found.applied)})"))
+        if result.applied:
+            console().print(Text(f"written: {apply} ({', '.join(result.applied)})"))
         else:
             console().print(
                 Text(f"not written: nothing that keeps the function gains, so {apply} would be the model as it is")
@@ -90,28 +90,28 @@ def advise(
 def _part(text: str) -> float:
     """A percentage as a part of the whole."""
     try:
-        found = float(text.strip().removesuffix("%")) / 100
+        fraction = float(text.strip().removesuffix("%")) / 100
     except ValueError:
         raise CallError(f"--min-gain {text!r}: a percentage such as 1% or 0.5") from None
-    if not 0 <= found < 1:
+    if not 0 <= fraction < 1:
         raise CallError(f"--min-gain {text!r}: from 0 to below 100 percent")
-    return found
+    return fraction
 
 
-def _print(screen: Console, found: Advised, report: bool) -> None:
+def _print(screen: Console, advised: Advised, report: bool) -> None:
     rows = []
-    for advice in found.advice:
+    for advice in advised.advice:
         if advice.keeps_function:
-            kept = "yes" if advice.error is None else f"yes, error {advice.error:.0e}"
+            keeps = "yes" if advice.error is None else f"yes, error {advice.error:.0e}"
         else:
-            kept = "no: advice only"
+            keeps = "no: advice only"
         more = f" (+{len(advice.nodes) - 1})" if len(advice.nodes) > 1 else ""
         rows.append(
             (
                 f"{advice.gain_us:.1f}",
                 f"{100 * advice.gain:.1f} %",
                 advice.title,
-                Text(kept, "green" if advice.keeps_function else "yellow"),
+                Text(keeps, "green" if advice.keeps_function else "yellow"),
                 (advice.nodes[0] if advice.nodes else "") + more,
                 advice.rule,
             )
@@ -119,24 +119,24 @@ def _print(screen: Console, found: Advised, report: bool) -> None:
     if rows:
         columns = ("us", "gain", "advice", "keeps the function", "where", "rule")
         screen.print(table("", columns, rows, optional=("rule", "where"), whole=True))
-    for advice in found.advice if report else ():
+    for advice in advised.advice if report else ():
         screen.print(Text(advice.title, "bold"))
         counted = list(dict.fromkeys(advice.places))
         shown = "; ".join(counted[:5]) + (f"; and {len(counted) - 5} more" if len(counted) > 5 else "")
         for label, words in (("found", shown), ("why", advice.why), ("how", advice.how), ("source", advice.source)):
             screen.print(Text(f"  {label}: {words}"))
         screen.print(Text(f"  nodes: {', '.join(advice.nodes)}"))
-    for rule, why in found.dropped:
+    for rule, why in advised.dropped:
         screen.print(Text(f"left out: {rule}: {why}", "yellow"))
-    head = f"{found.model} on {found.soc}, {found.precision}, {found.runtime}: {found.before_us / 1e3:.3f} ms"
-    if not found.advice and not found.applied:
+    head = f"{advised.model} on {advised.soc}, {advised.precision}, {advised.runtime}: {advised.before_us / 1e3:.3f} ms"
+    if not advised.advice and not advised.applied:
         screen.print(Text(f"{head}; nothing to advise"))
         return
-    gain = 1 - found.after_us / found.before_us
-    checked = "" if found.error is None else f", outputs within {found.error:.0e} of their range"
+    gain = 1 - advised.after_us / advised.before_us
+    checked = "" if advised.error is None else f", outputs within {advised.error:.0e} of their range"
     together = (
-        f"; with all that keeps the function {found.after_us / 1e3:.3f} ms ({100 * gain:.1f} % less{checked})"
-        if found.applied
+        f"; with all that keeps the function {advised.after_us / 1e3:.3f} ms ({100 * gain:.1f} % less{checked})"
+        if advised.applied
         else "; nothing that keeps the function gains"
     )
     screen.print(Text(head + together))

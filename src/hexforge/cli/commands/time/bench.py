@@ -87,9 +87,9 @@ def bench(
 ) -> None:
     """Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time."""
     named, whole = sizes(model, dim, shape)
-    wanted = Sizes(named, whole, pins(pin))
+    fixed = Sizes(named, whole, pins(pin))
     options = provider_options(backend, soc, option)
-    opened = open_runnable(model, options, wanted, graph)
+    opened = open_runnable(model, options, fixed, graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     start = time.perf_counter()
     opened.run(feeds)
@@ -98,7 +98,7 @@ def bench(
         for _ in range(max(0, warmup - 1)):
             opened.run(feeds)
         measured = timed(lambda: opened.run(feeds), threads, iterations, duration, progress)
-    chip_ms = _on_the_chip(model, options.get("soc_model", ""), wanted)
+    chip_ms = _on_the_chip(model, options.get("soc_model", ""), fixed)
     facts = {
         "model": model.name, "where": opened.about, "load_ms": round(opened.load_ms, 3), "first_ms": round(first_ms, 3),
         **measured.to_json(), "chip_estimate_ms": None if chip_ms is None else round(chip_ms, 4),
@@ -168,7 +168,7 @@ def _since(start: float) -> float:
     return time.perf_counter() - start
 
 
-def _on_the_chip(model: Path, soc: str, wanted: Sizes) -> float | None:
+def _on_the_chip(model: Path, soc: str, fixed: Sizes) -> float | None:
     """What the chip would take; None where there is none, or nothing to say."""
     from hexforge.analysis.estimate import estimate
     from hexforge.backends.htp.deployment import Deployment
@@ -182,7 +182,7 @@ def _on_the_chip(model: Path, soc: str, wanted: Sizes) -> float | None:
         source = (
             model
             if is_context(model) or is_pte(model)
-            else read(model, dims=wanted.dims, shapes=wanted.shapes, pins=wanted.pins)
+            else read(model, dims=fixed.dims, shapes=fixed.shapes, pins=fixed.pins)
         )
         return estimate(source, Deployment(soc)).latency_ms
     except HexforgeError:

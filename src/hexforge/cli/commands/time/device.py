@@ -43,29 +43,29 @@ def device(
         print_json(_facts(played))
     else:
         _show(played, every)
-        for path, what in ((log, "the log"), (report, "the page")):
+        for path, kind in ((log, "the log"), (report, "the page")):
             if path is not None:
-                console().print(f"{path}: {what}")
+                console().print(f"{path}: {kind}")
     if played.unexpected:
         raise typer.Exit(1)
 
 
 def _facts(played: Played) -> dict[str, Any]:
-    found = played.device
+    simulated = played.device
     return {
-        "soc": found.soc.name,
-        "simulated_us": round(found.clock.now_us, 3),
-        "events": len(found.log.entries),
-        "memory_bytes": found.memory.used_bytes,
-        "peak_memory_bytes": max((e["memory_bytes"] for e in found.log.entries), default=0),
-        "energy_uj_assumed": round(found.energy_uj, 3),
+        "soc": simulated.soc.name,
+        "simulated_us": round(simulated.clock.now_us, 3),
+        "events": len(simulated.log.entries),
+        "memory_bytes": simulated.memory.used_bytes,
+        "peak_memory_bytes": max((e["memory_bytes"] for e in simulated.log.entries), default=0),
+        "energy_uj_assumed": round(simulated.energy_uj, 3),
         "sessions": [
             {"process": s.process, "index": s.index, "used_bytes": s.used_bytes, "by_kind": s.by_kind()}
-            for s in found.memory.sessions.values()
+            for s in simulated.memory.sessions.values()
         ],
         "contexts": {
             c.label: {"session": c.session.index if c.session else None, "state": str(c.state)}
-            for client in found.clients.values()
+            for client in simulated.clients.values()
             for c in client.contexts.values()
         },
         "steps": [
@@ -80,7 +80,7 @@ def _facts(played: Played) -> dict[str, Any]:
 
 
 def _show(played: Played, every: bool) -> None:
-    screen, found = console(), played.device
+    screen, simulated = console(), played.device
     shown = played.steps if every else [*played.unexpected, *(s for s in played.steps if s.as_expected)][: 2 * TOP]
     rows = [
         (f"{s.start_us / 1e3:.3f}", f"{(s.end_us - s.start_us) / 1e3:.3f}", f"{s.process}.{s.thread}", s.step.do,
@@ -88,7 +88,7 @@ def _show(played: Played, every: bool) -> None:
         for s in sorted(shown, key=lambda s: s.start_us)
     ]  # fmt: skip
     columns = ("ms", "took", "thread", "step", "code", "", "what")
-    screen.print(table(f"steps on {found.soc.name}", columns, rows, optional=("took", "what")))
+    screen.print(table(f"steps on {simulated.soc.name}", columns, rows, optional=("took", "what")))
     screen.print(rest(len(shown), len(played.steps), "steps"))
     runs = []
     for name, done in played.executed.items():
@@ -97,9 +97,9 @@ def _show(played: Played, every: bool) -> None:
         runs.append((*cells, f"{mean(r.energy_uj for r in done):.1f}"))
     titles = ("process and graph", "runs", "mean ms", "longest", "yields", "µJ (assumed)")
     screen.print(table("executions", titles, runs, optional=("µJ (assumed)", "yields")))
-    peak = max((e["memory_bytes"] for e in found.log.entries), default=0)
-    held = ", ".join(f"{s.process}/{s.index} {s.used_bytes / 2**20:.1f} MB" for s in found.memory.sessions.values())
-    screen.print(f"{len(found.log.entries)} events in {found.clock.now_us / 1e3:.3f} simulated ms; at every one memory "
-                 f"adds up. Most {peak / 2**20:.1f} MB; at the end {held or 'no session'}.")  # fmt: skip
+    peak = max((e["memory_bytes"] for e in simulated.log.entries), default=0)
+    held = ", ".join(f"{s.process}/{s.index} {s.used_bytes / 2**20:.1f} MB" for s in simulated.memory.sessions.values())
+    screen.print(f"{len(simulated.log.entries)} events in {simulated.clock.now_us / 1e3:.3f} simulated ms; at every "
+                 f"one memory adds up. Most {peak / 2**20:.1f} MB; at the end {held or 'no session'}.")  # fmt: skip
     wrong = len(played.unexpected)
     screen.print("every step went as the script says" if not wrong else f"{wrong} steps did not go as the script says")

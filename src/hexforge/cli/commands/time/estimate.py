@@ -22,7 +22,7 @@ from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.analysis.estimate import Estimate
+    from hexforge.analysis.estimate import Estimate, TimedGraphs
     from hexforge.timeline import Shared
 
 ALL = "all"
@@ -90,65 +90,72 @@ def estimate(
     from hexforge.backends.htp.config import GraphConfig
     from hexforge.backends.htp.deployment import Deployment
 
-    outputs = [path.resolve() for path in (trace, report) if path is not None]
-    if model.resolve() in outputs or len(set(outputs)) < len(outputs):
-        raise CallError("--trace and --report are files of their own; neither may be the model or the other")
+    _require_own_files(model, trace, report)
     if priority != "normal" and not beside:
         raise CallError("--priority is against other models on the chip; name them with --beside")
     config = GraphConfig(
-        optimization=optimization,
-        num_hvx_threads=hvx_threads,
-        vtcm_mb=vtcm_mb,
-        vtcm_size=vtcm_size,
-        dlbc=dlbc,
-        dlbc_weights=dlbc_weights,
-        weights_packing=weights_packing,
-        slc_alloc_enable=slc,
-        fold_relu_activation_into_conv_off=fold_relu_off,
-        short_depth_conv_on_hmx_off=short_depth_conv_off,
-    )
+        optimization=optimization, num_hvx_threads=hvx_threads, vtcm_mb=vtcm_mb, vtcm_size=vtcm_size, dlbc=dlbc,
+        dlbc_weights=dlbc_weights, weights_packing=weights_packing, slc_alloc_enable=slc,
+        fold_relu_activation_into_conv_off=fold_relu_off, short_depth_conv_on_hmx_off=short_depth_conv_off,
+    )  # fmt: skip
     every_chip = soc.lower() == ALL
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, config, power)
     with waiting(f"reading {model.name}"):
         source = _source(model, dim, shape, pin, method)
         graphs = timed_graphs(source, deployment)
-    constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
-    if weights_packing and (graphs.promised or not any(v.dtype.bits == 8 for v in constants)):
-        raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
+    if weights_packing:
+        _require_weights_to_pack(graphs)
     if every_chip:
         if trace is not None or report is not None or beside:
             raise CallError(
                 "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
             )
         with bar("timing chips") as progress:
-            each = everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
-        _compare(each, model.name, as_json)
+            outcomes = everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
+        _compare(outcomes, model.name, as_json)
         return
     with waiting(f"timing {model.name}"):
-        found = estimated(graphs, deployment, batch=batch, threads=threads)
-        shared = _beside(found, priority, beside, batch) if beside else None
+        timed = estimated(graphs, deployment, batch=batch, threads=threads)
+        shared = _beside(timed, priority, beside, batch) if beside else None
     if trace is not None:
-        data = json.dumps(found.timeline.trace()).encode()
+        data = json.dumps(timed.timeline.trace()).encode()
         write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
     if report is not None:
-        from hexforge.report import page
-        from hexforge.report.graph import graph_section
-
         with bar("comparing chips") as progress:
             others = everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
-        graph = graph_section(found, graphs.graphs)
-        sections = [graph] if graph is not None else []
-        write_atomically(report, page(found, sections=sections, others=others, title=model.name).encode())
+        _write_report(report, model.name, timed, graphs, others)
     if as_json:
-        print_json(found.to_json() | ({"together": _together(shared)} if shared else {}))
+        print_json(timed.to_json() | ({"together": _together(shared)} if shared else {}))
         return
-    _print(console(), found, 0 if every else rows, refused)
+    _print(console(), timed, 0 if every else rows, refused)
     if shared:
-        cells = [[str(cell) for cell in row.values()] for row in _together(shared)]
-        called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
-        title = f"together on the chip, each called {called}"
-        console().print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
+        _print_together(console(), shared, interval_ms)
+
+
+def _require_own_files(model: Path, trace: Path | None, report: Path | None) -> None:
+    """CallError where a file to write is the model or is to be written twice."""
+    outputs = [path.resolve() for path in (trace, report) if path is not None]
+    if model.resolve() in outputs or len(set(outputs)) < len(outputs):
+        raise CallError("--trace and --report are files of their own; neither may be the model or the other")
+
+
+def _require_weights_to_pack(graphs: TimedGraphs) -> None:
+    """CallError where the graphs have no 8-bit weights whose values could be looked at."""
+    constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
+    if graphs.promised or not any(v.dtype.bits == 8 for v in constants):
+        raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
+
+
+def _write_report(
+    path: Path, title: str, timed: Estimate, graphs: TimedGraphs, others: Sequence[Estimate | tuple[str, str]]
+) -> None:
+    from hexforge.report import page
+    from hexforge.report.graph import graph_section
+
+    graph = graph_section(timed, graphs.graphs)
+    sections = [graph] if graph is not None else []
+    write_atomically(path, page(timed, sections=sections, others=others, title=title).encode())
 
 
 def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: list[str] | None, method: str = "") -> Any:
@@ -169,16 +176,16 @@ def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: lis
     return path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(pin))
 
 
-def _beside(found: Estimate, priority: str, beside: list[str], batch: int) -> Shared:
+def _beside(timed: Estimate, priority: str, beside: list[str], batch: int) -> Shared:
     """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
     from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import together
 
-    others, priorities = [found], [priority]
+    others, priorities = [timed], [priority]
     for text in beside:
-        path, colon, wanted = (text, "", "") if Path(text).exists() else text.rpartition(":")
-        others.append(estimated(path or text, found.deployment, batch=batch, threads=found.threads))
-        priorities.append(wanted if path and colon else "normal")
+        path, colon, priority_of_it = (text, "", "") if Path(text).exists() else text.rpartition(":")
+        others.append(estimated(path or text, timed.deployment, batch=batch, threads=timed.threads))
+        priorities.append(priority_of_it if path and colon else "normal")
     return together(others, priorities)
 
 
@@ -196,52 +203,60 @@ def _together(shared: Shared) -> list[dict[str, Any]]:
     ]
 
 
-def _compare(each: Sequence[Estimate | tuple[str, str]], name: str, as_json: bool) -> None:
+def _print_together(screen: Console, shared: Shared, interval_ms: float) -> None:
+    """What the models that share the chip take."""
+    cells = [[str(cell) for cell in row.values()] for row in _together(shared)]
+    called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
+    title = f"together on the chip, each called {called}"
+    screen.print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
+
+
+def _compare(outcomes: Sequence[Estimate | tuple[str, str]], name: str, as_json: bool) -> None:
     from hexforge.analysis.estimate import Estimate
 
-    found = sorted((e for e in each if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
-    refused = [e for e in each if not isinstance(e, Estimate)]
+    estimates = sorted((e for e in outcomes if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
+    refused = [e for e in outcomes if not isinstance(e, Estimate)]
     if as_json:
-        latencies = {e.soc: round(e.latency_ms, 4) for e in found}
+        latencies = {e.soc: round(e.latency_ms, 4) for e in estimates}
         print_json({"latency_ms": latencies, "refused": dict(refused)})
         return
     lines = [
         (e.soc, f"{e.latency_ms:.3f}", f"{e.low_ms:.3f} to {e.high_ms:.3f}", f"{e.throughput:.0f}", e.provenance)
-        for e in found
+        for e in estimates
     ]
-    title = f"{name}, {found[0].precision}, {found[0].runtime}"
+    title = f"{name}, {estimates[0].precision}, {estimates[0].runtime}"
     console().print(table(title, ("chip", "ms", "nine of ten", "per second", "costs"), lines))
     for chip, reason in refused:
         console().print(f"{chip}: {reason}")
 
 
-def _print(screen: Console, found: Estimate, count: int, refused: bool) -> None:
+def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     """The verdict, what is not in it, then the tasks that take longest."""
     from hexforge.report.words import size
 
-    line = found.timeline
-    mode = found.deployment.power.performance_mode
+    line = timed.timeline
+    mode = timed.deployment.power.performance_mode
     screen.print(
         Text.assemble(
-            (f"{found.latency_ms:.3f} ms", "bold green"),
-            f" on {found.soc}: {found.model}, {found.precision}, {found.runtime}, {mode}\n"
-            f"{found.low_ms:.3f} to {found.high_ms:.3f} in nine of ten models, {found.throughput:,.0f} per second; "
-            f"costs {found.provenance}",
+            (f"{timed.latency_ms:.3f} ms", "bold green"),
+            f" on {timed.soc}: {timed.model}, {timed.precision}, {timed.runtime}, {mode}\n"
+            f"{timed.low_ms:.3f} to {timed.high_ms:.3f} in nine of ten models, {timed.throughput:,.0f} per second; "
+            f"costs {timed.provenance}",
         )
     )
     screen.print(
         f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
         f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"
-        + (f", times {line.factor:.2f} for {found.runtime}" if line.factor != 1 else "")
+        + (f", times {line.factor:.2f} for {timed.runtime}" if line.factor != 1 else "")
     )
-    if found.little_known:
-        screen.print(f"little known, so less certain: {', '.join(found.little_known)}")
+    if timed.little_known:
+        screen.print(f"little known, so less certain: {', '.join(timed.little_known)}")
     screen.print(
         f"VTCM peak {size(line.vtcm_peak_bytes)} of a budget of {size(line.vtcm_bytes)} (the chip has "
-        f"{size(found.vtcm_size_bytes)}); DRAM {size(line.dram_bytes)}: weights "
+        f"{size(timed.vtcm_size_bytes)}); DRAM {size(line.dram_bytes)}: weights "
         f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
     )
-    _print_left_out(screen, found, refused)
+    _print_left_out(screen, timed, refused)
     screen.print()
     rows = sorted(line.rows, key=lambda row: -row.us)
     shown = rows[:count] if count else rows
@@ -267,17 +282,17 @@ def _print(screen: Console, found: Estimate, count: int, refused: bool) -> None:
         screen.print(rest(len(shown), len(rows), "tasks"))
 
 
-def _print_left_out(screen: Console, found: Estimate, refused: bool) -> None:
+def _print_left_out(screen: Console, timed: Estimate, refused: bool) -> None:
     """What the NPU does not take, and so is not in the time."""
-    if not found.left:
+    if not timed.left:
         return
-    reasons = Counter((row.op_type, row.reason or "") for row in found.left)
+    reasons = Counter((row.op_type, row.reason or "") for row in timed.left)
     screen.print(
-        Text(f"not in it: {len(found.left)} nodes that the NPU does not take and the CPU runs", "yellow"),
+        Text(f"not in it: {len(timed.left)} nodes that the NPU does not take and the CPU runs", "yellow"),
     )
     for (op, reason), times in reasons.most_common(None if refused else MOST_REASONS):
         screen.print(Padding(Text(f"{op}{f' x{times}' if times > 1 else ''}: {reason}"), (0, 0, 0, 2)))
     if not refused and len(reasons) > MOST_REASONS:
         screen.print(rest(MOST_REASONS, len(reasons), "reasons", "--refused"))
     if refused:
-        screen.print(table("", ("node", "op"), [(row.node, row.op_type) for row in found.left]))
+        screen.print(table("", ("node", "op"), [(row.node, row.op_type) for row in timed.left]))

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
     from hexforge.formats.profile.record import Profile
 
 TOP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """How runs are recorded, of a model and of the one it is compared with."""
+
+    deployment: Deployment
+    level: str
+    measured: str
+    """The backend whose kernels are timed here; empty where a chip is simulated."""
+    runs: int
+    dim: list[str] | None
+    shape: list[str] | None
+    pin: list[str] | None
 
 
 def profile(
@@ -63,19 +78,13 @@ def profile(
     from hexforge.report.profile_files import profile_files, write_files
 
     checked_level(level)
-    if priority != "normal" and not beside:
-        raise CallError("--priority is against other models on the chip; name them with --beside")
-    if beside and measure:
-        raise CallError("--beside is simulated on a chip; leave --measure out")
-    if output.exists() and not output.is_dir():
-        raise CallError(f"--output {output}: is a file; name a folder")
+    _require_consistent(output, measure, priority, beside)
     deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
     with waiting(f"profiling {model.name}"):
-        found, source = _profiled(model, deployment, level, measure, runs, priority, beside, dim, shape, pin)
-        earlier = None
-        if compare is not None:
-            earlier = _profiled(compare, deployment, level, measure, runs, "normal", None, dim, shape, pin)[0]
-    found = zoomed(found, zoom_start, zoom_end)
+        how = _Recording(deployment, level, measure, runs, dim, shape, pin)
+        recorded, source = _profiled(model, how, priority, beside or ())
+        earlier = None if compare is None else _profiled(compare, how)[0]
+    recorded = zoomed(recorded, zoom_start, zoom_end)
     earlier = zoomed(earlier, zoom_start, zoom_end) if earlier is not None else None
     ideas: list[Advice] = []
     tried = advise and not measure and source is not None
@@ -86,24 +95,22 @@ def profile(
         enable_input_output_flow_events=flows, enable_sequencer_flow_events=flows, qhas_schema=True, qhas_json=True,
         gzip=gzip,
     )  # fmt: skip
-    files = profile_files(found, output, features, advice=ideas, advised=tried, before=earlier)
+    files = profile_files(recorded, output, features, advice=ideas, advised=tried, before=earlier)
     output.mkdir(parents=True, exist_ok=True)
     write_files(files)
-    _print(found, [path for path, _ in files])
+    _print(recorded, [path for path, _ in files])
 
 
-def _profiled(
-    path: Path,
-    deployment: Deployment,
-    level: str,
-    measured: str,
-    runs: int,
-    priority: str,
-    beside: list[str] | None,
-    dim: list[str] | None,
-    shape: list[str] | None,
-    pin: list[str] | None,
-) -> tuple[Profile, Any]:
+def _require_consistent(output: Path, measure: str, priority: str, beside: list[str] | None) -> None:
+    if priority != "normal" and not beside:
+        raise CallError("--priority is against other models on the chip; name them with --beside")
+    if beside and measure:
+        raise CallError("--beside is simulated on a chip; leave --measure out")
+    if output.exists() and not output.is_dir():
+        raise CallError(f"--output {output}: is a file; name a folder")
+
+
+def _profiled(path: Path, how: _Recording, priority: str = "normal", beside: Sequence[str] = ()) -> tuple[Profile, Any]:
     """The profile of whatever a file is, and the model where it is one that can be rewritten."""
     from hexforge.analysis.profile.simulated import Neighbour
     from hexforge.analysis.profile.simulated import profile as simulated
@@ -115,42 +122,43 @@ def _profiled(
     if log.is_log(path):
         return log.read(path), None
     if is_pte(path):
-        return _of_pte(path, deployment, level, runs), None
-    if measured:
-        return _measured(path, measured, level, runs), None
-    named, whole = sizes(path, dim, shape)
-    source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(pin))
-    neighbours = [_neighbour(text, Neighbour) for text in beside or ()]
-    found = simulated(source, deployment, level=level, runs=runs, priority=priority, beside=neighbours)
-    return found, None if is_context(path) else path
+        return _of_pte(path, how), None
+    if how.measured:
+        return _measured(path, how), None
+    named, whole = sizes(path, how.dim, how.shape)
+    source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(how.pin))
+    others = [_neighbour(text, Neighbour) for text in beside]
+    recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, beside=others)
+    return recorded, None if is_context(path) else path
 
 
 def _neighbour(text: str, make: Any) -> Any:
     """`MODEL` or `MODEL:PRIORITY`."""
-    path, colon, wanted = (text, "", "") if Path(text).exists() else text.rpartition(":")
+    path, colon, priority = (text, "", "") if Path(text).exists() else text.rpartition(":")
     if not Path(path or text).exists():
         raise CallError(f"--beside {text}: no such file")
-    return make(path or text, wanted if path and colon else "normal")
+    return make(path or text, priority if path and colon else "normal")
 
 
-def _of_pte(path: Path, deployment: Deployment, level: str, runs: int) -> Profile:
+def _of_pte(path: Path, how: _Recording) -> Profile:
     """Every delegate of an ExecuTorch program as a graph of one profile."""
     from hexforge.analysis.profile.simulated import profile as simulated
     from hexforge.executorch.running.loading import PteModule
     from hexforge.formats.pte import read_pte
 
     module = PteModule(read_pte(path))
-    each = [
-        simulated(delegate.program, deployment, level=level, runs=runs)
+    profiles = [
+        simulated(delegate.program, how.deployment, level=how.level, runs=how.runs)
         for name in module.names
         for delegate in module.method(name).delegates
     ]
-    if not each:
+    if not profiles:
         raise UnsupportedError(f"{path}: has no delegate that runs on the HTP")
-    return replace(each[0], model=path.stem, graphs=tuple(graph for one in each for graph in one.graphs))
+    graphs = tuple(graph for profiled in profiles for graph in profiled.graphs)
+    return replace(profiles[0], model=path.stem, graphs=graphs)
 
 
-def _measured(path: Path, backend: str, level: str, runs: int) -> Profile:
+def _measured(path: Path, how: _Recording) -> Profile:
     """Runs on this computer, on random inputs, as a session profiles them."""
     import tempfile
 
@@ -159,18 +167,20 @@ def _measured(path: Path, backend: str, level: str, runs: int) -> Profile:
     from hexforge.ort import InferenceSession
 
     with tempfile.TemporaryDirectory() as folder:
-        options = {"backend_type": backend, "profiling_level": level, "profiling_file_path": f"{folder}/p.csv"}
+        options = {
+            "backend_type": how.measured, "profiling_level": how.level, "profiling_file_path": f"{folder}/p.csv",
+        }  # fmt: skip
         session = InferenceSession(str(path), providers=[("QNNExecutionProvider", options)])
         feeds = feeds_for(session.get_inputs(), {})
-        for _ in range(runs + 1):
+        for _ in range(how.runs + 1):
             session.run(None, feeds)
-        found = log.read(Path(folder) / "p_qnn.log")
+        measured = log.read(Path(folder) / "p_qnn.log")
         del session
     # the first run makes what later ones use again
-    found = replace(found, graphs=tuple(replace(graph, runs=graph.runs[1:]) for graph in found.graphs))
-    if not any(graph.runs for graph in found.graphs):
-        raise UnsupportedError(f"{path}: nothing of it ran on the {backend} backend")
-    return found
+    measured = replace(measured, graphs=tuple(replace(graph, runs=graph.runs[1:]) for graph in measured.graphs))
+    if not any(graph.runs for graph in measured.graphs):
+        raise UnsupportedError(f"{path}: nothing of it ran on the {how.measured} backend")
+    return measured
 
 
 def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
@@ -184,21 +194,23 @@ def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
         return False, []
 
 
-def _print(found: Profile, files: list[Path]) -> None:
+def _print(recorded: Profile, files: list[Path]) -> None:
     """The verdict, the ops that take longest, and where the files are."""
     from hexforge.analysis.profile.texts import average
     from hexforge.analysis.profile.verdict import bottlenecks, findings
 
     screen = console()
-    if found.left_out:
-        screen.print(f"not in it: {found.left_out} nodes that the NPU does not take and the CPU runs", style="yellow")
-    for graph in found.graphs:
+    if recorded.left_out:
+        screen.print(
+            f"not in it: {recorded.left_out} nodes that the NPU does not take and the CPU runs", style="yellow"
+        )
+    for graph in recorded.graphs:
         run = average(graph)
         screen.print(
-            f"{graph.name} on {graph.chip} ({found.source}): {run.netrun_us / 1e3:.3f} ms, accelerator "
+            f"{graph.name} on {graph.chip} ({recorded.source}): {run.netrun_us / 1e3:.3f} ms, accelerator "
             f"{run.accelerator_us / 1e3:.3f} ms, critical path {run.critical_cycles:,} cycles"
         )
-        for reason in findings(found, graph, run)[:3]:
+        for reason in findings(recorded, graph, run)[:3]:
             screen.print(f"  {reason.title} ({100 * reason.share:.0f} %): {reason.text}")
         rows = [
             (
