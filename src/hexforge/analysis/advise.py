@@ -168,27 +168,27 @@ def advised(
     tried: list[_Tried] = []
     for n, rule in enumerate(rules):
         saw(n, len(rules) + 2, rule.name)
-        if (one := trial(loaded, rule, before)) is not None and one.gains(before):
-            tried.append(one)
+        if (trial_result := trial(loaded, rule, before)) is not None and trial_result.gains(before):
+            tried.append(trial_result)
     saw(len(rules), len(rules) + 2, "precision")
     precisions = [_precision_advice(rule, graphs, chosen, before) for rule in PRECISION_RULES]
     precisions += [_quantize_advice(loaded, chosen, before), _host_advice(graphs, chosen, timed)]
     saw(len(rules) + 1, len(rules) + 2, "all together")
     together = _Together(trial, loaded, before, [t for t in tried if t.rule.keeps_function], request.verify)
-    found = [t.advice(before) for t in tried] + [a for a in precisions if a is not None]
-    found = [
+    advice = [t.advice(before) for t in tried] + [a for a in precisions if a is not None]
+    advice = [
         replace(a, error=together.errors.get(a.rule))
-        for a in found
+        for a in advice
         if a.accuracy or a.gain >= max(request.min_gain, 1e-9)
     ]
-    found.sort(key=lambda a: (a.accuracy and a.gain < request.min_gain, -a.gain_us))
+    advice.sort(key=lambda a: (a.accuracy and a.gain < request.min_gain, -a.gain_us))
     return Advised(
         loaded.name,
         timed.soc,
         timed.precision,
         timed.runtime,
         before,
-        tuple(found),
+        tuple(advice),
         together.us,
         tuple(together.applied),
         tuple(together.dropped),
@@ -261,12 +261,12 @@ class _Trial:
 
     def _with(self, model: Model, rule: RewriteRule, keys: set[Hashable]) -> tuple[Model, float, list[Rewrite]]:
         """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
-        made = model.copied()
-        changes = apply(made.ir, rule, keys)
+        rewritten = model.copied()
+        changes = apply(rewritten.ir, rule, keys)
         try:
-            return made, self.us(made), changes
+            return rewritten, self.us(rewritten), changes
         except (UnsupportedError, CapacityError):
-            return made, math.inf, changes
+            return rewritten, math.inf, changes
 
     def __call__(self, model: Model, rule: RewriteRule, before: float) -> _Tried | None:
         """The model with a rule applied where that gains; each kind of place is tried once, alone."""
@@ -281,8 +281,8 @@ class _Trial:
         keys = {key for key in kinds if self._gains.get((rule.name, key), True)}
         if not keys:
             return None
-        made, us, changes = tried.get(frozenset(keys)) or self._with(model, rule, keys)
-        return _Tried(rule, made, us, changes) if changes and us < math.inf else None
+        rewritten, us, changes = tried.get(frozenset(keys)) or self._with(model, rule, keys)
+        return _Tried(rule, rewritten, us, changes) if changes and us < math.inf else None
 
 
 class _Together:
@@ -304,29 +304,29 @@ class _Together:
             self._round(sorted(candidates, key=lambda t: t.us))
 
     def _tried(self, rule: RewriteRule) -> _Tried | None:
-        found = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.us)
-        return found if found is not None and found.gains(self.us) else None
+        tried = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.us)
+        return tried if tried is not None and tried.gains(self.us) else None
 
     def _round(self, candidates: Sequence[_Tried]) -> None:
         """Take all that gain and compare once; where the outputs differ, again with a comparison for each."""
         model, us = self.model, self.us
-        taken = self._take(candidates, each=False)
+        taken = self._take(candidates, compare_each=False)
         error, why = self._compared(self.model) if taken and self._verify else (None, "")
         if why:
             self.model, self.us = model, us
-            taken = self._take(candidates, each=True)
+            taken = self._take(candidates, compare_each=True)
         elif error is not None:
             self.error = error
             self.errors.update(dict.fromkeys(taken, error))
         self.applied += [rule for rule in taken if rule not in self.applied]
 
-    def _take(self, candidates: Sequence[_Tried], each: bool) -> list[str]:
+    def _take(self, candidates: Sequence[_Tried], compare_each: bool) -> list[str]:
         taken: list[str] = []
         for first in candidates:
             tried = self._tried(first.rule) if taken else first  # what was taken made another model of it
             if tried is None:
                 continue
-            if each:
+            if compare_each:
                 error, why = self._compared(tried.model)
                 if why:
                     self.dropped.append((tried.rule.name, why))
@@ -390,13 +390,13 @@ def _quantize_advice(model: Model, deployment: Deployment, before: float) -> Adv
     if not times:
         return None
     best = min(times, key=lambda precision: times[precision])
-    said = tuple(f"{precision}: {us / 1e3:.3f} ms promised" for precision, us in times.items())
+    promises = tuple(f"{precision}: {us / 1e3:.3f} ms promised" for precision, us in times.items())
     name = "MODEL" if model.path is None else model.path.name
     return Advice(
         "quantize",
         f"Quantize the float model to {best}",
         (),
-        said,
+        promises,
         "The HTP multiplies integers several times faster than float16, and moves half or a quarter of the bytes.",
         "the estimate of the model that `hexforge quantize` would write, input and output conversions included",
         f"hexforge quantize {name} --data FOLDER --recipe {best}_channel, which says how much accuracy it costs.",

@@ -65,28 +65,28 @@ class Reference:
         NaN and True where no output of this model is a finite number, so that there is nothing to compare.
         """
         part = _part(model)
-        found, fits = math.nan, True
+        largest, fits = math.nan, True
         for sample, expected, allowed in zip(self.samples, self.outputs, self.allowed, strict=True):
             for name, result in _run(part, sample).items():
                 error = difference(expected[name], result)
                 if not math.isnan(error):
-                    found = error if math.isnan(found) else max(found, error)
+                    largest = error if math.isnan(largest) else max(largest, error)
                     fits &= error <= allowed[name]
-        return found, fits
+        return largest, fits
 
 
 def _nudged(sample: Mapping[str, Array]) -> dict[str, Array]:
     """The floats of a sample moved by about a rounding, up and down in turn."""
-    found: dict[str, Array] = {}
+    nudged: dict[str, Array] = {}
     for name, array in sample.items():
         signs = np.where(np.arange(array.size) % 2, NUDGE, -NUDGE).reshape(array.shape)
-        found[name] = (array * (1 + signs)).astype(array.dtype) if array.dtype.kind == "f" else array
-    return found
+        nudged[name] = (array * (1 + signs)).astype(array.dtype) if array.dtype.kind == "f" else array
+    return nudged
 
 
 def _allowed(model: Model, outputs: Mapping[str, Array], noises: Mapping[str, float]) -> dict[str, float]:
     """For each output the difference that is no change of function: roundings, or one step of a quantized output."""
-    found = {}
+    allowed = {}
     for value in model.ir.graph.outputs:
         name = value.name or ""
         noise = noises[name]
@@ -95,8 +95,8 @@ def _allowed(model: Model, outputs: Mapping[str, Array], noises: Mapping[str, fl
         made_by = value.producer()
         if made_by is not None and made_by.op_type in WITHIN_ONE:
             least = max(least, ROUNDINGS_OF_ONE / _width(outputs[name]))
-        found[name] = max(least, step, min(4 * noise, MOST_NOISE) if math.isfinite(noise) else 0.0)
-    return found
+        allowed[name] = max(least, step, min(4 * noise, MOST_NOISE) if math.isfinite(noise) else 0.0)
+    return allowed
 
 
 def difference(expected: Array, result: Array) -> float:

@@ -292,9 +292,9 @@ def as_converted(model: Model) -> Model:
 
     if not any(node.op_type == "BatchNormalization" for node in model.ir.graph):
         return model
-    made = model.copied()
-    apply(made.ir, NORMALIZATIONS)
-    return made
+    converted = model.copied()
+    apply(converted.ir, NORMALIZATIONS)
+    return converted
 
 
 def promised_model(model: Model, deployment: Deployment) -> Model | None:
@@ -402,14 +402,14 @@ def _read(
 
 def _of_reader(model: Any) -> TimedGraphs | None:
     """The graphs of a .pte or of an exported program of torch; None for anything else."""
-    known = isinstance(model, str | Path) and is_pte(model)
-    if not known and not type(model).__module__.startswith("torch."):
+    is_file = isinstance(model, str | Path) and is_pte(model)
+    if not is_file and not type(model).__module__.startswith("torch."):
         return None
     for reader in READERS:
         module, _, name = reader.partition(":")
-        found: TimedGraphs | None = getattr(importlib.import_module(module), name)(model)
-        if found is not None:
-            return found
+        graphs: TimedGraphs | None = getattr(importlib.import_module(module), name)(model)
+        if graphs is not None:
+            return graphs
     return None
 
 

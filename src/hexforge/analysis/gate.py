@@ -118,25 +118,25 @@ def _with_baseline(check: GateCheck, before: Mapping[str, float], percent: float
 
 def _model_checks(item: ModelBudget, folder: Path) -> list[GateCheck]:
     path = folder / item.model
-    made: list[GateCheck] = []
+    checks: list[GateCheck] = []
     for measure in (_latencies, _sizes, _sqnr, _metric):
         try:
-            made += measure(item, path, folder)
+            checks += measure(item, path, folder)
         except (HexforgeError, OSError) as error:
             words = " ".join(str(error).split())
-            made.append(GateCheck(item.model, measure.__name__.strip("_"), 0.0, None, error=words[:400]))
+            checks.append(GateCheck(item.model, measure.__name__.strip("_"), 0.0, None, error=words[:400]))
             if not path.exists():
                 break
-    return made
+    return checks
 
 
 def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     refused: dict[str, int] = {}
     by_ep: dict[str, int] = {}
     for soc in item.soc:
-        found = estimate(path, Deployment(soc, item.precision), dims=dict(item.dims) or None)
-        refused[soc] = len(found.left)
-        yield GateCheck(item.model, f"latency_ms on {soc}", found.latency_ms, item.latency(soc))
+        estimated = estimate(path, Deployment(soc, item.precision), dims=dict(item.dims) or None)
+        refused[soc] = len(estimated.left)
+        yield GateCheck(item.model, f"latency_ms on {soc}", estimated.latency_ms, item.latency(soc))
         if item.ep_refused_nodes is not None:
             by_ep[soc] = _ep_refused(path, soc, item)
     yield GateCheck(item.model, "refused_nodes", max(refused.values()), item.refused_nodes)
@@ -171,14 +171,14 @@ def _sizes(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
 
 def _sqnr(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     if item.sqnr_db is not None:
-        wanted = item.sqnr_db
-        found = compare(folder / wanted.reference, path, folder / wanted.data, soc=item.soc[0], limit=wanted.limit)
-        yield GateCheck(item.model, "sqnr_db", found.sqnr_db, wanted.at_least, higher_is_better=True)
+        budget = item.sqnr_db
+        comparison = compare(folder / budget.reference, path, folder / budget.data, soc=item.soc[0], limit=budget.limit)
+        yield GateCheck(item.model, "sqnr_db", comparison.sqnr_db, budget.at_least, higher_is_better=True)
 
 
 def _metric(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     if item.metric is not None:
-        wanted = item.metric
-        labels = None if wanted.labels is None else folder / wanted.labels
-        found = evaluate(path, folder / wanted.data, labels, wanted.name, soc=item.soc[0], limit=wanted.limit)
-        yield GateCheck(item.model, found.metric, found.score, wanted.at_least, higher_is_better=True)
+        budget = item.metric
+        labels = None if budget.labels is None else folder / budget.labels
+        evaluation = evaluate(path, folder / budget.data, labels, budget.name, soc=item.soc[0], limit=budget.limit)
+        yield GateCheck(item.model, evaluation.metric, evaluation.score, budget.at_least, higher_is_better=True)

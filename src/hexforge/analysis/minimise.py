@@ -90,16 +90,16 @@ class _Trial:
         feeds = {value.name: self._known[value.name] for value in part.inputs}
         written = [(value.name, value.encoding is not None) for value in part.outputs]  # compiling changes the graph
         try:
-            found = self._backend.compile(part).run(feeds)
+            results = self._backend.compile(part).run(feeds)
         except HexforgeError as error:
             return f"the {self._backend.name} backend fails: {error}"
         for name, fixed in written:
-            if said := self._differs(np.asarray(found[name]), self._known[name], fixed):
-                return f"tensor {name!r}: {said}"
+            if difference := self._differs(np.asarray(results[name]), self._known[name], fixed):
+                return f"tensor {name!r}: {difference}"
         return ""
 
-    def _differs(self, found: Array, expected: Array, fixed: bool) -> str:
-        now, then = found.astype(np.float64), expected.astype(np.float64)
+    def _differs(self, result: Array, expected: Array, fixed: bool) -> str:
+        now, then = result.astype(np.float64), expected.astype(np.float64)
         if now.shape != then.shape:
             return f"has the shape {now.shape}, not {then.shape}"
         if (np.isnan(now) != np.isnan(then)).any():

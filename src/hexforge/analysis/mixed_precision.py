@@ -19,32 +19,32 @@ FUNCTIONS = {"LayerNorm", "RmsNorm", "Gelu"}
 
 def attention_nodes(graph: Graph) -> set[Node]:
     """Softmax with the products of two computed tensors before and after it, and what is between."""
-    found: set[Node] = set()
+    attention: set[Node] = set()
     for node in graph:
         if node.op.name == "Softmax":
             before = _until_product(node, lambda n: [v.producer for v in n.inputs if v is not None])
             after = _until_product(node, lambda n: [u for v in n.outputs for u in v.users])
             if before and after:
-                found |= {node, *before, *after}
-    return found
+                attention |= {node, *before, *after}
+    return attention
 
 
 def _until_product(start: Node, step: Callable[[Node], Iterable[Node | None]]) -> set[Node]:
     """Nodes on the way from a softmax to a product of two computed tensors; empty where there is none."""
-    found: set[Node] = set()
+    on_the_way: set[Node] = set()
     product = False
     waiting = list(step(start))
     while waiting:
         node = waiting.pop()
-        if node is None or node in found:
+        if node is None or node in on_the_way:
             continue
         if node.op.name == "MatMul" and not any(v is not None and v.is_static for v in node.inputs[:2]):
-            found.add(node)
+            on_the_way.add(node)
             product = True
         elif node.op.name in BETWEEN:
-            found.add(node)
+            on_the_way.add(node)
             waiting += step(node)
-    return found if product else set()
+    return on_the_way if product else set()
 
 
 @dataclass(frozen=True, slots=True)

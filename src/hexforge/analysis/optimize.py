@@ -150,8 +150,8 @@ class Optimized:
     def files(self) -> tuple[Path, ...]:
         """What was written, the model first."""
         folder = self.folder
-        wanted = (folder.quantized, folder.context, folder.float_model, folder.recipe, folder.page, folder.result)
-        return tuple(path for path in wanted if path.exists())
+        possible = (folder.quantized, folder.context, folder.float_model, folder.recipe, folder.page, folder.result)
+        return tuple(path for path in possible if path.exists())
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -223,12 +223,12 @@ def optimize(
             progress=lambda done, of: progress("compiling", done, of),
         )  # fmt: skip
     left = tuple(a for a in _advice_left(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)
-    found = Optimized(
+    optimized = Optimized(
         path.name, folder, searched.metric, before, after, rewrites, searched, choice, quantization,
         comparison, float_score, score, count, compiled, left,
     )  # fmt: skip
-    write_atomically(folder.result, json.dumps(found.to_json(), indent=1).encode())
-    return found
+    write_atomically(folder.result, json.dumps(optimized.to_json(), indent=1).encode())
+    return optimized
 
 
 def _make_folder(folder: OutputFolder, model: Path) -> None:
@@ -254,7 +254,7 @@ def _rewritten(
         loaded.require_static()
         write_atomically(folder.float_model, model_bytes(loaded))
         given = folder.float_model
-    found = advised(
+    advice = advised(
         given,
         replace(deployment, precision="w8a8"),
         AdviceRequest(),
@@ -262,11 +262,11 @@ def _rewritten(
         shapes={} if request.pins else request.shapes,
         observe=lambda done, of, rule: progress("trying rewrites", done, of),
     )
-    if found.applied and found.error is None:  # nothing could be compared, so the model stays as it is
+    if advice.applied and advice.error is None:  # nothing could be compared, so the model stays as it is
         loaded = read(given, dims=request.dims, shapes=request.shapes) if given is path else read(given)
-        found = replace(found, rewritten=loaded, applied=(), after_us=found.before_us)
-    write_atomically(folder.float_model, model_bytes(found.rewritten))
-    return found
+        advice = replace(advice, rewritten=loaded, applied=(), after_us=advice.before_us)
+    write_atomically(folder.float_model, model_bytes(advice.rewritten))
+    return advice
 
 
 def _searched(

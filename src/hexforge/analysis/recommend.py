@@ -29,20 +29,21 @@ class Recommendation:
     reason: str
 
 
-def recommend(found: Searched, float_score: float | None = None) -> Recommendation:
+def recommend(searched: Searched, float_score: float | None = None) -> Recommendation:
     """The fastest mix that keeps the float model's score; by SQNR the fastest if it is exact, else the knee."""
-    front = [p for p in found.found.front() if math.isfinite(p.quality) or p.quality > 0]
+    front = [p for p in searched.found.front() if math.isfinite(p.quality) or p.quality > 0]
     if not front:
-        front = [found.found.low]
+        front = [searched.found.low]
     if float_score is None and front[-1].quality < POOR_DB:
         return Recommendation(
             front[-1], "poor",
-            f"No mix keeps the outputs: the best is {_words(front[-1], found)}. Give samples as the model sees them in "
-            "use (not random ones, and scaled as in training), try recipes with +equalize, or keep the model in float.",
+            f"No mix keeps the outputs: the best is {_words(front[-1], searched)}. Give samples as the model sees them "
+            "in use (not random ones, and scaled as in training), try recipes with +equalize, or keep the model "
+            "in float.",
         )  # fmt: skip
     if len(front) == 1:
         return Recommendation(
-            front[0], "only", f"No other mix that was measured is faster or better {_of(front[0], found)}."
+            front[0], "only", f"No other mix that was measured is faster or better {_of(front[0], searched)}."
         )
     fastest, best = front[0], front[-1]
     if float_score is not None:
@@ -53,47 +54,51 @@ def recommend(found: Searched, float_score: float | None = None) -> Recommendati
             loss = f"{lost:.4f} below" if lost > 0 else "no worse than"
             return Recommendation(
                 point, "fastest" if point is fastest else "knee",
-                f"The fastest mix that keeps {found.metric} within {KEPT:g} of the float model's: {loss} it"
-                f"{_faster(point, front, found)}.",
+                f"The fastest mix that keeps {searched.metric} within {KEPT:g} of the float model's: {loss} it"
+                f"{_faster(point, front, searched)}.",
             )  # fmt: skip
         return Recommendation(
             best, "best",
-            f"No mix keeps {found.metric} within {KEPT:g} of the float model's {float_score:.4f}; this is the best, "
+            f"No mix keeps {searched.metric} within {KEPT:g} of the float model's {float_score:.4f}; this is the best, "
             f"{float_score - best.quality:.4f} below it.",
         )  # fmt: skip
     if fastest.quality >= EXACT_ENOUGH_DB:
-        slower = f"; the best, {_words(best, found)}, takes {_percent(best, fastest)} longer"
-        return Recommendation(fastest, "fastest", f"The fastest mix, and exact enough {_of(fastest, found)}{slower}.")
+        slower = f"; the best, {_words(best, searched)}, takes {_percent(best, fastest)} longer"
+        return Recommendation(
+            fastest, "fastest", f"The fastest mix, and exact enough {_of(fastest, searched)}{slower}."
+        )
     point = knee(front)
     if point is fastest or point is best:
         kind: Literal["fastest", "best"] = "fastest" if point is fastest else "best"
         other = best if point is fastest else fastest
         return Recommendation(
-            point, kind, f"The {kind} mix {_of(point, found)}; the other end of the front is {_words(other, found)}."
+            point,
+            kind,
+            f"The {kind} mix {_of(point, searched)}; the other end of the front is {_words(other, searched)}.",
         )
     return Recommendation(
         point, "knee",
-        f"The knee of the front {_of(point, found)}: the fastest mix, {_words(fastest, found)}, loses "
-        f"{point.quality - fastest.quality:.1f} dB more, and the best, {_words(best, found)}, takes "
+        f"The knee of the front {_of(point, searched)}: the fastest mix, {_words(fastest, searched)}, loses "
+        f"{point.quality - fastest.quality:.1f} dB more, and the best, {_words(best, searched)}, takes "
         f"{_percent(best, point)} longer.",
     )  # fmt: skip
 
 
-def _faster(point: Point, front: list[Point], found: Searched) -> str:
+def _faster(point: Point, front: list[Point], searched: Searched) -> str:
     best = front[-1]
-    return "" if point is best else f"; the best, {_words(best, found)}, takes {_percent(best, point)} longer"
+    return "" if point is best else f"; the best, {_words(best, searched)}, takes {_percent(best, point)} longer"
 
 
 def _percent(slow: Point, fast: Point) -> str:
     return f"{100 * (slow.latency_ms / fast.latency_ms - 1):.0f} %"
 
 
-def _words(point: Point, found: Searched) -> str:
-    if found.metric == "sqnr" and point.quality == math.inf:
+def _words(point: Point, searched: Searched) -> str:
+    if searched.metric == "sqnr" and point.quality == math.inf:
         return f"{point.latency_ms:.3f} ms, exact"
-    quality = f"{point.quality:.1f} dB" if found.metric == "sqnr" else f"{point.quality:.4f}"
+    quality = f"{point.quality:.1f} dB" if searched.metric == "sqnr" else f"{point.quality:.4f}"
     return f"{point.latency_ms:.3f} ms at {quality}"
 
 
-def _of(point: Point, found: Searched) -> str:
-    return f"({_words(point, found)})"
+def _of(point: Point, searched: Searched) -> str:
+    return f"({_words(point, searched)})"

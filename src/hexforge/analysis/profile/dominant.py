@@ -54,23 +54,23 @@ def dominant_path(activities: Sequence[Activity]) -> list[DominantPiece]:
             edges += [(a.start_us, 1, i), (a.end_us, 0, i)]
     edges.sort()
     active: list[dict[int, None]] = [{} for _ in PRIORITIES]
-    found: list[DominantPiece] = []
+    pieces: list[DominantPiece] = []
     before = 0.0
     for at, starts, i in edges:
         if at > before:
             first = next((lane for lane in active if lane), None)
             if first is not None:
                 chosen = next(iter(first))
-                last = found[-1] if found else None
+                last = pieces[-1] if pieces else None
                 if last and last.activity == chosen and last.end_us == before:
-                    found[-1] = replace(last, end_us=at)
+                    pieces[-1] = replace(last, end_us=at)
                 else:
                     name = PRIORITIES[priority(activities[chosen])]
-                    found.append(DominantPiece(chosen, name, before, at))
+                    pieces.append(DominantPiece(chosen, name, before, at))
             before = at
         lane = active[priority(activities[i])]
         if starts:
             lane[i] = None
         else:
             lane.pop(i, None)
-    return found
+    return pieces

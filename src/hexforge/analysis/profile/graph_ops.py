@@ -37,7 +37,7 @@ def graph_ops(graph: Graph) -> GraphOps:
     """The ops of a graph in the order of its nodes, which is one in which they run."""
     nodes = graph.nodes
     places = {node.name: at for at, node in enumerate(nodes, 2)}
-    made: list[ProfiledOp] = [
+    ops: list[ProfiledOp] = [
         ProfiledOp(INPUT, "Input", "Input", result_bytes=sum(v.type.nbytes for v in graph.inputs)),
         ProfiledOp(START, "", "Start"),
     ]
@@ -54,7 +54,7 @@ def graph_ops(graph: Graph) -> GraphOps:
                 reads.add(places[value.producer.name])
         if any(value.role is Role.APP_READ for value in node.outputs):
             writers.add(place)
-        made.append(
+        ops.append(
             ProfiledOp(
                 FIRST_NODE + number,
                 node.name,
@@ -69,8 +69,8 @@ def graph_ops(graph: Graph) -> GraphOps:
             )
         )
     size = sum(v.type.nbytes for v in graph.outputs)
-    made.append(ProfiledOp(OUTPUT, "Output", "Output", reads=tuple(sorted(writers)), result_bytes=size))
-    return GraphOps(tuple(made), places, frozenset(readers), frozenset(writers))
+    ops.append(ProfiledOp(OUTPUT, "Output", "Output", reads=tuple(sorted(writers)), result_bytes=size))
+    return GraphOps(tuple(ops), places, frozenset(readers), frozenset(writers))
 
 
 def macs(node: Node) -> int:

@@ -49,47 +49,49 @@ class Member:
 
 def steps_of(line: Timeline) -> list[StepWork]:
     """The steps with the events that are theirs: events lie in the order of the steps."""
-    found: list[StepWork] = []
+    steps: list[StepWork] = []
     at = 0
     for step in line.steps:
         row = line.rows[step.row]
         events: dict[str, Event] = {}
-        wanted = [("DMA", step.transfer >= 0), ("HMX", row.hmx_us > 0), ("HVX", row.hvx_us > 0)]
-        for unit, there in wanted:
+        units = [("DMA", step.transfer >= 0), ("HMX", row.hmx_us > 0), ("HVX", row.hvx_us > 0)]
+        for unit, there in units:
             if there:
                 events[unit] = line.events[at]
                 assert events[unit].unit == unit
                 at += 1
-        found.append(
+        steps.append(
             StepWork(step.row, step.start_us, step.ready_us, step.end_us, events.get("DMA"), events.get("HMX"),
                      events.get("HVX"))
         )  # fmt: skip
-    return found
+    return steps
 
 
 def members(row: Row, executed_us: float, ops: GraphOps) -> list[Member]:
     """The nodes of a task with their shares; what is no node's own (packing) is the graph's output's or input's."""
     places = [ops.places[name] for name in row.ops]
     parts = list(row.parts_us) or [executed_us, *[0.0] * (len(places) - 1)]
-    found = [Member(place, us / executed_us if executed_us else 0.0) for place, us in zip(places, parts, strict=True)]
-    left = 1.0 - sum(member.share for member in found)
+    nodes = [Member(place, us / executed_us if executed_us else 0.0) for place, us in zip(places, parts, strict=True)]
+    left = 1.0 - sum(member.share for member in nodes)
     if left > 1e-9:
         if ops.writers & set(places):
-            found.append(Member(ops.output, left))
+            nodes.append(Member(ops.output, left))
         elif ops.readers & set(places):
-            found.insert(0, Member(ops.input, left))
+            nodes.insert(0, Member(ops.input, left))
         else:
-            found[0] = Member(found[0].place, found[0].share + left)
-    return found
+            nodes[0] = Member(nodes[0].place, nodes[0].share + left)
+    return nodes
 
 
 def vector_shares(parts: Sequence[Member], hmx_us: float, hvx_us: float) -> list[Member]:
     """Whose work the vector units do for a task: the first node's is what the matrix unit does not do for it."""
     first = next((m for m in parts if m.place > 1), parts[0])
-    asked = [Member(m.place, max(0.0, m.share * (hmx_us + hvx_us) - (hmx_us if m is first else 0.0))) for m in parts]
-    whole = sum(m.share for m in asked)
-    kept = [Member(m.place, m.share / whole) for m in asked if m.share > LEAST_VECTOR_SHARE * whole]
-    return kept or [Member(first.place, 1.0)]
+    vector_us = [
+        Member(m.place, max(0.0, m.share * (hmx_us + hvx_us) - (hmx_us if m is first else 0.0))) for m in parts
+    ]
+    whole = sum(m.share for m in vector_us)
+    large_enough = [Member(m.place, m.share / whole) for m in vector_us if m.share > LEAST_VECTOR_SHARE * whole]
+    return large_enough or [Member(first.place, 1.0)]
 
 
 def main_thread(line: Timeline, ops: GraphOps) -> list[OpCost]:

@@ -19,8 +19,8 @@ NANOSECONDS_MHZ = 1000.0
 def measured_graph(graph: Graph, backend: str, level: str) -> tuple[GraphProfile, GraphOps]:
     """A graph that is run here, without its runs."""
     ops = graph_ops(graph)
-    kept = ops.ops if level != LEVELS[0] else ()
-    return GraphProfile(graph.name, backend, "this computer", NANOSECONDS_MHZ, ops=kept), ops
+    shown_ops = ops.ops if level != LEVELS[0] else ()
+    return GraphProfile(graph.name, backend, "this computer", NANOSECONDS_MHZ, ops=shown_ops), ops
 
 
 def measured_run(

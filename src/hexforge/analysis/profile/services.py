@@ -47,16 +47,16 @@ def activities(line: Timeline, ops: GraphOps) -> list[Activity]:
     for step in steps:
         executed[step.row] += step.ready_us - step.start_us
     parts = {i: members(line.rows[i], us, ops) for i, us in executed.items()}
-    found: list[Activity] = []
+    listed: list[Activity] = []
     last: int | None = None
     for step in steps:
         for a in _step(step, parts[step.row], ops, line):
             if a.name == CHECKPOINT_SET:  # the next transfer's may come before it is done
-                if last is not None and found[last].end_us > a.start_us:
-                    found[last] = replace(found[last], end_us=a.start_us)
-                last = len(found)
-            found.append(a)
-    return sorted((a for a in found if a.us > 0 or a.name == CHECKPOINT_SET), key=lambda a: (a.start_us, a.unit))
+                if last is not None and listed[last].end_us > a.start_us:
+                    listed[last] = replace(listed[last], end_us=a.start_us)
+                last = len(listed)
+            listed.append(a)
+    return sorted((a for a in listed if a.us > 0 or a.name == CHECKPOINT_SET), key=lambda a: (a.start_us, a.unit))
 
 
 def _step(step: StepWork, parts: Sequence[Member], ops: GraphOps, line: Timeline) -> Iterator[Activity]:
@@ -111,10 +111,10 @@ def _padding_bytes(op: ProfiledOp) -> int:
     return op.result_bytes // op.shape[-1] * (-op.shape[-1] % BLOCK)
 
 
-def counters(line: Timeline, ops: GraphOps, found: Iterable[Activity]) -> list[CounterTrack]:
+def counters(line: Timeline, ops: GraphOps, done: Iterable[Activity]) -> list[CounterTrack]:
     """Bandwidths to and from DRAM and VTCM, and the VTCM that is allocated, over time."""
     moved: dict[str, list[tuple[float, float, float]]] = {READ: [], WRITE: []}
-    for a in found:
+    for a in done:
         if a.name in moved and a.us > 0:
             moved[a.name].append((a.start_us, a.end_us, a.bytes / a.us / 1e3))
     read: list[tuple[float, float, float]] = list(moved[WRITE])

@@ -71,11 +71,11 @@ def profile(
     chosen = Deployment.of(deployment)
     began = time.monotonic_ns()
     timed = timed_graphs(model, chosen, dims=dims, shapes=shapes)
-    found = [estimate(replace(timed, graphs=(graph,)), chosen) for graph in timed.graphs]
+    estimates = [estimate(replace(timed, graphs=(graph,)), chosen) for graph in timed.graphs]
     prepared_us = (time.monotonic_ns() - began) // 1000
-    graphs = [graph_profile(graph, e.timeline, level, e.soc) for graph, e in zip(timed.graphs, found, strict=True)]
+    graphs = [graph_profile(graph, e.timeline, level, e.soc) for graph, e in zip(timed.graphs, estimates, strict=True)]
     if beside:
-        graphs[0] = _shared(graphs[0], found[0], priority, beside, level)
+        graphs[0] = _shared(graphs[0], estimates[0], priority, beside, level)
     start = time.time_ns() // 1000
     graphs = [replace(g, runs=tuple(_at(g.runs[0], start, k) for k in range(runs))) for g in graphs]
     events = [HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start)]
@@ -158,18 +158,18 @@ def _alone(graph: str, line: Timeline) -> tuple[RunSpan, ...]:
 
 
 def _shared(
-    graph: GraphProfile, found: Estimate, priority: str, beside: Sequence[Neighbour], level: str
+    graph: GraphProfile, alone: Estimate, priority: str, beside: Sequence[Neighbour], level: str
 ) -> GraphProfile:
     """The graph's first inference among others: when it ran, gave way, and was restored."""
-    others = [estimate(n.model, found.deployment, threads=found.threads) for n in beside]
-    shared = together([found, *others], [priority, *(n.priority for n in beside)])
+    others = [estimate(n.model, alone.deployment, threads=alone.threads) for n in beside]
+    shared = together([alone, *others], [priority, *(n.priority for n in beside)])
     mine = shared.jobs[0]
     run = graph.runs[0]
     spans = _job_spans(shared, mine.name, graph.name, 0)
     for job in shared.jobs[1:]:
         spans += _job_spans(shared, job.name, job.name, None)
     yields = sum(s.lane == YIELDS and s.graph == graph.name and s.name == SAVE for s in spans)
-    longer = mine.latencies_us[0] - found.timeline.latency_us
+    longer = mine.latencies_us[0] - alone.timeline.latency_us
     run = replace(
         run,
         netrun_us=run.netrun_us + longer,
@@ -185,23 +185,23 @@ SAVE, ACQUIRE, RESTORE = "save VTCM", "re-acquire", "restore VTCM"
 
 def _job_spans(shared: Shared, job: str, graph: str, inference: int | None) -> list[RunSpan]:
     """What a job did on the accelerator: its runs, and from each yield to its being restored."""
-    found: list[RunSpan] = []
+    spans: list[RunSpan] = []
     saved: float | None = None
     for span in shared.spans:
         if span.name != job or span.unit == "host" or (inference is not None and span.inference != inference):
             continue
         if span.kind == "yield":
-            found.append(RunSpan(YIELDS, graph, SAVE, span.start_us, span.end_us))
+            spans.append(RunSpan(YIELDS, graph, SAVE, span.start_us, span.end_us))
             saved = span.end_us
         elif span.kind == "restore":
             if saved is not None and span.start_us > saved:
-                found.append(RunSpan(YIELDS, graph, ACQUIRE, saved, span.start_us))
-            found.append(RunSpan(YIELDS, graph, RESTORE, span.start_us, span.end_us))
+                spans.append(RunSpan(YIELDS, graph, ACQUIRE, saved, span.start_us))
+            spans.append(RunSpan(YIELDS, graph, RESTORE, span.start_us, span.end_us))
             saved = None
         else:
-            last = found[-1] if found else None
+            last = spans[-1] if spans else None
             if last and last.lane == RUNTRACES and abs(last.end_us - span.start_us) < 1e-9:
-                found[-1] = replace(last, end_us=span.end_us)
+                spans[-1] = replace(last, end_us=span.end_us)
             else:
-                found.append(RunSpan(RUNTRACES, graph, "execute", span.start_us, span.end_us))
-    return found
+                spans.append(RunSpan(RUNTRACES, graph, "execute", span.start_us, span.end_us))
+    return spans

@@ -57,12 +57,12 @@ def summary(profile: Profile, graph: GraphProfile | None = None) -> dict[str, An
 
 def _used(run: ProfiledRun) -> dict[int, dict[str, float]]:
     """By op: the time of each unit, and the bytes moved."""
-    found: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    used: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for a in run.activities:
-        found[a.op][a.unit] += a.us
+        used[a.op][a.unit] += a.us
         if a.name in (READ, WRITE):
-            found[a.op][a.name] += a.bytes
-    return found
+            used[a.op][a.name] += a.bytes
+    return used
 
 
 def _label(graph: GraphProfile, op: int) -> str:

@@ -58,7 +58,7 @@ def average(graph: GraphProfile) -> ProfiledRun:
     def mean(numbers: Sequence[float]) -> float:
         return math.fsum(numbers) / len(numbers)
 
-    costs = tuple(_mean_cost(each) for each in zip(*(run.costs for run in runs), strict=True))
+    costs = tuple(_mean_cost(same_op) for same_op in zip(*(run.costs for run in runs), strict=True))
     critical = sum(c.cycles + c.wait for c in costs) if costs else round(mean([r.critical_cycles for r in runs]))
     return replace(
         runs[0],

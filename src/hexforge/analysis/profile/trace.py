@@ -66,11 +66,11 @@ def chrometrace(profile: Profile, features: ViewerFeatures = ViewerFeatures()) -
     at, flow, lanes = 0.0, 0, _span_lanes(profile)
     for graph in profile.graphs:
         for run in graph.runs:
-            made = _Run(graph, run, at, features, lanes, flow)
-            events += made.events()
-            named |= made.lanes
+            drawn = _Run(graph, run, at, features, lanes, flow)
+            events += drawn.events()
+            named |= drawn.lanes
             at += run.netrun_us
-            flow = made.flow
+            flow = drawn.flow
     return {"traceEvents": [*_names(profile, named), *events], "displayTimeUnit": "ns"}
 
 
@@ -90,12 +90,12 @@ def _names(profile: Profile, named: set[tuple[int, int]]) -> Iterator[dict[str, 
 
 def _span_lanes(profile: Profile) -> dict[str, int]:
     """Runs and yields of each graph have a lane of their own, by the titles that QNN's guide gives them."""
-    found: dict[str, int] = {}
+    lanes: dict[str, int] = {}
     for graph in profile.graphs:
         for run in graph.runs:
             for span in run.spans:
-                found.setdefault(f"{span.graph} {span.lane}", _SPANS + len(found))
-    return found
+                lanes.setdefault(f"{span.graph} {span.lane}", _SPANS + len(lanes))
+    return lanes
 
 
 def _lane(a: Activity) -> int:
@@ -124,23 +124,23 @@ class _Run:
 
     def events(self) -> list[dict[str, Any]]:
         run = self.run
-        found = [self.span(0, 1, "NetRun", self.host, self.host + run.netrun_us, graph=self.graph.name)]
+        events = [self.span(0, 1, "NetRun", self.host, self.host + run.netrun_us, graph=self.graph.name)]
         rpc = self.host + (run.netrun_us - run.rpc_us) / 2
-        found.append(self.span(0, 1, "RPC (execute)", rpc, rpc + run.rpc_us))
-        found += self.qnn_ops()
+        events.append(self.span(0, 1, "RPC (execute)", rpc, rpc + run.rpc_us))
+        events += self.qnn_ops()
         for a in run.activities:
-            found.append(self.activity(a))
+            events.append(self.activity(a))
         if self.features.memory_info:
-            found += self.counters()
+            events += self.counters()
         if self.features.runtrace:
             for s in run.spans:
                 lane = self.span_lanes[f"{s.graph} {s.lane}"]
-                found.append(self.span(s.core + 1, lane, s.name, self.start + s.start_us, self.start + s.end_us))
+                events.append(self.span(s.core + 1, lane, s.name, self.start + s.start_us, self.start + s.end_us))
         if self.features.enable_input_output_flow_events:
-            found += self.input_output()
+            events += self.input_output()
         if self.features.enable_sequencer_flow_events:
-            found += self.sequencer()
-        return found
+            events += self.sequencer()
+        return events
 
     def span(self, pid: int, tid: int, name: str, start: float, end: float, **args: Any) -> dict[str, Any]:
         self.lanes.add((pid, tid))
@@ -186,11 +186,11 @@ class _Run:
                 yield {"ph": "C", "pid": track.core + 1, "tid": 0, "name": track.name, "ts": ts, "args": args}
 
     def _by_op(self) -> dict[int, list[Activity]]:
-        found: dict[int, list[Activity]] = defaultdict(list)
+        by_op: dict[int, list[Activity]] = defaultdict(list)
         for a in self.run.activities:
             if a.op >= 0 and a.unit not in (DMA, SERVICE):
-                found[a.op].append(a)
-        return found
+                by_op[a.op].append(a)
+        return by_op
 
     def input_output(self) -> Iterator[dict[str, Any]]:
         """From where an op's result is made to where it is first read."""

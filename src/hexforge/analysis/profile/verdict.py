@@ -63,19 +63,19 @@ def bottlenecks(graph: GraphProfile, run: ProfiledRun) -> list[int]:
 
 def findings(profile: Profile, graph: GraphProfile, run: ProfiledRun) -> list[Finding]:
     """Why a run takes as long as it does."""
-    found = [*_units(run), *_longest(graph, run), *_background(graph, run), *_short(graph, run)]
-    found += _gaps(graph, run) if profile.source == MEASURED else _memory(graph, run)
+    all_findings = [*_units(run), *_longest(graph, run), *_background(graph, run), *_short(graph, run)]
+    all_findings += _gaps(graph, run) if profile.source == MEASURED else _memory(graph, run)
     host = run.netrun_us - run.accelerator_us
     if profile.source != MEASURED and run.netrun_us and host / run.netrun_us > 0.3:
         text = f"{host:.0f} of {run.netrun_us:.0f} µs are the call to the chip and its inputs and outputs."
         hint = "Batches and several threads share that cost; burst mode polls instead of sleeping."
-        found.append(Finding("The call itself weighs", host / run.netrun_us, text, hint))
+        all_findings.append(Finding("The call itself weighs", host / run.netrun_us, text, hint))
     if run.yields:
         text = f"It gave way {run.yields} times to a model of higher priority."
-        found.append(
+        all_findings.append(
             Finding("It is interrupted", 1.0, text, "Give it a higher priority, or run the others at other times.")
         )
-    return sorted((f for f in found if f.share >= LEAST_SHARE), key=lambda f: -f.share)
+    return sorted((f for f in all_findings if f.share >= LEAST_SHARE), key=lambda f: -f.share)
 
 
 def _units(run: ProfiledRun) -> list[Finding]:

@@ -26,10 +26,10 @@ def zoomed(profile: Profile, start: str, end: str) -> Profile:
     graph = holding[0]
     after = _reached(_named(graph.ops, start), _readers(graph.ops).__getitem__) if start else set(range(len(graph.ops)))
     before = _reached(_named(graph.ops, end), lambda i: graph.ops[i].reads) if end else set(range(len(graph.ops)))
-    kept = sorted(after & before)
-    if not kept:
+    on_the_way = sorted(after & before)
+    if not on_the_way:
         raise CallError(f"no way leads from {start!r} to {end!r}; is it the other way round?")
-    return replace(profile, graphs=(part(graph, kept),))
+    return replace(profile, graphs=(part(graph, on_the_way),))
 
 
 def _named(ops: Sequence[ProfiledOp], name: str) -> list[int]:
@@ -39,27 +39,27 @@ def _named(ops: Sequence[ProfiledOp], name: str) -> list[int]:
 
 
 def _readers(ops: Sequence[ProfiledOp]) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in ops]
+    readers: list[list[int]] = [[] for _ in ops]
     for i, op in enumerate(ops):
         for source in op.reads:
-            found[source].append(i)
-    return found
+            readers[source].append(i)
+    return readers
 
 
 def _reached(places: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[int]:
-    found = set(places)
-    todo = list(found)
+    reached = set(places)
+    todo = list(reached)
     while todo:
-        new = set(step(todo.pop())) - found
-        found |= new
+        new = set(step(todo.pop())) - reached
+        reached |= new
         todo += new
-    return found
+    return reached
 
 
-def part(graph: GraphProfile, kept: Sequence[int]) -> GraphProfile:
+def part(graph: GraphProfile, places: Sequence[int]) -> GraphProfile:
     """A graph with some of its ops only, and what runs did for these."""
-    at = {old: new for new, old in enumerate(kept)}
-    ops = tuple(replace(graph.ops[i], reads=tuple(at[r] for r in graph.ops[i].reads if r in at)) for i in kept)
+    at = {old: new for new, old in enumerate(places)}
+    ops = tuple(replace(graph.ops[i], reads=tuple(at[r] for r in graph.ops[i].reads if r in at)) for i in places)
     runs = tuple(_part_of_run(run, graph.clock_mhz, at) for run in graph.runs)
     return replace(graph, ops=ops, runs=runs)
 

@@ -57,9 +57,9 @@ class TensorError:
     @property
     def sqnr_db(self) -> float:
         """What it is ranked by."""
-        found = self.running or self.own
-        assert found is not None
-        return found.sqnr_db if self.rescaled_db is None else self.rescaled_db
+        sums = self.running or self.own
+        assert sums is not None
+        return sums.sqnr_db if self.rescaled_db is None else self.rescaled_db
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -205,8 +205,8 @@ def compare_models(
         rows += _watch(exact.ir.clone(), coarse.ir.clone(), some, islice(samples, count), backend, soc, told, count)
     weights = []
     folded = tensors.float_constants(fold(exact.ir))
-    for name, node, real, found in tensors.weights(coarse.ir, tensors.float_constants(exact.ir)):
-        own = _nearest(found, real, folded.get(name))
+    for name, node, real, quantized in tensors.weights(coarse.ir, tensors.float_constants(exact.ir)):
+        own = _nearest(quantized, real, folded.get(name))
         linear = tensors.Linear.of(node)
         reader = next(iter(node.outputs[0].consumers()), None)
         kind = linear.type if linear is not None else ""
@@ -224,13 +224,13 @@ def compare_models(
     )  # fmt: skip
 
 
-def _nearest(found: Array, *references: Array | None) -> ErrorSums:
+def _nearest(quantized: Array, *references: Array | None) -> ErrorSums:
     """The error of a weight against the float model's, which has it as it is or with a normalization folded in."""
     errors: list[ErrorSums] = []
     for reference in references:
-        if reference is not None and reference.shape == found.shape:
+        if reference is not None and reference.shape == quantized.shape:
             errors.append(ErrorSums())
-            errors[-1].update(reference, found)
+            errors[-1].update(reference, quantized)
     return max(errors, key=lambda sums: sums.sqnr_db)
 
 
@@ -268,7 +268,7 @@ def _rounds(model: Any, names: Iterable[str]) -> Iterable[list[str]]:
 
 def _watch(
     exact: Any, coarse: Any, names: Collection[str], samples: Iterable[Feeds], backend: str, soc: str,
-    told: Progress, count: int,
+    progress: Progress, count: int,
 ) -> list[TensorError]:  # fmt: skip
     """The errors of these tensors of the float model; both models are edited."""
     watched = tensors.watch(coarse, names)
@@ -278,30 +278,34 @@ def _watch(
     sums = [(ErrorSums(), ErrorSums(), ChannelFit()) for _ in watched]
     for done, feeds in enumerate(samples, 1):
         reference = {**feeds, **run_exact(feeds)}
-        found = run_coarse(feeds)
+        results = run_coarse(feeds)
         for item, parts in zip(watched, sums, strict=True):
-            _update(item, reference[item.name], found[item.output], *parts)
-        told(done, count)
+            _update(item, reference[item.name], results[item.output], *parts)
+        progress(done, count)
     rows = []
     for item, (running, own, fit) in zip(watched, sums, strict=True):
         rescaled = fit.sqnr_db() if item.kind == "tensor" and running.sqnr_db < DOUBTED_DB else None
-        kept = own if item.linear is not None and rescaled is None else None  # its encoding is for the scaled numbers
+        own_error = (
+            own if item.linear is not None and rescaled is None else None
+        )  # its encoding is for the scaled numbers
         dtype = item.linear.type if item.linear is not None else ""
-        rows.append(TensorError(item.name, item.kind, item.producer, dtype, running, kept, rescaled))
+        rows.append(TensorError(item.name, item.kind, item.producer, dtype, running, own_error, rescaled))
     return rows
 
 
-def _update(item: Watched, reference: Array, found: Array, running: ErrorSums, own: ErrorSums, fit: ChannelFit) -> None:
-    if reference.size != found.size:
+def _update(
+    item: Watched, reference: Array, result: Array, running: ErrorSums, own: ErrorSums, fit: ChannelFit
+) -> None:
+    if reference.size != result.size:
         raise ModelError(
             f"{item.name!r}: the float model's has shape {list(reference.shape)}, the quantized one's "
-            f"{list(found.shape)}; compare models of the same shapes"
+            f"{list(result.shape)}; compare models of the same shapes"
         )
-    running.update(reference, found)
+    running.update(reference, result)
     if item.linear is not None:
         own.update_rounded(reference, item.linear)
-    if running.sqnr_db < DOUBTED_DB and reference.shape == found.shape:
-        fit.update(reference, found)
+    if running.sqnr_db < DOUBTED_DB and reference.shape == result.shape:
+        fit.update(reference, result)
 
 
 def _sensitivity(
@@ -310,24 +314,24 @@ def _sensitivity(
 ) -> tuple[LayerError, ...]:  # fmt: skip
     coarse = coarse.clone()
     layered.restore_clips(coarse, exact)
-    found = layered.layers(coarse)
-    if not found:
+    layers = layered.layers(coarse)
+    if not layers:
         raise ModelError("the quantized model has no QuantizeLinear: there is no layer to be sensitive")
     run = runner(to_bytes(exact), "ort", name="the float model")
     references = [run(feeds) for feeds in samples]
     numbers = layered.float_weights(coarse, tensors.float_constants(exact))
-    every = frozenset(name for layer in found for name in layer.quantizers)
-    wanted = [layer.quantizers if mode == "one" else every - layer.quantizers for layer in found]
+    every = frozenset(name for layer in layers for name in layer.quantizers)
+    variants = [layer.quantizers if mode == "one" else every - layer.quantizers for layer in layers]
     arguments = (to_bytes(coarse), numbers, samples, references, backend, soc, 1 if jobs > 1 else 0)
     figures = []
-    for figure in spread(_Variant, arguments, [every, *wanted], jobs):
+    for figure in spread(_Variant, arguments, [every, *variants], jobs):
         figures.append(figure)
         if progress is not None:
-            progress(len(figures), len(wanted) + 1)
-    whole, *each = figures
+            progress(len(figures), len(variants) + 1)
+    whole, *layer_figures = figures
     rows = [
         LayerError(layer.name, layer.op_type, figure, figure - whole if mode == "all-but-one" else 0.0)
-        for layer, figure in zip(found, each, strict=True)
+        for layer, figure in zip(layers, layer_figures, strict=True)
     ]
     return tuple(sorted(rows, key=lambda r: (r.sqnr_db if mode == "one" else -r.sqnr_db, r.name)))
 
@@ -356,4 +360,4 @@ class _Variant:
             for name, array in run(feeds).items():
                 if name in reference:
                     sums.setdefault(name, ErrorSums()).update(reference[name], array)
-        return min(one.sqnr_db for one in sums.values())
+        return min(error.sqnr_db for error in sums.values())

@@ -70,17 +70,19 @@ def evaluate(
     loaded.require_static()
     if dims or shapes:
         model = to_bytes(loaded.ir)
-    asked = labelled(data, labels, chosen, loaded.ir, classes, limit)
+    chosen_samples = labelled(data, labels, chosen, loaded.ir, classes, limit)
     threads = 1 if jobs > 1 else 0
-    measured = spread(_Judge, (model, backend, soc, threads, chosen), asked, jobs)
-    for index, (number, label, one) in enumerate(zip(asked.order, asked.labels, measured, strict=True)):
+    measured = spread(_Judge, (model, backend, soc, threads, chosen), chosen_samples, jobs)
+    for index, (number, label, measurement) in enumerate(
+        zip(chosen_samples.order, chosen_samples.labels, measured, strict=True)
+    ):
         try:
-            chosen.update(one, label)
+            chosen.update(measurement, label)
         except HexforgeError as error:
             raise _at(error, number) from error.__cause__
         if progress is not None:
-            progress(index + 1, len(asked))
-    return Evaluation(loaded.name, chosen.name, chosen.result(), len(asked), backend)
+            progress(index + 1, len(chosen_samples))
+    return Evaluation(loaded.name, chosen.name, chosen.result(), len(chosen_samples), backend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +98,17 @@ class Labelled:
         return len(self.order)
 
     def __iter__(self) -> Iterator[tuple[int, Feeds, Any]]:
-        wanted, before = dict(zip(self.order, self.labels, strict=True)), 0
+        label_of, before = dict(zip(self.order, self.labels, strict=True)), 0
         for part in self.parts:
-            chosen = [i - before for i in wanted if before <= i < before + len(part)]
+            chosen = [i - before for i in label_of if before <= i < before + len(part)]
             if chosen and isinstance(part.origin, IndexedSamples) and len(chosen) < len(part):
                 for i in chosen:  # read by number, not one after another
                     where, raw = part.origin.get(part.skip + i)
-                    yield before + i, checked(raw, part.inputs, where), wanted[before + i]
+                    yield before + i, checked(raw, part.inputs, where), label_of[before + i]
             elif chosen:
                 for i, feeds in enumerate(islice(part, self.order[-1] - before + 1)):
-                    if before + i in wanted:
-                        yield before + i, feeds, wanted[before + i]
+                    if before + i in label_of:
+                        yield before + i, feeds, label_of[before + i]
             before += len(part)
 
 
@@ -114,19 +116,19 @@ def labelled(
     data: Any, labels: Any, metric: Metric, model: Any, classes: Sequence[str] | None = None, limit: int | None = None
 ) -> Labelled:
     """Samples and labels for a metric: all of them, the first, or, where they lie class by class, evenly out of all."""
-    parts, found = _sources(data, labels, model)
+    parts, all_labels = _sources(data, labels, model)
     total = sum(map(len, parts))
     if not total:
         raise CallError("there are no samples to evaluate")
-    if found is None and metric.labelled:
+    if all_labels is None and metric.labelled:
         raise CallError(f"metric {metric.name} needs labels: a file of them, or folders named for classes")
-    if found is not None and isinstance(metric, TopK):
-        found, metric.classes = class_numbers(found, classes)
+    if all_labels is not None and isinstance(metric, TopK):
+        all_labels, metric.classes = class_numbers(all_labels, classes)
     count = total if limit is None else min(limit, total)
     if count < 1:
         raise CallError(f"limit {limit}: at least one sample is evaluated")
     order = [i * total // count for i in range(count)] if len(parts) > 1 else list(range(count))
-    return Labelled(parts, order, [None if found is None else found[i] for i in order])
+    return Labelled(parts, order, [None if all_labels is None else all_labels[i] for i in order])
 
 
 def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], list[Any] | None]:
@@ -139,9 +141,9 @@ def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], 
         folders = class_folders(Path(data))
         parts = [samples_of(folder, model, **pictures) for folder in folders]
         return parts, [f.name for f, part in zip(folders, parts, strict=True) for _ in range(len(part))]
-    found = samples_of(data, model)
-    names = getattr(found.origin, "names", ())
-    return [found], None if labels is None else read_labels(labels, names, len(found))
+    samples = samples_of(data, model)
+    names = getattr(samples.origin, "names", ())
+    return [samples], None if labels is None else read_labels(labels, names, len(samples))
 
 
 class _Judge:

@@ -44,10 +44,10 @@ class SplitSamples:
     def of(cls, samples: Samples) -> SplitSamples:
         """Hold out samples that are spread over all of them."""
         count = len(samples)
-        kept = min(count // ONE_OF, MOST)
-        if not kept:
+        held_out_count = min(count // ONE_OF, MOST)
+        if not held_out_count:
             return cls(samples, samples, held_out=False)
-        numbers = frozenset((2 * i + 1) * count // (2 * kept) for i in range(kept))
+        numbers = frozenset((2 * i + 1) * count // (2 * held_out_count) for i in range(held_out_count))
         return cls(
             ChosenSamples(samples, frozenset(range(count)) - numbers), ChosenSamples(samples, numbers), held_out=True
         )

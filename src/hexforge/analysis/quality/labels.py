@@ -25,22 +25,22 @@ def read_labels(source: str | Path | Sequence[Any], names: Sequence[str], count:
     order, or names of files with labels: two columns in .csv and .txt, an object in .json.
     """
     if isinstance(source, str | Path):
-        found, where = _file(Path(source)), str(source)
+        labels, where = _file(Path(source)), str(source)
     else:
-        found, where = list(source), "labels"
-    if isinstance(found, dict):
-        return _by_name(found, names, where)
-    if len(found) != count:
-        raise CallError(f"{where}: {len(found)} labels for {count} samples; give one for each sample, in their order")
-    return found
+        labels, where = list(source), "labels"
+    if isinstance(labels, dict):
+        return _by_name(labels, names, where)
+    if len(labels) != count:
+        raise CallError(f"{where}: {len(labels)} labels for {count} samples; give one for each sample, in their order")
+    return labels
 
 
 def class_folders(path: Path) -> list[Path]:
     """The folders in a folder, each of which is named for the class of the samples in it."""
-    found = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")) if path.is_dir() else []
-    if not found:
+    folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")) if path.is_dir() else []
+    if not folders:
         raise CallError(f"{path}: has no folders named for classes; make some, or give a file of labels")
-    return found
+    return folders
 
 
 def class_numbers(labels: Sequence[Any], classes: Sequence[str] | None = None) -> tuple[list[Any], int]:
@@ -63,13 +63,13 @@ def class_numbers(labels: Sequence[Any], classes: Sequence[str] | None = None) -
 
 def read_classes(path: Path) -> list[str]:
     """Names of classes, one a line, or a list in .json."""
-    found = _json(path) if path.suffix.lower() == ".json" else path.read_text("utf-8").splitlines()
-    if not isinstance(found, list) or not found:
+    names = _json(path) if path.suffix.lower() == ".json" else path.read_text("utf-8").splitlines()
+    if not isinstance(names, list) or not names:
         raise FormatError(f"{path}: not a list of class names")
-    return [str(name).strip() for name in found if str(name).strip()]
+    return [str(name).strip() for name in names if str(name).strip()]
 
 
-def _by_name(found: Mapping[str, Any], names: Sequence[str], where: str) -> list[Any]:
+def _by_name(by_name: Mapping[str, Any], names: Sequence[str], where: str) -> list[Any]:
     """Labels found under the samples' names: whole, without suffix, or only the last part."""
     if not names:
         raise CallError(f"{where}: names files, and the samples come out of none; give a list of labels instead")
@@ -77,8 +77,8 @@ def _by_name(found: Mapping[str, Any], names: Sequence[str], where: str) -> list
     for name in names:
         path = PurePath(name)
         keys = (name, str(path.with_suffix("")), path.name, path.stem)
-        key = next((k for k in keys if k in found), None)
-        labels.append(None if key is None else found[key])
+        key = next((k for k in keys if k in by_name), None)
+        labels.append(None if key is None else by_name[key])
         if key is None:
             missing.append(name)
     if missing:
@@ -92,10 +92,10 @@ def _file(path: Path) -> list[Any] | dict[str, Any]:
     if suffix == ".npy":
         return _npy(path)
     if suffix == ".json":
-        found = _json(path)
-        if not isinstance(found, list | dict):
+        labels = _json(path)
+        if not isinstance(labels, list | dict):
             raise FormatError(f"{path}: not a list of labels nor an object of file names with labels")
-        return found
+        return labels
     if suffix in (".csv", ".txt"):
         return _lines(path, suffix)
     raise CallError(f"{path}: labels are read from {', '.join(SUFFIXES)}, or from folder names with {FOLDERS!r}")

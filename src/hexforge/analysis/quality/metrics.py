@@ -116,14 +116,14 @@ class Sqnr:
         """The errors of one sample's outputs."""
         if self._run is None:
             self._run = runner(self.reference, "ort", threads=1)
-        found = {}
+        errors = {}
         for name, array in self._run(feeds).items():
             if name in outputs and array.dtype.kind == "f":
-                found[name] = ErrorSums()
-                found[name].update(array, outputs[name])
-        if not found:
+                errors[name] = ErrorSums()
+                errors[name].update(array, outputs[name])
+        if not errors:
             raise CallError(f"{self.reference}: has no float output in common with the model")
-        return found
+        return errors
 
     def update(self, measured: dict[str, ErrorSums], label: Any) -> None:
         """Add the errors."""
@@ -204,27 +204,27 @@ class Custom:
             raise CallError(f"metric {self.name}: {type(error).__name__}: {error}{where}") from error
 
 
-def metric_of(given: Any, reference: Path | None = None) -> Metric:
+def metric_of(metric: Any, reference: Path | None = None) -> Metric:
     """The metric that a text means: top1, top5:OUTPUT, sqnr:FLOAT.onnx, FILE.py:NAME; or a function, class or object.
 
     `reference` is the float model of a mere "sqnr".
     """
-    if not isinstance(given, str):
-        return Custom(given, getattr(given, "__name__", type(given).__name__))
-    kind, _, rest = given.partition(":")
-    if found := re.fullmatch(r"top(\d+)", kind):
-        if int(found[1]) < 1:
-            raise CallError(f"metric {given!r}: k is at least 1")
-        return TopK(int(found[1]), rest)
+    if not isinstance(metric, str):
+        return Custom(metric, getattr(metric, "__name__", type(metric).__name__))
+    kind, _, rest = metric.partition(":")
+    if top := re.fullmatch(r"top(\d+)", kind):
+        if int(top[1]) < 1:
+            raise CallError(f"metric {metric!r}: k is at least 1")
+        return TopK(int(top[1]), rest)
     if kind == "sqnr":
         model = Path(rest) if rest or reference is None else reference
         if not model.is_file():
-            raise CallError(f"metric {given!r}: sqnr:FLOAT.onnx needs the float model; there is no file {rest!r}")
+            raise CallError(f"metric {metric!r}: sqnr:FLOAT.onnx needs the float model; there is no file {rest!r}")
         return Sqnr(model)
-    file, _, name = given.rpartition(":")
+    file, _, name = metric.rpartition(":")
     if file.endswith(".py"):
-        return Custom(_loaded(Path(file), name), given)
-    raise CallError(f"metric {given!r}: there are top1, top5 (any k), sqnr:FLOAT.onnx and FILE.py:NAME")
+        return Custom(_loaded(Path(file), name), metric)
+    raise CallError(f"metric {metric!r}: there are top1, top5 (any k), sqnr:FLOAT.onnx and FILE.py:NAME")
 
 
 def _loaded(path: Path, name: str) -> Any:

@@ -211,8 +211,8 @@ def chip_label(backend: Backend) -> str:
 
 
 def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Fixed | None]:
-    found = encodings_file.load(path, axes, sizes)
-    return {name: None if pair is None else Fixed(*pair) for name, pair in found.items()}
+    encodings = encodings_file.load(path, axes, sizes)
+    return {name: None if pair is None else Fixed(*pair) for name, pair in encodings.items()}
 
 
 def _refused(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:

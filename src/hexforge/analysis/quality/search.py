@@ -203,17 +203,25 @@ def search_precision(
         raise CallError(f"{model}: has no layer to quantize")
     statistics = calibrate(folded, calibration, state=None if state is None else statistics_beside(state))
     with tempfile.TemporaryDirectory() as folder:
-        kept, shown = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
-        statistics.save(kept)
-        np.savez(shown, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(scored) for n, a in feeds.items()})  # type: ignore[arg-type]
+        statistics_file, samples_file = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
+        statistics.save(statistics_file)
+        np.savez(samples_file, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(scored) for n, a in feeds.items()})  # type: ignore[arg-type]
         known = measured.classes if isinstance(measured, TopK) else 0
         right = [np.asarray(label).tolist() for label in scored.labels]
         same = (recipes, groups, chosen.soc, chosen.runtime, measured.name, right, known, _code(scoring.metric))
         measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if dims or shapes else str(model)
         task = MeasuringTask(
-            measured_model, str(kept), str(shown), recipes, groups, chosen, scoring.metric, scored.labels, known
+            measured_model,
+            str(statistics_file),
+            str(samples_file),
+            recipes,
+            groups,
+            chosen,
+            scoring.metric,
+            scored.labels,
+            known,
         )
-        memory = _Memory(None if state is None else Path(state), _key(model, kept, shown, same))
+        memory = _Memory(None if state is None else Path(state), _key(model, statistics_file, samples_file, same))
 
         def measure(choices: Sequence[Choice]) -> Iterator[tuple[float, float]]:
             new = [c for c in choices if c not in memory]
@@ -355,10 +363,10 @@ class _Memory:
         try:
             data = json.loads(path.read_text())
             self._points = {frozenset(c): (float(q), float(ms)) for c, q, ms in data["points"]}
-            found = data["search"]
+            stored_key = data["search"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path}: is not the state of a search: {error!r}") from None
-        if found != key:
+        if stored_key != key:
             raise CallError(
                 f"{path}: is of another search (other model, data, recipes, chip or metric); name another file"
             )

@@ -79,7 +79,7 @@ def _on_cluster(
     actor = ray.remote(num_cpus=1)(_Actor)
     count = min(len(waiting), max(1, int(ray.cluster_resources().get("CPU", 1))))
     pool = ActorPool([actor.remote(make, arguments) for _ in range(count)])
-    for result in pool.map(lambda one, task: one.work.remote(task), waiting):
+    for result in pool.map(lambda worker, task: worker.work.remote(task), waiting):
         if isinstance(result, HexforgeError):
             raise result
         yield result
