@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.models import resnet50
-from hexforge.analysis.estimate import graph_of
+from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.chip.power import Corner
 from hexforge.backends.htp.chip.soc import named
 from hexforge.backends.htp.config import GraphConfig

@@ -12,7 +12,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from hexforge.analysis.estimate import graph_of
+from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.chip import soc
 from hexforge.backends.htp.time.schedule import schedule
 from hexforge.backends.htp.time.simulate import Tile, tiles

@@ -86,7 +86,10 @@ INNER = {
         ("optimize", "gate", "minimise"),
         ("recommend",),
         ("quality", "advise", "profile"),
-        ("estimate", "mixed_precision", "agreement"),
+        ("rewrite_trial",),
+        ("mixed_precision", "agreement", "advice"),
+        ("estimate",),
+        ("timed_graphs",),
     ),
     "frontends.qnn": (
         ("graph", "recorded"),

@@ -19,8 +19,9 @@ import hexforge
 from hexforge.analysis import advise as module
 from hexforge.analysis.advise import AdviceRequest, advised
 from hexforge.analysis.agreement import MOST_NOISE, ROUNDINGS_OF_ONE, TOLERANCE, Reference, difference, samples
-from hexforge.analysis.estimate import estimate, graph_of
+from hexforge.analysis.estimate import estimate
 from hexforge.analysis.mixed_precision import attention_nodes, mixed_us
+from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.time import cost
 from hexforge.cli import app

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hexforge
-from hexforge.analysis.estimate import graphs_of
+from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import UnsupportedError
 from hexforge.frontends.onnx.pipeline import place_model

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import hexforge
-from hexforge.analysis.estimate import timed_graphs
+from hexforge.analysis.timed_graphs import timed_graphs
 from hexforge.backends.htp.deployment import Deployment
 from tests.light import NAMES, light
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hexforge.analysis.estimate import estimate, graphs_of
+from hexforge.analysis.estimate import estimate
 from hexforge.analysis.optimize import Optimized, OptimizeRequest, optimize
+from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.demo import MODEL, held_out
 from hexforge.report import Figure, Figures, Section, Step, Steps, page

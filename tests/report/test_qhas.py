@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from hexforge.analysis.advise import advise
-from hexforge.analysis.estimate import graph_of
 from hexforge.analysis.profile.measured import measured_graph, measured_run
 from hexforge.analysis.profile.simulated import profile
 from hexforge.analysis.profile.summary import summary
 from hexforge.analysis.profile.verdict import bottlenecks, findings
+from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backend import KernelTime
 from hexforge.formats.profile.record import Activity, Profile
 from hexforge.model.reader import read

@@ -3,32 +3,24 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, Program
+from hexforge.analysis.timed_graphs import TimedGraphs, read_timeable, timed_graphs
+from hexforge.backend import Backend
 from hexforge.backends.htp.chip.soc import named
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.timing import AS_IS
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
-from hexforge.formats.pte import is_pte
-from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
-from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.stages import PlacedNode
-from hexforge.timeline import Row, Shared, Tenant, Timeline, Times, joined
+from hexforge.timeline import Row, Shared, Tenant, Timeline, joined
 
 if TYPE_CHECKING:
-    from hexforge.model.reader import Model
-    from hexforge.model.source import ModelSource
+    from hexforge.analysis.timed_graphs import Timeable
 
-FLOAT = "float"
-READERS = ("hexforge.executorch.running.lowered:timed_graphs_of",)
-"""What reads models that are neither ONNX nor contexts, as "module:function", imported on use."""
 BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
 
@@ -166,19 +158,8 @@ def _row(row: Row, whole_us: float) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class TimedGraphs:
-    """The QNN graphs of a model as the backend prepares them, and what is not in them."""
-
-    name: str
-    graphs: tuple[Graph, ...]
-    left: tuple[PlacedNode, ...] = ()
-    promised: bool = False
-    """True for the graphs of the model that quantizing would give: they have the types of the precision already."""
-
-
 def estimate(
-    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    model: Timeable,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     *,
     batch: int = 1,
@@ -232,7 +213,7 @@ def together(estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, c
 
 
 def everywhere(
-    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    model: Timeable,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     *,
     batch: int = 1,
@@ -244,7 +225,7 @@ def everywhere(
     """The estimate on every chip, or (its name, why there is none); what every chip refuses is an error."""
     chosen = Deployment.of(deployment)
     backend = chosen.timed_backend()
-    loaded = _read(model, dims=dims, shapes=shapes)
+    loaded = read_timeable(model, dims=dims, shapes=shapes)
     results: list[Estimate | tuple[str, str]] = []
     refused: list[HexforgeError] = []
     last: TimedGraphs | None = None
@@ -266,159 +247,3 @@ def everywhere(
 def _fits(timed: TimedGraphs, backend: Backend) -> bool:
     """True where another chip takes the same whole model, so that it need not be placed again."""
     return not timed.left and all(backend.unsupported(node) is None for graph in timed.graphs for node in graph)
-
-
-def timed_graphs(
-    model: ModelSource | Model | Graph | Program | TimedGraphs,
-    deployment: Deployment,
-    *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> TimedGraphs:
-    """The graphs that a deployment's estimate is of: of a float model at w8a8, those of the model quantized so."""
-    source = _read(model, dims=dims, shapes=shapes)
-    if isinstance(source, TimedGraphs):
-        return source
-    quantized = promised_model(source, deployment)
-    if quantized is None:
-        return graphs_of(as_converted(source), deployment.timed_backend())
-    as_built = replace(deployment, precision=AS_IS)
-    return replace(graphs_of(quantized, as_built.timed_backend()), promised=True)
-
-
-def as_converted(model: Model) -> Model:
-    """The model as it comes to the backend: converters and onnxruntime put a normalization into the layer before it."""
-    from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, apply
-
-    if not any(node.op_type == "BatchNormalization" for node in model.ir.graph):
-        return model
-    converted = model.copied()
-    apply(converted.ir, NORMALIZATIONS)
-    return converted
-
-
-def promised_model(model: Model, deployment: Deployment) -> Model | None:
-    """The model that `quantize` would make at the deployment's precision; None where it is to be timed as it is."""
-    if deployment.precision in (AS_IS, FLOAT):
-        return None
-    from hexforge.backends.htp.time.tile import precision
-    from hexforge.quant.measure.compare import is_quantized
-    from hexforge.quant.promise import promised, recipe_of
-
-    if is_quantized(model.ir):
-        return None
-    chosen = recipe_of(precision(deployment.precision).name)
-    return replace(model, ir=promised(model.ir, chosen, wide_products=wide_products(deployment.timed_backend())))
-
-
-def wide_products(backend: Backend) -> bool:
-    """Whether the backend multiplies two run-time tensors of 16 bits: it is shown such a product."""
-    import hexforge.ops  # noqa: F401 - fills the table
-
-    graph = Graph("wide product")
-    type = TensorType(DType.UINT16, (2, 2), ScaleOffset(1.0, 0))
-    left, right = (graph.value(name, type, Role.APP_WRITE) for name in ("left", "right"))
-    node = graph.node("MatMul", [left, right], [graph.value("product", type, Role.APP_READ)])
-    return backend.unsupported(node) is None
-
-
-def graphs_of(
-    model: ModelSource | Model | Graph | Program | TimedGraphs,
-    backend: Backend,
-    *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> TimedGraphs:
-    """The graphs that the backend's programs would run of a model as it is; UnsupportedError where it takes nothing."""
-    source = _read(model, dims=dims, shapes=shapes)
-    if isinstance(source, TimedGraphs):
-        return source
-    from hexforge.frontends.onnx.pipeline import place_model
-    from hexforge.runtime.plan import partitioned
-
-    placed = place_model(source, backend)
-    parts = partitioned(placed, keep_converts=True)
-    name = source.path.stem if source.path is not None else source.name
-    taken = [part for part in parts.parts if part.taken]
-    if not taken:
-        reasons = list(dict.fromkeys(f"{row.op_type} ({row.reason})" for row in parts.refused))
-        more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-        why = f"cannot be timed on the HTP: {'; '.join(reasons[:3])}{more}"
-        if not reasons:
-            why = "nothing of it runs on the HTP: its outputs are its inputs or constants"
-        raise UnsupportedError(f"{source.name}: {why}")
-    names = [name] if len(taken) == 1 else [f"{name}_{i}" for i in range(len(taken))]
-    graphs = tuple(
-        _prepared(backend, parts.graph(part, part_name)) for part, part_name in zip(taken, names, strict=True)
-    )
-    return TimedGraphs(name, graphs, parts.refused)
-
-
-def graph_of(
-    model: ModelSource | Model | Graph | Program | TimedGraphs,
-    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
-) -> Graph:
-    """A whole model as the one graph that the NPU runs; UnsupportedError naming the nodes that it does not take."""
-    timed = graphs_of(model, Deployment.of(deployment).timed_backend())
-    if timed.left:
-        refused = dict.fromkeys(f"{row.op_type} ({row.reason})" for row in timed.left)
-        raise UnsupportedError(f"{timed.name}: cannot be timed whole on the HTP: {'; '.join(refused)}")
-    return timed.graphs[0]
-
-
-def _prepared(backend: Backend, graph: Graph) -> Graph:
-    assert isinstance(backend, Times)
-    graph.sort()
-    return backend.prepared(graph)
-
-
-def _read(
-    model: ModelSource | Model | Graph | Program | TimedGraphs,
-    *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> Model | TimedGraphs:
-    """A model to place, or graphs that are there already."""
-    if isinstance(model, TimedGraphs):
-        return model
-    if isinstance(model, Graph):
-        return TimedGraphs(model.name, (model,))
-    if isinstance(model, Program):
-        return TimedGraphs(model.graph.name, (model.graph,))
-    if isinstance(model, str | Path) and is_context(model):
-        return _of_context(Path(model))
-    from hexforge.model.reader import Model, read
-
-    if not isinstance(model, bytes | Model) and (other := _of_reader(model)) is not None:
-        return other
-    loaded = model if isinstance(model, Model) else read(model, dims=dims, shapes=shapes)
-    loaded.require_static()
-    if any(node.op_type == "EPContext" for node in loaded.ir.graph):
-        raise UnsupportedError(
-            f"{loaded.name}: is a context model; give the context it names, a .bin, or the model it is of"
-        )
-    return loaded
-
-
-def _of_reader(model: Any) -> TimedGraphs | None:
-    """The graphs of a .pte or of an exported program of torch; None for anything else."""
-    is_file = isinstance(model, str | Path) and is_pte(model)
-    if not is_file and not type(model).__module__.startswith("torch."):
-        return None
-    for reader in READERS:
-        module, _, name = reader.partition(":")
-        graphs: TimedGraphs | None = getattr(importlib.import_module(module), name)(model)
-        if graphs is not None:
-            return graphs
-    return None
-
-
-def _of_context(path: Path) -> TimedGraphs:
-    """The graph of a context, which must be its only one."""
-    context = Context(path)
-    names = [g.name for g in context.graphs]
-    if len(names) > 1:
-        raise CallError(
-            f"{path}: has the graphs {', '.join(names)}; estimate Context(path).program(NAME), one at a time"
-        )
-    return TimedGraphs(names[0], (context.program(names[0]).graph,))

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hexforge.analysis.advise import Advice, AdviceRequest, Advised, advised
+from hexforge.analysis.advice import Advice, Advised
+from hexforge.analysis.advise import AdviceRequest, advised
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.quality.compare import Comparison, compare
 from hexforge.analysis.quality.evaluate import evaluate

@@ -15,44 +15,26 @@ as in JSON. `#` starts a comment. Reading needs the op table (import hexforge.op
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import json
-import math
-import re
-import sys
 from collections.abc import Callable, Container
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from hexforge.errors import FormatError, ModelError
-from hexforge.ir.graph import Graph, Node, Role, Value
-from hexforge.ir.op import lookup
-from hexforge.ir.types import (
-    Array,
-    AxisScaleOffset,
-    Block,
-    BlockwiseExpansion,
-    DType,
-    Encoding,
-    ScaleOffset,
-    TensorType,
-)
+from hexforge.ir.graph import Graph, Node, Value
+from hexforge.ir.packing import packed
+from hexforge.ir.text_reader import Get, TextReader
+from hexforge.ir.text_tokens import literal_text, name_text
+from hexforge.ir.types import Array, DType, TensorType
 
 _INLINE = 16  # elements; more are printed as base64
-_NIBBLES = (DType.INT4, DType.UINT4)
-_WORD = re.compile(r"[A-Za-z0-9_./-]+")
-_KEYWORDS = ("graph", "return")
+Put = Callable[[bytes], tuple[int, int]]
+"""Stores the packed bytes of a static elsewhere and says where: offset and size."""
 
 
 # -- printing ---------------------------------------------------------------------------------------------------
-
-
-Put = Callable[[bytes], tuple[int, int]]
-"""Stores the packed bytes of a static elsewhere and says where: offset and size."""
-Get = Callable[[int, int], bytes | memoryview]
-"""The bytes that were put there; FormatError where there are none."""
 
 
 def dumps(
@@ -89,21 +71,17 @@ def dumps(
 
 def _node(node: Node) -> str:
     ins = ", ".join("_" if v is None else _ref(v) for v in node.inputs)
-    params = ", ".join(f"{k}={_literal(v)}" for k, v in node.params.items())
+    params = ", ".join(f"{k}={literal_text(v)}" for k, v in node.params.items())
     return (
-        f"{_name(node.name)}: {', '.join(map(_ref, node.outputs))} = {node.op.name}({ins})"
+        f"{name_text(node.name)}: {', '.join(map(_ref, node.outputs))} = {node.op.name}({ins})"
         + (f" {{{params}}}" if params else "")
         + f" : {', '.join(_type(v.type) for v in node.outputs)}"
         + (f" from {', '.join(map(json.dumps, node.source))}" if node.source else "")
     )
 
 
-def _name(name: str) -> str:
-    return name if _WORD.fullmatch(name) and name not in _KEYWORDS else json.dumps(name)
-
-
 def _ref(value: Value) -> str:
-    return f"%{_name(value.name)}"
+    return f"%{name_text(value.name)}"
 
 
 def _type(type: TensorType) -> str:
@@ -115,21 +93,13 @@ def _type(type: TensorType) -> str:
         scalar = float if "float" in str(field.type) else int  # whatever kind of number was given
         if not (field.name.endswith("bitwidth") and value == field.default):
             plain = tuple(map(scalar, value)) if isinstance(value, tuple) else scalar(value)
-            fields_shown.append(f"{field.name}={_literal(plain)}")
+            fields_shown.append(f"{field.name}={literal_text(plain)}")
     return f"{type} {{{', '.join(fields_shown)}}}"
 
 
 def dump_type(type: TensorType) -> str:
     """A tensor type as text: data type, shape and encoding."""
     return _type(type)
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_literal, value))}]"
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return repr(value)
 
 
 def _origin(value: Value, elide: int | None, put: Put | None) -> str:
@@ -139,7 +109,7 @@ def _origin(value: Value, elide: int | None, put: Put | None) -> str:
     if data.size > 1 and not any(data.strides):
         return f"STATIC splat {_data(data[(slice(0, 1),) * data.ndim].reshape(1), value.dtype).strip('[]')}"
     if put is not None and data.size > _INLINE:
-        return f"STATIC at {_literal(tuple(put(packed(data, value.dtype))))}"
+        return f"STATIC at {literal_text(tuple(put(packed(data, value.dtype))))}"
     if elide is not None and data.size > elide:
         return f"STATIC elided  # {value.type.nbytes} bytes"
     return f"STATIC {_data(data, value.dtype)}"
@@ -148,50 +118,11 @@ def _origin(value: Value, elide: int | None, put: Put | None) -> str:
 def _data(data: Array, dtype: DType) -> str:
     if data.size <= _INLINE and not (dtype.is_float and np.isnan(data).any()):  # a NaN's bits have no short text
         scalar: Any = float if dtype.is_float else bool if dtype is DType.BOOL else int
-        return f"[{', '.join(_literal(scalar(v)) for v in data.ravel())}]"
+        return f"[{', '.join(literal_text(scalar(v)) for v in data.ravel())}]"
     return f'base64 "{base64.b64encode(packed(data, dtype)).decode()}"'
 
 
-def packed(data: Array, dtype: DType) -> bytes:
-    """The elements as QNN stores them: little-endian, row-major, 4-bit types two to a byte (low nibble first)."""
-    flat = np.ascontiguousarray(data).reshape(-1)
-    if dtype in _NIBBLES:
-        nibbles = flat.astype(np.int8).view(np.uint8) & 15
-        nibbles = np.append(nibbles, np.zeros(len(nibbles) % 2, np.uint8))
-        return (nibbles[::2] | nibbles[1::2] << 4).tobytes()
-    return (flat.byteswap() if sys.byteorder == "big" else flat).tobytes()
-
-
-def unpacked(raw: bytes | memoryview, type: TensorType) -> Array:
-    """The array whose `packed` bytes are `raw`, which must be exactly as many as the type has."""
-    if len(raw) != type.nbytes:
-        raise FormatError(f"{type} has {type.nbytes} bytes, not {len(raw)}")
-    if type.dtype in _NIBBLES:
-        pairs = np.frombuffer(raw, np.uint8)
-        nibbles = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(-1)[: type.size]
-        if type.dtype is DType.INT4:
-            nibbles = (nibbles.astype(np.int8) ^ 8) - 8
-        return nibbles.astype(type.dtype.numpy).reshape(type.shape)
-    if type.dtype is DType.BOOL and bytes(raw).translate(None, b"\0\1"):
-        raise FormatError(f"{type} has bytes other than 0 and 1")
-    flat = np.frombuffer(raw, type.dtype.numpy)
-    return (flat.byteswap() if sys.byteorder == "big" else flat).reshape(type.shape)
-
-
 # -- reading ----------------------------------------------------------------------------------------------------
-
-_SKIP = re.compile(r"(?:\s+|#[^\n]*)*")
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
-_NUMBER = re.compile(r"-?(?:inf|nan|\d+(\.\d+)?([eE][+-]?\d+)?)(?![A-Za-z0-9_.])", re.ASCII)
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CONSTANTS = {"true": True, "false": False, "none": None}
-_DEEPEST, _MOST_DIGITS, _HIGHEST_RANK, _LARGEST = 8, 40, 32, (1 << 62)
-_ENCODINGS: tuple[tuple[str, type[Encoding]], ...] = (  # told apart by a field of their own
-    ("scale", ScaleOffset),
-    ("block_shape", Block),
-    ("block_scales", BlockwiseExpansion),
-    ("axis", AxisScaleOffset),
-)
 
 
 def loads(text: str, get: Get | None = None) -> Graph:
@@ -199,7 +130,7 @@ def loads(text: str, get: Get | None = None) -> Graph:
 
     `get` finds what was put elsewhere; absent statics have no data, and nothing can be computed with them.
     """
-    reader = _Reader(text, get)
+    reader = TextReader(text, get)
     try:
         return reader.graph()
     except (ModelError, FormatError) as error:
@@ -213,268 +144,9 @@ def loads(text: str, get: Get | None = None) -> Graph:
 
 def load_type(text: str) -> TensorType:
     """The type that `dump_type` printed; FormatError if the text is none."""
-    reader = _Reader(text)
+    reader = TextReader(text)
     type = reader.type()
     reader.skip()
     if reader.at != len(text):
         reader.fail(f"expected the end, found {reader.here()}")
     return type
-
-
-class _Reader:
-    """A recursive-descent parser over the text; nothing is evaluated, every size is checked before it is used."""
-
-    def __init__(self, text: str, get: Get | None = None) -> None:
-        self.text = text
-        self.get = get
-        self.at = 0
-        self.start = 0  # of the last token: where an error is reported
-        self.error: FormatError | None = None
-
-    def fail(self, message: str) -> NoReturn:
-        line = self.text.count("\n", 0, self.start) + 1
-        column = self.start - self.text.rfind("\n", 0, self.start)
-        self.error = FormatError(f"line {line}, column {column}: {message}")
-        raise self.error
-
-    def skip(self) -> None:
-        match = _SKIP.match(self.text, self.at)
-        assert match is not None  # the pattern matches the empty string
-        self.start = self.at = match.end()
-
-    def here(self) -> str:
-        """What is next, for a message."""
-        return repr(self.text[self.at : self.at + 20].split("\n")[0]) if self.at < len(self.text) else "the end"
-
-    def take(self, pattern: re.Pattern[str], expected: str) -> str:
-        self.skip()
-        match = pattern.match(self.text, self.at)
-        if match is None:
-            self.fail(f"expected {expected}, found {self.here()}")
-        self.at = match.end()
-        return match.group()
-
-    def accept(self, symbol: str) -> bool:
-        self.skip()
-        if not self.text.startswith(symbol, self.at):
-            return False
-        end = self.at + len(symbol)
-        if symbol[-1].isalnum() and _WORD.match(self.text, end):  # a keyword is a whole word
-            return False
-        self.at = end
-        return True
-
-    def expect(self, symbol: str) -> None:
-        if not self.accept(symbol):
-            self.fail(f"expected {symbol!r}, found {self.here()}")
-
-    def string(self) -> str:
-        token = self.take(_STRING, "a quoted string")
-        try:
-            return str(json.loads(token))
-        except ValueError as error:
-            self.fail(f"bad string: {error}")
-
-    def name(self, expected: str = "a name") -> str:
-        self.skip()
-        return self.string() if self.text.startswith('"', self.at) else self.take(_WORD, expected)
-
-    def ref(self) -> str:
-        self.expect("%")
-        return self.name("a tensor's name")
-
-    def number(self) -> int | float:
-        token = self.take(_NUMBER, "a number")
-        if len(token) > _MOST_DIGITS:
-            self.fail("the number is too long")
-        return int(token) if token.lstrip("-").isdigit() else float(token)
-
-    def literal(self, depth: int = 0) -> Any:
-        if depth > _DEEPEST:
-            self.fail("lists are nested too deeply")
-        if self.accept("["):
-            items: list[Any] = []
-            while not self.accept("]"):
-                if items:
-                    self.expect(",")
-                items.append(self.literal(depth + 1))
-            return tuple(items)
-        for word, constant in _CONSTANTS.items():
-            if self.accept(word):
-                return constant
-        return self.number()
-
-    def fields(self) -> dict[str, Any]:
-        """`{key=literal, …}`, or nothing."""
-        fields: dict[str, Any] = {}
-        if not self.accept("{"):
-            return fields
-        while not self.accept("}"):
-            if fields:
-                self.expect(",")
-            key = self.take(_IDENTIFIER, "a parameter's name")
-            if key in fields:
-                self.fail(f"{key} is given twice")
-            self.expect("=")
-            fields[key] = self.literal()
-        return fields
-
-    def type(self) -> TensorType:
-        word = self.take(_IDENTIFIER, "a data type")
-        try:
-            dtype = DType(word)
-        except ValueError:
-            self.fail(f"no data type is named {word!r}")
-        shape = self.literal()
-        plain = isinstance(shape, tuple) and all(type(d) is int and d >= 0 for d in shape)
-        if not plain or len(shape) > _HIGHEST_RANK:
-            self.fail("a shape is a list of sizes")
-        if math.prod(max(d, 1) for d in shape) * 8 > _LARGEST:
-            self.fail(f"shape {list(shape)} is too large")
-        fields = self.fields()
-        return TensorType(dtype, shape, self.encoding(fields) if fields else None)
-
-    def encoding(self, fields: dict[str, Any]) -> Encoding:
-        kind = next((kind for mark, kind in _ENCODINGS if mark in fields), None)
-        if kind is None:
-            self.fail("an encoding has scale, or axis, scales and offsets, or block_shape, scales and offsets")
-        declared = {f.name: f for f in dataclasses.fields(kind)}
-        for name, value in fields.items():
-            if name not in declared:
-                self.fail(f"{kind.__name__} has no field {name}; it has {', '.join(declared)}")
-            items = value if "tuple" in str(declared[name].type) else (value,)
-            real = "float" in str(declared[name].type)
-            if not isinstance(items, tuple) or any(type(v) is not (float if real else int) for v in items):
-                self.fail(f"{name} of {kind.__name__} must be {declared[name].type}")
-        missing = [n for n, f in declared.items() if f.default is dataclasses.MISSING and n not in fields]
-        if missing:
-            self.fail(f"{kind.__name__} lacks {', '.join(missing)}")
-        return kind(**fields)
-
-    def data(self, type: TensorType) -> Array | None:
-        if self.get is not None and self.accept("absent"):
-            return None
-        if self.get is not None and self.accept("at"):
-            where = self.literal()
-            if not isinstance(where, tuple) or len(where) != 2 or any(v.__class__ is not int or v < 0 for v in where):
-                self.fail("data lie at [offset, bytes]")
-            if where[1] != type.nbytes:
-                self.fail(f"{type} has {type.nbytes} bytes, not {where[1]}")
-            return unpacked(self.get(*where), type)
-        if self.accept("splat"):
-            element_type = TensorType(type.dtype, (1,))
-            bare = not self.accept("base64")
-            element = (
-                self.elements((self.literal(),), element_type)
-                if bare
-                else unpacked(self.bytes(element_type.nbytes), element_type)
-            )
-            return np.broadcast_to(element.reshape(()), type.shape)
-        if self.accept("base64"):
-            return unpacked(self.bytes(type.nbytes), type)
-        if self.accept("elided"):
-            self.fail("the data were elided when the text was written; print it without elide")
-        items = self.literal()
-        if not isinstance(items, tuple) or len(items) != type.size:
-            self.fail(f"{type} needs a list of {type.size} elements, base64 or splat")
-        return self.elements(items, type)
-
-    def bytes(self, count: int) -> bytes:
-        token = self.take(_STRING, "base64 in quotes")[1:-1]
-        if len(token) != (count + 2) // 3 * 4:
-            self.fail(f"{count} bytes are {(count + 2) // 3 * 4} base64 characters, not {len(token)}")
-        try:
-            return base64.b64decode(token, validate=True)
-        except (binascii.Error, ValueError) as error:
-            self.fail(f"bad base64: {error}")
-
-    def elements(self, items: tuple[Any, ...], type_: TensorType) -> Array:
-        dtype = type_.dtype
-        python_type = float if dtype.is_float else bool if dtype is DType.BOOL else int
-        low, high = dtype.range if dtype.is_integer else (-math.inf, math.inf)
-        for item in items:
-            if type(item) is not python_type or (dtype.is_integer and not low <= item <= high):
-                self.fail(f"{_literal(item)} is no {dtype.value}")
-        with np.errstate(over="ignore"):
-            return np.array(items, dtype.numpy).reshape(type_.shape)
-
-    def graph(self) -> Graph:
-        self.expect("graph")
-        graph = Graph(self.string())
-        self.expect("{")
-        while not self.accept("}"):
-            self.skip()
-            if self.text.startswith("%", self.at):
-                self.declaration(graph)
-            elif self.accept("return"):
-                self.returned(graph)
-                self.expect("}")
-                break
-            else:
-                self.node(graph)
-        self.skip()
-        if self.at != len(self.text):
-            self.fail("expected the end")
-        return graph
-
-    def declaration(self, graph: Graph) -> None:
-        name = self.ref()
-        self.expect(":")
-        type = self.type()
-        self.expect("=")
-        for role in Role:
-            if self.accept(role.value):
-                data = self.data(type) if role is Role.STATIC else None
-                absent = role is Role.STATIC and data is None
-                stand_in = np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape) if absent else data
-                value = graph.value(name, type, role, stand_in)
-                value.data = data
-                return
-        self.fail(f"expected {', '.join(r.value for r in Role)}")
-
-    def returned(self, graph: Graph) -> None:
-        while True:
-            value = self.known(graph, self.ref())
-            if value.role not in (Role.NATIVE, Role.APP_READ):
-                self.fail(f"%{value.name} is {value.role.value}; only a tensor that a node writes can be returned")
-            value.role = Role.APP_READ
-            graph.values[value.name] = graph.values.pop(value.name)  # outputs are in the order they are returned
-            if not self.accept(","):
-                return
-
-    def known(self, graph: Graph, name: str) -> Value:
-        value = graph.values.get(name)
-        if value is None:
-            self.fail(f"no tensor %{_name(name)} is declared or written above")
-        return value
-
-    def node(self, graph: Graph) -> None:
-        name = self.name("a tensor, a node, return or }")
-        self.expect(":")
-        outs = [self.ref()]
-        while self.accept(","):
-            outs.append(self.ref())
-        self.expect("=")
-        op = lookup(self.take(_IDENTIFIER, "an op's name"))
-        self.expect("(")
-        ins: list[Value | None] = []
-        while not self.accept(")"):
-            if ins:
-                self.expect(",")
-            ins.append(None if self.accept("_") else self.known(graph, self.ref()))
-        params = self.fields()
-        op.complete(params)  # names its own faults, before they become keywords
-        self.expect(":")
-        types = [self.type()]
-        while self.accept(","):
-            types.append(self.type())
-        if len(types) != len(outs):
-            self.fail(f"{len(outs)} outputs but {len(types)} types")
-        source: list[str] = []
-        if self.accept("from"):
-            source.append(self.string())
-            while self.accept(","):
-                source.append(self.string())
-        outputs = [graph.value(out, type) for out, type in zip(outs, types, strict=True)]
-        node = graph.node(op, ins, outputs, source=tuple(source), **params)
-        graph.rename(node, name)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hexforge.analysis.estimate import Estimate, graphs_of
+from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.quality.compare import Comparison
+from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.ir import Graph
 from hexforge.model.reader import read
 from hexforge.report.section import Section

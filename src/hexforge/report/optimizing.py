@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hexforge.analysis.advise import Advice
+from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import Optimized
 from hexforge.analysis.quality.search import Searched

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hexforge.analysis.advise import Advice
+from hexforge.analysis.advice import Advice
 from hexforge.analysis.profile.summary import schema, summary
 from hexforge.analysis.profile.texts import average, average_reports
 from hexforge.analysis.profile.topology import topology

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hexforge.analysis.advise import Advice
+from hexforge.analysis.advice import Advice
 from hexforge.analysis.profile.dominant import PRIORITIES, dominant_path, priority
 from hexforge.analysis.profile.summary import summary
 from hexforge.analysis.profile.texts import average

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexforge.analysis.estimate import Estimate, TimedGraphs, estimate, timed_graphs, together
+from hexforge.analysis.estimate import Estimate, estimate, together
 from hexforge.analysis.profile.graph_ops import graph_ops
 from hexforge.analysis.profile.main_thread import main_thread
 from hexforge.analysis.profile.services import activities, counters
+from hexforge.analysis.timed_graphs import TimedGraphs, timed_graphs
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import (

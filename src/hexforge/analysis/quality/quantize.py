@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hexforge.analysis.estimate import wide_products
 from hexforge.analysis.quality.compare import compare_models
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.timed_graphs import wide_products
 from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file

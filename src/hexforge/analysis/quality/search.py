@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.analysis.estimate import estimate, wide_products
+from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.evaluate import labelled
 from hexforge.analysis.quality.metrics import TopK, check_numbers, metric_of
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
+from hexforge.analysis.timed_graphs import wide_products
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically

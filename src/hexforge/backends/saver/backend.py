@@ -11,6 +11,7 @@ from typing import Any, Self
 from hexforge.backend import Backend, Program
 from hexforge.formats.recording import Recorder
 from hexforge.ir import Array, Graph, Value, text
+from hexforge.ir.packing import packed
 
 FOLDER = "saver_output"
 """Where recordings go, from the folder the process runs in, as QNN's Saver does."""
@@ -93,7 +94,7 @@ class SavedProgram:
 def _record_tensor(to: Recorder, graph: str, value: Value) -> None:
     arguments: list[Any] = [graph, value.name, f"QNN_TENSOR_TYPE_{value.role.value}", text.dump_type(value.type)]
     if value.data is not None:
-        arguments.append(to.put(text.packed(value.data, value.dtype)))
+        arguments.append(to.put(packed(value.data, value.dtype)))
     to.call("QnnTensor_createGraphTensor", *arguments)
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hexforge.analysis.advise import Advice
-from hexforge.analysis.estimate import TimedGraphs, estimate
+from hexforge.analysis.advice import Advice
+from hexforge.analysis.estimate import estimate
+from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.timeline import Row
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hexforge.analysis.estimate import TimedGraphs
+from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.executorch import blob
 from hexforge.executorch.running.delegate import QnnDelegate

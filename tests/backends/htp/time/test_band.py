@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import hexforge.ops  # noqa: F401 - fills the table
-from hexforge.analysis.estimate import estimate, graph_of
+from hexforge.analysis.estimate import estimate
+from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.chip import soc
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.time import band, cost

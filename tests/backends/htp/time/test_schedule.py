@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 
 import hexforge.ops  # noqa: F401 - fills the table
-from hexforge.analysis.estimate import graph_of
+from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.time import tile
 from hexforge.backends.htp.time.schedule import DIFFERENCE, schedule
 from hexforge.backends.htp.time.tile import Task

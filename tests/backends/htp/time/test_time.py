@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hexforge.ops  # noqa: F401 - fills the table
-from hexforge.analysis.estimate import estimate, graph_of
+from hexforge.analysis.estimate import estimate
+from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.chip import soc
 from hexforge.backends.htp.chip.power import CPU_WAKE_US, MODES, Corner, Power

@@ -18,7 +18,7 @@ from hexforge.errors import CallError
 from hexforge.formats.files import require_another_file, write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.analysis.advise import Advised
+    from hexforge.analysis.advice import Advised
 
 
 def advise(

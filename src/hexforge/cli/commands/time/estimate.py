@@ -22,7 +22,8 @@ from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.analysis.estimate import Estimate, TimedGraphs
+    from hexforge.analysis.estimate import Estimate
+    from hexforge.analysis.timed_graphs import TimedGraphs
     from hexforge.timeline import Shared
 
 ALL = "all"
@@ -85,7 +86,8 @@ def estimate(
 ) -> None:
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
     from hexforge.analysis.estimate import estimate as estimated
-    from hexforge.analysis.estimate import everywhere, timed_graphs
+    from hexforge.analysis.estimate import everywhere
+    from hexforge.analysis.timed_graphs import timed_graphs
     from hexforge.backends.htp.chip.power import Power
     from hexforge.backends.htp.config import GraphConfig
     from hexforge.backends.htp.deployment import Deployment

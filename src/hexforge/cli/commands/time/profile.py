@@ -17,7 +17,7 @@ from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, UnsupportedError
 
 if TYPE_CHECKING:
-    from hexforge.analysis.advise import Advice
+    from hexforge.analysis.advice import Advice
     from hexforge.backends.htp.deployment import Deployment
     from hexforge.formats.profile.record import Profile
 

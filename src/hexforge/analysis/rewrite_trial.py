@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrite trial: a model rewritten by a rule and timed again, and all rewrites that gain one on top of the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hexforge.analysis.advice import Advice
+from hexforge.analysis.estimate import Estimate, estimate
+from hexforge.analysis.timed_graphs import TimedGraphs
+from hexforge.backends.htp.deployment import Deployment
+from hexforge.errors import CapacityError, HexforgeError, UnsupportedError
+from hexforge.frontends.onnx.rewrites import RULES, Rewrite, RewriteRule, apply, find
+from hexforge.model.reader import Model
+
+if TYPE_CHECKING:
+    from hexforge.analysis.agreement import Reference
+
+_TRIED_ALONE = 3.0
+"""Times the least gain: kinds of places that take so long are tried one by one."""
+MOST_ROUNDS = 2
+"""Rewrites make room for each other: a Div that became a Mul can go into a convolution."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TriedRewrite:
+    """A model rewritten by a rule where that gains, and its latency."""
+
+    rule: RewriteRule
+    model: Model
+    us: float
+    changes: list[Rewrite]
+
+    def gains(self, before: float) -> bool:
+        """True where it is faster; what is for the numbers' sake need not be."""
+        return self.us < before or (self.rule.accuracy and self.us <= before)
+
+    def advice(self, before: float) -> Advice:
+        """The rule's advice."""
+        rule, changes = self.rule, self.changes
+        return Advice(
+            rule.name,
+            rule.title,
+            tuple(dict.fromkeys(node for change in changes for node in change.nodes)),
+            tuple(change.what for change in changes),
+            rule.why,
+            rule.source,
+            rule.how,
+            rule.keeps_function,
+            before,
+            self.us,
+            accuracy=rule.accuracy,
+        )
+
+
+class RewriteTrial:
+    """How models are timed, and which kinds of places were found to gain."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment, self.backend = deployment, deployment.timed_backend()
+        self._gains: dict[tuple[str, Hashable], bool] = {}
+        self._times: dict[str, float] = {}
+        self._least_us = 0.0
+
+    def weigh(self, graphs: TimedGraphs, timed: Estimate, min_gain: float) -> None:
+        """Learn what the model's nodes take: kinds of places that take little are tried together, not one by one."""
+        shares = {share.node: share.us for share in timed.timeline.bottlenecks()}
+        for graph in graphs.graphs:
+            for node in graph:
+                for name in node.source:
+                    self._times[name] = self._times.get(name, 0.0) + shares.get(node.name, 0.0)
+        self._least_us = min_gain * _TRIED_ALONE * timed.latency_ms * 1e3
+
+    def _takes(self, places: Sequence[Rewrite]) -> float:
+        return sum(self._times.get(name, 0.0) for name in {name for place in places for name in place.nodes})
+
+    def _batches(self, kinds: Mapping[Hashable, Sequence[Rewrite]]) -> list[tuple[Hashable, ...]]:
+        """Kinds to try at a time: those that take long alone, the others together."""
+        large = [(key,) for key, places in kinds.items() if self._takes(places) >= self._least_us]
+        small = tuple(key for key in kinds if (key,) not in large)
+        return [*large, small] if small else list(large)
+
+    def us(self, model: Model) -> float:
+        """The latency of a model."""
+        return estimate(model, self.deployment).latency_ms * 1e3
+
+    def _with(self, model: Model, rule: RewriteRule, keys: set[Hashable]) -> tuple[Model, float, list[Rewrite]]:
+        """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
+        rewritten = model.copied()
+        changes = apply(rewritten.ir, rule, keys)
+        try:
+            return rewritten, self.us(rewritten), changes
+        except (UnsupportedError, CapacityError):
+            return rewritten, math.inf, changes
+
+    def __call__(self, model: Model, rule: RewriteRule, before: float) -> TriedRewrite | None:
+        """The model with a rule applied where that gains; each kind of place is tried once, alone."""
+        kinds: dict[Hashable, list[Rewrite]] = {}
+        for place in find(model.ir, rule):
+            kinds.setdefault(place.key, []).append(place)
+        tried: dict[frozenset[Hashable], tuple[Model, float, list[Rewrite]]] = {}
+        if len(kinds) > 1 and not rule.accuracy:
+            for batch in self._batches({k: p for k, p in kinds.items() if (rule.name, k) not in self._gains}):
+                tried[frozenset(batch)] = self._with(model, rule, set(batch))
+                self._gains.update(((rule.name, key), tried[frozenset(batch)][1] < before) for key in batch)
+        keys = {key for key in kinds if self._gains.get((rule.name, key), True)}
+        if not keys:
+            return None
+        rewritten, us, changes = tried.get(frozenset(keys)) or self._with(model, rule, keys)
+        return TriedRewrite(rule, rewritten, us, changes) if changes and us < math.inf else None
+
+
+class AllRewrites:
+    """Every rewrite that keeps the function and gains, one on top of the other, checked against the original."""
+
+    def __init__(
+        self, trial: RewriteTrial, model: Model, before: float, tried: Sequence[TriedRewrite], verify: bool
+    ) -> None:
+        self.model, self.us = model, before
+        self.applied: list[str] = []
+        self.dropped: list[tuple[str, str]] = []
+        self.errors: dict[str, float] = {}
+        self.error: float | None = None
+        self._original, self._trial, self._verify = model, trial, verify
+        self._reference: Reference | None = None
+        rules = [rule for rule in RULES if rule.keeps_function and is_for(rule, trial)]
+        for n in range(MOST_ROUNDS):
+            candidates = tried if n == 0 else [t for rule in rules if (t := self._tried(rule)) is not None]
+            if not candidates:
+                break
+            self._round(sorted(candidates, key=lambda t: t.us))
+
+    def _tried(self, rule: RewriteRule) -> TriedRewrite | None:
+        tried = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.us)
+        return tried if tried is not None and tried.gains(self.us) else None
+
+    def _round(self, candidates: Sequence[TriedRewrite]) -> None:
+        """Take all that gain and compare once; where the outputs differ, again with a comparison for each."""
+        model, us = self.model, self.us
+        taken = self._take(candidates, compare_each=False)
+        error, why = self._compared(self.model) if taken and self._verify else (None, "")
+        if why:
+            self.model, self.us = model, us
+            taken = self._take(candidates, compare_each=True)
+        elif error is not None:
+            self.error = error
+            self.errors.update(dict.fromkeys(taken, error))
+        self.applied += [rule for rule in taken if rule not in self.applied]
+
+    def _take(self, candidates: Sequence[TriedRewrite], compare_each: bool) -> list[str]:
+        taken: list[str] = []
+        for first in candidates:
+            tried = self._tried(first.rule) if taken else first  # what was taken made another model of it
+            if tried is None:
+                continue
+            if compare_each:
+                error, why = self._compared(tried.model)
+                if why:
+                    self.dropped.append((tried.rule.name, why))
+                    continue
+                if error is not None:
+                    self.errors[tried.rule.name] = self.error = error
+            self.model, self.us = tried.model, tried.us
+            taken.append(tried.rule.name)
+        return taken
+
+    def _compared(self, model: Model) -> tuple[float | None, str]:
+        """The largest difference from the original's outputs (None where nothing can be said) and what is wrong."""
+        from hexforge.analysis.agreement import Reference
+
+        try:
+            self._reference = self._reference or Reference(self._original)
+            error, fits = self._reference.error(model)
+        except HexforgeError as problem:
+            return None, f"cannot be compared: {problem}"
+        if math.isnan(error):
+            self._verify = False
+            self.dropped.append(("verification", "the original's outputs are not finite, so nothing can be compared"))
+            return None, ""
+        return error, "" if fits else f"outputs differ by {error:.1e} of their range"
+
+
+def is_for(rule: RewriteRule, trial: RewriteTrial) -> bool:
+    """True where the rule gains on the path to the device that is timed."""
+    return not rule.runtimes or trial.deployment.runtime in rule.runtimes
