@@ -14,7 +14,7 @@ from onnx_ir.passes import common
 from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.nodes import shape
-from hexforge.model.shapes import infer_node
+from hexforge.model.simplifying.shapes import infer_node
 
 
 class Editor:

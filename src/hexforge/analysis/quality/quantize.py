@@ -141,56 +141,81 @@ def quantize(
     if method is not None:
         chosen = replace(chosen, method=check_method(method))
     backend = backend_of(soc)
-    wide = wide_products(backend)
     if output is not None:
         require_other(Path(output), model)
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     require_float(loaded.ir, loaded.name)
     folded = fold(loaded.ir)
-    given_samples = _samples(data, loaded)
-    split = SplitSamples(given_samples, given_samples, held_out=False)
-    if quality or chosen.improve:
-        split = SplitSamples.of(given_samples)
-    samples = split.calibration
-    said = progress or (lambda what, done, whole: None)
+    samples = _samples(data, loaded)
+    held_out = quality or chosen.improve
+    split = SplitSamples.of(samples) if held_out else SplitSamples(samples, samples, held_out=False)
+    report = progress or (lambda stage, done, whole: None)
     statistics = calibrate(
-        folded, samples, state=None if state is None else Path(state), progress=lambda d, n: said("calibrating", d, n)
+        folded, split.calibration, state=None if state is None else Path(state), progress=_stage(report, "calibrating")
     )
-    known = {v.name or "": v for v in (*folded.graph.inputs, *folded.graph.initializers.values())}
-    known.update((v.name or "", v) for node in folded.graph for v in node.outputs)
-    sizes = {name: size for name, value in known.items() if (size := shape_of(value)) is not None}
-    given = {} if encodings is None else _given(Path(encodings), axis_of(folded.graph), sizes)
-    unused = tuple(name for name in given if name not in known)
-    if given and len(unused) == len(given):
-        raise CallError(f"{encodings}: none of its {len(given)} tensors is in the model; are they of another one?")
+    fixed = _FixedEncodings.of(folded, encodings)
     if chosen.improve:
         better = improve(
-            folded, statistics, samples, chosen, lambda made: runner(loaded.edited(made), backend),
-            held_out=split.judged if split.held_out else None, given=given, wide_products=wide, progress=said,
+            folded, statistics, split.calibration, chosen, lambda edited: runner(loaded.edited(edited), backend),
+            held_out=split.judged if split.held_out else None, given=fixed.encodings,
+            wide_products=wide_products(backend), progress=report,
         )  # fmt: skip
     else:
-        plan = assign(folded, statistics, chosen, given=given, wide_products=wide)
+        plan = assign(folded, statistics, chosen, given=fixed.encodings, wide_products=wide_products(backend))
         better = Improvement(folded, statistics, plan, ())
-    written = write(better.model, better.plan)
-    files = () if output is None else save(written, Path(output))
-    found = to_bytes(written) if output is None else None
-    if found is not None:
-        require_loads(found, loaded.name)
-    quantized = read(files[0] if found is None else found)
+    files, content = _written(write(better.model, better.plan), output, loaded.name)
+    quantized = read(files[0] if content is None else content)
     measured = None
     if quality:
         compared = compare_models(
-            loaded, quantized, split.judged, soc=soc or "", progress=lambda d, n: said("measuring quality", d, n)
+            loaded, quantized, split.judged, soc=soc or "", progress=_stage(report, "measuring quality")
         )
         measured = Quality.of(compared, held_out=split.held_out)
-    refused = _refused(quantized, backend)
     graph = better.model.graph
     return Quantization(
         loaded.name, chosen, chip_label(backend), better.plan, better.statistics, better.tried, len(graph),
-        quantized_nodes(graph, better.plan), refused, unused, sizes, frozenset(graph.initializers), files, found,
-        tuple(range_warnings(loaded.ir, statistics)), measured,
+        quantized_nodes(graph, better.plan), _refused(quantized, backend), fixed.unused, fixed.shapes,
+        frozenset(graph.initializers), files, content, tuple(range_warnings(loaded.ir, statistics)), measured,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _FixedEncodings:
+    """Encodings that a file gives for a model's tensors, and the shapes of these."""
+
+    encodings: Mapping[str, Fixed | None]
+    unused: tuple[str, ...]
+    """Tensors of the file that the model does not have."""
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, model: Any, path: str | Path | None) -> _FixedEncodings:
+        """What a file gives for a model, nothing where there is none; CallError where it is of another model."""
+        tensors = {v.name or "": v for v in (*model.graph.inputs, *model.graph.initializers.values())}
+        tensors.update((v.name or "", v) for node in model.graph for v in node.outputs)
+        shapes = {name: shape for name, value in tensors.items() if (shape := shape_of(value)) is not None}
+        if path is None:
+            return cls({}, (), shapes)
+        pairs = encodings_file.load(Path(path), axis_of(model.graph), shapes)
+        unused = tuple(name for name in pairs if name not in tensors)
+        if pairs and len(unused) == len(pairs):
+            raise CallError(f"{path}: none of its {len(pairs)} tensors is in the model; are they of another one?")
+        return cls({name: None if pair is None else Fixed(*pair) for name, pair in pairs.items()}, unused, shapes)
+
+
+def _stage(report: Progress, name: str) -> Callable[[int, int], None]:
+    """Progress of one stage."""
+    return lambda done, whole: report(name, done, whole)
+
+
+def _written(model: Any, output: str | Path | None, name: str) -> tuple[tuple[Path, ...], bytes | None]:
+    """The files that a model became, or its bytes where no file is named."""
+    if output is not None:
+        return save(model, Path(output)), None
+    content = to_bytes(model)
+    require_loads(content, name)
+    return (), content
 
 
 def require_other(output: Path, model: ModelSource) -> None:
@@ -208,11 +233,6 @@ def backend_of(soc: str | None) -> Backend:
 def chip_label(backend: Backend) -> str:
     """What messages call the chip."""
     return backend.targets[0].label if isinstance(backend, Prepares) else backend.name
-
-
-def _given(path: Path, axes: Mapping[str, int], sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Fixed | None]:
-    encodings = encodings_file.load(path, axes, sizes)
-    return {name: None if pair is None else Fixed(*pair) for name, pair in encodings.items()}
 
 
 def _refused(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:

@@ -9,7 +9,7 @@ from onnx_ir import serde
 from onnx_ir.passes import common
 
 from hexforge.errors import CallError, ModelError
-from hexforge.model.simplify import name_nodes, simplify
+from hexforge.model.simplifying.simplify import name_nodes, simplify
 
 OLDEST, NEWEST = 7, 25
 """From the first opset whose operators broadcast as today's do, to the last that onnx's converter was tried with."""

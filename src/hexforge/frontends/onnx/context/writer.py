@@ -88,63 +88,82 @@ def compose(
 
     `constants` are outputs that no part writes; `properties` go into the model's metadata.
     """
-    values = {v.name: v for v in (*model.ir.graph.inputs, *(v for n in model.ir.graph for v in n.outputs))}
-    graph = onnx.GraphProto(name=model.metadata.graph_name, doc_string=model.metadata.graph_description)
-    graph.input.extend(_declared(item, values.get(item.name)) for item in model.inputs)
-    results = {v.name: v for v in model.ir.graph.outputs}
-    graph.output.extend(_declared(item, results.get(item.name)) for item in model.outputs)
-    written = {item.name for item in (*model.inputs, *model.outputs)}
-    versions = {DOMAIN: 1}
-    beside: dict[str, Array] = {}
-    known: set[str] = set()
-    nodes: set[str] = set()
-
-    def add_info(info: onnx.ValueInfoProto) -> None:
-        if info.name not in written:
-            written.add(info.name)
-            graph.value_info.append(info)
-
+    body = _Body(model)
     for part in parts:
         if isinstance(part, EpContext):
-            graph.node.append(part.to_node())
-            for name in part.outputs:
-                if name in values:
-                    add_info(serde.serialize_value(values[name]))
-            continue
-        cut = part.proto.graph
-        beside.update(part.constants)
-        for tensor in cut.initializer:
-            if tensor.name not in known:
-                known.add(tensor.name)
-                graph.initializer.append(tensor)
-        for node in cut.node:  # parts that share a constant may each bring the node that spreads it
-            writes = set(filter(None, node.output))
-            if not writes & nodes:
-                nodes |= writes
-                graph.node.append(node)
-        for info in (*cut.value_info, *cut.input, *cut.output):
-            add_info(info)
-        for entry in part.proto.opset_import:
-            versions[entry.domain] = max(entry.version, versions.get(entry.domain, 0))
-    for name in constants:
-        tensor = results[name].const_value
-        if name not in known and tensor is not None:
-            proto = serde.serialize_tensor(tensor)
-            proto.name = name
-            graph.initializer.append(proto)
-    versions.setdefault("", max(model.opset, 1))
-    made = onnx.ModelProto(
+            body.add_context(part)
+        else:
+            body.add_nodes(part)
+    body.add_constants(constants)
+    proto = onnx.ModelProto(
         ir_version=min(max(model.ir.ir_version, OLDEST_IR), RUNTIME_IR),
         producer_name=model.metadata.producer_name,
         domain=model.metadata.domain,
         model_version=model.metadata.version,
         doc_string=model.metadata.description,
-        graph=graph,
+        graph=body.graph,
     )
-    made.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in versions.items())
+    body.versions.setdefault("", max(model.opset, 1))
+    proto.opset_import.extend(onnx.helper.make_opsetid(domain, version) for domain, version in body.versions.items())
     for key, value in {**model.metadata.custom_metadata_map, **properties}.items():
-        made.metadata_props.add(key=key, value=value)
-    return Composed(made, beside)
+        proto.metadata_props.add(key=key, value=value)
+    return Composed(proto, body.beside)
+
+
+class _Body:
+    """The graph of a context model, part by part; what several parts bring is written once."""
+
+    def __init__(self, model: Model) -> None:
+        self.graph = onnx.GraphProto(name=model.metadata.graph_name, doc_string=model.metadata.graph_description)
+        self.versions = {DOMAIN: 1}
+        """The opset of each domain that the nodes need."""
+        self.beside: dict[str, Array] = {}
+        """Constants that are too large for the model."""
+        graph = model.ir.graph
+        self._values = {v.name: v for v in (*graph.inputs, *(v for n in graph for v in n.outputs))}
+        self._results = {v.name: v for v in graph.outputs}
+        self.graph.input.extend(_declared(item, self._values.get(item.name)) for item in model.inputs)
+        self.graph.output.extend(_declared(item, self._results.get(item.name)) for item in model.outputs)
+        self._described = {item.name for item in (*model.inputs, *model.outputs)}
+        self._constants: set[str] = set()
+        self._written: set[str] = set()
+
+    def add_context(self, context: EpContext) -> None:
+        """A part that the backend took."""
+        self.graph.node.append(context.to_node())
+        self._describe(serde.serialize_value(self._values[name]) for name in context.outputs if name in self._values)
+
+    def add_nodes(self, part: Extract) -> None:
+        """A part that stays as it is."""
+        graph = part.proto.graph
+        self.beside.update(part.constants)
+        for tensor in graph.initializer:
+            if tensor.name not in self._constants:
+                self._constants.add(tensor.name)
+                self.graph.initializer.append(tensor)
+        for node in graph.node:  # parts that share a constant may each bring the node that spreads it
+            writes = set(filter(None, node.output))
+            if not writes & self._written:
+                self._written |= writes
+                self.graph.node.append(node)
+        self._describe((*graph.value_info, *graph.input, *graph.output))
+        for entry in part.proto.opset_import:
+            self.versions[entry.domain] = max(entry.version, self.versions.get(entry.domain, 0))
+
+    def add_constants(self, names: Iterable[str]) -> None:
+        """Outputs of the model that are constants."""
+        for name in names:
+            tensor = self._results[name].const_value
+            if name not in self._constants and tensor is not None:
+                proto = serde.serialize_tensor(tensor)
+                proto.name = name
+                self.graph.initializer.append(proto)
+
+    def _describe(self, infos: Iterable[onnx.ValueInfoProto]) -> None:
+        for info in infos:
+            if info.name not in self._described:
+                self._described.add(info.name)
+                self.graph.value_info.append(info)
 
 
 def _declared(item: Declared, value: onnx_ir.Value | None) -> onnx.ValueInfoProto:

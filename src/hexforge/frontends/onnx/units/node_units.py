@@ -16,7 +16,6 @@ from hexforge.frontends.onnx.units.scales import (
     QUANTIZED_OPS,
     encodings_of,
     first_input,
-    input_at,
     is_dequantize,
     is_quantize,
 )
@@ -31,6 +30,7 @@ from hexforge.frontends.onnx.units.unit import (
 )
 from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
+from hexforge.model.nodes import operand
 from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate, same_type
 from hexforge.model.tensors import stored_bytes
 from hexforge.ops.packages import custom_op
@@ -206,7 +206,7 @@ class _Grouping:
 
     def _scale_producers(self, node: onnx_ir.Node) -> list[onnx_ir.Node]:
         """The DQ that makes a blockwise weight's scales, where only this node reads it."""
-        scale = input_at(node, 1)
+        scale = operand(node, 1)
         producer = None if scale is None else scale.producer()
         if scale is None or producer is None or producer in self.taken or len(scale.consumers()) != 1:
             return []

@@ -14,7 +14,7 @@ from hexforge.frontends.onnx.units.encodings import encoding_of
 from hexforge.frontends.onnx.units.unit import Refusal, constant, onnx_dtype, onnx_shape
 from hexforge.ir import Array, BlockwiseExpansion, DType, Encoding, TensorType
 from hexforge.ir.fixed_point import dequantize, fault
-from hexforge.model.nodes import integer
+from hexforge.model.nodes import integer, operand
 
 DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.internal.nhwc")
 
@@ -40,11 +40,6 @@ def is_dequantize(node: onnx_ir.Node | None) -> bool:
     return node is not None and node.op_type == "DequantizeLinear" and node.domain in DOMAINS
 
 
-def input_at(node: onnx_ir.Node, index: int) -> onnx_ir.Value | None:
-    """An input of a node, None where it is absent."""
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
 def _known(value: onnx_ir.Value | None, kind: str) -> Array | None:
     """A constant, or the real numbers of a constant's DequantizeLinear (scales that are themselves quantized)."""
     if value is None:
@@ -65,13 +60,13 @@ def encodings_of(node: onnx_ir.Node) -> dict[int, Encoding]:
     """Encodings of the tensors a quantized op names scales for; Refusal if one is not constant or wrong."""
     out: dict[int, Encoding] = {}
     for tensor, scale_index, zero_index, axis in QUANTIZED_OPS[node.op_type]:
-        value = node.outputs[0] if tensor < 0 else input_at(node, tensor)
+        value = node.outputs[0] if tensor < 0 else operand(node, tensor)
         if value is None:
             continue
-        scale = _known(input_at(node, scale_index), "the scale")
+        scale = _known(operand(node, scale_index), "the scale")
         if scale is None:
             raise Refusal("the scale is missing")
-        zero_point = _known(input_at(node, zero_index), "the zero point")
+        zero_point = _known(operand(node, zero_index), "the zero point")
         shape, dtype = onnx_shape(value), onnx_dtype(value)
         axis = integer(node, "axis", axis)
         block_size = integer(node, "block_size", 0)
@@ -93,14 +88,14 @@ def _blockwise(
     dtype: DType,
 ) -> BlockwiseExpansion | None:
     """LPBQ: the block scales of a matrix are themselves integers with one float scale per channel."""
-    scales = input_at(node, scale_index)
+    scales = operand(node, scale_index)
     inner = None if scales is None else scales.producer()
     if not block_size or len(shape) != 2 or inner is None or not is_dequantize(inner):
         return None
     if dtype not in (DType.INT4, DType.INT8) or (zero_point is not None and np.any(zero_point.astype(np.int64))):
         return None
-    steps, per_channel = constant(inner.inputs[0]), constant(input_at(inner, 1))
-    inner_zero = constant(input_at(inner, 2))
+    steps, per_channel = constant(inner.inputs[0]), constant(operand(inner, 1))
+    inner_zero = constant(operand(inner, 2))
     if steps is None or per_channel is None or steps.ndim != 2 or integer(inner, "block_size", 0):
         return None
     block_axis = axis % 2

@@ -13,8 +13,9 @@ import onnx_ir
 from onnx_ir.passes.common import NameFixPass
 
 from hexforge.ir import Array
-from hexforge.model.known_values import KnownValues, Replacement, constant_array, known, read_constant
-from hexforge.model.shapes import infer_node
+from hexforge.model.simplifying.known_values import KnownValues, Replacement, constant_array, read_constant
+from hexforge.model.simplifying.shapes import infer_node
+from hexforge.model.simplifying.value_rules import apply_rule
 from hexforge.model.tensors import spread, stored_bytes
 
 SMALL_BYTES = 4 << 20
@@ -82,7 +83,7 @@ class Fold:
             infer_node(node, self._model.opset_imports, self._model.ir_version)
         if node.domain in self._model.opset_imports:
             try:
-                replacement = known(node, self._values, opset)
+                replacement = apply_rule(node, self._values, opset)
             except Exception:
                 return None  # a malformed node; whoever translates or runs it says so
             replacement = replacement or self._computed(node, opset)

@@ -11,9 +11,9 @@ from onnx_ir import passes
 from onnx_ir.passes import common
 
 from hexforge.errors import ModelError
-from hexforge.model.folding import Fold
-from hexforge.model.known_values import read_constant
-from hexforge.model.shapes import CORRECTED, better_shape, infer_node
+from hexforge.model.simplifying.folding import Fold
+from hexforge.model.simplifying.known_values import read_constant
+from hexforge.model.simplifying.shapes import CORRECTED, better_shape, infer_node
 from hexforge.model.source import schema_of
 
 MOST_ROUNDS = 8

@@ -11,7 +11,7 @@ from onnx_ir import serde
 
 from hexforge.errors import HexforgeError
 from hexforge.ir import Call, DType, TensorType
-from hexforge.model.nodes import integer, ints
+from hexforge.model.nodes import integer, ints, operand
 from hexforge.model.source import schema_of
 from hexforge.ops.packages import custom_op
 
@@ -161,14 +161,14 @@ def _tensor_type(value: onnx_ir.Value) -> TensorType:
 
 
 def _shape(node: onnx_ir.Node, index: int) -> list[Dim]:
-    value = node.inputs[index] if index < len(node.inputs) else None
+    value = operand(node, index)
     if value is None or value.shape is None:
         raise ValueError("unknown shape")
     return list(value.shape)
 
 
 def _dtype(node: onnx_ir.Node, index: int) -> onnx_ir.DataType | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
+    value = operand(node, index)
     return None if value is None else value.dtype
 
 
@@ -270,7 +270,7 @@ def _by_standard(op_type: str, inputs: Sequence[int], dtype_from: int) -> Rule:
     def rule(node: onnx_ir.Node) -> list[Type]:
         values = []
         for index in inputs:
-            value = node.inputs[index] if index < len(node.inputs) else None
+            value = operand(node, index)
             if value is None or value.shape is None:
                 raise ValueError("unknown shape")
             values.append(onnx_ir.Value(name=f"i{index}", shape=value.shape, type=_FLOAT))
