@@ -20,6 +20,10 @@ from hexforge.timeline import Row, Shared, Tenant, Timeline, joined
 
 if TYPE_CHECKING:
     from hexforge.analysis.timed_graphs import Timeable
+    from hexforge.backend import Program
+    from hexforge.ir import Graph
+    from hexforge.model.reader import Model
+    from hexforge.model.source import ModelSource
 
 BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
@@ -159,7 +163,7 @@ def _row(row: Row, whole_us: float) -> dict[str, Any]:
 
 
 def estimate(
-    model: Timeable,
+    model: ModelSource | Model | Graph | Program | TimedGraphs,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     *,
     batch: int = 1,

@@ -148,8 +148,7 @@ def quantize(
     require_float(loaded.ir, loaded.name)
     folded = fold(loaded.ir)
     samples = _samples(data, loaded)
-    held_out = quality or chosen.improve
-    split = SplitSamples.of(samples) if held_out else SplitSamples(samples, samples, held_out=False)
+    split = SplitSamples.of(samples) if quality or chosen.improve else SplitSamples(samples, samples, held_out=False)
     report = progress or (lambda stage, done, whole: None)
     statistics = calibrate(
         folded, split.calibration, state=None if state is None else Path(state), progress=_stage(report, "calibrating")

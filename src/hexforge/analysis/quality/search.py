@@ -190,13 +190,9 @@ def search_precision(
     require_float(loaded.ir, loaded.name)
     measured = metric_of(scoring.metric, Path(model))
     calibration = samples_of(data, loaded.ir)
-    judged = (
-        scoring.data
-        if scoring.data is not None
-        else data
-        if isinstance(data, str | Path | PictureFolder)
-        else calibration
-    )
+    judged = scoring.data
+    if judged is None:
+        judged = data if isinstance(data, str | Path | PictureFolder) else calibration
     scored = labelled(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
     folded = fold(loaded.ir)
     groups = grouped([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], space.groups)
@@ -212,16 +208,9 @@ def search_precision(
         same = (recipes, groups, chosen.soc, chosen.runtime, measured.name, right, known, _code(scoring.metric))
         measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if dims or shapes else str(model)
         task = MeasuringTask(
-            measured_model,
-            str(statistics_file),
-            str(samples_file),
-            recipes,
-            groups,
-            chosen,
-            scoring.metric,
-            scored.labels,
-            known,
-        )
+            measured_model, str(statistics_file), str(samples_file), recipes, groups, chosen, scoring.metric,
+            scored.labels, known,
+        )  # fmt: skip
         memory = _Memory(None if state is None else Path(state), _key(model, statistics_file, samples_file, same))
 
         def measure(choices: Sequence[Choice]) -> Iterator[tuple[float, float]]:

@@ -146,11 +146,7 @@ def compile(
             weights[name] = weights.get(name, 0) + builder.add(entry)
         graphs.setdefault(label if label not in graphs else name, []).extend(n for n, _ in programs)
         report.step()
-    unused = [
-        p for p in request.updatable if not any(fnmatchcase(t, p) for g in builder.info.graphs for t in g.updatable)
-    ]
-    if unused:
-        raise CallError(f"updatable {', '.join(unused)}: no constant of the graphs has such a name")
+    _require_updatable(request.updatable, builder.info)
     builder.metadata.update(metadata(dict(zip(names, map(origin, sources, hows), strict=True))))
     compiled = Compiled(builder, graphs, weights, left)
     if output is not None:
@@ -169,6 +165,13 @@ class _Steps:
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._of)
+
+
+def _require_updatable(patterns: Sequence[str], info: Info) -> None:
+    """CallError where a pattern names no constant of the graphs."""
+    unused = [p for p in patterns if not any(fnmatchcase(t, p) for g in info.graphs for t in g.updatable)]
+    if unused:
+        raise CallError(f"updatable {', '.join(unused)}: no constant of the graphs has such a name")
 
 
 def _updatable(plan: Plan, patterns: Sequence[str], source: ModelSource, how: Mapping[str, Any]

@@ -11,7 +11,20 @@ import typer
 from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import BackendName, Dims, Json, OpPackages, Shapes, pairs, sizes
+from hexforge.cli.arguments import (
+    BackendName,
+    Dims,
+    Dlbc,
+    FoldReluOff,
+    Json,
+    OpPackages,
+    Shapes,
+    ShortDepthConvOff,
+    Slc,
+    WeightsPacking,
+    pairs,
+    sizes,
+)
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 
@@ -45,20 +58,14 @@ def compile(
     ] = None,
     vtcm_size: Annotated[int, typer.Option(min=0, help="The same in bytes (v81 and newer), by 64 KB.")] = 0,
     hvx_threads: Annotated[int | None, typer.Option(min=1, help="Vector threads of each graph (4).")] = None,
-    dlbc: Annotated[bool, typer.Option("--dlbc", help="Compress activations on their way to DRAM.")] = False,
+    dlbc: Dlbc = False,
     dlbc_weights: Annotated[
         bool, typer.Option("--dlbc-weights", help="Compress weights in DRAM; graphs then share none.")
     ] = False,
-    weights_packing: Annotated[
-        bool, typer.Option("--weights-packing", help="8-bit weights of 4-bit range lie packed (quantized models).")
-    ] = False,
-    fold_relu_off: Annotated[
-        bool, typer.Option("--fold-relu-off", help="Activations after convolutions stay ops of their own.")
-    ] = False,
-    short_depth_conv_off: Annotated[
-        bool, typer.Option("--short-depth-conv-off", help="Convolutions of short depth run on HVX.")
-    ] = False,
-    slc: Annotated[bool, typer.Option("--slc", help="Spill into the system level cache (slc_alloc_enable).")] = False,
+    weights_packing: WeightsPacking = False,
+    fold_relu_off: FoldReluOff = False,
+    short_depth_conv_off: ShortDepthConvOff = False,
+    slc: Slc = False,
     graph_name: Annotated[
         list[str] | None, typer.Option("--graph-name", help="Name of the graph, one for each model; else the file's.")
     ] = None,

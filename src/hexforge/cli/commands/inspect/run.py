@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.arguments import (
@@ -88,22 +89,20 @@ def run(
         rows.append((facts["name"], facts["type"], str(facts["shape"]), *numbers))
     screen.print(table("", ("output", "type", "shape", "min", "mean", "max"), rows))
     for name, array in outputs.items() if top else ():
-        ranked = _top(array, top, names)
-        several = len({row for row, *_ in ranked}) > 1
-        lines = [(str(row), str(i), label, f"{value:g}") for row, i, label, value in ranked]
-        columns = ("row", "index", "name", "value")
-        shown_columns = [k for k in range(4) if (k != 0 or several) and (k != 2 or names)]
-        screen.print(
-            table(
-                f"{name}: the largest {top}",
-                [columns[k] for k in shown_columns],
-                [[line[k] for k in shown_columns] for line in lines],
-            )
-        )
+        _print_top(screen, f"{name}: the largest {top}", _top(array, top, names), with_names=bool(names))
     if has_nonfinite(outputs.values()):
         first = opened.first_nonfinite(feeds)
         where = f"first {first}" if first is not None else "where they come from is not known"
         screen.print(Text(f"not finite: {where}; `hexforge check` names what is unsafe", "bold red"))
+
+
+def _print_top(screen: Console, title: str, ranked: Sequence[tuple[int, int, str, float]], with_names: bool) -> None:
+    """The largest numbers of an output; the row is told where there are several, the name where there are names."""
+    several = len({row for row, *_ in ranked}) > 1
+    shown = [k for k in range(4) if (k != 0 or several) and (k != 2 or with_names)]
+    columns = ("row", "index", "name", "value")
+    lines = [(str(row), str(i), label, f"{value:g}") for row, i, label, value in ranked]
+    screen.print(table(title, [columns[k] for k in shown], [[line[k] for k in shown] for line in lines]))
 
 
 def _facts(name: str, array: Array, top: int, names: Sequence[str] | None) -> dict[str, Any]:

@@ -45,8 +45,6 @@ def advise(
     from hexforge.analysis.advise import AdviceRequest, advised
     from hexforge.backends.htp.deployment import Deployment
     from hexforge.formats.pte import is_pte
-    from hexforge.frontends.onnx.rewrites.write import model_bytes
-    from hexforge.model.writing.loads import require_loads
 
     least = _part(min_gain)
     if apply is not None:
@@ -66,14 +64,8 @@ def advise(
             model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=named,
             shapes=whole, observe=lambda done, of, rule: show(done, of),
         )  # fmt: skip
-    if apply is not None and result.applied and result.error is None:
-        raise CallError(
-            f"{apply}: not written: what {model.name} computes could not be compared; see the advice without it"
-        )
     if apply is not None and result.applied:
-        rewritten = model_bytes(result.rewritten)
-        require_loads(rewritten, str(apply))
-        write_atomically(apply, rewritten)
+        _write(apply, result, model.name)
     if as_json:
         print_json({**result.to_json(), "written": str(apply) if apply is not None and result.applied else None})
         return
@@ -85,6 +77,18 @@ def advise(
             console().print(
                 Text(f"not written: nothing that keeps the function gains, so {apply} would be the model as it is")
             )
+
+
+def _write(path: Path, result: Advised, name: str) -> None:
+    """Write the rewritten model; CallError where it could not be compared with the original."""
+    from hexforge.frontends.onnx.rewrites.write import model_bytes
+    from hexforge.model.writing.loads import require_loads
+
+    if result.error is None:
+        raise CallError(f"{path}: not written: what {name} computes could not be compared; see the advice without it")
+    rewritten = model_bytes(result.rewritten)
+    require_loads(rewritten, str(path))
+    write_atomically(path, rewritten)
 
 
 def _part(text: str) -> float:

@@ -16,7 +16,24 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import All, Dims, Json, Model, OpPackages, Pins, Shapes, pins, sizes
+from hexforge.cli.arguments import (
+    All,
+    Beside,
+    Dims,
+    Dlbc,
+    FoldReluOff,
+    Json,
+    Model,
+    OpPackages,
+    Pins,
+    Shapes,
+    ShortDepthConvOff,
+    Slc,
+    WeightsPacking,
+    model_and_priority,
+    pins,
+    sizes,
+)
 from hexforge.cli.screen import TOP, bar, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
@@ -50,26 +67,17 @@ def estimate(
     vtcm_mb: Annotated[int, typer.Option(min=0, help="Vector memory the graph may use; 0: all.")] = 0,
     vtcm_size: Annotated[int, typer.Option(min=0, help="The same in bytes (v81 and newer).")] = 0,
     optimization: Annotated[int, typer.Option(min=0, max=3, help="Finalization level, 1 to 3; 0: 2.")] = 0,
-    dlbc: Annotated[bool, typer.Option("--dlbc", help="Compress activations on their way to DRAM.")] = False,
+    dlbc: Dlbc = False,
     dlbc_weights: Annotated[bool, typer.Option("--dlbc-weights", help="Compress weights in DRAM.")] = False,
-    weights_packing: Annotated[
-        bool, typer.Option("--weights-packing", help="8-bit weights of 4-bit range lie packed (quantized models).")
-    ] = False,
-    slc: Annotated[bool, typer.Option("--slc", help="Spill into the system level cache (slc_alloc_enable).")] = False,
-    fold_relu_off: Annotated[
-        bool, typer.Option("--fold-relu-off", help="Activations after convolutions stay ops of their own.")
-    ] = False,
-    short_depth_conv_off: Annotated[
-        bool, typer.Option("--short-depth-conv-off", help="Convolutions of short depth run on HVX.")
-    ] = False,
+    weights_packing: WeightsPacking = False,
+    slc: Slc = False,
+    fold_relu_off: FoldReluOff = False,
+    short_depth_conv_off: ShortDepthConvOff = False,
     interval_ms: Annotated[float, typer.Option(min=0, help="From one inference to the next; 0: at once.")] = 0.0,
     priority: Annotated[
         str, typer.Option(help="low … critical_plus (qnn_context_priority), with --beside.")
     ] = "normal",
-    beside: Annotated[
-        list[str] | None,
-        typer.Option("--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."),
-    ] = None,
+    beside: Beside = None,
     dim: Dims = None,
     shape: Shapes = None,
     op_package: OpPackages = None,
@@ -185,9 +193,9 @@ def _beside(timed: Estimate, priority: str, beside: list[str], batch: int) -> Sh
 
     others, priorities = [timed], [priority]
     for text in beside:
-        path, colon, priority_of_it = (text, "", "") if Path(text).exists() else text.rpartition(":")
-        others.append(estimated(path or text, timed.deployment, batch=batch, threads=timed.threads))
-        priorities.append(priority_of_it if path and colon else "normal")
+        path, its_priority = model_and_priority(text)
+        others.append(estimated(path, timed.deployment, batch=batch, threads=timed.threads))
+        priorities.append(its_priority)
     return together(others, priorities)
 
 

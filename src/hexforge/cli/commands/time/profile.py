@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Dims, Pins, Shapes, pins, sizes
+from hexforge.cli.arguments import Beside, Dims, Pins, Shapes, model_and_priority, pins, sizes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, UnsupportedError
@@ -53,10 +53,7 @@ def profile(
     performance_mode: Annotated[str, typer.Option(help="burst … extreme_power_saver.")] = "burst",
     runs: Annotated[int, typer.Option("--runs", min=1, help="How many runs are recorded.")] = 1,
     priority: Annotated[str, typer.Option(help="low … critical_plus, with --beside.")] = "normal",
-    beside: Annotated[
-        list[str] | None,
-        typer.Option("--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."),
-    ] = None,
+    beside: Beside = None,
     compare: Annotated[
         Path | None, typer.Option("--compare", help="A model or log before the change: the page shows both.")
     ] = None,
@@ -127,17 +124,16 @@ def _profiled(path: Path, how: _Recording, priority: str = "normal", beside: Seq
         return _measured(path, how), None
     named, whole = sizes(path, how.dim, how.shape)
     source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(how.pin))
-    others = [_neighbour(text, Neighbour) for text in beside]
+    others = [Neighbour(*_neighbour(text)) for text in beside]
     recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, beside=others)
     return recorded, None if is_context(path) else path
 
 
-def _neighbour(text: str, make: Any) -> Any:
-    """`MODEL` or `MODEL:PRIORITY`."""
-    path, colon, priority = (text, "", "") if Path(text).exists() else text.rpartition(":")
-    if not Path(path or text).exists():
+def _neighbour(text: str) -> tuple[str, str]:
+    path, priority = model_and_priority(text)
+    if not Path(path).exists():
         raise CallError(f"--beside {text}: no such file")
-    return make(path or text, priority if path and colon else "normal")
+    return path, priority
 
 
 def _of_pte(path: Path, how: _Recording) -> Profile:
