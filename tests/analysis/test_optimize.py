@@ -144,4 +144,4 @@ def test_no_error_at_all_is_said_in_words() -> None:
 @pytest.mark.parametrize("points", [[(1.0, 20.0), (1.1, 35.0), (2.0, 38.0)], [(1.0, 20.0), (1.1, 22.0), (2.0, 38.0)]])
 def test_search_and_optimize_mean_the_same_knee(points: list[tuple[float, float]]) -> None:
     found = searched(points)
-    assert recommend(found).point == found.found.knee()
+    assert recommend(found).point == found.mixes.knee()

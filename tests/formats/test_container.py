@@ -69,7 +69,7 @@ def test_a_pool_stores_the_same_bytes_once() -> None:
     stored = b"".join(pool.parts)
     assert stored[first[0] : sum(first)] == np.arange(100, dtype=np.int32).tobytes()
     assert stored[second[0] : sum(second)] == b"abc"
-    assert pool.asked == 803
+    assert pool.put_bytes == 803
 
 
 def test_a_newer_version_is_refused_with_words() -> None:

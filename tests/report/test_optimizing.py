@@ -35,7 +35,7 @@ def test_the_subject_comes_first(found: Optimized) -> None:
     plot, front = shown["lead"][1]["parts"]
     series = {one["name"]: one for one in plot["series"]}
     assert series["recommended"]["large"]
-    assert sum(len(one["points"]) for one in plot["series"]) >= len(found.searched.found.points)
+    assert sum(len(one["points"]) for one in plot["series"]) >= len(found.searched.mixes.points)
     assert sum(row[0] == "→" for row in front["rows"]) == 1
     assert {row[0] for row in shown["lead"][3]["parts"][0]["rows"]} >= {"digits.qdq.onnx", "digits.bin"}
     assert [s["title"] for s in shown["sections"]][-1] == "Graph"

@@ -36,7 +36,7 @@ class Advice:
 
     @property
     def gain(self) -> float:
-        """The same as a part of the whole."""
+        """The time saved as a part of the whole inference."""
         return self.gain_us / self.before_us if self.before_us else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Advised:
     advice: tuple[Advice, ...]
     """Ranked by gain."""
     after_us: float
-    """With every rewrite that keeps the function and gains, together."""
+    """The latency with every rewrite applied that keeps the function and gains."""
     applied: tuple[str, ...]
     """The rules that made it, in their order."""
     dropped: tuple[tuple[str, str], ...]

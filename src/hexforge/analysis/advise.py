@@ -28,7 +28,7 @@ PROMISED = ("w8a8", "w8a16")
 CALLED_WITH = 8
 """Samples of a call, where the host's share is spread over several."""
 HOST_SHARE = 0.4
-"""Of an inference, from which on the host's share is worth advice."""
+"""The part of an inference from which on the host's share is worth advice."""
 Observe = Callable[[int, int, str], None]
 
 

@@ -16,15 +16,15 @@ from hexforge.runtime.cpu_part import CpuPart
 
 SEED = 20240229
 TOLERANCE = 1e-4
-"""Of the range of an output: what float32 sums in another order and folded constants may differ by."""
+"""The part of an output's range that float32 sums in another order and folded constants may differ by."""
 HALF_TOLERANCE = 4e-3
-"""The same for outputs in float16."""
+"""The part of an output's range that outputs in float16 may differ by."""
 NUDGE = 1e-6
 """A rounding or two of float32: what an input is moved by, to see how much a model makes of it."""
 ENOUGH = 2
 """Samples that are drawn at least; more are drawn while roundings alone move the outputs of all."""
 MOST_NOISE = 1e-2
-"""Of the range: a model that makes more of a rounding is not excused by that."""
+"""The largest part of the range that counts as noise: a model that makes more of a rounding is not excused by it."""
 WITHIN_ONE = ("Sigmoid", "Softmax", "HardSigmoid", "Tanh", "Erf")
 """Ops whose results are rounded as numbers about 1 are, however small they come out."""
 ROUNDINGS_OF_ONE = 8 * float(np.finfo(np.float32).eps)

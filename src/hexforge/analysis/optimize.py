@@ -9,7 +9,6 @@ interruption goes on from there.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from hexforge.analysis.recommend import Recommendation, recommend
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
+from hexforge.formats.json_text import finite_or_none
 from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.model.reader import read
 from hexforge.runtime.contexts.compile import Compiled
@@ -133,9 +133,9 @@ class Optimized:
     quantization: Quantization
     comparison: Comparison
     float_score: float | None
-    """Of the float model, by the metric; None for sqnr, which is measured against it."""
+    """The float model's score by the metric; None for sqnr, which is measured against that model."""
     score: float
-    """Of the recommended model on the samples of the end."""
+    """The recommended model's score on the samples that are kept for the end."""
     scored: int
     compiled: Compiled | None
     """None where the chip refuses a node."""
@@ -163,10 +163,10 @@ class Optimized:
             "latency_ms": round(self.after.latency_ms, 4),
             "float_latency_ms": None if self.before is None else round(self.before.latency_ms, 4),
             "speedup": None if self.speedup is None else round(self.speedup, 3),
-            "score": _plain(self.score),
-            "float_score": _plain(self.float_score),
+            "score": finite_or_none(self.score),
+            "float_score": finite_or_none(self.float_score),
             "scored_samples": self.scored,
-            "sqnr_db": _plain(self.comparison.sqnr_db),
+            "sqnr_db": finite_or_none(self.comparison.sqnr_db),
             "recommended": {
                 "recipe": self.quantization.recipe.name,
                 "kind": self.recommendation.kind,
@@ -319,8 +319,3 @@ def _advice_left(model: Path, deployment: Deployment, progress: Progress) -> tup
         ).advice
     except HexforgeError:
         return ()
-
-
-def _plain(number: float | None) -> float | None:
-    """JSON has no infinities."""
-    return None if number is None or not math.isfinite(number) else round(number, 6)

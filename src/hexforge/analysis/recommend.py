@@ -31,9 +31,9 @@ class Recommendation:
 
 def recommend(searched: Searched, float_score: float | None = None) -> Recommendation:
     """The fastest mix that keeps the float model's score; by SQNR the fastest if it is exact, else the knee."""
-    front = [p for p in searched.found.front() if math.isfinite(p.quality) or p.quality > 0]
+    front = [p for p in searched.mixes.front() if math.isfinite(p.quality) or p.quality > 0]
     if not front:
-        front = [searched.found.low]
+        front = [searched.mixes.low]
     if float_score is None and front[-1].quality < POOR_DB:
         return Recommendation(
             front[-1], "poor",
@@ -43,7 +43,7 @@ def recommend(searched: Searched, float_score: float | None = None) -> Recommend
         )  # fmt: skip
     if len(front) == 1:
         return Recommendation(
-            front[0], "only", f"No other mix that was measured is faster or better {_of(front[0], searched)}."
+            front[0], "only", f"No other mix that was measured is faster or better {_in_brackets(front[0], searched)}."
         )
     fastest, best = front[0], front[-1]
     if float_score is not None:
@@ -65,7 +65,7 @@ def recommend(searched: Searched, float_score: float | None = None) -> Recommend
     if fastest.quality >= EXACT_ENOUGH_DB:
         slower = f"; the best, {_words(best, searched)}, takes {_percent(best, fastest)} longer"
         return Recommendation(
-            fastest, "fastest", f"The fastest mix, and exact enough {_of(fastest, searched)}{slower}."
+            fastest, "fastest", f"The fastest mix, and exact enough {_in_brackets(fastest, searched)}{slower}."
         )
     point = knee(front)
     if point is fastest or point is best:
@@ -74,11 +74,11 @@ def recommend(searched: Searched, float_score: float | None = None) -> Recommend
         return Recommendation(
             point,
             kind,
-            f"The {kind} mix {_of(point, searched)}; the other end of the front is {_words(other, searched)}.",
+            f"The {kind} mix {_in_brackets(point, searched)}; the other end of the front is {_words(other, searched)}.",
         )
     return Recommendation(
         point, "knee",
-        f"The knee of the front {_of(point, searched)}: the fastest mix, {_words(fastest, searched)}, loses "
+        f"The knee of the front {_in_brackets(point, searched)}: the fastest mix, {_words(fastest, searched)}, loses "
         f"{point.quality - fastest.quality:.1f} dB more, and the best, {_words(best, searched)}, takes "
         f"{_percent(best, point)} longer.",
     )  # fmt: skip
@@ -100,5 +100,5 @@ def _words(point: Point, searched: Searched) -> str:
     return f"{point.latency_ms:.3f} ms at {quality}"
 
 
-def _of(point: Point, searched: Searched) -> str:
+def _in_brackets(point: Point, searched: Searched) -> str:
     return f"({_words(point, searched)})"

@@ -123,14 +123,14 @@ def _put(data: Any, place: Place, value: Any, where: str) -> Any:
     at = data
     try:
         for key in place[:-1]:
-            at = at[_known(at, key)]
-        at[_known(at, place[-1])] = value
+            at = at[_present(at, key)]
+        at[_present(at, place[-1])] = value
     except (LookupError, TypeError):
         raise FormatError(f"{where}: changes {list(place)} of a program, which is not there") from None
     return data
 
 
-def _known(at: Any, key: str | int) -> Any:
+def _present(at: Any, key: str | int) -> Any:
     if isinstance(at, dict) and key in at:
         return key
     if isinstance(at, list) and isinstance(key, int) and 0 <= key < len(at):

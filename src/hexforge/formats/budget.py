@@ -82,7 +82,7 @@ def load(path: Path) -> Budget:
     try:
         budgets = Budget.model_validate(data)
     except ValidationError as error:
-        raise CallError("\n".join(f"{path}: {_said(fault)}" for fault in error.errors())) from None
+        raise CallError("\n".join(f"{path}: {_fault_text(fault)}" for fault in error.errors())) from None
     faults = [
         f"{path}: {budget.model}: latency_ms names {soc!r}, which soc does not list"
         for budget in budgets.models
@@ -95,7 +95,7 @@ def load(path: Path) -> Budget:
     return budgets
 
 
-def _said(fault: Any) -> str:
+def _fault_text(fault: Any) -> str:
     place = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
         known = [*Budget.model_fields, *ModelBudget.model_fields, *SqnrLimit.model_fields, *MetricLimit.model_fields]

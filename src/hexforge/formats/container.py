@@ -123,11 +123,11 @@ class Container:
             self._map = mapped(Path(source))
             self._view = memoryview(self._map or b"")
         self.sections = self._read_table()
-        self._found = {(s.kind, s.name): s for s in self.sections}
+        self._by_name = {(s.kind, s.name): s for s in self.sections}
         self._checked: set[ContainerSection] = set()
 
     def __contains__(self, key: tuple[str, str]) -> bool:
-        return key in self._found
+        return key in self._by_name
 
     def __len__(self) -> int:
         return len(self._view)
@@ -143,7 +143,7 @@ class Container:
 
     def section(self, kind: str, name: str, check: bool = True) -> memoryview:
         """The bytes of a section, their checksum verified on first use; FormatError where it is missing or damaged."""
-        section = self._found.get((kind, name))
+        section = self._by_name.get((kind, name))
         if section is None:
             raise FormatError(f"{self.where}: has no section {kind} {name!r}")
         data = self._view[section.offset : section.offset + section.bytes]
@@ -154,7 +154,7 @@ class Container:
     def json(self, kind: str, name: str) -> Any:
         """A section of JSON, which then leaves memory until it is read again."""
         raw = bytes(self.section(kind, name))
-        at = self._found[kind, name].offset
+        at = self._by_name[kind, name].offset
         if self._map is not None and raw and at % mmap.PAGESIZE == 0 and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, at, len(raw))
         return decoded(raw, self.where, at)
@@ -297,14 +297,14 @@ class Pool:
         self._parts: list[Buffer] = []
         self._known: dict[tuple[int, bytes], tuple[int, int]] = {}
         self._end = 0
-        self.asked = 0
+        self.put_bytes = 0
         """Bytes that were put, each time counted."""
 
     def put(self, data: Buffer | np.ndarray[Any, Any]) -> tuple[int, int]:
         """Store bytes, unless they are there already; where they are."""
         view = memoryview(data) if not isinstance(data, np.ndarray) else _raw(data)
         size = len(view)
-        self.asked += size
+        self.put_bytes += size
         key = (size, hashlib.blake2b(view, digest_size=16).digest())
         if key not in self._known:
             padding = -self._end % self.ALIGN

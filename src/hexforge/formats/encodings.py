@@ -128,7 +128,7 @@ def _listed(records: Any, parameter: bool, axis: int) -> tuple[DType, Encoding] 
         raise _Fault("its channels differ in bitwidth")
     symmetric = all(_is_true(r.get("is_symmetric")) for r in records)
     pairs = [_scale_offset(r, bits) for r in records]
-    return _made([p[0] for p in pairs], [p[1] for p in pairs], bits, symmetric, parameter, axis)
+    return _encoding([p[0] for p in pairs], [p[1] for p in pairs], bits, symmetric, parameter, axis)
 
 
 def _scale_offset(record: Mapping[str, Any], bits: int) -> tuple[float, float]:
@@ -152,7 +152,7 @@ def _record(record: Mapping[str, Any], parameter: bool, axis: int, shape: Any) -
     if kind in ("PER_TENSOR", "PER_CHANNEL"):
         if kind == "PER_TENSOR" and len(scales) != 1:
             raise _Fault(f"PER_TENSOR with {len(scales)} scales")
-        return _made(scales, offsets, bits, symmetric, parameter, axis, kind == "PER_CHANNEL")
+        return _encoding(scales, offsets, bits, symmetric, parameter, axis, kind == "PER_CHANNEL")
     size = record.get("block_size")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise _Fault(f"block_size is {size!r}, not a positive number")
@@ -200,7 +200,7 @@ def _signed(
     return DType[f"UINT{bits}"], tuple(whole)
 
 
-def _made(
+def _encoding(
     scales: list[float], offsets: list[float], bits: int, symmetric: bool, parameter: bool, axis: int,
     channels: bool = False,
 ) -> tuple[DType, Encoding]:  # fmt: skip

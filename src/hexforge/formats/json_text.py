@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def _fault(text: str, error: json.JSONDecodeError) -> str:
 
 
 def _blank(comment: str) -> str:
-    """As many spaces and lines as a comment has, so that places stay what they are."""
+    """Spaces and line ends in place of a comment, so that the places of all else stay."""
     return re.sub(r"[^\n]", " ", comment)
 
 
@@ -90,3 +91,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is no JSON number")
+
+
+def finite_or_none(number: float | None, digits: int = 6) -> float | None:
+    """A rounded number for JSON, which has no NaN and no infinities: None in their place."""
+    return None if number is None or not math.isfinite(number) else round(number, digits)

@@ -54,11 +54,11 @@ class Model:
         return self.path.name if self.path is not None else self.metadata.graph_name or "model"
 
     def copied(self) -> Model:
-        """The same model, to be edited without this one hearing of it; constants are shared."""
+        """A copy that may be edited while this model stays as it is; constants are shared."""
         return replace(self, ir=self.ir.clone())
 
     def edited(self, ir: onnx_ir.Model) -> Model:
-        """The same model with other nodes, and the outputs that these have; nobody else holds `ir`."""
+        """This model with other nodes and the outputs that these have; the caller gives `ir` away."""
         declared = {output.name: output for output in self.outputs}
         outputs = (declared.get(str(v.name)) or declare(serde.serialize_value(v)) for v in ir.graph.outputs)
         return replace(self, ir=ir, outputs=tuple(outputs))

@@ -15,7 +15,7 @@ from hexforge.formats.files import write_atomically
 from hexforge.model.writing.loads import require_loads
 
 EMBEDDED_BYTES = 1_900_000_000
-"""Of constants, up to which a model is one file: a protobuf ends at 2 GB, and the graph needs room."""
+"""The bytes of constants up to which a model is one file: a protobuf ends at 2 GB, and the graph needs room."""
 
 
 def constant_bytes(model: onnx_ir.Model) -> int:

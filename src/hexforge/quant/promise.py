@@ -72,7 +72,7 @@ def _made_up(model: onnx_ir.Model) -> Statistics:
 
 
 def _high(number: int) -> float:
-    """Of a tensor by its number: deeper ones mostly reach further than what they are joined with, one of ten less."""
+    """The upper end of a tensor's range by its number: deeper tensors mostly reach further, one of ten less far."""
     return 1.0 + number / 32 if number % 10 else 0.5 + number / 4096
 
 

@@ -13,7 +13,7 @@ from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section
 GB = 1 << 30
 MOST_STEPS = 2000
 POINTS = 1500
-"""Of a line; more cannot be told apart."""
+"""The most points of a line; more cannot be told apart."""
 
 
 def device_page(played: Played, name: str) -> str:

@@ -10,10 +10,10 @@ from hexforge.report.section import Series
 
 def front_series(searched: Searched, recommended: Point | None = None) -> list[Series]:
     """The mixes that no other beats, joined by a line, and all others; the recommended one is drawn large."""
-    front, low, high = searched.found.front(), searched.found.low, searched.found.high
+    front, low, high = searched.mixes.front(), searched.mixes.low, searched.mixes.high
     parts = {
         "the front": front,
-        "beaten by others": [p for p in searched.found.points.values() if p not in (*front, low, high)],
+        "beaten by others": [p for p in searched.mixes.points.values() if p not in (*front, low, high)],
         searched.low.name: [low],
         searched.high.name: [high],
     }
@@ -34,7 +34,7 @@ def front_series(searched: Searched, recommended: Point | None = None) -> list[S
 def front_note(searched: Searched) -> str:
     """What was measured, and how."""
     return (
-        f"{len(searched.found.points)} mixes of {searched.low.name} and {searched.high.name} in "
+        f"{len(searched.mixes.points)} mixes of {searched.low.name} and {searched.high.name} in "
         f"{len(searched.groups)} groups of layers: quality on the emulator, time simulated on {searched.soc}. "
         "On the front are those that no other beats."
     )

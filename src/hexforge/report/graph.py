@@ -18,7 +18,7 @@ from hexforge.model.reader import read
 from hexforge.report.section import Section
 
 MOST_NODES = 1500
-"""Of a larger graph there is no picture that anybody could read."""
+"""The most nodes of a graph that is drawn: nobody could read a larger picture."""
 _OP_SUFFIX = re.compile(r"_[A-Z][A-Za-z0-9]*(_\d+)?$")
 
 
@@ -72,7 +72,7 @@ def graph_section(
 def graph_section_of(
     model: Path, estimate: Estimate, comparison: Comparison | None = None
 ) -> Section | None:  # fmt: skip
-    """The same of a model file, with a comparison's SQNR where there is one."""
+    """The section of a model file, with a comparison's SQNR where there is one."""
     graphs = graphs_of(model, estimate.deployment.timed_backend()).graphs
     return graph_section(estimate, graphs, {} if comparison is None else sqnr_by_node(model, comparison))
 
@@ -140,6 +140,6 @@ def _mean(numbers: Sequence[float], otherwise: float) -> float:
 
 
 def _sqnr(ops: Sequence[str], known: Mapping[str, float]) -> float | None:
-    """Of the nodes that run as a task the worst."""
+    """The lowest SQNR of the nodes that run as one task."""
     measured = [known[name] for op in ops if (name := onnx_name(op)) in known]
     return min(measured, default=None)

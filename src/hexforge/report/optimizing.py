@@ -77,7 +77,7 @@ def front_section(searched: Searched, recommended: Point) -> Section:
     )  # fmt: skip
     rows = [
         ("→" if p == recommended else "", p.latency_ms, p.quality, mix_name(p, searched))
-        for p in searched.found.front()
+        for p in searched.mixes.front()
     ]
     plot = Plot("ms", unit, front_series(searched, recommended), "Every mix that was measured")
     table = Table(columns, rows, "The front", narrow=True)

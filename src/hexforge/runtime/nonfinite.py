@@ -63,7 +63,7 @@ def first_nonfinite(plan: Stages, backend: Backend, feeds: Mapping[str, Any]) ->
 
 
 def _within(graph: Graph, backend: Backend, feeds: Mapping[str, Array]) -> NonFinite | None:
-    """The same within one graph: a copy of it is compiled with every tensor readable."""
+    """The first such tensor within one graph: a copy of the graph is compiled with every tensor readable."""
     copy = text.loads(text.dumps(graph))
     order = [(value.name, node) for node in copy.nodes for value in node.outputs]
     copy.expose({name for name, _ in order})

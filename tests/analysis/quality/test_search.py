@@ -60,20 +60,20 @@ def searched(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Sear
 
 def test_a_search_measures_its_space_and_remembers_it(searched: tuple[Searched, Path], data: Path) -> None:
     found, state = searched
-    assert found.found.exhausted
-    assert len(found.found.points) == 2 ** len(found.groups)
-    assert found.found.high.quality > found.found.low.quality
+    assert found.mixes.exhausted
+    assert len(found.mixes.points) == 2 ** len(found.groups)
+    assert found.mixes.high.quality > found.mixes.low.quality
     assert found.best is not None
     before = state.read_bytes()
     seen: list[int] = []
     again = search_precision(
         demo.MODEL, str(data), scoring=Scoring(samples=4), state=state, progress=lambda d, n: seen.append(d)
     )
-    assert again.found.points == found.found.points
+    assert again.mixes.points == found.mixes.points
     assert state.read_bytes() == before  # nothing was measured again
     assert seen
     said = json.loads(json.dumps(found.to_json()))
-    assert len(said["points"]) == len(found.found.points)
+    assert len(said["points"]) == len(found.mixes.points)
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +126,11 @@ def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
     labels = demo.held_out()[1][:12].tolist()
     right = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=labels))
     assert right.metric == "top1"
-    assert right.found.high.quality == 1.0
+    assert right.mixes.high.quality == 1.0
     wrong = search_precision(
         demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=[(i + 1) % 10 for i in labels])
     )
-    assert wrong.found.high.quality == 0.0
+    assert wrong.mixes.high.quality == 0.0
     code = tmp_path / "metric.py"
     code.write_text(
         "class Count:\n    seen = 0\n"
@@ -138,7 +138,7 @@ def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
         "COUNT = Count()\n"
     )
     counted = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:Count"))
-    assert {p.quality for p in counted.found.points.values()} == {5.0}
+    assert {p.quality for p in counted.mixes.points.values()} == {5.0}
     with pytest.raises(CallError, match="name its class"):
         search_precision(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:COUNT"))
     with pytest.raises(CallError, match="needs labels"):
@@ -179,7 +179,7 @@ def test_a_metric_of_ones_own(data: Path, tmp_path: Path) -> None:
     found = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:flat"))
     assert found.best is not None
     assert found.best.high == frozenset()  # nothing to gain: the fastest
-    assert found.found.dominating()
+    assert found.mixes.dominating()
     with pytest.raises(CallError, match="bad: KeyError"):
         search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:bad"))
     with pytest.raises(CallError, match="has no 'none'"):
@@ -231,8 +231,8 @@ def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="make cluster installs Ray")
 def test_a_cluster_gives_the_same(searched: tuple[Searched, Path], data: Path) -> None:
     assert (
-        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=4), workers=Workers(cluster=True)).found.points
-        == searched[0].found.points
+        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=4), workers=Workers(cluster=True)).mixes.points
+        == searched[0].mixes.points
     )
 
 

@@ -189,7 +189,7 @@ def test_scales_are_the_best_of_all_factors(together: bool) -> None:
     random = np.random.default_rng(7)
     wanted = random.standard_normal((2, 5, 24)).astype(np.float32) ** 3
     inputs = random.standard_normal((2, 64, 24)).astype(np.float32)
-    seen = rounding._Seen(inputs, inputs, inputs, inputs)
+    seen = rounding._LayerInputs(inputs, inputs, inputs, inputs)
     scale = np.abs(wanted).max(-1, keepdims=True) / 7 * np.ones_like(wanted)
     grid = rounding._Grid(scale, np.zeros_like(wanted), -8, 7)
     losses = []

@@ -134,7 +134,7 @@ def test_graphs_of_one_file_share_their_weights(tmp_path: Path) -> None:
     builder = saved(two, net(6, "a"), net(12, "b"))
     sizes = [{s.kind: s.bytes for s in Container(p).sections} for p in (one, two)]
     assert sizes[1]["weights"] <= 1.05 * sizes[0]["weights"]
-    assert builder.pool.asked > 1.9 * (sizes[0]["weights"] - 2 * 4096) - 64 * 32
+    assert builder.pool.put_bytes > 1.9 * (sizes[0]["weights"] - 2 * 4096) - 64 * 32
     context = Context(two)
     assert [g.name for g in context.graphs] == ["a", "b"]
     for size, name in ((6, "a"), (12, "b")):

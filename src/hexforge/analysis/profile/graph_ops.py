@@ -16,7 +16,7 @@ class GraphOps:
 
     ops: tuple[ProfiledOp, ...]
     places: Mapping[str, int]
-    """By a node's name."""
+    """The place of each node's op among the ops, by the node's name."""
     readers: frozenset[int]
     """Places of nodes that read the graph's inputs."""
     writers: frozenset[int]

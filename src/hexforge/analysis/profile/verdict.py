@@ -31,7 +31,7 @@ class Finding:
 
     title: str
     share: float
-    """Of the call, or of the accelerator's time."""
+    """The part of the call, or of the accelerator's time, that it explains."""
     text: str
     try_this: str
     ops: tuple[int, ...] = ()

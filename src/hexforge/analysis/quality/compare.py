@@ -13,6 +13,7 @@ from typing import Any
 from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, ModelError
+from hexforge.formats.json_text import finite_or_none
 from hexforge.ir import Array
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
@@ -65,7 +66,7 @@ class TensorError:
         """What `--json` prints."""
         named = {"name": self.name, "kind": self.kind, "op": self.op_type, "type": self.dtype}
         figures = {"running": _figures(self.running), "own": _figures(self.own)}
-        return named | figures | ({} if self.rescaled_db is None else {"rescaled_db": _plain(self.rescaled_db)})
+        return named | figures | ({} if self.rescaled_db is None else {"rescaled_db": finite_or_none(self.rescaled_db)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,12 @@ class LayerError:
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
-        return {"name": self.name, "op": self.op_type, "sqnr_db": _plain(self.sqnr_db), "gain_db": _plain(self.gain_db)}
+        return {
+            "name": self.name,
+            "op": self.op_type,
+            "sqnr_db": finite_or_none(self.sqnr_db),
+            "gain_db": finite_or_none(self.gain_db),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {
-            "sqnr_db": _plain(self.sqnr_db),
+            "sqnr_db": finite_or_none(self.sqnr_db),
             "model": self.model,
             "reference": self.reference,
             "backend": self.backend,
@@ -122,15 +128,13 @@ class Comparison:
         }
 
 
-def _plain(number: float) -> float | None:
-    """JSON has no infinities."""
-    return round(number, 6) if math.isfinite(number) else None
-
-
 def _figures(sums: ErrorSums | None) -> dict[str, float | int | None] | None:
     if sums is None:
         return None
-    figures: dict[str, float | int | None] = {"sqnr_db": _plain(sums.sqnr_db), "cosine": _plain(sums.cosine)}
+    figures: dict[str, float | int | None] = {
+        "sqnr_db": finite_or_none(sums.sqnr_db),
+        "cosine": finite_or_none(sums.cosine),
+    }
     return figures | {"max_error": sums.max_error, "not_finite": sums.not_finite}
 
 
@@ -182,7 +186,7 @@ def compare_models(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Comparison:
-    """The same of two models that were read."""
+    """Compare two models that are read already, as `compare` does."""
     names = tensors.float_tensors(exact.ir)
     missing = [str(v.name) for v in coarse.ir.graph.inputs if v.name not in names and v.name not in _inputs(exact.ir)]
     if missing or not {v.name for v in exact.ir.graph.outputs} & {v.name for v in coarse.ir.graph.outputs}:
@@ -198,11 +202,13 @@ def compare_models(
     rounds = list(_rounds(exact.ir, [name for name in names if name in looked_at]))
     for index, some in enumerate(rounds):
 
-        def told(done: int, of: int, before: int = index * count) -> None:
+        def report_round(done: int, of: int, before: int = index * count) -> None:
             if progress is not None:
                 progress(before + done, len(rounds) * count)
 
-        rows += _watch(exact.ir.clone(), coarse.ir.clone(), some, islice(samples, count), backend, soc, told, count)
+        rows += _watch(
+            exact.ir.clone(), coarse.ir.clone(), some, islice(samples, count), backend, soc, report_round, count
+        )
     weights = []
     folded = tensors.float_constants(fold(exact.ir))
     for name, node, real, quantized in tensors.weights(coarse.ir, tensors.float_constants(exact.ir)):
@@ -337,7 +343,7 @@ def _sensitivity(
 
 
 class _Variant:
-    """In each process: gives the lowest SQNR of the outputs with only some quantizers left."""
+    """Gives, in each process, the lowest SQNR of the outputs with only some quantizers left."""
 
     def __init__(
         self, model: bytes, numbers: Mapping[str, Array], samples: list[Feeds], references: list[dict[str, Array]],

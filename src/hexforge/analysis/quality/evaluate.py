@@ -147,7 +147,7 @@ def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], 
 
 
 class _Judge:
-    """In each process: runs the model, which it loads once, and measures what comes out."""
+    """Runs the model in each process, which loads it once, and measures what comes out."""
 
     def __init__(self, model: str | Path | bytes, backend: str, soc: str, threads: int, metric: Metric) -> None:
         self.run, self.metric = runner(model, backend_for(backend, soc, threads), threads=threads), metric

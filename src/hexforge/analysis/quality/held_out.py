@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.analysis.quality.compare import Comparison, TensorError
+from hexforge.formats.json_text import finite_or_none
 from hexforge.quant.data.feeds import Feeds, Samples
 
 ONE_OF, MOST = 5, 12
@@ -75,19 +76,19 @@ class Quality:
 
     @classmethod
     def of(cls, compared: Comparison, *, held_out: bool) -> Quality:
-        """Of a comparison with the float model."""
+        """The quality that a comparison with the float model shows."""
         worst = [row for row in compared.tensors if row.kind == "tensor"][:WORST]
         return cls(compared.samples, held_out, _rows(compared.outputs), _rows(worst))
 
     @property
     def sqnr_db(self) -> float:
-        """Of the output that lost most; infinite where nothing is lost."""
+        """The SQNR of the output that lost most; infinite where nothing is lost."""
         return min((row.sqnr_db for row in self.outputs), default=math.nan)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {
-            "sqnr_db": _plain(self.sqnr_db),
+            "sqnr_db": finite_or_none(self.sqnr_db, 3),
             "samples": self.samples,
             "held_out": self.held_out,
             "outputs": [_json(row) for row in self.outputs],
@@ -100,8 +101,4 @@ def _rows(rows: Sequence[TensorError]) -> tuple[LayerQuality, ...]:
 
 
 def _json(row: LayerQuality) -> dict[str, Any]:
-    return {"name": row.name, "op": row.op_type, "sqnr_db": _plain(row.sqnr_db)}
-
-
-def _plain(number: float) -> float | None:
-    return round(number, 3) if math.isfinite(number) else None
+    return {"name": row.name, "op": row.op_type, "sqnr_db": finite_or_none(row.sqnr_db, 3)}

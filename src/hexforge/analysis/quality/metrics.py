@@ -135,7 +135,7 @@ class Sqnr:
         self._sums.clear()
 
     def result(self) -> float:
-        """In dB."""
+        """The lowest SQNR of the outputs, in dB."""
         return min(sums.sqnr_db for sums in self._sums.values())
 
 
@@ -144,12 +144,12 @@ class Custom:
 
     labelled = False
 
-    def __init__(self, given: Any, name: str) -> None:
-        self._class = given if inspect.isclass(given) else None
-        given = given() if inspect.isclass(given) else given
-        self.name, self.given = name, given
-        self.collects = hasattr(given, "update") and hasattr(given, "result")
-        if not self.collects and not callable(given):
+    def __init__(self, user_metric: Any, name: str) -> None:
+        self._class = user_metric if inspect.isclass(user_metric) else None
+        user_metric = user_metric() if inspect.isclass(user_metric) else user_metric
+        self.name, self.user_metric = name, user_metric
+        self.collects = hasattr(user_metric, "update") and hasattr(user_metric, "result")
+        if not self.collects and not callable(user_metric):
             raise CallError(
                 f"metric {name}: neither a function of (outputs, label) nor an object with update and result"
             )
@@ -157,7 +157,7 @@ class Custom:
 
     def __getstate__(self) -> dict[str, Any]:
         """What measures travels; the metric itself sees the outputs where they are summed up."""
-        return {"name": self.name, "given": None, "_class": None, "collects": self.collects, "_values": []}
+        return {"name": self.name, "user_metric": None, "_class": None, "collects": self.collects, "_values": []}
 
     def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> Outputs:
         """The outputs: the metric itself sees them in order, in one process."""
@@ -166,23 +166,23 @@ class Custom:
     def update(self, measured: Outputs, label: Any) -> None:
         """Hand the outputs to the metric."""
         if self.collects:
-            self._told(lambda: self.given.update(dict(measured), label))
+            self._call(lambda: self.user_metric.update(dict(measured), label))
             return
-        value = self._told(lambda: self.given(dict(measured), label))
+        value = self._call(lambda: self.user_metric(dict(measured), label))
         self._values.append(self._figure(value))
 
     def reset(self) -> None:
         """Forget all samples."""
         self._values.clear()
         if self._class is not None:
-            self.given = self._told(self._class)
+            self.user_metric = self._call(self._class)
         elif self.collects:
             raise CallError(f"metric {self.name}: an object keeps what it has seen; name its class, to be made anew")
 
     def result(self) -> float:
         """The mean, or what the object says."""
         if self.collects:
-            return self._figure(self._told(self.given.result))
+            return self._figure(self._call(self.user_metric.result))
         return math.fsum(self._values) / len(self._values)
 
     def _figure(self, value: Any) -> float:
@@ -194,8 +194,8 @@ class Custom:
             raise CallError(f"metric {self.name}: gave {value!r}, not a number")
         return figure
 
-    def _told(self, call: Callable[[], Any]) -> Any:
-        """What the metric gives; what it raises with where it did."""
+    def _call(self, call: Callable[[], Any]) -> Any:
+        """What the metric gives; CallError that says where the metric raised an error."""
         try:
             return call()
         except Exception as error:

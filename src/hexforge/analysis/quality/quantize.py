@@ -59,9 +59,9 @@ class Quantization:
     tried: tuple[Tried, ...]
     """Improvements, and whether they were kept."""
     nodes: int
-    """Of the float model that was quantized, folded."""
+    """How many nodes the float model has after folding, which is what was quantized."""
     quantized: int
-    """Of them, those that compute in fixed point."""
+    """How many of these compute in fixed point."""
     refused: tuple[tuple[str, str], ...]
     """Nodes that HTP does not take on this chip, and why."""
     unused: tuple[str, ...]

@@ -40,13 +40,13 @@ def runner(
         return WholeModel(model, name if isinstance(model, bytes) else Path(model).name, threads).run
     chosen = registry.backend(backend, threads=threads) if isinstance(backend, str) else backend
     plan, outputs = open_model(model, chosen)
-    said = False
+    warned = False
 
     def run(feeds: Feeds) -> dict[str, Array]:
-        nonlocal said
+        nonlocal warned
         results = plan.run(feeds, outputs)
-        if not said and has_nonfinite(results.values()):
-            said = True
+        if not warned and has_nonfinite(results.values()):
+            warned = True
             first = first_nonfinite(plan, chosen, feeds)
             warnings.warn(f"{name}: an output is not finite; first {first or 'where is not known'}", stacklevel=2)
         return results

@@ -61,7 +61,7 @@ class Searched:
     soc: str
     metric: str
     groups: tuple[LayerGroup, ...]
-    found: SearchPoints
+    mixes: SearchPoints
     target: float | None
     """The quality that was asked for, None where none was."""
     low: Recipe
@@ -70,29 +70,29 @@ class Searched:
     @property
     def best(self) -> Point | None:
         """What is recommended: the fastest mix of at least the target's quality, without a target the front's knee."""
-        return self.found.knee() if self.target is None else self.found.best(self.target)
+        return self.mixes.knee() if self.target is None else self.mixes.best(self.target)
 
     @property
     def reason(self) -> str:
         """Why the best one is recommended, in words."""
-        best, front = self.best, self.found.front()
+        best, front = self.best, self.mixes.front()
         if best is None:
-            return f"none of {len(self.found.points)} mixes reaches {self.said(self.target)}"
+            return f"none of {len(self.mixes.points)} mixes reaches {self.with_unit(self.target)}"
         if self.target is not None:
-            return f"the fastest that reaches {self.said(self.target)}"
+            return f"the fastest that reaches {self.with_unit(self.target)}"
         first, last = front[0], front[-1]
         if first is last:
             return "it is the fastest and the best at once"
-        gained = self.said(best.quality - first.quality)
+        gained = self.with_unit(best.quality - first.quality)
         paid = best.latency_ms - first.latency_ms
-        more, dearer = self.said(last.quality - best.quality), last.latency_ms - best.latency_ms
+        more, dearer = self.with_unit(last.quality - best.quality), last.latency_ms - best.latency_ms
         if best is first:
             return f"{more} more would cost {dearer:.3f} ms"
         if best is last:
             return f"its {gained} over the fastest mix cost {paid:.3f} ms, and no mix is better"
         return f"its {gained} over the fastest mix cost {paid:.3f} ms; {more} more would cost another {dearer:.3f} ms"
 
-    def said(self, quality: float | None) -> str:
+    def with_unit(self, quality: float | None) -> str:
         """A quality with its unit."""
         if quality is None:
             return "nothing in particular"
@@ -104,9 +104,9 @@ class Searched:
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
-        front = self.found.front()
+        front = self.mixes.front()
 
-        def said(point: Point) -> dict[str, Any]:
+        def point_json(point: Point) -> dict[str, Any]:
             return {
                 "quality": round(point.quality, 4) if math.isfinite(point.quality) else None,
                 "latency_ms": round(point.latency_ms, 5),
@@ -123,10 +123,10 @@ class Searched:
             "low": self.low.name,
             "high": self.high.name,
             "groups": [list(g.nodes) for g in self.groups],
-            "exhausted": self.found.exhausted,
-            "dominates_high": [said(p) for p in self.found.dominating()],
-            "best": None if self.best is None else said(self.best),
-            "points": [said(p) for p in self.found.points.values()],
+            "exhausted": self.mixes.exhausted,
+            "dominates_high": [point_json(p) for p in self.mixes.dominating()],
+            "best": None if self.best is None else point_json(self.best),
+            "points": [point_json(p) for p in self.mixes.points.values()],
         }
 
 
@@ -163,7 +163,7 @@ class Workers:
 
     jobs: int = 1
     cluster: bool = False
-    """Over Ray instead of processes."""
+    """True to spread the work over a Ray cluster instead of processes."""
 
 
 def search_precision(

@@ -65,7 +65,7 @@ def spread(
 def _on_cluster(
     make: Callable[..., Callable[[Task], Result]], arguments: tuple[Any, ...], tasks: Iterable[Task]
 ) -> Iterator[Result]:
-    """The same over the machines of a Ray cluster, or this one where there is none."""
+    """Spread tasks over the machines of a Ray cluster, or over this one where there is no cluster."""
     try:
         import ray
         from ray.util import ActorPool

@@ -30,7 +30,7 @@ class LintedOp:
     label: str
     cycles: int
     wait: int | None = None
-    """None, as all that follows, where the report is detailed and not linting."""
+    """None where the report is detailed and not linting, as are all fields that follow."""
     overlap: int | None = None
     beside: tuple[str, ...] = ()
     overlap_wait: int | None = None

@@ -47,7 +47,7 @@ VERSION = 1
 _HEADER = struct.Struct("<8sII")
 _FRAME = struct.Struct("<4sIII")
 MOST_JSON_BYTES = 256 << 20
-"""Of one frame: about a million activities."""
+"""The most bytes of JSON in one frame: about a million activities."""
 MOST_ENTRIES = 5_000_000
 T = TypeVar("T")
 
@@ -121,15 +121,15 @@ def from_bytes(data: bytes, where: str = "log") -> Profile:
     for kind, content, at in _parsed(data, where):
         try:
             if kind == b"PROF" and profile is None:
-                profile = _made(Profile, {**content, "graphs": []})
+                profile = _record(Profile, {**content, "graphs": []})
             elif kind == b"GRPH" and profile is not None:
-                graphs.append(_made(GraphProfile, {**content, "runs": []}))
+                graphs.append(_record(GraphProfile, {**content, "runs": []}))
                 runs.append([])
             elif kind == b"RUN_" and graphs:
                 place = content.pop("graph", None)
                 if type(place) is not int or not 0 <= place < len(graphs):
                     raise ValueError(f"there is no graph {place!r}")
-                runs[place].append(_made(ProfiledRun, content))
+                runs[place].append(_record(ProfiledRun, content))
             elif kind == b"AGN_" and graphs:
                 if content.keys() != {"graph", "run", "timestamp_us"}:
                     raise ValueError("it has other fields")
@@ -220,7 +220,7 @@ def _fields(kind: Any) -> dict[str, Callable[[Any], Any]]:
     return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
 
 
-def _made(kind: Callable[..., T], content: dict[str, Any]) -> T:
+def _record(kind: Callable[..., T], content: dict[str, Any]) -> T:
     readers = _fields(kind)
     if content.keys() != readers.keys():
         strange = sorted(content.keys() ^ readers.keys())

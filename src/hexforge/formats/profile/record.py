@@ -65,9 +65,9 @@ class OpCost:
     wait: int = 0
     """Between the op before and this one, while the main thread waited."""
     overlap: int = 0
-    """Of its cycles, while ops were at work that nobody waits for."""
+    """How many of its cycles passed while ops were at work that nobody waits for."""
     overlap_wait: int = 0
-    """The same of its wait."""
+    """How much of its wait passed while such ops were at work."""
     beside: tuple[int, ...] = ()
     """Places of the ops at work in `overlap`, at most ten."""
     beside_wait: tuple[int, ...] = ()
@@ -151,7 +151,7 @@ class ProfiledRun:
     """HVX and HMX powered on and acquired."""
     hvx_threads: int = 0
     costs: tuple[OpCost, ...] = ()
-    """Of each of the graph's ops, in their order; none at level basic."""
+    """The cost of each of the graph's ops, in their order; empty at level basic."""
     activities: tuple[Activity, ...] = ()
     """At level optrace."""
     counters: tuple[CounterTrack, ...] = ()
@@ -168,7 +168,7 @@ class GraphProfile:
     clock_mhz: float
     vtcm_bytes: int = 0
     ops: tuple[ProfiledOp, ...] = ()
-    """In the order they run; none at level basic."""
+    """The ops in the order they run; empty at level basic."""
     runs: tuple[ProfiledRun, ...] = ()
 
 

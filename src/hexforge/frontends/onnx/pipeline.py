@@ -86,7 +86,7 @@ class PlacedModel:
         return graph
 
     def graph_before_passes(self, name: str, placements: Iterable[Placement], outputs: Iterable[str]) -> Graph:
-        """The same before any pass."""
+        """The graph before any pass has changed it."""
         written = [placement.graph for placement in placements if placement.graph is not None]
         return joined(name, written, outputs)
 

@@ -40,7 +40,7 @@ def with_batch_of_one(
 def batch_of_one(
     declared: Mapping[str, InputShape], dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
 ) -> FixedSizes:
-    """The same of inputs as a model declares them."""
+    """The sizes given for inputs as a model declares them, with 1 for every open dimension that is a batch."""
     fixed = {name: tuple(shape) for name, shape in shapes.items()}
     named = dict(dims)
     fixed_names = {d for name in fixed for d in declared.get(name) or () if isinstance(d, str)}
@@ -86,7 +86,7 @@ def _is_open(dim: int | str | None) -> bool:
 
 
 def _is_batch(symbol: str, declared: Mapping[str, InputShape]) -> bool:
-    """By its name; or where it is the first dimension of every input that has it, and not the only one."""
+    """True for a name that says so, or where it is the first but not the only dimension of every input that has it."""
     words = symbol.lower()
     places = [
         (axis, len(shape or ())) for shape in declared.values() for axis, dim in enumerate(shape or ()) if dim == symbol

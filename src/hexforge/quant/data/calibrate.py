@@ -190,7 +190,7 @@ def _resumed(
 
 
 def model_sha256(model: onnx_ir.Model) -> str:
-    """Of what a model computes: its inputs, nodes and constants."""
+    """The SHA-256 of what a model computes: its inputs, nodes and constants."""
     sha = hashlib.sha256()
     for value in model.graph.inputs:
         sha.update(serde.serialize_value(value).SerializeToString(deterministic=True))
@@ -203,7 +203,7 @@ def model_sha256(model: onnx_ir.Model) -> str:
 
 
 def fingerprint(feeds: Feeds, before: bytes = b"") -> bytes:
-    """Of a sample and, through `before`, of all samples before it."""
+    """A hash of a sample and, through `before`, of all samples before it."""
     sha = hashlib.sha256(before)
     for name, array in sorted(feeds.items()):
         _hash_array(sha, name, array)

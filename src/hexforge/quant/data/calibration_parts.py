@@ -18,10 +18,10 @@ from hexforge.ir import Array
 from hexforge.model.nodes import reads
 
 PART_BYTES = 64 << 20
-"""Of tensors that one part gives."""
+"""The most bytes of tensors that one part gives."""
 
 ARENA_BYTES = 256 << 20
-"""Of all parts' tensors, up to which each part may keep its memory for the next sample, which is faster."""
+"""The bytes of all parts' tensors up to which each part keeps its memory for the next sample, which is faster."""
 
 _INLINE_BYTES = 1 << 16  # larger constants are handed over beside the model, without copies
 _UNKNOWN_BYTES = 1 << 20  # of a tensor whose shape depends on the data
@@ -66,7 +66,7 @@ class CalibrationPart:
 
     @cached_property
     def names(self) -> list[str]:
-        """Of the outputs."""
+        """The names of the outputs."""
         return [str(v.name) for v in self.outputs]
 
     def run(self, values: Mapping[str, Array]) -> list[Array]:

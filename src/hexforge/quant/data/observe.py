@@ -42,9 +42,9 @@ class TensorStatistics:
 
     def __init__(self, histogram: bool = True, channel_axis: int | None = None) -> None:
         self.minimum, self.maximum = math.inf, -math.inf
-        """Over all finite values; infinity and minus infinity where there is none."""
+        """The extremes of all finite values; infinity and minus infinity where there is none."""
         self.minimum_sum = self.maximum_sum = 0.0
-        """Of the samples' own extremes."""
+        """The sums of each sample's own extremes."""
         self.count = self.zeros = self.nonfinite = 0
         """Finite values, those of them that are zero, and the others."""
         self.samples = 0
@@ -186,7 +186,7 @@ class Statistics(Mapping[str, TensorStatistics]):
         self.tensors = tensors
         self.model_sha256 = model_sha256
         self.data_sha256 = data_sha256
-        """Of the samples seen, in their order."""
+        """The hash of the samples seen, in their order."""
         self.samples = samples
         """How many were seen."""
 

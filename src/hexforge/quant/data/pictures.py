@@ -21,7 +21,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Array
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
-"""Of the files taken for pictures."""
+"""The suffixes of files that are read as pictures."""
 
 OPTIONS_FILE = "images.json"
 """Beside the pictures: options by name."""

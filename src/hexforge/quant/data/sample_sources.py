@@ -18,7 +18,7 @@ class SampleSource(Protocol):
     """Where samples come from, unchecked: pairs of where one is from and what is there."""
 
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
-        """From sample `start` on."""
+        """The samples from number `start` on."""
         ...
 
     def count(self) -> int:
@@ -36,7 +36,7 @@ class IndexedSamples:
     """The file of each, where each has one."""
 
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
-        """From sample `start` on."""
+        """The samples from number `start` on."""
         return map(self.get, range(start, self.total))
 
     def count(self) -> int:
@@ -51,7 +51,7 @@ class StreamedSamples:
         self.begin, self.name, self.total = begin, name, -1
 
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
-        """From sample `start` on."""
+        """The samples from number `start` on."""
         number = -1
         for number, raw in enumerate(self.begin()):
             if number >= start:
@@ -74,7 +74,7 @@ class OnceReadSamples:
         self.folder = tempfile.TemporaryDirectory(prefix="hexforge-samples-")
 
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
-        """From sample `start` on."""
+        """The samples from number `start` on."""
         number = start
         while number < self.kept or self._keep(number):
             path = Path(self.folder.name) / f"{number}.npz"

@@ -63,7 +63,7 @@ class _Class:
 
     slots: list[_Slot] = field(default_factory=list)
     heads: list[_Slot] = field(default_factory=list)
-    """Those whose range is the class's."""
+    """The slots whose ranges make up the range of the class."""
 
 
 class _Assignment:
@@ -157,8 +157,10 @@ class _Assignment:
         precisions: dict[QuantUnit, DType | None] = {}
         for unit in self.units:
             inner = [v for n in unit.nodes[:-1] for v in n.outputs]
-            written = [type for v in (*unit.writes, *inner) if (type := self._said(v)) is not None]
-            read = [type for _, _, v in unit.reads if v.const_value is None and (type := self._said(v)) is not None]
+            written = [type for v in (*unit.writes, *inner) if (type := self._type_given(v)) is not None]
+            read = [
+                type for _, _, v in unit.reads if v.const_value is None and (type := self._type_given(v)) is not None
+            ]
             chosen = written or read
             if chosen and unit.reason is None:
                 floats = [c for c in (*written, *read) if isinstance(c, str)]
@@ -166,7 +168,7 @@ class _Assignment:
                 precisions[unit] = None if floats else max(types, key=lambda t: t.bits)
         return precisions
 
-    def _said(self, value: onnx_ir.Value) -> DType | str | None:
+    def _type_given(self, value: onnx_ir.Value) -> DType | str | None:
         """The type that the given encodings or the recipe say a tensor has, "float", or None."""
         name = value.name or ""
         if name in self.given:
@@ -205,7 +207,7 @@ class _Assignment:
                 needed.setdefault(name, []).append(dtype)
         for name, types in needed.items():
             if name not in self.own:
-                by_rule = self._said(self.values[name])
+                by_rule = self._type_given(self.values[name])
                 self.own[name] = by_rule if isinstance(by_rule, DType) else max(types, key=lambda t: t.bits)
 
     # -- classes of one encoding --------------------------------------------------------------------------------

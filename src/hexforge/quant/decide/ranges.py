@@ -18,10 +18,10 @@ METHODS = ("minmax", "moving_average", "percentile", "entropy", "mse")
 """Names range_of takes; percentile also with the part to keep, as percentile=99.9."""
 
 SMALLEST_RANGE = 1e-4
-"""Of an activation, as onnxruntime's QNN configuration has it: scales stay far from where floats lose bits."""
+"""The smallest range of an activation, as in onnxruntime's QNN configuration, so that floats keep their bits."""
 
 INT16_WEIGHT_RANGE = (-0x8000, 0x7F7F)
-"""Of the 16 bits of a weight HTP takes these."""
+"""The integers that the HTP takes as 16-bit weights."""
 
 _PERCENTILE = 99.99
 _OCTAVE = 8  # candidates between a range and half of it

@@ -81,7 +81,7 @@ def correct(step: NodeStep, here: Layer, means: dict[str, Array] | None = None) 
 
 
 def _mean(step: NodeStep, here: Layer, *, exact: bool) -> Array:
-    """Of each channel that a layer makes, over all samples."""
+    """The mean of each channel that a layer writes, over all samples."""
     arrays = [outputs[0] for outputs in step.outputs(exact)]
     axes = tuple(i for i in range(arrays[0].ndim) if i != here.channel_axis)
     return np.asarray(np.mean([array.mean(axes, dtype=np.float64) for array in arrays], axis=0))

@@ -69,7 +69,7 @@ def _layer(step: NodeStep, here: Layer, compensate: bool, random: np.random.Gene
     fixed, weight = step.plan.tensors.get(name), step.plan.constants.get(name, float_constant(here.weight))
     if fixed is None or weight is None or len(here.weight.uses()) > 1:
         return
-    seen = _Seen.of(step, here, random)
+    seen = _LayerInputs.of(step, here, random)
     if seen is None:
         return
     exact = here.matrix(weight).reshape(here.group, here.outputs // here.group, -1)
@@ -100,7 +100,7 @@ def parts(size: int) -> list[slice]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LayerInputs:
     """What a layer reads [groups, n, inputs]: exact and coarse, to fit to, and others (`judge`) to choose by."""
 
     exact: Array
@@ -109,7 +109,7 @@ class _Seen:
     judge_coarse: Array
 
     @classmethod
-    def of(cls, step: NodeStep, here: Layer, random: np.random.Generator) -> _Seen | None:
+    def of(cls, step: NodeStep, here: Layer, random: np.random.Generator) -> _LayerInputs | None:
         patches_per_sample = -(-PATCHES // step.samples)
         read = ([step.read(here.data, exact, i) for exact in (True, False)] for i in range(step.samples))
         patches = [p for pair in read if (p := _patches(here, pair, patches_per_sample, random)) is not None]
@@ -206,7 +206,7 @@ def _usable(dtype: DType, low: int, high: int) -> tuple[int, int]:
     return (low, min(high, 0x7F7F)) if dtype is DType.INT16 else (low, high)
 
 
-def _scale(here: Layer, fixed: Fixed, weight: Array, exact: Array, seen: _Seen) -> Encoding:
+def _scale(here: Layer, fixed: Fixed, weight: Array, exact: Array, seen: _LayerInputs) -> Encoding:
     """The encoding with the scales that leave the least error of the outputs."""
     encoding = fixed.encoding
     if not isinstance(encoding, (ScaleOffset, AxisScaleOffset)):
@@ -225,7 +225,7 @@ def _scale(here: Layer, fixed: Fixed, weight: Array, exact: Array, seen: _Seen) 
     )
 
 
-def _factors(grid: _Grid, exact: Array, seen: _Seen, *, together: bool) -> Array:
+def _factors(grid: _Grid, exact: Array, seen: _LayerInputs, *, together: bool) -> Array:
     """By how much the scale of each output [groups, outputs] is best made smaller, or of all outputs together.
 
     One that was worse for the last _WORSE factors is not tried any further: its weights are cut off more and more.

@@ -100,14 +100,14 @@ class NodeRunner:
             )
         )  # fmt: skip
         copied.outputs.extend(values[v] for v in written)
-        self.made = [str(v.name) for v in written]
+        self.output_names = [str(v.name) for v in written]
         whole = onnx_ir.Model(copied, ir_version=max(model.ir_version, 8))
         self._session = session(whole)
 
     def __call__(self, values: Sequence[Array]) -> list[Array]:
         """Outputs in order; `values` are those of `fed`."""
         feeds = {str(v.name): a for v, a in zip(self.fed, values, strict=True)}
-        outputs: list[Array] = self._session.run(self.made, feeds)
+        outputs: list[Array] = self._session.run(self.output_names, feeds)
         return outputs
 
 
@@ -121,7 +121,7 @@ class NodeStep:
     exact: dict[str, _Values]
     coarse: dict[str, _Values]
     samples: int
-    _made: dict[bool, list[list[Array]]] = field(default_factory=dict)
+    _results: dict[bool, list[list[Array]]] = field(default_factory=dict)
 
     def read(self, value: onnx_ir.Value, exact: bool, sample: int) -> Array:
         """What the node reads under a value's name, converted as the plan says."""
@@ -134,20 +134,20 @@ class NodeStep:
 
     def outputs(self, exact: bool) -> list[list[Array]]:
         """Outputs before their own quantization: by sample, then by output. Kept until `forget`."""
-        if exact not in self._made:
-            self._made[exact] = [
+        if exact not in self._results:
+            self._results[exact] = [
                 self.runner([self.read(v, exact, i) for v in self.runner.fed]) for i in range(self.samples)
             ]
-        return self._made[exact]
+        return self._results[exact]
 
     def add(self, amount: Array) -> None:
         """The plan changed what the node makes first by an amount."""
-        if False in self._made:
-            self._made[False] = [[results[0] + amount, *results[1:]] for results in self._made[False]]
+        if False in self._results:
+            self._results[False] = [[results[0] + amount, *results[1:]] for results in self._results[False]]
 
     def forget(self) -> None:
         """The plan changed what the node makes."""
-        self._made.pop(False, None)
+        self._results.pop(False, None)
 
 
 class Walk:
@@ -180,12 +180,12 @@ class Walk:
             yield step
             for exact in self.worlds:
                 world, results = self.exact if exact else self.coarse, step.outputs(exact)
-                for index, name in enumerate(runner.made):
+                for index, name in enumerate(runner.output_names):
                     arrays = [r[index] for r in results]
                     world[name] = arrays if exact else [self._left(name, a) for a in arrays]
             for value in reads(node):
                 left[str(value.name)] -= 1
-            for name in [n for n in (*(str(v.name) for v in reads(node)), *runner.made) if left[n] == 0]:
+            for name in [n for n in (*(str(v.name) for v in reads(node)), *runner.output_names) if left[n] == 0]:
                 self.exact.pop(name, None)
                 self.coarse.pop(name, None)
 

@@ -33,7 +33,7 @@ METHODS = ("mse", "percentile=99.99")
 _CAP_DB, _MARGIN_DB, _NARROWING_DB = 100.0, 0.1, 0.5
 """A step must gain a margin, and one that cuts off extremes more: samples to come may reach further than any seen."""
 _TRIES = 7
-"""Of a proposal of ranges: all of it, its halves, their halves."""
+"""How often parts of a proposal of ranges are tried: all of it, its halves, their halves."""
 
 _SATURATES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
 
@@ -278,7 +278,7 @@ class _Improving:
         self.given = before
 
     def _round(self, name: str) -> None:
-        for words, base in [(name, self.plan), *((f"{name}, {said}", plan) for said, plan in self.dropped[:1])]:
+        for words, base in [(name, self.plan), *((f"{name}, {dropped}", plan) for dropped, plan in self.dropped[:1])]:
             start = time.perf_counter()
             plan = round_weights(
                 self.model, base, self.fitted, compensate=name == "adaround", correct_bias=self.correcting,

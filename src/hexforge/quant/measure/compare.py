@@ -229,7 +229,7 @@ class Watched:
     """A tensor of the QDQ model that has a counterpart in the float model."""
 
     name: str
-    """In the float model."""
+    """The tensor's name in the float model."""
     kind: Kind
     linear: Linear | None
     """How it is quantized; None for an output that is not."""

@@ -39,7 +39,7 @@ def range_warnings(model: onnx_ir.Model, statistics: Statistics) -> list[str]:
 
 
 def _by_constants(value: onnx_ir.Value, low: float, high: float) -> str | None:
-    """Of an input that the model itself shifts and scales."""
+    """What is odd about an input that the model itself shifts and scales."""
     ends, shifted = np.array([low, high], np.float64), False
     at = only_reader(value)
     while at is not None and at.op_type in ("Sub", "Add", "Mul", "Div") and at.inputs[0] is value:
@@ -62,7 +62,7 @@ def _by_constants(value: onnx_ir.Value, low: float, high: float) -> str | None:
 
 
 def _by_normalization(value: onnx_ir.Value, statistics: Statistics) -> str | None:
-    """Of an input whose first layer has a BatchNormalization behind it."""
+    """What is odd about an input whose first layer has a BatchNormalization behind it."""
     for use in value.uses():
         node: onnx_ir.Node | None = use.node
         while node is not None and node.op_type in _WAY:

@@ -164,7 +164,7 @@ class _Search:
                 return
 
     def widen(self) -> None:
-        """With what is left: mixes one group away from the front, until each of them was measured."""
+        """Spend the rest of the budget on mixes one group away from the front, until each of them was measured."""
         while len(self.seen.points) < self._budget:
             near = [p.high ^ {g} for p in self.seen.front() for g in range(self.seen.groups)]
             before = len(self.seen.points)

@@ -28,7 +28,7 @@ _TOLERANCE = 5e-4
 
 
 def fold(model: onnx_ir.Model) -> onnx_ir.Model:
-    """The same function, folded; the model given is left as it is."""
+    """A folded copy of the model that computes the same function; the model given is left as it is."""
     model = _modern(in_float32(model))
     changed = True
     while changed:

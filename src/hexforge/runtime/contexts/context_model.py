@@ -250,7 +250,13 @@ def _report(builder: ContextBuilder | None, size: int, binary: Path | None, data
         return Report(data, None, 0, (), 0, 0)
     stored = sum(len(p) for p in builder.pool.parts)
     report = Report(
-        data, binary, size, tuple(g.name for g in builder.info.graphs), stored, max(builder.pool.asked, stored), builder
+        data,
+        binary,
+        size,
+        tuple(g.name for g in builder.info.graphs),
+        stored,
+        max(builder.pool.put_bytes, stored),
+        builder,
     )
     _LOG.info("%s", report)
     return report

@@ -76,14 +76,14 @@ class ContextPlan(Stages):
         super().__init__(stages, constants)
 
     @cached_property
-    def _told(self) -> tuple[Stage, ...]:
+    def _described(self) -> tuple[Stage, ...]:
         """The stages with what their graphs have in them, which is read from the context only when asked for."""
-        return tuple(replace(s, rows=tuple(_told(row, s.runner) for row in s.rows)) for s in self._stages)
+        return tuple(replace(s, rows=tuple(_with_ops(row, s.runner) for row in s.rows)) for s in self._stages)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The parts, in the order they run."""
-        return self._told
+        return self._described
 
     def now(self) -> Sequence[Stage]:
         """The parts under the adapters that the contexts have now."""
@@ -104,7 +104,7 @@ class ContextPlan(Stages):
     @property
     def rows(self) -> tuple[PlacedNode, ...]:
         """Every node of the model, in the model's order."""
-        return tuple(sorted((row for stage in self._told for row in stage.rows), key=lambda row: row.unit))
+        return tuple(sorted((row for stage in self._described for row in stage.rows), key=lambda row: row.unit))
 
     def _graph_stage(
         self,
@@ -183,7 +183,8 @@ def _row(node: Any, index: int, taken: bool) -> PlacedNode:
     return PlacedNode(name, node.op_type, node.domain, QNN if taken else CPU, None if taken else _LEFT, (), index)
 
 
-def _told(row: PlacedNode, runner: Program | CpuPart) -> PlacedNode:
+def _with_ops(row: PlacedNode, runner: Program | CpuPart) -> PlacedNode:
+    """A row with the QNN ops of its graph, and those of them that have no kernel."""
     if isinstance(runner, CpuPart):
         return row
     slow = tuple(n.op.name for n in runner.references) if isinstance(runner, TellsReferences) else ()

@@ -207,7 +207,7 @@ def _bare(error: HexforgeError) -> HexforgeError:
 
 
 def _quiet(notice: Notice) -> None:
-    """In place of a caller's function."""
+    """Do nothing, where the caller gave no function."""
 
 
 def _load(file: Any, where: str, how: ContextConfig, check: Callable[[], None], tell: OnGraph) -> Loaded:

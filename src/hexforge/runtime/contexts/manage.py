@@ -174,7 +174,7 @@ class ManagedSession:
         return _Running(compiled.info.graphs[0], program, verdict, f"prepared at level {optimization}")
 
     def _improve(self) -> None:
-        """In the thread: prepare at the highest level, save, switch."""
+        """Prepare at the highest level, save and switch; this runs in the thread."""
         try:
             compiled = self._compiled(self._optimization, self._continue)
             self._continue()

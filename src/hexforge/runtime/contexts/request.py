@@ -86,7 +86,7 @@ def names_of(sources: Sequence[Any], graph_names: Sequence[str] | None) -> list[
 
 
 def item_of(items: Any, index: int, of: int, option: str) -> Any:
-    """Of something given for all models, or for each, that of one."""
+    """What one model gets of an option that is given once for all models or as a list with an item for each."""
     if items is None or isinstance(items, Mapping):
         return items
     if len(items) != of:

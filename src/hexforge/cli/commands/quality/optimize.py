@@ -118,7 +118,7 @@ def print_optimized(screen: Console, optimized: Optimized) -> None:
         screen.print(Text(f"{words}; here integers save memory and power, not time.", "yellow"))
     for node, why in optimized.quantization.refused:
         screen.print(Text(f"CPU  {node}: {why}", "yellow"))
-    searched, front = optimized.searched, optimized.searched.found.front()
+    searched, front = optimized.searched, optimized.searched.mixes.front()
     rows = [
         (
             "→" if p == optimized.recommendation.point else "",
@@ -130,7 +130,7 @@ def print_optimized(screen: Console, optimized: Optimized) -> None:
     ]
     unit = "SQNR dB" if optimized.metric == "sqnr" else optimized.metric
     screen.print()
-    title = f"the front: {len(searched.found.points)} mixes measured, those no other beats"
+    title = f"the front: {len(searched.mixes.points)} mixes measured, those no other beats"
     screen.print(table(title, ("", "ms", unit, f"groups at {searched.high.name}"), rows, whole=True))
     if optimized.rewrites.applied:
         screen.print(Text(f"rewritten: {', '.join(optimized.rewrites.applied)}"))

@@ -95,7 +95,7 @@ def search(
     write_mix = functools.partial(quantize, model, calibration, soc=soc, dims=named, shapes=whole)
     _write_best(searched, write_mix, output, recipe)
     if report is not None:
-        mix = write_mix(searched.recipe(searched.best or searched.found.high)).model
+        mix = write_mix(searched.recipe(searched.best or searched.mixes.high)).model
         assert mix is not None
         _write_report(searched, model.name, mix, runtime, report)
     if as_json:
@@ -122,12 +122,12 @@ def _write_best(
 
 
 def _print(searched: Searched) -> None:
-    points, screen = searched.found, console()
+    points, screen = searched.mixes, console()
     low, high = points.low, points.high
     rows = [
         (
             name,
-            searched.said(p.quality),
+            searched.with_unit(p.quality),
             f"{p.latency_ms:.3f}",
             f"{len(p.high)} of {len(searched.groups)}",
             f"{100 * (p.latency_ms / high.latency_ms - 1):+.1f} %",
@@ -147,8 +147,8 @@ def _print(searched: Searched) -> None:
         p = better[0]
         screen.print(
             f"[bold]{100 * (1 - p.latency_ms / high.latency_ms):.1f} % faster than {searched.high.name} and no worse[/]"
-            f": {p.latency_ms:.3f} ms at {searched.said(p.quality)}, {len(p.high)} of {len(searched.groups)} groups "
-            f"{searched.high.name}"
+            f": {p.latency_ms:.3f} ms at {searched.with_unit(p.quality)}, {len(p.high)} of {len(searched.groups)} "
+            f"groups {searched.high.name}"
         )
     elif points.exhausted:
         screen.print(
@@ -164,7 +164,7 @@ def _print(searched: Searched) -> None:
         names = ", ".join(searched.groups[g].name for g in sorted(searched.best.high)[:6])
         more = " …" if len(searched.best.high) > 6 else ""
         screen.print(
-            f"recommended: {searched.best.latency_ms:.3f} ms at {searched.said(searched.best.quality)}, because "
+            f"recommended: {searched.best.latency_ms:.3f} ms at {searched.with_unit(searched.best.quality)}, because "
             f"{searched.reason}; {searched.high.name}: {names or 'none'}{more}",
             markup=False,
         )
@@ -180,7 +180,7 @@ def _front_section(searched: Searched) -> Any:
         Column("ms", "number", 3), Column(unit, "number", digits), Column("groups", "number", 0),
         Column(f"at {searched.high.name}"),
     )  # fmt: skip
-    rows = [(p.latency_ms, p.quality, len(p.high), mix_name(p, searched)) for p in searched.found.front()]
+    rows = [(p.latency_ms, p.quality, len(p.high), mix_name(p, searched)) for p in searched.mixes.front()]
     plot = Plot("ms", unit, front_series(searched))
     return Section("Mixed precision", [plot, Table(columns, rows)], note=front_note(searched))
 

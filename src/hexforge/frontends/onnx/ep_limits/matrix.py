@@ -65,7 +65,7 @@ def _five_by_few(subject: Subject) -> bool:
 
 
 def _lone_dynamic(subject: Subject) -> bool:
-    """Without its partner: the EP fuses DynamicQuantizeLinear with the integer product or DequantizeLinear it feeds."""
+    """True without a partner: the EP fuses DynamicQuantizeLinear with the product or DequantizeLinear it feeds."""
     node = subject.unit.target
     if subject.op == "DynamicQuantizeLinear":
         readers = {user.op_type for user in node.outputs[0].consumers()}

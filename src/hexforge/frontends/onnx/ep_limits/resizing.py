@@ -25,13 +25,13 @@ def _is(subject: Subject, mode: str) -> bool:
 
 
 def _nearest_pictures(subject: Subject) -> bool:
-    """Of 4 dimensions: the op of its own for the nearest neighbour."""
+    """True for modes of 4 dimensions that the nearest neighbour's own op does not have."""
     rounding = _rounding(subject) in ("ceil", "round_prefer_floor")
     return _is(subject, "nearest") and subject.rank() == 4 and _transform(subject) == "asymmetric" and rounding
 
 
 def _nearest_others(subject: Subject) -> bool:
-    """Of 3 or 5 dimensions: the general Resize, with less."""
+    """True for modes of 3 or 5 dimensions that the general Resize does not have."""
     if not _is(subject, "nearest") or subject.rank() == 4:
         return False
     transform, rounding = _transform(subject), _rounding(subject)

@@ -55,7 +55,7 @@ def _div_by_constant(editor: Editor, node: Node) -> Rewrite | None:
 
 
 def _div_by_quantized(editor: Editor, node: Node) -> Rewrite | None:
-    """The same in a QDQ model: the reciprocal of one number has its own scale, so nothing is rounded."""
+    """A division by a quantized number in a QDQ model: its reciprocal has its own scale, so nothing is rounded."""
     dequantize = source(node, 1) if is_op(node, "Div") else None
     if dequantize is None or not dequantizes(dequantize):
         return None

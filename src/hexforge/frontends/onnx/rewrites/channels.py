@@ -15,7 +15,7 @@ from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_op, shape
 
 MOST_LOST = 1 / 8
-"""Of the channels: a network that loses more is another network."""
+"""The largest part of the channels that may go: a network that loses more is another network."""
 ALONG = (
     "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSwish", "HardSigmoid", "Tanh", "Elu", "Gelu", "MaxPool", "AveragePool",
     "GlobalAveragePool", "GlobalMaxPool", "Softplus", "Erf",
