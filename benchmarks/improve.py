@@ -24,7 +24,8 @@ from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import ModelRunner
-from hexforge.quant.decide.recipe import Recipe, recipe
+from hexforge.quant.decide.recipe import Recipe
+from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.improve.tune import Judge, improve
 from hexforge.quant.prepare.fold import fold
 

@@ -17,7 +17,7 @@ from hexforge.analysis.recommend import recommend
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError
-from hexforge.quant.decide.recipe import recipe as recipe_of
+from hexforge.quant.decide.recipe_reading import recipe as recipe_of
 from hexforge.quant.measure.search import Point, SearchPoints
 from hexforge.runtime.contexts.context import Context
 

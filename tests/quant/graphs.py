@@ -21,7 +21,7 @@ from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.encoding_plan import EncodingPlan
-from hexforge.quant.decide.recipe import recipe
+from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.write import write
 from tests.frontends.onnx.parts import units
 

@@ -16,7 +16,8 @@ from hexforge.model.op_table import OPS
 from hexforge.quant.data.calibrate import watched
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
-from hexforge.quant.decide.recipe import Recipe, recipe
+from hexforge.quant.decide.recipe import Recipe
+from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 

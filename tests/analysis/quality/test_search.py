@@ -38,7 +38,7 @@ from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.samples import samples
 from hexforge.quant.decide.quant_units import quant_units
-from hexforge.quant.decide.recipe import recipe
+from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.measure.search import Point, SearchPoints
 from hexforge.quant.prepare.fold import fold
 from tests.quant.networks import Network

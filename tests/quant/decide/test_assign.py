@@ -17,7 +17,7 @@ from hexforge.model.reader import read
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
-from hexforge.quant.decide.recipe import recipe
+from hexforge.quant.decide.recipe_reading import recipe
 from tests.quant.graphs import CASES, model, single
 
 Node = tuple[str, str, Sequence[str], dict[str, object]]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hexforge.errors import CallError
 from hexforge.ir import DType
-from hexforge.quant.decide.recipe import IMPROVEMENTS, METHODS, check_method, recipe
+from hexforge.quant.decide.recipe_reading import IMPROVEMENTS, METHODS, check_method, recipe
 
 
 @pytest.mark.parametrize(

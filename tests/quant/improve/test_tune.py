@@ -15,7 +15,8 @@ from hexforge.ir import ScaleOffset
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Feeds, ModelRunner
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
-from hexforge.quant.decide.recipe import Recipe, recipe
+from hexforge.quant.decide.recipe import Recipe
+from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.improve import tune
 from hexforge.quant.improve.side_by_side import session
 from hexforge.quant.improve.tune import Judge, Score, improve

@@ -29,8 +29,9 @@ from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign, quantized_nodes
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import axis_of
-from hexforge.quant.decide.recipe import Recipe, check_method
-from hexforge.quant.decide.recipe import recipe as recipe_of
+from hexforge.quant.decide.recipe import Recipe
+from hexforge.quant.decide.recipe_reading import check_method
+from hexforge.quant.decide.recipe_reading import recipe as recipe_of
 from hexforge.quant.improve.tune import Improvement, Tried, improve
 from hexforge.quant.measure.compare import require_float
 from hexforge.quant.measure.input_ranges import range_warnings

@@ -34,7 +34,7 @@ from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Override, Recipe
-from hexforge.quant.decide.recipe import recipe as recipe_of
+from hexforge.quant.decide.recipe_reading import recipe as recipe_of
 from hexforge.quant.measure.compare import require_float
 from hexforge.quant.measure.search import Choice, Point, SearchPoints, search
 from hexforge.quant.prepare.fold import fold

@@ -8,7 +8,8 @@ of the tensors it starts with. Where a node computes with other bits than a tens
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import onnx_ir
@@ -25,9 +26,8 @@ from hexforge.quant.decide.quant_units import QuantUnit, is_float, is_three_dime
 from hexforge.quant.decide.ranges import encoding as encoding_of_range
 from hexforge.quant.decide.ranges import range_of, weight_encoding
 from hexforge.quant.decide.recipe import Recipe
+from hexforge.quant.decide.slot_classes import Slot, SlotClass, SlotClasses
 
-_Slot = tuple[str, DType]
-"""A tensor in a type: its own, or one it is converted to."""
 _INT32_MOST = 2**31 - 1
 
 
@@ -57,15 +57,6 @@ def quantized_nodes(graph: onnx_ir.Graph, plan: EncodingPlan) -> int:
     )
 
 
-@dataclass(slots=True)
-class _Class:
-    """Slots of one encoding."""
-
-    slots: list[_Slot] = field(default_factory=list)
-    heads: list[_Slot] = field(default_factory=list)
-    """The slots whose ranges make up the range of the class."""
-
-
 class _Assignment:
     def __init__(
         self,
@@ -83,8 +74,8 @@ class _Assignment:
         self.result = EncodingPlan()
         self.precision: dict[QuantUnit, DType] = {}
         self.own: dict[str, DType] = {}
-        self.classes: dict[_Slot, _Class] = {}
-        self.symmetric: set[_Slot] = set()
+        self.classes = SlotClasses()
+        self.symmetric: set[Slot] = set()
         self._encodings: dict[int, Encoding] = {}
         self._missing: list[str] = []
 
@@ -125,7 +116,7 @@ class _Assignment:
             explicit.update(
                 (u, DType.UINT16) for u in self.units if u.target.op_type == "GridSample" and u not in explicit
             )
-        readers = self._readers()
+        readers = self._readers
         behind: dict[QuantUnit, set[DType | None]] = {}  # what is computed in behind a unit that only moves data
         for unit in reversed(self.units):
             for value in unit.writes:
@@ -179,6 +170,7 @@ class _Assignment:
             return None
         return "float" if rule.leave_float else rule.activation
 
+    @cached_property
     def _readers(self) -> dict[str, list[QuantUnit]]:
         readers: dict[str, list[QuantUnit]] = {}
         for unit in self.units:
@@ -212,34 +204,19 @@ class _Assignment:
 
     # -- classes of one encoding --------------------------------------------------------------------------------
 
-    def _class(self, slot: _Slot) -> _Class:
-        if slot not in self.classes:
-            self.classes[slot] = _Class([slot], [slot])
-        return self.classes[slot]
-
-    def _join(self, first: _Slot, second: _Slot, *, follows: bool) -> None:
-        """One class of two; `follows`: the second slot's range is no longer asked for."""
-        a, b = self._class(first), self._class(second)
-        if follows:
-            b.heads = [slot for slot in b.heads if slot != second]
-        if a is not b:
-            a.slots += b.slots
-            a.heads += b.heads
-            self.classes.update((slot, a) for slot in b.slots)
-
     def _join_classes(self) -> None:
         for unit, precision in self.precision.items():
             for node, index, name, dtype in self._data_reads(unit):
-                self._class((name, dtype))
+                self.classes.of((name, dtype))
                 wide = node.op_type in ("MatMul", "Conv", "ConvTranspose") and index == 1 and dtype.bits == 16
                 if wide:  # guide: the second of two 16-bit operands is symmetric
                     self.symmetric.add((name, dtype))
             for value in unit.writes:
                 out = (value.name or "", precision)
-                self._class(out)
+                self.classes.of(out)
                 if unit.moves:
                     overshoots = unit.target.op_type == "Resize" and text(unit.target, "mode", "nearest") == "cubic"
-                    self._join((unit.reads[0][2].name or "", precision), out, follows=not overshoots)
+                    self.classes.join((unit.reads[0][2].name or "", precision), out, follows=not overshoots)
         for unit, precision in self.precision.items():
             if unit.target.op_type == "Concat":
                 self._join_concat(unit, precision)
@@ -250,27 +227,22 @@ class _Assignment:
         shared = [slot for _, _, name, dtype in self._data_reads(unit) if self._only_for(slot := (name, dtype), unit)]
         everything = len(shared) == len(unit.reads)
         for slot in shared:
-            self._join(slot, out, follows=everything)
+            self.classes.join(slot, out, follows=everything)
 
-    def _only_for(self, slot: _Slot, concat: QuantUnit) -> bool:
+    def _only_for(self, slot: Slot, concat: QuantUnit) -> bool:
         """True where a class goes into one Concat and nowhere else, and its encoding is free."""
-        members = {name for name, dtype in self.classes[slot].slots if dtype is slot[1]}
-        for name, dtype in self.classes[slot].slots:
+        members = {name for name, dtype in self.classes.of(slot).slots if dtype is slot[1]}
+        for name, dtype in self.classes.of(slot).slots:
             value, maker = self.values[name], self.made_by.get(name)
             if value.is_graph_output() or value.is_graph_input() or name in self.given or value.const_value is not None:
                 return False
             if maker is not None and maker.rule.fixed.get(dtype) is not None:
                 return False
-            for unit in self._readers_of(name):
+            for unit in self._readers.get(name, []):
                 into = {v.name for v in unit.writes}
                 if unit is not concat and not (unit in self.precision and unit.moves and into <= members):
                     return False
         return True
-
-    def _readers_of(self, name: str) -> list[QuantUnit]:
-        if not hasattr(self, "_reader_index"):
-            self._reader_index = self._readers()
-        return self._reader_index.get(name, [])
 
     # -- encodings ----------------------------------------------------------------------------------------------
 
@@ -282,13 +254,13 @@ class _Assignment:
                 if dtype is not self.own[name]:
                     self.result.converts[name, node.name or ""] = Fixed(dtype, self._encoding((name, dtype)))
 
-    def _encoding(self, slot: _Slot) -> Encoding:
-        group = self._class(slot)
+    def _encoding(self, slot: Slot) -> Encoding:
+        group = self.classes.of(slot)
         if id(group) not in self._encodings:
             self._encodings[id(group)] = self._encode(group, slot[1])
         return self._encodings[id(group)]
 
-    def _encode(self, of: _Class, dtype: DType) -> Encoding:
+    def _encode(self, of: SlotClass, dtype: DType) -> Encoding:
         for name, _ in of.slots:
             fixed = self.given.get(name)
             if fixed is not None and fixed.dtype is dtype:
@@ -305,7 +277,7 @@ class _Assignment:
         low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
         return encoding_of_range(low, high, dtype, symmetric)
 
-    def _range(self, slot: _Slot, dtype: DType, symmetric: bool) -> tuple[float, float]:
+    def _range(self, slot: Slot, dtype: DType, symmetric: bool) -> tuple[float, float]:
         """What a tensor's encoding should span."""
         name, _ = slot
         own = self.own.get(name)
