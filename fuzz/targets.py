@@ -27,7 +27,7 @@ from hexforge.formats.pte import TensorValue, read_pte
 from hexforge.formats.qnn_options import read_options
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
-from hexforge.quant.decide.recipe import recipe
+from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hexforge.analysis.advice import Advice, Advised
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
-from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite, is_for
+from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
 from hexforge.analysis.timed_graphs import FLOAT, TimedGraphs, as_converted, timed_graphs
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.timing import AS_IS
@@ -78,7 +78,7 @@ def advised(
     timed = estimate(graphs, chosen)
     before = timed.latency_ms * 1e3
     trial.weigh(graphs, timed, request.min_gain)
-    rules = [rule for rule in RULES if is_for(rule, trial)]
+    rules = [rule for rule in RULES if not rule.runtimes or chosen.runtime in rule.runtimes]
     saw = observe or (lambda done, of, rule: None)
     tried: list[TriedRewrite] = []
     for n, rule in enumerate(rules):
@@ -89,7 +89,8 @@ def advised(
     precisions = [_precision_advice(rule, graphs, chosen, before) for rule in PRECISION_RULES]
     precisions += [_quantize_advice(loaded, chosen, before), _host_advice(graphs, chosen, timed)]
     saw(len(rules) + 1, len(rules) + 2, "all together")
-    together = AllRewrites(trial, loaded, before, [t for t in tried if t.rule.keeps_function], request.verify)
+    keeping = [rule for rule in rules if rule.keeps_function]
+    together = AllRewrites(trial, keeping, loaded, before, [t for t in tried if t.rule in keeping], request.verify)
     advice = [t.advice(before) for t in tried] + [a for a in precisions if a is not None]
     advice = [
         replace(a, error=together.errors.get(a.rule))

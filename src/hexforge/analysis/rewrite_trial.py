@@ -13,7 +13,7 @@ from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CapacityError, HexforgeError, UnsupportedError
-from hexforge.frontends.onnx.rewrites import RULES, Rewrite, RewriteRule, apply, find
+from hexforge.frontends.onnx.rewrites import Rewrite, RewriteRule, apply, find
 from hexforge.model.reader import Model
 
 if TYPE_CHECKING:
@@ -117,8 +117,10 @@ class AllRewrites:
     """Every rewrite that keeps the function and gains, one on top of the other, checked against the original."""
 
     def __init__(
-        self, trial: RewriteTrial, model: Model, before: float, tried: Sequence[TriedRewrite], verify: bool
-    ) -> None:
+        self, trial: RewriteTrial, rules: Sequence[RewriteRule], model: Model, before: float,
+        tried: Sequence[TriedRewrite], verify: bool,
+    ) -> None:  # fmt: skip
+        """`rules` are those that keep the function; `tried` is what they gained on the original, each alone."""
         self.model, self.us = model, before
         self.applied: list[str] = []
         self.dropped: list[tuple[str, str]] = []
@@ -126,7 +128,6 @@ class AllRewrites:
         self.error: float | None = None
         self._original, self._trial, self._verify = model, trial, verify
         self._reference: Reference | None = None
-        rules = [rule for rule in RULES if rule.keeps_function and is_for(rule, trial)]
         for n in range(MOST_ROUNDS):
             candidates = tried if n == 0 else [t for rule in rules if (t := self._tried(rule)) is not None]
             if not candidates:
@@ -181,8 +182,3 @@ class AllRewrites:
             self.dropped.append(("verification", "the original's outputs are not finite, so nothing can be compared"))
             return None, ""
         return error, "" if fits else f"outputs differ by {error:.1e} of their range"
-
-
-def is_for(rule: RewriteRule, trial: RewriteTrial) -> bool:
-    """True where the rule gains on the path to the device that is timed."""
-    return not rule.runtimes or trial.deployment.runtime in rule.runtimes
