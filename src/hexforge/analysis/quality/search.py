@@ -275,10 +275,10 @@ def mixed(low: Recipe, high: Recipe, groups: Sequence[LayerGroup], chosen: Choic
 def grouped(layers: Sequence[Sequence[Any]], most: int) -> tuple[LayerGroup, ...]:
     """Layers in their order as at most so many groups of about as many layers each."""
     names = [[n.name for n in nodes if n.name] for nodes in layers]
-    names = [each for each in names if each]
+    names = [layer for layer in names if layer]
     count = min(max(1, most), len(names))
     bounds = [round(i * len(names) / count) for i in range(count + 1)] if count else []
-    return tuple(LayerGroup(tuple(n for each in names[a:b] for n in each)) for a, b in pairwise(bounds) if b > a)
+    return tuple(LayerGroup(tuple(n for layer in names[a:b] for n in layer)) for a, b in pairwise(bounds) if b > a)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,32 +19,32 @@ def in_float32(model: onnx_ir.Model) -> onnx_ir.Model:
     """
     if not any(value.dtype == DataType.FLOAT16 for value in _values(model)):
         return model
-    made = model.clone()
-    nodes = list(made.graph)
+    widened = model.clone()
+    nodes = list(widened.graph)
     if not nodes:
-        return made
-    editor = Editor(made)
-    inputs = {value: list(value.uses()) for value in made.graph.inputs if value.dtype == DataType.FLOAT16}
-    outputs = [i for i, v in enumerate(made.graph.outputs) if v.dtype == DataType.FLOAT16 and v not in inputs]
-    for value in _values(made):
+        return widened
+    editor = Editor(widened)
+    inputs = {value: list(value.uses()) for value in widened.graph.inputs if value.dtype == DataType.FLOAT16}
+    outputs = [i for i, v in enumerate(widened.graph.outputs) if v.dtype == DataType.FLOAT16 and v not in inputs]
+    for value in _values(widened):
         if value.dtype == DataType.FLOAT16 and value not in inputs:
             _widen(value)
-    for node in made.graph.all_nodes():
+    for node in widened.graph.all_nodes():
         _widen_attributes(node)
     for value, uses in inputs.items():
         (wide,) = editor.add("Cast", [value], nodes[0], to=int(DataType.FLOAT))
         for use in uses:
             use.node.replace_input_with(use.idx, wide)
     for index in outputs:
-        value = made.graph.outputs[index]
+        value = widened.graph.outputs[index]
         name, value.name = value.name, editor.name(f"{value.name}.float32")
         (narrow,) = editor.add("Cast", [value], nodes[-1], to=int(DataType.FLOAT16))
-        narrow.name, made.graph.outputs[index] = name, narrow
+        narrow.name, widened.graph.outputs[index] = name, narrow
     for node in editor.nodes():
         if node.op_type == "Cast" and node.domain == "" and _changes_nothing(node):
             _bypass(node)
     editor.tidy()
-    return made
+    return widened
 
 
 def _values(model: onnx_ir.Model) -> Iterator[Value]:
@@ -65,10 +65,12 @@ def _widen(value: Value) -> None:
 
 def _widen_attributes(node: Node) -> None:
     """Types and constants that a node carries itself: Cast's `to`, ConstantOfShape's `value`."""
-    for key, given in list(node.attributes.items()):
-        if given.type == onnx_ir.AttributeType.TENSOR and given.as_tensor().dtype == DataType.FLOAT16:
-            node.attributes[key] = onnx_ir.AttrTensor(key, onnx_ir.tensor(given.as_tensor().numpy().astype(np.float32)))
-        elif key in ("to", "dtype") and given.type == onnx_ir.AttributeType.INT and given.value == DataType.FLOAT16:
+    for key, attribute in list(node.attributes.items()):
+        kind = attribute.type
+        if kind == onnx_ir.AttributeType.TENSOR and attribute.as_tensor().dtype == DataType.FLOAT16:
+            wide = onnx_ir.tensor(attribute.as_tensor().numpy().astype(np.float32))
+            node.attributes[key] = onnx_ir.AttrTensor(key, wide)
+        elif key in ("to", "dtype") and kind == onnx_ir.AttributeType.INT and attribute.value == DataType.FLOAT16:
             node.attributes[key] = onnx_ir.AttrInt64(key, int(DataType.FLOAT))
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, Deploys, Prepares, Program, Schematic
+from hexforge.backend import Backend, Deploys, GraphSettings, Prepares, Program, Schematic
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info
@@ -109,12 +109,7 @@ def compile(
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
     check_sources(sources, output)
     backend, request = deployed(deployment), request or ContextRequest()
-    wanted = [item_of(request.settings, i, len(sources), "settings") for i in range(len(sources))]
-    strange = [] if isinstance(backend, Prepares) else [key for row in wanted for key in row]
-    if strange:
-        raise CallError(f"{', '.join(dict.fromkeys(strange))}: the {backend.name} backend has no such settings; "
-                        "leave it out")  # fmt: skip
-    each = [backend.graph_settings(dict(row)) if isinstance(backend, Prepares) else {} for row in wanted]
+    settings_of_models = _settings(request, len(sources), backend)
     sharing = shares_weights(request.weight_sharing, len(sources), backend)
     builder = ContextBuilder.of(backend, weight_sharing=sharing)
     report = _Steps(progress, len(sources) * (2 + len(builder.targets)) + 1)
@@ -126,7 +121,7 @@ def compile(
     weights: dict[str, int] = {}
     left: list[LeftOut] = []
     graphs: dict[str, list[str]] = {}
-    for name, source, how, settings in zip(names, sources, hows, each, strict=True):
+    for name, source, how, settings in zip(names, sources, hows, settings_of_models, strict=True):
         exposed = request.exposed_of(name)
         plan, label = _planned(source, how, backend, request.quantized_io, request.allow_partial, exposed)
         report.step()
@@ -153,6 +148,17 @@ def compile(
         compiled.save(output)
     report.step()
     return compiled
+
+
+def _settings(request: ContextRequest, count: int, backend: Backend) -> list[GraphSettings]:
+    """The settings of each model's graphs; CallError where the backend has no such settings."""
+    requested = [item_of(request.settings, i, count, "settings") for i in range(count)]
+    if isinstance(backend, Prepares):
+        return [backend.graph_settings(dict(settings)) for settings in requested]
+    strange = dict.fromkeys(key for settings in requested for key in settings)
+    if strange:
+        raise CallError(f"{', '.join(strange)}: the {backend.name} backend has no such settings; leave it out")
+    return [{} for _ in requested]
 
 
 class _Steps:
