@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declared: what a model says of itself, its inputs and outputs, and the writing of a copy with fixed shapes."""
+"""Declarations: what a model says of itself, its inputs and outputs, and the writing of a copy with fixed shapes."""
 
 from __future__ import annotations
 

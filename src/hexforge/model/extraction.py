@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extract: a stand-alone ONNX model of some nodes, for running those a backend refused in onnxruntime."""
+"""Extraction: a stand-alone ONNX model of some nodes, for running those a backend refused in onnxruntime."""
 
 from __future__ import annotations
 

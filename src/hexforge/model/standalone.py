@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut: a part of a model that stands alone, for onnxruntime."""
+"""Standalone: a part of a model that stands alone, for onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data: an estimate as what the page shows, plain and ready for JSON."""
+"""Timing: an estimate as what the page shows, plain and ready for JSON."""
 
 from __future__ import annotations
 

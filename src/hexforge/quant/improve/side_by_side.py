@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walk: a model run node by node on a few samples, in float and as a plan quantizes it, side by side.
+"""Side by side: a model run node by node on a few samples, in float and as a plan quantizes it, side by side.
 
 At each node the caller sees what the node reads in both worlds and may change the plan before it runs: corrections
 of one layer include the errors of all before it. A value is dropped after its last reader.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Improve: the steps of a recipe that better its encodings, each kept only where samples it has not seen agree."""
+"""Tune: the steps of a recipe that better its encodings, each kept only where samples it has not seen agree."""
 
 from __future__ import annotations
 
