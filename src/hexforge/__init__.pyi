@@ -7,8 +7,8 @@ from hexforge.analysis.optimize import Optimized as Optimized
 from hexforge.analysis.optimize import OptimizeRequest as OptimizeRequest
 from hexforge.analysis.optimize import optimize as optimize
 from hexforge.analysis.profile.simulated import profile as profile
-from hexforge.analysis.quality.compare import Comparison as Comparison
 from hexforge.analysis.quality.compare import compare as compare
+from hexforge.analysis.quality.comparison import Comparison as Comparison
 from hexforge.analysis.quality.evaluate import Evaluation as Evaluation
 from hexforge.analysis.quality.evaluate import evaluate as evaluate
 from hexforge.analysis.quality.quantize import Quantization as Quantization

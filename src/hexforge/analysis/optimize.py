@@ -17,7 +17,8 @@ from typing import Any
 from hexforge.analysis.advice import Advice, Advised
 from hexforge.analysis.advise import AdviceRequest, advised
 from hexforge.analysis.estimate import Estimate, estimate
-from hexforge.analysis.quality.compare import Comparison, compare
+from hexforge.analysis.quality.compare import compare
+from hexforge.analysis.quality.comparison import Comparison
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.quality.quantize import Quantization, quantize
 from hexforge.analysis.quality.search import (

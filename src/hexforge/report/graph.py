@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.analysis.estimate import Estimate
-from hexforge.analysis.quality.compare import Comparison
+from hexforge.analysis.quality.comparison import Comparison
 from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.ir import Graph
 from hexforge.model.reader import read

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hexforge.analysis.quality.compare import Comparison, TensorError
+from hexforge.analysis.quality.comparison import Comparison, TensorError
 from hexforge.report.section import Bars, Cell, Column, Section, Table
 
 _BARS = 30

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from hexforge.analysis.quality.comparison import Comparison, ComparisonSettings, LayerError, TensorError
+from hexforge.analysis.quality.layer_sensitivity import Progress, layer_errors
 from hexforge.analysis.quality.runners import backend_for, runner
-from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, ModelError
-from hexforge.formats.json_text import finite_or_none
 from hexforge.ir import Array
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
@@ -22,7 +21,6 @@ from hexforge.options import did_you_mean
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.measure import compare as tensors
-from hexforge.quant.measure import sensitivity as layered
 from hexforge.quant.measure.compare import ChannelFit, ErrorSums, Watched
 from hexforge.quant.prepare.fold import fold
 from hexforge.runtime import registry
@@ -34,108 +32,6 @@ DOUBTED_DB = 10.0
 """A tensor this bad may have been rescaled by the quantizer."""
 LAYER_SAMPLES = 16
 """Samples that each layer's sensitivity is measured on."""
-
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorError:
-    """What quantization costs a tensor."""
-
-    name: str
-    kind: tensors.Kind
-    op_type: str
-    """The op that makes it, or reads it where it is a weight."""
-    dtype: str
-    """Its integer type, empty where it is not quantized."""
-    running: ErrorSums | None
-    """Its error in the running quantized model, all errors before it included; None for weights."""
-    own: ErrorSums | None
-    """The error its own quantization adds to the float model's numbers; None where it has none."""
-    rescaled_db: float | None = None
-    """Where it is the float model's but for factors of its channels (equalized): the SQNR without these."""
-
-    @property
-    def sqnr_db(self) -> float:
-        """What it is ranked by."""
-        sums = self.running or self.own
-        assert sums is not None
-        return sums.sqnr_db if self.rescaled_db is None else self.rescaled_db
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        named = {"name": self.name, "kind": self.kind, "op": self.op_type, "type": self.dtype}
-        figures = {"running": _figures(self.running), "own": _figures(self.own)}
-        return named | figures | ({} if self.rescaled_db is None else {"rescaled_db": finite_or_none(self.rescaled_db)})
-
-
-@dataclass(frozen=True, slots=True)
-class LayerError:
-    """The outputs' SQNR with only this layer quantized, or with all but this one."""
-
-    name: str
-    op_type: str
-    sqnr_db: float
-    gain_db: float
-    """All but one: what leaving it in float wins over the whole model quantized; one alone: 0."""
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "name": self.name,
-            "op": self.op_type,
-            "sqnr_db": finite_or_none(self.sqnr_db),
-            "gain_db": finite_or_none(self.gain_db),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The evidence of one quantized model."""
-
-    model: str
-    reference: str
-    backend: str
-    samples: int
-    outputs: tuple[TensorError, ...]
-    tensors: tuple[TensorError, ...]
-    """Activations, the worst first."""
-    weights: tuple[TensorError, ...]
-    unmatched: int
-    """Quantized activations that the float model has no tensor of the same name for."""
-    sensitivity: str = "none"
-    layers: tuple[LayerError, ...] = field(default=())
-
-    @property
-    def sqnr_db(self) -> float:
-        """The SQNR of the output that lost most."""
-        return min((row.sqnr_db for row in self.outputs), default=math.nan)
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "sqnr_db": finite_or_none(self.sqnr_db),
-            "model": self.model,
-            "reference": self.reference,
-            "backend": self.backend,
-            "samples": self.samples,
-            "outputs": [row.to_json() for row in self.outputs],
-            "tensors": [row.to_json() for row in self.tensors],
-            "weights": [row.to_json() for row in self.weights],
-            "unmatched": self.unmatched,
-            "sensitivity": self.sensitivity,
-            "layers": [row.to_json() for row in self.layers],
-        }
-
-
-def _figures(sums: ErrorSums | None) -> dict[str, float | int | None] | None:
-    if sums is None:
-        return None
-    figures: dict[str, float | int | None] = {
-        "sqnr_db": finite_or_none(sums.sqnr_db),
-        "cosine": finite_or_none(sums.cosine),
-    }
-    return figures | {"max_error": sums.max_error, "not_finite": sums.not_finite}
 
 
 def compare(
@@ -168,23 +64,12 @@ def compare(
     samples = samples_of(data, exact.ir)
     if not len(samples):
         raise CallError("there are no samples to compare on")
-    return compare_models(
-        exact, coarse, samples, backend=backend, soc=soc, limit=limit, sensitivity=sensitivity, jobs=jobs,
-        progress=progress,
-    )  # fmt: skip
+    settings = ComparisonSettings(backend, soc, limit, sensitivity, jobs)
+    return compare_models(exact, coarse, samples, settings, progress)
 
 
 def compare_models(
-    exact: Model,
-    coarse: Model,
-    samples: Samples,
-    *,
-    backend: str = registry.DEFAULT,
-    soc: str = "",
-    limit: int | None = None,
-    sensitivity: str = "none",
-    jobs: int = 1,
-    progress: Progress | None = None,
+    exact: Model, coarse: Model, samples: Samples, settings: ComparisonSettings, progress: Progress | None = None
 ) -> Comparison:
     """Compare two models that are read already, as `compare` does."""
     names = tensors.float_tensors(exact.ir)
@@ -197,37 +82,41 @@ def compare_models(
     taps = sum(n.op_type == tensors.QUANTIZE and _watchable(n, names) for n in coarse.ir.graph)
     quantizers = sum(n.op_type == tensors.QUANTIZE and _of_activation(n) for n in coarse.ir.graph)
     rows: list[TensorError] = []
-    count = len(samples) if limit is None else min(limit, len(samples))
+    count = len(samples) if settings.limit is None else min(settings.limit, len(samples))
     looked_at = {item.name for item in tensors.watch(coarse.ir.clone(), names)}
     rounds = list(_rounds(exact.ir, [name for name in names if name in looked_at]))
     for index, some in enumerate(rounds):
 
-        def report_round(done: int, of: int, before: int = index * count) -> None:
+        def report(done: int, before: int = index * count) -> None:
             if progress is not None:
                 progress(before + done, len(rounds) * count)
 
-        rows += _watch(
-            exact.ir.clone(), coarse.ir.clone(), some, islice(samples, count), backend, soc, report_round, count
-        )
-    weights = []
-    folded = tensors.float_constants(fold(exact.ir))
-    for name, node, real, quantized in tensors.weights(coarse.ir, tensors.float_constants(exact.ir)):
-        own = _nearest(quantized, real, folded.get(name))
-        linear = tensors.Linear.of(node)
-        reader = next(iter(node.outputs[0].consumers()), None)
-        kind = linear.type if linear is not None else ""
-        weights.append(TensorError(name, "weight", reader.op_type if reader is not None else "", kind, None, own))
+        rows += _watch(exact.ir.clone(), coarse.ir.clone(), some, islice(samples, count), settings, report)
+    weights = _weight_errors(exact.ir, coarse.ir)
     layers: tuple[LayerError, ...] = ()
-    if sensitivity != "none":
+    if settings.sensitivity != "none":
         chosen = list(islice(samples, min(count, LAYER_SAMPLES)))
-        layers = _sensitivity(exact.ir, coarse.ir, chosen, sensitivity, backend, soc, jobs, progress)
+        layers = layer_errors(exact.ir, coarse.ir, chosen, settings, progress)
     order = {str(v.name): i for i, v in enumerate(exact.ir.graph.outputs)}
     outputs = sorted((r for r in rows if r.name in order), key=lambda r: order[r.name])
     return Comparison(
-        coarse.name, exact.name, backend, count, tuple(outputs),
+        coarse.name, exact.name, settings.backend, count, tuple(outputs),
         tuple(sorted((r for r in rows if r.name not in order), key=_rank)), tuple(sorted(weights, key=_rank)),
-        quantizers - taps, sensitivity, layers,
+        quantizers - taps, settings.sensitivity, layers,
     )  # fmt: skip
+
+
+def _weight_errors(exact: Any, coarse: Any) -> list[TensorError]:
+    """The error of each quantized weight."""
+    errors = []
+    folded = tensors.float_constants(fold(exact))
+    for name, node, real, quantized in tensors.weights(coarse, tensors.float_constants(exact)):
+        own = _nearest(quantized, real, folded.get(name))
+        linear = tensors.Linear.of(node)
+        reader = next(iter(node.outputs[0].consumers()), None)
+        dtype = linear.type if linear is not None else ""
+        errors.append(TensorError(name, "weight", reader.op_type if reader is not None else "", dtype, None, own))
+    return errors
 
 
 def _nearest(quantized: Array, *references: Array | None) -> ErrorSums:
@@ -273,27 +162,26 @@ def _rounds(model: Any, names: Iterable[str]) -> Iterable[list[str]]:
 
 
 def _watch(
-    exact: Any, coarse: Any, names: Collection[str], samples: Iterable[Feeds], backend: str, soc: str,
-    progress: Progress, count: int,
+    exact: Any, coarse: Any, names: Collection[str], samples: Iterable[Feeds], settings: ComparisonSettings,
+    report: Callable[[int], None],
 ) -> list[TensorError]:  # fmt: skip
     """The errors of these tensors of the float model; both models are edited."""
     watched = tensors.watch(coarse, names)
     tensors.show(exact, [item.name for item in watched])
     run_exact = runner(to_bytes(exact), "ort", name="the float model")
-    run_coarse = runner(to_bytes(coarse), backend_for(backend, soc), name="the quantized model")
+    run_coarse = runner(to_bytes(coarse), backend_for(settings.backend, settings.soc), name="the quantized model")
     sums = [(ErrorSums(), ErrorSums(), ChannelFit()) for _ in watched]
     for done, feeds in enumerate(samples, 1):
         reference = {**feeds, **run_exact(feeds)}
         results = run_coarse(feeds)
         for item, parts in zip(watched, sums, strict=True):
             _update(item, reference[item.name], results[item.output], *parts)
-        progress(done, count)
+        report(done)
     rows = []
     for item, (running, own, fit) in zip(watched, sums, strict=True):
         rescaled = fit.sqnr_db() if item.kind == "tensor" and running.sqnr_db < DOUBTED_DB else None
-        own_error = (
-            own if item.linear is not None and rescaled is None else None
-        )  # its encoding is for the scaled numbers
+        # the encoding of a rescaled tensor is for the scaled numbers
+        own_error = own if item.linear is not None and rescaled is None else None
         dtype = item.linear.type if item.linear is not None else ""
         rows.append(TensorError(item.name, item.kind, item.producer, dtype, running, own_error, rescaled))
     return rows
@@ -312,58 +200,3 @@ def _update(
         own.update_rounded(reference, item.linear)
     if running.sqnr_db < DOUBTED_DB and reference.shape == result.shape:
         fit.update(reference, result)
-
-
-def _sensitivity(
-    exact: Any, coarse: Any, samples: list[Feeds], mode: str, backend: str, soc: str, jobs: int,
-    progress: Progress | None,
-) -> tuple[LayerError, ...]:  # fmt: skip
-    coarse = coarse.clone()
-    layered.restore_clips(coarse, exact)
-    layers = layered.layers(coarse)
-    if not layers:
-        raise ModelError("the quantized model has no QuantizeLinear: there is no layer to be sensitive")
-    run = runner(to_bytes(exact), "ort", name="the float model")
-    references = [run(feeds) for feeds in samples]
-    numbers = layered.float_weights(coarse, tensors.float_constants(exact))
-    every = frozenset(name for layer in layers for name in layer.quantizers)
-    variants = [layer.quantizers if mode == "one" else every - layer.quantizers for layer in layers]
-    arguments = (to_bytes(coarse), numbers, samples, references, backend, soc, 1 if jobs > 1 else 0)
-    figures = []
-    for figure in spread(_Variant, arguments, [every, *variants], jobs):
-        figures.append(figure)
-        if progress is not None:
-            progress(len(figures), len(variants) + 1)
-    whole, *layer_figures = figures
-    rows = [
-        LayerError(layer.name, layer.op_type, figure, figure - whole if mode == "all-but-one" else 0.0)
-        for layer, figure in zip(layers, layer_figures, strict=True)
-    ]
-    return tuple(sorted(rows, key=lambda r: (r.sqnr_db if mode == "one" else -r.sqnr_db, r.name)))
-
-
-class _Variant:
-    """Gives, in each process, the lowest SQNR of the outputs with only some quantizers left."""
-
-    def __init__(
-        self, model: bytes, numbers: Mapping[str, Array], samples: list[Feeds], references: list[dict[str, Array]],
-        backend: str, soc: str, threads: int,
-    ) -> None:  # fmt: skip
-        self.model, self.numbers = read(model).ir, numbers
-        self.samples, self.references = samples, references
-        self.backend, self.soc, self.threads = backend, soc, threads
-
-    def __call__(self, quantizers: frozenset[str]) -> float:
-        edited = layered.quantized_only(self.model, quantizers, self.numbers)
-        run = runner(
-            to_bytes(edited),
-            backend_for(self.backend, self.soc, self.threads),
-            threads=self.threads,
-            name="the edited model",
-        )
-        sums: dict[str, ErrorSums] = {}
-        for feeds, reference in zip(self.samples, self.references, strict=True):
-            for name, array in run(feeds).items():
-                if name in reference:
-                    sums.setdefault(name, ErrorSums()).update(reference[name], array)
-        return min(error.sqnr_db for error in sums.values())

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hexforge.analysis.quality.compare import Comparison, TensorError
+from hexforge.analysis.quality.comparison import Comparison, TensorError
 from hexforge.formats.json_text import finite_or_none
 from hexforge.quant.data.feeds import Feeds, Samples
 

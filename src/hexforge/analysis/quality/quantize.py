@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.analysis.quality.compare import compare_models
+from hexforge.analysis.quality.comparison import ComparisonSettings
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.timed_graphs import wide_products
@@ -168,9 +169,8 @@ def quantize(
     quantized = read(files[0] if content is None else content)
     measured = None
     if quality:
-        compared = compare_models(
-            loaded, quantized, split.judged, soc=soc or "", progress=_stage(report, "measuring quality")
-        )
+        settings = ComparisonSettings(soc=soc or "")
+        compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
     graph = better.model.graph
     return Quantization(

@@ -17,7 +17,7 @@ from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.analysis.quality.compare import Comparison, TensorError
+    from hexforge.analysis.quality.comparison import Comparison, TensorError
     from hexforge.quant.measure.compare import ErrorSums
 
 Data = Annotated[
