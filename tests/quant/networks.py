@@ -83,7 +83,7 @@ def plain(model: onnx_ir.Model, samples: list[Feeds], bits: int = 8) -> Encoding
     }
     for step in Walk(model, None, samples):
         for outputs in step.outputs(True):
-            for name, array in zip(step.runner.made, outputs, strict=True):
+            for name, array in zip(step.runner.output_names, outputs, strict=True):
                 seen.setdefault(name, []).append(array)
     plan = EncodingPlan()
     for unit in quant_units(model.graph):
