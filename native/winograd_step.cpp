@@ -17,25 +17,37 @@ constexpr double kLeastMacs = 2e5;                   // products that are worth 
 
 std::int64_t divided_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
-// `units` of `unit` tiles, times `shares` of `share` blocks of output channels.
+// A convolution in tasks: `units` of `unit` tiles, times `shares` of `share` blocks of output channels.
 struct Split {
   std::int64_t unit, units, share, shares;
 };
 
-// By tiles where every thread has some, else by blocks, each of which transforms the input again.
+// By tiles, by blocks, or by both: whatever keeps the busiest member shortest. Every task transforms its input, and a member
+// reads the weights of every task from beyond its caches.
 Split split_of(const ConvArgs& a, std::int64_t tiles, std::int64_t blocks, int members) {
   const std::int64_t most = std::clamp(kMostInput / (kWinogradTaps * a.channels) / kStep * kStep, 8 * kStep, kMostTiles);
-  const auto evenly = [&](std::int64_t parts) { return std::min(most, divided_up(divided_up(tiles, parts), kStep) * kStep); };
-  std::int64_t unit = evenly(divided_up(tiles, most)), shares = 1;
-  if (members > 1 && tiles >= 2 * kStep * members) {
-    // every thread the same number of tasks, two or more where they are large
-    const std::int64_t rounds = std::max<std::int64_t>(1, divided_up(tiles, members * std::min(most, 8 * kStep)));
-    unit = std::max<std::int64_t>(1, std::min(most, divided_up(tiles, rounds * members)));
-  } else if (members > 1) {
-    shares = std::min<std::int64_t>(blocks, 2 * members);
+  if (members == 1 || tiles == 0) {
+    const std::int64_t units = divided_up(tiles, most);
+    return {std::min(most, divided_up(divided_up(tiles, std::max<std::int64_t>(1, units)), kStep) * kStep), units, blocks, 1};
   }
-  const std::int64_t share = divided_up(blocks, shares);
-  return {unit, divided_up(tiles, unit), share, divided_up(blocks, share)};
+  // cycles of a tile: its input, and of every block its products and its results; of a block, its weights
+  const double input = 4.0 * static_cast<double>(a.channels), block = 64.0 * static_cast<double>(a.channels) + 250, weights = 512.0 * static_cast<double>(a.channels);
+  Split best{};
+  double least = 0;
+  for (std::int64_t shares = 1; shares <= blocks; shares += 1 + shares / 4) {
+    const std::int64_t share = divided_up(blocks, shares), found = divided_up(blocks, share);
+    for (std::int64_t rounds = 1; rounds <= 4; ++rounds) {
+      const std::int64_t parts = std::clamp<std::int64_t>(divided_up(rounds * members, found), 1, tiles);
+      const std::int64_t unit = std::min(most, divided_up(tiles, parts)), units = divided_up(tiles, unit);
+      const std::int64_t tasks = divided_up(found * units, members);
+      const double one = static_cast<double>(unit) * (input + static_cast<double>(share) * block) + static_cast<double>(share) * weights;
+      const double cost = static_cast<double>(tasks) * one;
+      if (least != 0 && cost >= least) continue;
+      best = {unit, units, share, found};
+      least = cost;
+    }
+  }
+  return best;
 }
 
 WinogradScratch scratch_for(const ConvArgs& a, std::int64_t tiles) {

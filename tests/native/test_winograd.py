@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.numbers.lower.winograd import cells
+from hexforge.backends.htp.numbers.winograd import cells
 from tests.native.kernels import assert_bits, fma, half, packed_conv, run, spread
 from tests.native.windows import Geometry
 
@@ -121,6 +121,15 @@ def test_what_is_not_finite_stays_in_its_windows() -> None:
     assert not np.isfinite(want).all()
     assert np.isfinite(want).any()
     assert_bits(got + np.float32(0), want + np.float32(0))
+
+
+def test_no_pixels() -> None:
+    g = Geometry(1, (1, 2, 4), (1, 3, 3), (1, 1, 1), (0, 0, 0), (0, 0, 0), (1, 1, 1))
+    w = np.ones((1, 3, 3, 4, 70), np.float32)
+    assert g.outs == (1, 0, 2)
+    x = np.ones((1, 1, 2, 4, 4), np.float32)
+    got = run("conv_f32", [x], np.zeros((1, *g.outs, 70), np.float32), attributes(g, w, np.zeros(70), True))
+    assert got.size == 0
 
 
 def test_other_geometries_are_refused() -> None:

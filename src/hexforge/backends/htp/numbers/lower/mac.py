@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backends.htp.numbers.lower import winograd
+from hexforge.backends.htp.numbers import winograd
 from hexforge.backends.htp.numbers.lower.adapt import three
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
 from hexforge.backends.htp.numbers.lower.move import merged, strides
