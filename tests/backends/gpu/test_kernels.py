@@ -82,6 +82,10 @@ def depthwise(g: Graph, rng: np.random.Generator) -> None:
         bias = weight(g, rng, 16 * multiple)
         y = out(g, "DepthWiseConv2d", [x, w, bias], stride=(stride, stride), pad_amount=((1, 1), (1, 1)))
         read(g, out(g, "Relu6", [y]))
+    for stride, pad in ((1, 1), (2, 0)):
+        w = weight(g, rng, 3, 3, 1, 16)
+        y = out(g, "DepthWiseConv2d", [x, w], stride=(stride, stride), pad_amount=((pad, pad), (pad, pad)))
+        read(g, out(g, "Relu", [conv(g, rng, out(g, "Relu6", [y]), 40, 1, 1, 0, 1)]))
 
 
 def products(g: Graph, rng: np.random.Generator) -> None:

@@ -6,17 +6,22 @@ Chains of pointwise ops end a kernel (its epilogue), or are computed where they 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from hexforge.backends.gpu.kernels.attention import LARGEST
 from hexforge.backends.gpu.kernels.element import MAPS
 from hexforge.backends.gpu.kernels.moves import ALIASES, MOVES
+from hexforge.backends.gpu.kernels.pointwise import FLOAT, SCALAR_ONLY
 from hexforge.ir import Graph, Node, Role, Value
 
 LONGEST = 24
 """Nodes that one kernel takes at most beside its own."""
 WHOLE = frozenset({"CumulativeSum", "ScatterElements", "ScatterNd", "TopK"})
 """Ops whose kernels take no chain."""
+MOST_REPEATED = 1 << 25
+"""Multiplications of a depthwise convolution, done again for every 32 columns that read it, that cost no more than a
+kernel of its own: a launch takes 9 µs on an H200."""
 _FREE = frozenset({*MOVES, "Cast", "Concat", "Pack", "Pad"})
 
 
@@ -33,6 +38,8 @@ class Groups:
     inlined: set[Node] = field(default_factory=set)
     joined: dict[Value, tuple[Node, int]] = field(default_factory=dict)
     """Results that kernels write where a concatenation has them: which one, and as which of its inputs."""
+    depthwise: dict[Node, Node] = field(default_factory=dict)
+    """Convolutions of one tap, each with the depthwise one that is computed where it reads."""
     attention: dict[Node, tuple[Node, Node]] = field(default_factory=dict)
     """Products with values, each with the product of queries and keys and the softmax that run in its kernel."""
     scored: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
@@ -76,7 +83,11 @@ def _chain(root: Node, index: dict[Node, int]) -> tuple[Node, ...]:
 
 
 def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = False) -> Groups:
-    """The kernels of a graph; without `attention` scores are written, with `planes` convolutions read NCHW pictures."""
+    """The kernels of a graph.
+
+    Without `attention` scores are written. With `planes` convolutions read NCHW pictures, and compute a depthwise one
+    before them on the spot.
+    """
     nodes = graph.nodes
     index = {node: i for i, node in enumerate(nodes)}
     home: dict[Node, Node] = {}
@@ -98,6 +109,10 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
             groups.chains[node] = chain
             for member in chain:
                 home[member] = node
+    for node in nodes if optimize and planes else ():
+        if (before := _depthwise(node, groups, home)) is not None:
+            groups.depthwise[node] = before
+            home[before] = node
     if optimize:
         groups.views = {n for n in nodes if n not in home and (_viewed(n) or (planes and _planes(n)))}
         home.update({n: n for n in groups.views})
@@ -124,6 +139,31 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
     left = [n for n in nodes if n not in home]
     groups.roots = sorted(left, key=lambda n: last[n])
     return groups
+
+
+def _depthwise(node: Node, groups: Groups, home: dict[Node, Node]) -> Node | None:
+    """The depthwise convolution of little work whose result a convolution of one tap alone reads."""
+    x = node.inputs[0] if node.op.name == "Conv2d" else None
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    if x is None or weight is None or x.producer is None or set(x.users) != {node} or x.role is Role.APP_READ:
+        return None
+    params = node.params
+    plain = tuple(params["stride"]) == (1, 1) and params["group"] == 1 and not any(map(any, params["pad_amount"]))
+    root = home.get(x.producer, x.producer)
+    chain = groups.chains.get(root, ())
+    if root.op.name != "DepthWiseConv2d" or weight.shape[:2] != (1, 1) or not plain or root in home:
+        return None
+    filters, out = root.inputs[1], root.outputs[0]
+    source = root.inputs[0]
+    if filters is None or source is None or source.shape[-1] != out.shape[-1] or math.prod(filters.shape[:2]) > 25:
+        return None
+    unary = all(
+        len([v for v in n.inputs if v is not None]) == 1 and n.op.name in FLOAT and n.op.name not in SCALAR_ONLY
+        for n in chain
+    )
+    work = math.prod(filters.shape[:2]) * out.type.size * -(-node.outputs[0].shape[-1] // 32)
+    whole = (chain[-1].outputs[0] if chain else out) is x and all(n.outputs[0].shape == out.shape for n in chain)
+    return root if unary and whole and work < MOST_REPEATED else None
 
 
 def _planes(node: Node) -> bool:

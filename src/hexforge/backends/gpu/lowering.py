@@ -49,7 +49,8 @@ class GpuLowering:
 
     def __post_init__(self) -> None:
         # in fp16 every result is rounded, scores too, so they are written there
-        attention, planes = self.config.gpu_precision != "fp16", not self.machine.is_processor
+        attention = self.config.gpu_precision != "fp16"
+        planes = attention and not self.machine.is_processor
         self.groups = group(self.graph, self.config.gpu_use_node_optimizations, attention, planes)
         self.products = Products(self)
 

@@ -13,7 +13,7 @@ import numpy as np
 from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import FLOAT, strides
 from hexforge.backends.gpu.kernels.launch import Constant
-from hexforge.backends.gpu.kernels.product import ConvWindow, Matrix, Product
+from hexforge.backends.gpu.kernels.product import ConvWindow, DepthwiseRows, Matrix, Product
 from hexforge.backends.gpu.kernels.register_product import COLUMNS
 from hexforge.backends.gpu.kernels.tiled_product import ProductTile
 from hexforge.backends.gpu.kernels.winograd import POINTS, Winograd, transformed_filters
@@ -79,6 +79,8 @@ class Products:
             b = Matrix(
                 self.lowering.placed(w), self.lowering.storage(w), (columns if group > 1 else 0,), w.shape[-1], 1
             )
+        if node in self.lowering.groups.depthwise:
+            return self._after_depthwise(node, b)
         source = self.view(x)[0]
         window = replace(window, planes=source is not x)
         a = Matrix(self.lowering.placed(source), self.lowering.storage(source), (depth if group > 1 else 0,), 0, 1)
@@ -94,8 +96,24 @@ class Products:
             a = replace(a, row=x.shape[-1])
         return Product(
             node, rows_count, columns, depth, (group,), a, b, bias, out.shape[-1], (columns if group > 1 else 0,),
-            None if plain else window, columns if group > 1 else 0,
+            None if plain else window, bias_batch=columns if group > 1 else 0,
         )  # fmt: skip
+
+    def _after_depthwise(self, node: Node, b: Matrix) -> Product:
+        """A convolution of one tap whose rows a depthwise one gives."""
+        before = self.lowering.groups.depthwise[node]
+        x, filters, out, params = before.inputs[0], before.inputs[1], node.outputs[0], before.params
+        assert x is not None
+        assert filters is not None
+        window = ConvWindow(
+            x.shape[1:-1], before.outputs[0].shape[1:-1], filters.shape[:2], tuple(params["stride"]),
+            tuple(params["dilation"]), tuple(p[0] for p in params["pad_amount"]), x.shape[-1],
+        )  # fmt: skip
+        rows = DepthwiseRows(before, self.lowering.groups.chains.get(before, ()), window)
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (0,), x.shape[-1], 1)
+        m, n = math.prod(out.shape[:-1]), out.shape[-1]
+        return Product(node, m, n, x.shape[-1], (1,), a, b, bias, n, (0,), rows=rows)
 
     def winograd(self, direct: Product, winograd: Winograd) -> Product:
         """The 36 products of a Winograd convolution."""
@@ -190,7 +208,7 @@ def winograd_pays(product: Product, machine: Machine) -> bool:
     """Whether 36 products of tiles take less time than the convolution: three kernels instead of one."""
     if machine.is_processor:
         return product.m >= 36
-    return product.flops >= 1 << 31
+    return product.flops >= 1 << 28
 
 
 _SHAPES = ((128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4))
@@ -211,15 +229,21 @@ def tiles(product: Product, machine: Machine) -> list[ProductTile]:
     if roomy:
         return [ProductTile(bm, bn, 16, tm, tn) for bm, bn, tm, tn in roomy[:4]]
     # too little for every unit to be busy: the depth is cut, inside work-groups and, where it is long, between them
-    bm, bn = (32, 32) if product.m > 16 else (16, 32)
+    bm, bn, each = (32, 32, 4) if product.m > 16 else (16, 32, 4)
+    if groups(bm, bn) < machine.units // 3:
+        bm, bn, each = 16, 16, 2
     steps, count, slices, parts = -(-product.k // 16), groups(bm, bn), 1, 1
     while count * slices < 4 * machine.units and steps // (slices * 2) >= 2:
-        more = ProductTile(bm, bn, 16, 4, 4, slices * 2)
-        if slices == 8 or more.threads > machine.most_items or more.local_bytes > machine.local_bytes:
+        more = ProductTile(bm, bn, 16, each, each, slices * 2)
+        if (
+            slices == (8 if each == 2 else 4)
+            or more.threads > machine.most_items
+            or more.local_bytes > machine.local_bytes
+        ):
             break
         slices *= 2
     while parts < 16 and count * parts < 2 * machine.units and steps // (slices * parts * 2) >= 4:
         parts *= 2
     if parts == 2:  # adding the parts up would take as long
         parts = 1
-    return [ProductTile(bm, bn, 16, 4, 4, slices, parts)]
+    return [ProductTile(bm, bn, 16, each, each, slices, parts)]

@@ -8,7 +8,7 @@ one is scaled down when a larger one comes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hexforge.backends.gpu.kernels.code import Index, KernelCode, literal
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch
@@ -17,7 +17,7 @@ from hexforge.ir import Node
 
 LARGEST = 128
 """Elements of a head at most: more has no room in local memory."""
-_THREADS, _ACROSS = 128, 8
+_THREADS = 256
 _ROWS, _KEYS = 8, 8
 
 
@@ -131,84 +131,77 @@ class AttentionTile:
     rows: int
     keys: int
 
+    @property
+    def across(self) -> int:
+        """Work-items that share a row."""
+        return _THREADS // self.rows
+
+    def sizes(self, attention: Attention) -> dict[str, int]:
+        """Elements of queries, keys, values, scores and weights in local memory."""
+        row, weights = _padded(attention.scores.depth), self.rows * (self.keys + 1)
+        return {
+            "q": self.rows * row,
+            "k": self.keys * row,
+            "v": self.keys * attention.mixed.n,
+            "s": weights,
+            "p": weights,
+        }
+
     def local_bytes(self, attention: Attention) -> int:
         """What it takes of local memory."""
-        d, dv = attention.scores.depth, attention.mixed.n
-        return 4 * (d * (self.rows + self.keys + 8) + self.keys * dv + 2 * self.rows * (self.keys + 1))
+        return 4 * sum(self.sizes(attention).values())
 
 
 def attention_tile(attention: Attention, units: int, local_bytes: int) -> AttentionTile:
     """The largest tile that fits into local memory and leaves no unit idle."""
     batches, rows = math.prod(attention.scores.batch), attention.scores.m
-    tiles = [AttentionTile(r, k) for r, k in ((32, 32), (16, 32), (16, 16))]
+    tiles = [AttentionTile(r, k) for r, k in ((32, 32), (16, 32), (32, 16), (16, 16), (32, 8))]
+    tiles = [t for t in tiles if attention.mixed.n % t.across == 0]
     fitting = [t for t in tiles if t.local_bytes(attention) <= local_bytes] or tiles[-1:]
     busy = [t for t in fitting if batches * -(-rows // t.rows) >= 2 * units]
     return busy[0] if busy else next((t for t in fitting if t.rows == 16), fitting[-1])
 
 
 def tiled_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue, tile: AttentionTile) -> Launch:
-    """Attention on a GPU: a work-group takes a tile of rows of one head."""
+    """Attention on a GPU: a work-group takes a tile of rows of one head, `across` work-items a row."""
     scores, mixed = attention.scores, attention.mixed
-    batches, d, dv = math.prod(scores.batch), scores.depth, mixed.n
-    each, keys = tile.rows // (_THREADS // _ACROSS), tile.keys // _ACROSS
-    width = 4 if dv % 32 == 0 else 2 if dv % 16 == 0 else 1
-    chunks, q_row, k_row, s_row = dv // (_ACROSS * width), tile.rows + 4, tile.keys + 4, tile.keys + 1
+    batches, dv = math.prod(scores.batch), mixed.n
+    width = next(w for w in (4, 2, 1) if dv % (tile.across * w) == 0)
+    chunks, vector = dv // (tile.across * width), "float" if width == 1 else f"float{width}"
     code = kernel.code()
-    code.add(f"const int lane = get_local_id(0), ty = lane / {_ACROSS} * {each}, tx = lane % {_ACROSS};")
+    code.add(f"const int lane = get_local_id(0), ty = lane / {tile.across}, tx = lane % {tile.across};")
     code.add(f"const int row0 = get_group_id(0) * {tile.rows}, z = get_group_id(1);")
     batch = batch_axes(code, scores, "z")
     bases = [operand_base(code, x, batch) for x in (scores.a, scores.b, mixed.b)]
-    for name, size in (("q", d * q_row), ("k", d * k_row), ("v", tile.keys * dv)):
+    for name, size in tile.sizes(attention).items():
         code.add(f"local float {name}_tile[{size}] __attribute__((aligned(16)));")
-    code.add(f"local float s_tile[{tile.rows * s_row}], p_tile[{tile.rows * s_row}];")
-    vector = "float" if width == 1 else f"float{width}"
-    code.add(f"{vector} acc[{each}][{chunks}]; float top[{each}], sum[{each}];")
-    code.add(f"for (int i = 0; i < {each}; i++) {{ top[i] = -INFINITY; sum[i] = 0.0f;")
-    code.add(f"  for (int c = 0; c < {chunks}; c++) acc[i][c] = ({vector})(0.0f); }}")
-    _bring(kernel, code, scores.a, bases[0], "q", (tile.rows, d), ("row0", scores.m), f"[i * {q_row} + o]")
+    code.add(f"{vector} acc[{chunks}]; float top[1] = {{-INFINITY}}, sum = 0.0f;")
+    code.add(f"for (int c = 0; c < {chunks}; c++) acc[c] = ({vector})(0.0f);")
+    row = _padded(scores.depth)
+    _bring(kernel, code, scores.a, bases[0], "q", (tile.rows, scores.depth, row), ("row0", scores.m))
+    keys = replace(scores.b, row=scores.b.column, column=scores.b.row)
     code.add(f"for (int n0 = 0; n0 < {scores.n}; n0 += {tile.keys}) {{")
-    across = Matrix(scores.b.value, scores.b.storage, scores.b.batch, scores.b.column, scores.b.row, scores.b.offset)
-    _bring(kernel, code, across, bases[1], "k", (tile.keys, d), ("n0", scores.n), f"[i * {k_row} + o]")
-    _bring(kernel, code, mixed.b, bases[2], "v", (tile.keys, dv), ("n0", scores.n), f"[o * {dv} + i]")
+    _bring(kernel, code, keys, bases[1], "k", (tile.keys, scores.depth, row), ("n0", scores.n))
+    _bring(kernel, code, mixed.b, bases[2], "v", (tile.keys, dv, dv), ("n0", scores.n))
     code.add("barrier(CLK_LOCAL_MEM_FENCE);")
-    code.add(f"float s[{each}][{keys}];")
-    code.add(f"for (int i = 0; i < {each}; i++) for (int j = 0; j < {keys}; j++) s[i][j] = 0.0f;")
+    _weigh(kernel, code, attention, tile, chunks)
     code.add("#pragma unroll 8")
-    code.add(f"for (int k = 0; k < {d}; k++) {{ float key[{keys}];")
-    code.add(f"  vstore{keys}(*(local float{keys}*)(k_tile + k * {k_row} + tx * {keys}), 0, key);")
-    code.add(f"  for (int i = 0; i < {each}; i++) {{ const float q = q_tile[k * {q_row} + ty + i];")
-    code.add(f"    for (int j = 0; j < {keys}; j++) s[i][j] = fma(q, key[j], s[i][j]); }}")
-    code.add("}")
-    with code.block(f"for (int i = 0; i < {each}; i++) for (int j = 0; j < {keys}; j++)") as item:
-        column = item.let("int", f"n0 + tx * {keys} + j")
-        item.add(f"s[i][j] = {attention.score(kernel, item, 'z', '(row0 + ty + i)', column, 's[i][j]')};")
-        item.add(f"s_tile[(ty + i) * {s_row} + tx * {keys} + j] = s[i][j];")
-    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
-    with code.block(f"for (int i = 0; i < {each}; i++)") as row:
-        row.add("float highest = -INFINITY;")
-        row.add(f"for (int j = 0; j < {tile.keys}; j++) highest = fmax(highest, s_tile[(ty + i) * {s_row} + j]);")
-        _rescale(row, "i", "highest")
-        row.add(f"for (int j = 0; j < {keys}; j++)")
-        row.add(f"  p_tile[(ty + i) * {s_row} + tx * {keys} + j] = exp(s[i][j] - most);")
-        row.add(f"sum[i] *= scale; for (int c = 0; c < {chunks}; c++) acc[i][c] *= scale;")
-    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
-    code.add("#pragma unroll 8")
-    code.add(f"for (int j = 0; j < {tile.keys}; j++) for (int i = 0; i < {each}; i++) {{")
-    code.add(f"  const float p = p_tile[(ty + i) * {s_row} + j]; sum[i] += p;")
-    value = f"*(local {vector}*)(v_tile + j * {dv} + c * {_ACROSS * width} + tx * {width})"
-    code.add(f"  for (int c = 0; c < {chunks}; c++) acc[i][c] = fma(({vector})(p), {value}, acc[i][c]);")
+    code.add(f"for (int j = 0; j < {tile.keys}; j++) {{")
+    code.add(f"  const float p = p_tile[ty * {tile.keys + 1} + j]; sum += p;")
+    value = f"*(local {vector}*)(v_tile + j * {dv} + c * {tile.across * width} + tx * {width})"
+    code.add(f"  for (int c = 0; c < {chunks}; c++) acc[c] = fma(({vector})(p), {value}, acc[c]);")
     code.add("}")
     code.add("barrier(CLK_LOCAL_MEM_FENCE);")
     code.add("}")
+    code.add(f"if (row0 + ty >= {scores.m}) return;")
     results = Results.of(kernel, code, mixed, epilogue, batch)
-    with code.block(f"for (int i = 0; i < {each} && row0 + ty + i < {scores.m}; i++)") as row:
-        for c in range(chunks):
-            result = row.let(vector, f"acc[i][{c}] / sum[i]")
-            column = row.let("int", f"{c * _ACROSS * width} + tx * {width}")
-            if width > 1:
-                results.store(row, "(row0 + ty + i)", column, result, width)
-            else:
-                results.finish(row, "(row0 + ty + i)", column, result)
+    for c in range(chunks):
+        result = code.let(vector, f"acc[{c}] / sum")
+        column = code.let("int", f"{c * tile.across * width} + tx * {width}")
+        if width > 1:
+            results.store(code, "(row0 + ty)", column, result, width)
+        else:
+            results.finish(code, "(row0 + ty)", column, result)
     attributes = f"__attribute__((reqd_work_group_size({_THREADS}, 1, 1))) "
     groups = (-(-scores.m // tile.rows) * _THREADS, batches)
     return kernel.launch(
@@ -218,18 +211,56 @@ def tiled_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue, ti
     )  # fmt: skip
 
 
-def _bring(
-    kernel: Kernel, code: KernelCode, operand: Matrix, base: str, name: str, size: tuple[int, int],
-    range: tuple[str, int], place: str,
-) -> None:  # fmt: skip
-    """Bring rows of an operand into local memory: row `o`, element `i` of each; neighbours in memory side by side."""
-    rows, length = size
-    first, limit = range
-    split = (f"o = t / {length}, i = t % {length}", f"i = t / {rows}, o = t % {rows}")[operand.row == 1]
-    row = f"min({first} + o, {limit - 1})"
-    at = f"({base} + {row} * {operand.row} + i * {operand.column})"
-    load = operand.storage.load(argument(kernel, operand), at)
+def _weigh(kernel: Kernel, code: KernelCode, attention: Attention, tile: AttentionTile, chunks: int) -> None:
+    """The weights of a block of keys in p_tile, and what was summed up before brought to their scale."""
+    each, row, depth = tile.keys // tile.across, _padded(attention.scores.depth), attention.scores.depth
+    step = 4 if depth % 4 == 0 else 1
+    vector = "float4" if step == 4 else "float"
+    code.add(f"float s[{each}]; for (int j = 0; j < {each}; j++) s[j] = 0.0f;")
+    code.add("#pragma unroll 4")
+    code.add(f"for (int k = 0; k < {depth}; k += {step}) {{")
+    code.add(f"  const {vector} q = *(local {vector}*)(q_tile + ty * {row} + k);")
+    code.add(f"  for (int j = 0; j < {each}; j++) {{")
+    code.add(f"    const {vector} key = *(local {vector}*)(k_tile + (j * {tile.across} + tx) * {row} + k);")
+    for part in (".s0", ".s1", ".s2", ".s3") if step == 4 else ("",):
+        code.add(f"    s[j] = fma(q{part}, key{part}, s[j]);")
+    code.add("  }")
+    code.add("}")
+    with code.block(f"for (int j = 0; j < {each}; j++)") as item:
+        column = item.let("int", f"n0 + j * {tile.across} + tx")
+        item.add(f"s[j] = {attention.score(kernel, item, 'z', '(row0 + ty)', column, 's[j]')};")
+        item.add(f"s_tile[ty * {tile.keys + 1} + j * {tile.across} + tx] = s[j];")
+    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
+    code.add("float highest = -INFINITY;")
     code.add("#pragma unroll 8")
-    code.add(f"for (int t = lane; t < {rows * length}; t += {_THREADS}) {{")
-    code.add(f"  const int {split}; {name}_tile{place} = {load};")
+    code.add(f"for (int j = 0; j < {tile.keys}; j++) highest = fmax(highest, s_tile[ty * {tile.keys + 1} + j]);")
+    _rescale(code, "0", "highest")
+    code.add(f"for (int j = 0; j < {each}; j++)")
+    code.add(f"  p_tile[ty * {tile.keys + 1} + j * {tile.across} + tx] = exp(s[j] - most);")
+    code.add(f"sum *= scale; for (int c = 0; c < {chunks}; c++) acc[c] *= scale;")
+    code.add("barrier(CLK_LOCAL_MEM_FENCE);")
+
+
+def _padded(depth: int) -> int:
+    """Elements from one row in local memory to the next: neighbours begin in other banks."""
+    return depth + 4
+
+
+def _bring(
+    kernel: Kernel, code: KernelCode, operand: Matrix, base: str, name: str, size: tuple[int, int, int],
+    range: tuple[str, int],
+) -> None:  # fmt: skip
+    """Bring rows of an operand into local memory, four neighbours at a time where they are that in memory too."""
+    rows, length, step = size
+    first, limit = range
+    aligned = all(n % 4 == 0 for n in (length, step, operand.row, operand.offset, *operand.batch))
+    width = 4 if aligned and operand.column == 1 else 1
+    per_row = length // width
+    split = (f"o = t / {per_row}, i = t % {per_row} * {width}", f"i = t / {rows}, o = t % {rows}")[operand.row == 1]
+    at = f"({base} + min({first} + o, {limit - 1}) * {operand.row} + i * {operand.column})"
+    load = operand.storage.load(argument(kernel, operand), at, width)
+    target = f"*(local float4*)({name}_tile + o * {step} + i)" if width == 4 else f"{name}_tile[o * {step} + i]"
+    code.add("#pragma unroll 4")
+    code.add(f"for (int t = lane; t < {rows * per_row}; t += {_THREADS}) {{")
+    code.add(f"  const int {split}; {target} = {load};")
     code.add("}")

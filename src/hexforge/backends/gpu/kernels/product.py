@@ -61,6 +61,20 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
+class DepthwiseRows:
+    """Rows of A that a depthwise convolution would have written: they are computed where they are read."""
+
+    node: Node
+    chain: tuple[Node, ...]
+    window: ConvWindow
+
+    @property
+    def flops(self) -> int:
+        """Additions and multiplications, once for each element."""
+        return 2 * self.node.outputs[0].type.size * math.prod(self.window.taps)
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """What is multiplied."""
 
@@ -77,6 +91,7 @@ class Product:
     """Elements from one row of the output to the next."""
     out_batch: tuple[int, ...]
     window: ConvWindow | None = None
+    rows: DepthwiseRows | None = None
     bias_batch: int = 0
     """Elements of the bias from one of the last batch axis to the next."""
 
@@ -93,14 +108,20 @@ class Product:
     @property
     def key(self) -> str:
         """What it is known by in the cache of measurements."""
-        kind = "product" if self.window is None else f"taps {self.window.taps} stride {self.window.stride}"
+        kind = "depthwise product" if self.rows else "product"
+        kind = kind if self.window is None else f"taps {self.window.taps} stride {self.window.stride}"
         types = f"{self.a.storage.type} {self.b.storage.type}"
         return f"{kind} {self.m}x{self.n}x{self.k} of {self.batch} {self.a.row},{self.a.column} {types}"
 
     @property
     def flops(self) -> int:
         """Additions and multiplications."""
-        return 2 * self.m * self.n * self.k * math.prod(self.batch)
+        return 2 * self.m * self.n * self.k * math.prod(self.batch) + (self.rows.flops if self.rows else 0)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that it computes."""
+        return (*((self.rows.node, *self.rows.chain) if self.rows else ()), self.node)
 
 
 def operand_base(code: KernelCode, operand: Matrix, batch: tuple[str, ...]) -> str:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from hexforge.backends.gpu.kernels.code import FLOAT, KernelCode
+from hexforge.backends.gpu.kernels.code import FLOAT, Index, KernelCode
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch, Scratch, rounded_up
 from hexforge.backends.gpu.kernels.product import (
     ConvWindow,
+    DepthwiseRows,
     Matrix,
     Product,
     Results,
@@ -130,8 +131,11 @@ class _TileLoader:
             self.setup.append(f"{_vector(width)} {slot};")
             conditions, place = (self._along if along_depth else self._across)(around, slot, per_row, width)
             guard = " && ".join(c for c in (*conditions, busy) if c)
-            read = self.operand.read(self.kernel, f"({self.base} + {place})", width)
-            self.load.append(f"{slot} = {f'({guard}) ? {read} : ({_vector(width)})(0.0f)' if guard else read};")
+            if self.is_a and self.product.rows is not None:
+                self._compute(around, self.product.rows, slot, width, guard)
+            else:
+                read = self.operand.read(self.kernel, f"({self.base} + {place})", width)
+                self.load.append(f"{slot} = {f'({guard}) ? {read} : ({_vector(width)})(0.0f)' if guard else read};")
             self.put.append((f"if ({busy}) " if busy else "") + self._puts(slot, along_depth, width))
         return self
 
@@ -155,6 +159,42 @@ class _TileLoader:
         conditions, place, lines = _tap_read(self.product, self.window, slot)
         self.load += lines
         return conditions, place
+
+    def _compute(self, around: KernelCode, rows: DepthwiseRows, slot: str, width: int, guard: str) -> None:
+        """Elements of a row that a depthwise convolution gives: every tap that is inside, the bias and the chain."""
+        node, type, elements = rows.node, _vector(width), self.kernel.elements
+        at = self.kernel.code()
+        at._counter = around._counter
+        window_row(at, rows.window, f"{slot}_row", f"{slot}r")
+        self.setup += [line.strip() for line in at.lines]
+        code = self.kernel.code(width)
+        code._counter = around._counter
+        channel = f"(k0 + {slot}_k)"
+        x, filters, bias = (*node.inputs, None)[:3]
+        assert x is not None
+        assert filters is not None
+        code.add(f"{type} sum = ({type})(0.0f);")
+        for i in range(rows.window.taps[0]):
+            for j in range(rows.window.taps[1]):
+                inside, place = window_read(rows.window, f"{slot}r", (str(i), str(j)))
+                load = self.operand.read(self.kernel, f"({place} + {channel})", width)
+                tap = f"({(i * rows.window.taps[1] + j) * rows.window.channels} + {channel})"
+                storage = elements.storage(filters)
+                weight = storage.load(self.kernel.buffers.read(filters, storage), tap, width)
+                value = f"(({inside}) ? {load} : ({type})(0.0f))" if inside else load
+                code.add(f"sum = fma({value}, {weight}, sum);")
+        result = "sum"
+        if bias is not None:
+            storage = elements.storage(bias)
+            load = storage.load(self.kernel.buffers.read(bias, storage), channel, width)
+            result = code.let(type, f"sum + {load}")
+        shape = node.outputs[0].shape
+        index = Index(shape, f"({slot}_row * {rows.window.channels} + {channel})")
+        result, _ = Epilogue(node.outputs[0], rows.chain).value(self.kernel, code, result, index)
+        self.load.append(f"{slot} = ({type})(0.0f);")
+        self.load.append(
+            f"if ({guard or '1'}) {{ {' '.join(line.strip() for line in code.lines)} {slot} = {result}; }}"
+        )
 
     def _across(self, around: KernelCode, slot: str, per_row: int, width: int) -> tuple[list[str], str]:
         """Neighbours along the other axis: conditions, and where they are."""
@@ -232,7 +272,7 @@ def tiled_product(
     source = kernel.text("\n".join(code.lines), attributes=attributes)
     groups = (-(-product.n // tile.bn), -(-product.m // tile.bm), batches * tile.parts)
     return kernel.launch(
-        f"{product.node.op.name} {tile.name}", (product.node, *(() if partial else epilogue.nodes)), source,
+        f"{product.node.op.name} {tile.name}", (*product.nodes, *(() if partial else epilogue.nodes)), source,
         (partial or epilogue.target,), (groups[0] * tile.threads, *groups[1:]), (tile.threads, 1, 1), product.flops,
     )  # fmt: skip
 

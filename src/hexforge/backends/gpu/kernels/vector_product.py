@@ -16,7 +16,13 @@ _COLUMNS, _STEP = 32, 16
 
 def suits(product: Product) -> bool:
     """Whether few rows are multiplied by columns that lie side by side."""
-    few = product.m <= MOST_ROWS and product.window is None and product.batch == (1,) and product.a.column == 1
+    few = (
+        product.m <= MOST_ROWS
+        and product.window is None
+        and product.rows is None
+        and product.batch == (1,)
+        and product.a.column == 1
+    )
     return few and (product.b.packed is not None or (product.b.column == 1 and product.k <= MOST_DEPTH))
 
 
