@@ -73,7 +73,7 @@ def score(pair: Pair, found: Searched, point: Point) -> float:
 
 def show(pair: Pair, found: Searched, seconds: float) -> None:
     """Print the front, and what it says of uniform w8a16."""
-    points, high, name = found.found, found.mixes.high, found.high.name
+    points, high, name = found.mixes, found.mixes.high, found.high.name
     count = len(points.points)
     print(f"{pair.name}: {count} of {2 ** len(found.groups)} mixes of {len(found.groups)} groups, {seconds:.0f} s")
     rows = [*points.front(), *([] if high in points.front() else [high])]
