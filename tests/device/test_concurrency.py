@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hexforge
 from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.concurrent import Priority
 from hexforge.device import Binary, CreationConfig, DeclaredTime, Device, DeviceError, DeviceSignal, GraphSpec, Qnn
 from hexforge.device.contexts.configs import thread_priorities
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.power.profiles import EP_PROFILES
+from tests.backends.htp.test_graph_options import spilling_model
 from tests.device import tiny
 
 MB = 1 << 20
@@ -248,3 +250,21 @@ def test_hvx_threads_change_until_the_first_run(tmp_path: Path) -> None:
     assert q.QnnGraph_execute(next(iter(other.graphs.values())), feeds).accelerator_us < slow
     with pytest.raises(DeviceError, match="slc_alloc_enable"):
         q.QnnGraph_setConfig(made, slc=False)
+
+
+def test_the_system_level_cache_is_forced_off_and_on_again_at_execution(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(spilling_model())
+    config = hexforge.GraphConfig(slc_alloc_enable=True, vtcm_mb=1)
+    hexforge.compile(str(tmp_path / "m.onnx"), tmp_path / "m.bin", hexforge.Deployment("SM8750", config=config))
+    q = qnn("SM8750")
+    context = q.QnnContext_createFromBinary(Binary.of(tmp_path / "m.bin", q.client.device.soc))
+    made = next(iter(context.graphs.values()))
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 32, 256, 256)).astype(np.float32)}
+    on = q.QnnGraph_execute(made, feeds)
+    q.QnnGraph_setConfig(made, slc=False)
+    off = q.QnnGraph_execute(made, feeds)
+    q.QnnGraph_setConfig(made, slc=True)
+    again = q.QnnGraph_execute(made, feeds)
+    assert off.accelerator_us > on.accelerator_us == again.accelerator_us
+    for other in (off, again):
+        assert np.array_equal(on.outputs["y"], other.outputs["y"])

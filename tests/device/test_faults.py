@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hexforge
 from hexforge.device import (
     Binary,
     CreationConfig,
@@ -231,3 +232,27 @@ def test_what_callbacks_exclude(binaries: dict[str, Binary], case: str) -> None:
         q.QnnContext_createFromBinaryWithCallback(binary, callback, config)
     assert (error.value.name, error.value.code) == ("QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE", 1000)
     assert not provider.asked
+
+
+# -- libraries --------------------------------------------------------------------------------------------------------
+
+
+def test_an_application_without_libraries_takes_the_drivers_on_windows() -> None:
+    windows = Device("SM8650", platform="windows", user_driver=True)
+    qnn = Qnn(windows.process("app"))
+    assert qnn.QnnBackend_getApiVersion() == {"backendApiVersion": (5, 39, 0)}
+    assert qnn.load_backend("QnnHtp.dll") == "traditional"
+    assert not windows.log.of("warning")
+    other = Qnn(windows.process("other"))
+    assert other.load_backend("QnnHtp.dll", bundled=False, sdk="2.22.2") == "user driver"
+    assert [entry["message"] for entry in windows.log.of("warning")] == [
+        "Traditional path not available. Switching to user driver path",
+        "HTP user driver is loaded. Switched to user driver path",
+    ]
+    with pytest.raises(DeviceError, match=r"older than 2\.22\.2"):
+        Qnn(windows.process("old")).load_backend("QnnHtp.dll", bundled=False, sdk="2.22.1")
+    with pytest.raises(DeviceError, match="bundle them") as error:
+        Qnn(Device("SM8650").process("app")).load_backend("libQnnHtp.so", bundled=False)
+    assert error.value.code == 1009
+    with pytest.raises(hexforge.CallError, match="of Windows"):
+        Device("SM8650", user_driver=True)

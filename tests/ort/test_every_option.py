@@ -25,6 +25,7 @@ from hexforge.ort.config import DynamicOptions, RunConfig, SessionConfig
 from hexforge.ort.provider_options import ProviderOptions
 from hexforge.runtime.contexts import share
 from hexforge.runtime.cpu_part import CpuPart
+from tests.backends.htp.test_block_weights import model as block_model
 from tests.device import tiny
 from tests.ort.models import FLOAT, ahead, model, node
 
@@ -82,9 +83,16 @@ def refused_by_the_ep() -> bytes:
     return model(nodes, {"x": (FLOAT, [2, 8])}, {"y": (FLOAT, [2, 8])})
 
 
+def blocks() -> tuple[np.ndarray, np.ndarray, int]:
+    """4-bit codes and scales of blocks that LPBQ is near to."""
+    random = np.random.default_rng(4)
+    return random.integers(-8, 8, (64, 32)), random.uniform(0.01, 0.1, (2, 32)).astype(np.float32), 32
+
+
 MODELS: dict[str, Callable[[], bytes]] = {
     "conv": tiny.conv, "dense": lambda: tiny.dense(1), "wide": wide, "ahead": ahead, "two": two_graphs,
-    "overflow": overflowing,    "lstm": recurrent, "io": large_io, "refused": refused_by_the_ep,
+    "overflow": overflowing, "blocks": lambda: block_model(*blocks()), "lstm": recurrent, "io": large_io,
+    "refused": refused_by_the_ep,
 }  # fmt: skip
 
 
@@ -238,6 +246,11 @@ PROVIDER: dict[str, Case] = {
     "framework_op_trace_dir": Case("there", base={"enable_framework_op_trace": "1"}),
     "dump_qnn_ep_input_graph": Case(),
     "dump_qnn_ep_input_graph_dir": Case("there", base={"dump_qnn_ep_input_graph": "1"}),
+    "enable_block_quant_weight_optimization": Case(model="blocks"),
+    "dump_qnn_ir_dlc": Case(),
+    "dump_qnn_ir_dlc_dir": Case("there", base={"dump_qnn_ir_dlc": "1"}),
+    "qnn_ir_backend_path": Case("libQnnCpu.so", base={"dump_qnn_ir_dlc": "1"}),
+    "skip_backend_op_validation": Case(base={"dump_qnn_ir_dlc": "1"}),
     "htp_bf16_enable": Case("1", "dense", {"soc_model": "SM8850"}),
     "disable_file_mapped_weights": Case(context="SM8650"),
     "enable_htp_prepare_only": Case(entries=WRITES),

@@ -269,3 +269,33 @@ def test_options_that_act_are_not_noted() -> None:
     made.run(None, X, entries(htp_perf_mode="burst", htp_perf_mode_post_run="default", rpc_control_latency="5"))
     made.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})
     assert made.notes == ()
+
+
+def test_profiles_are_timed_under_what_run_and_dynamic_options_say(tmp_path: Path) -> None:
+    made = session(profiling_level="basic", profiling_file_path=str(tmp_path / "p.csv"))
+    runs: list[Any] = [None, entries(htp_perf_mode="burst"), None, entries(rpc_control_latency="20"), None,
+                       entries(htp_perf_mode_post_run="low_power_saver"), None, entries(htp_perf_mode="default"),
+                       entries(rpc_control_latency="0")]  # fmt: skip
+    for options in runs:
+        made.run(None, X, options)
+    made.set_ep_dynamic_options({"ep.dynamic.qnn_htp_performance_mode": "extreme_power_saver"})
+    made.run(None, X)
+    lines = [line.split(",") for line in (tmp_path / "p.csv").read_text().splitlines()]
+    times = [int(line[2]) for line in lines if line[1] == "EXECUTE"]
+    default, burst, still, quick, again, last, saver, back, slow, extreme = times
+    assert burst == still < default
+    assert quick == again == last <= burst
+    assert last < back <= saver < default  # all of them with a control latency of 20 us
+    assert slow == default < extreme
+    from hexforge.formats.profile import log
+
+    assert len(log.read(tmp_path / "p_qnn.log").graphs[0].runs) == len(runs) + 1
+
+
+def test_what_runs_asked_for_before_the_device_was_looked_at_holds_on_it() -> None:
+    made = session()
+    made.run(None, X, entries(htp_perf_mode="burst"))
+    made.run(None, X)
+    assert made.simulated.last.mode == "burst"
+    made.run(None, X, entries(htp_perf_mode="default"))
+    assert made.simulated.last.mode == "default"

@@ -28,6 +28,16 @@ from hexforge.device.power.payloads import PowerConfig
 from hexforge.device.power.profiles import PerfProfile
 from hexforge.device.signal import DeviceSignal
 
+HTP_API_VERSION = (5, 39, 0)
+"""QNN_HTP_API_VERSION_MAJOR, MINOR and PATCH."""
+TRADITIONAL, USER_DRIVER = "traditional", "user driver"
+DRIVER_SDK = (2, 22, 2)
+DRIVER_LINES = (
+    "Traditional path not available. Switching to user driver path",
+    "HTP user driver is loaded. Switched to user driver path",
+)
+"""What the backend logs on its way to the Hexagon NPU Runtime Driver."""
+
 
 class Qnn:
     """The calls of one process."""
@@ -41,9 +51,37 @@ class Qnn:
 
     # -- libraries ----------------------------------------------------------------------------------------------------
 
-    def load_backend(self, path: str) -> None:
-        """dlopen of libQnnHtp.so; from a second path, calls that need the library fail from then on."""
+    def QnnBackend_getApiVersion(self) -> dict[str, tuple[int, int, int]]:  # noqa: N802
+        """The version of the HTP backend's API that these calls follow."""
+        return {"backendApiVersion": HTP_API_VERSION}
+
+    def load_backend(self, path: str, *, bundled: bool = True, sdk: str = "") -> str:
+        """dlopen of libQnnHtp.so; from a second path, calls that need the library fail from then on.
+
+        `bundled`: the application brings the libraries of its chip (stub and skel). One that does not has the
+        system's, the Hexagon NPU Runtime Driver of Windows, which takes SDKs (`sdk`) from 2.22.2 on. The path taken.
+        """
+        taken = TRADITIONAL if bundled else self._user_driver(sdk)
         self.client.libraries.add(path)
+        return taken
+
+    def _user_driver(self, sdk: str) -> str:
+        chip, least = self.client.device, ".".join(map(str, DRIVER_SDK))
+        if chip.facts.platform != "windows" or not chip.user_driver:
+            raise DeviceError(
+                Code.QNN_COMMON_ERROR_LOADING_BINARIES,
+                "the application bundles no library of the chip, and the system has none: the Hexagon NPU Runtime "
+                "Driver is of Windows (Device(platform='windows', user_driver=True)); bundle them",
+            )
+        numbers = [int(part) for part in sdk.split(".") if part.isascii() and part.isdigit()]
+        if sdk and tuple(numbers) < DRIVER_SDK:
+            raise DeviceError(
+                Code.QNN_COMMON_ERROR_LOADING_BINARIES,
+                f"SDK {sdk} is older than {least}, the first that the Hexagon NPU Runtime Driver takes",
+            )
+        for line in DRIVER_LINES:
+            chip.log.write("warning", process=self.client.name, message=line)
+        return USER_DRIVER
 
     def _one_library(self, call: str) -> None:
         if len(self.client.libraries) > 1:

@@ -43,12 +43,22 @@ class Chip:
     """A simulated Snapdragon without the processes that use it."""
 
     def __init__(
-        self, soc: str = DEFAULT_SOC, *, platform: str = "android", cores: int = 1, ram_bytes: int = 16 << 30
+        self,
+        soc: str = DEFAULT_SOC,
+        *,
+        platform: str = "android",
+        cores: int = 1,
+        ram_bytes: int = 16 << 30,
+        user_driver: bool = False,
     ) -> None:
+        """`user_driver`: the Hexagon NPU Runtime Driver is installed, which is of Windows."""
         if platform not in PLATFORMS:
             raise CallError(f"platform {platform!r} is not known; it is one of {', '.join(PLATFORMS)}")
         if cores < 1 or ram_bytes < 1:
             raise CallError("a device has 1 core or more, and some RAM")
+        if user_driver and platform != "windows":
+            raise CallError(f"the Hexagon NPU Runtime Driver is of Windows, this is {platform}")
+        self.user_driver = user_driver
         self.soc = named(soc)
         self.facts = ChipFacts(self.soc.name, self.soc.htp_arch, platform)
         self.clock = VirtualClock()

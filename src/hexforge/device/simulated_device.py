@@ -20,9 +20,16 @@ class Device(Chip):
     """A simulated Snapdragon."""
 
     def __init__(
-        self, soc: str = DEFAULT_SOC, *, platform: str = "android", cores: int = 1, ram_bytes: int = 16 << 30
+        self,
+        soc: str = DEFAULT_SOC,
+        *,
+        platform: str = "android",
+        cores: int = 1,
+        ram_bytes: int = 16 << 30,
+        user_driver: bool = False,
     ) -> None:
-        super().__init__(soc, platform=platform, cores=cores, ram_bytes=ram_bytes)
+        """`user_driver`: the Hexagon NPU Runtime Driver is installed, which is of Windows."""
+        super().__init__(soc, platform=platform, cores=cores, ram_bytes=ram_bytes, user_driver=user_driver)
         self.clients: dict[str, Client] = {}
 
     def process(self, name: str = "app", *, signed: bool = False, privileged: bool = False) -> Client:

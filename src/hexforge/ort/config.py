@@ -185,11 +185,15 @@ class SessionConfig(OptionTable):
 class RunConfig(OptionTable):
     """The run config keys of QNNExecutionProvider."""
 
-    htp_perf_mode: str = choice(_MODES, "performance mode from this run on", key="qnn.htp_perf_mode", backend="htp")
-    htp_perf_mode_post_run: str = choice(
-        _MODES, "performance mode after the run", key="qnn.htp_perf_mode_post_run", backend="htp"
+    htp_perf_mode: str = choice(
+        _MODES, "performance mode from this run on", key="qnn.htp_perf_mode", default="", backend="htp"
     )
-    rpc_control_latency: int = integer(0, "RPC control latency in µs", key="qnn.rpc_control_latency", backend="htp")
+    htp_perf_mode_post_run: str = choice(
+        _MODES, "performance mode after the run", key="qnn.htp_perf_mode_post_run", default="", backend="htp"
+    )
+    rpc_control_latency: int | None = integer(
+        None, "RPC control latency in µs, from this run on; 0: no vote", key="qnn.rpc_control_latency", backend="htp"
+    )
     lora_config: str = text(
         "file of lines <graph>;<adapter file>: LoRA adapters for a context model, from this run on",
         key="qnn.lora_config",

@@ -46,6 +46,7 @@ from hexforge.ort.options import (
 )
 from hexforge.ort.prepare import Prepared, check_built, extension_notes, output_of, prepare
 from hexforge.ort.profiling.files import ProfileFiles
+from hexforge.ort.profiling.running_power import RunningPower
 from hexforge.ort.profiling.stage import StageProfile, profiled_stages
 from hexforge.ort.profiling.trace import Trace
 from hexforge.ort.provider_options import ProviderOptions
@@ -199,7 +200,7 @@ class QnnSession(InferenceSession):
         self._dynamic = DynamicOptions()
         self._device_parts = prepared.backend, options, not prepared.reloads
         self._simulated: SimulatedRuns | None = None
-        self._last_run: RunConfig | None = None
+        self._running_power = RunningPower()
         self._note(*entries.config.notes(), *options.notes(), *_attribute_notes(self._sess_options), *prepared.notes)
         self._note(*extension_notes(options, source))
         self._profile_files: ProfileFiles | None = None
@@ -236,7 +237,7 @@ class QnnSession(InferenceSession):
 
                 made = SimulatedRuns(self._plan.stages, *self._device_parts)
                 made.follow(self._dynamic, list(self._dynamic.pairs()))
-                made.run(self._last_run)
+                made.run(self._running_power.config)
                 self._simulated = made
             return self._simulated
 
@@ -353,7 +354,7 @@ class QnnSession(InferenceSession):
             keys = [o.key for o in RunConfig.table()] + sorted(ORT_RUN_KEYS)
             config, _ = sort_run_entries(run_entries(run_options, keys))
             self._note(*config.notes(self._device_parts[0].name))
-            self._last_run = config
+            self._running_power.begin(config)
             if self._simulated is not None:
                 self._simulated.run(config, _shared_buffers(feeds, targets))
             only_needed = run_options.only_execute_path_to_fetches
@@ -374,6 +375,8 @@ class QnnSession(InferenceSession):
             results = self._plan.run(
                 feeds, names, targets=targets, stages=stages, only_needed=only_needed, around=around
             )
+        if run_options is not None:
+            self._running_power.end(config)
         return [results[name] for name in names]
 
     @raises_onnxruntime_errors
@@ -429,6 +432,7 @@ class QnnSession(InferenceSession):
         """Set options of the execution providers that can change while the session lives."""
         with self._lock:
             self._dynamic = self._dynamic.updated(options)
+            self._running_power.follow(self._dynamic, list(options))
             if self._simulated is not None:
                 self._simulated.follow(self._dynamic, list(options))
         self._note(*self._dynamic.notes(self._device_parts[0].name))
@@ -471,7 +475,7 @@ class QnnSession(InferenceSession):
             begin = time.monotonic_ns()
             yield
             took = time.monotonic_ns() - begin
-        run = stage.run(times, time.monotonic_ns() - called, took)
+        run = stage.run(times, time.monotonic_ns() - called, took, self._running_power)
         if self._profile_files is not None:
             self._profile_files.add(stage, run)
         if self._trace is not None:

@@ -116,10 +116,8 @@ class SimulatedRuns:
             given = config or RunConfig()
             clock = self.device.clock
             start = clock.now_us
-            pairs = given.pairs()
-            if "qnn.htp_perf_mode" in pairs:
-                self.mode = given.htp_perf_mode
-            if "qnn.rpc_control_latency" in pairs:
+            self.mode = given.htp_perf_mode or self.mode
+            if given.rpc_control_latency is not None:
                 self._latency_us = given.rpc_control_latency
             self._vote()
             ran_in = self.mode
@@ -135,7 +133,7 @@ class SimulatedRuns:
                     f"NPU crashed. SSR detected: {error}; create the session again (ENGINE_ERROR)", error.code
                 ) from None
             took = clock.now_us - start
-            post = given.htp_perf_mode_post_run if "qnn.htp_perf_mode_post_run" in pairs else ""
+            post = given.htp_perf_mode_post_run
             if post:
                 self.mode = post
                 self._vote()

@@ -43,7 +43,8 @@ class ProfileFiles:
         self.stages = profiled_stages(stages, backend, level, note)
         self._numbers = {name: i for i, name in enumerate(self.stages)}
         self._runs = dict.fromkeys(self.stages, 0)
-        self._texts: dict[str, str] = {}
+        self._texts: dict[tuple[str, tuple[float, ...]], str] = {}
+        self._first: dict[str, tuple[float, ...]] = {}
         self._lock = threading.Lock()
         if not there:
             write_atomically(path, session_csv.header(self._sources).encode())
@@ -62,17 +63,19 @@ class ProfileFiles:
     def add(self, stage: StageProfile, run: ProfiledRun) -> None:
         """One more run of a graph."""
         number = self._numbers[stage.name]
+        same = run.netrun_us, run.rpc_us, run.accelerator_us, run.critical_cycles
         if stage.source == SIMULATED:
-            if stage.name not in self._texts:
+            if (stage.name, same) not in self._texts:
                 text = session_csv.run_rows(stage.graph, run, self._level, self._sources)
-                self._texts[stage.name] = _marked(text, run.timestamp_us)
-            text = self._texts[stage.name].replace(_MARK, str(run.timestamp_us))
+                self._texts[stage.name, same] = _marked(text, run.timestamp_us)
+            text = self._texts[stage.name, same].replace(_MARK, str(run.timestamp_us))
         else:
             text = session_csv.run_rows(stage.graph, run, self._level, self._sources)
         with self._lock:
             first = self._runs[stage.name] == 0
             self._runs[stage.name] += 1
-            again = stage.source == SIMULATED and not first
+            again = stage.source == SIMULATED and not first and self._first[stage.name] == same
+            self._first.setdefault(stage.name, same)
             frame = log.again_frame(number, 0, run.timestamp_us) if again else log.run_frame(number, run)
             self._append(text)
             log.append(self.log_path, frame)

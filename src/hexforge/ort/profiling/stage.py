@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, KernelTime
 from hexforge.errors import HexforgeError, UnsupportedError
-from hexforge.formats.profile.record import MEASURED, SIMULATED, ProfiledRun
+from hexforge.formats.profile.record import MEASURED, SIMULATED, GraphProfile, ProfiledRun
+from hexforge.ort.profiling.running_power import RunningPower
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
 from hexforge.timeline import Times
+
+if TYPE_CHECKING:
+    from hexforge.backends.htp.chip.power import Power
 
 AS_IS, RUNTIME = "as-is", "onnx"
 
@@ -23,15 +29,14 @@ class StageProfile:
     def __init__(self, stage: Stage, backend: Backend, level: str) -> None:
         if isinstance(stage.runner, CpuPart):
             raise UnsupportedError(f"{stage.name}: runs in onnxruntime's CPU provider, which has a profile of its own")
-        self.name, self._level = stage.name, level
-        self._same: ProfiledRun | None = None
-        graph = stage.runner.graph
+        self.name, self._level, self._backend = stage.name, level, backend
+        self._same: dict[Power | None, ProfiledRun] = {}
+        """What a run is under each power that there was."""
+        graph = self._timed = stage.runner.graph
         if isinstance(backend, Times):
-            from hexforge.analysis.profile.simulated import graph_profile
-
-            line = backend.timing(graph, AS_IS, RUNTIME).timeline
-            made = graph_profile(graph, line, level, backend.chip_name)
-            self._same, self.source = made.runs[0], SIMULATED
+            self.source = SIMULATED
+            made = self._simulated(backend)
+            self._same[getattr(backend, "power", None)] = made.runs[0]
             self.graph = replace(made, name=stage.name, runs=())
         else:
             from hexforge.analysis.profile.measured import measured_graph
@@ -40,11 +45,25 @@ class StageProfile:
             self.graph, self._ops = measured_graph(graph, backend.name, level)
             self.graph = replace(self.graph, name=stage.name)
 
-    def run(self, times: Sequence[KernelTime], call_ns: int, program_ns: int) -> ProfiledRun:
-        """The record of a run: what the call took, and the program of it."""
+    def _simulated(self, backend: Times) -> GraphProfile:
+        from hexforge.analysis.profile.simulated import graph_profile
+
+        line = backend.timing(self._timed, AS_IS, RUNTIME).timeline
+        return graph_profile(self._timed, line, self._level, backend.chip_name)
+
+    def run(
+        self, times: Sequence[KernelTime], call_ns: int, program_ns: int, running: RunningPower | None = None
+    ) -> ProfiledRun:
+        """The record of a run: what the call took, and the program of it; simulated under the power that holds."""
         stamp = time.time_ns() // 1000
-        if self._same is not None:
-            return replace(self._same, timestamp_us=stamp)
+        if self.source == SIMULATED:
+            power = getattr(self._backend, "power", None)
+            power = power if running is None or power is None else running.of(power)
+            if power not in self._same:
+                other: Any = copy.copy(self._backend)
+                other.power = power
+                self._same[power] = self._simulated(other).runs[0]
+            return replace(self._same[power], timestamp_us=stamp)
         from hexforge.analysis.profile.measured import measured_run
 
         return measured_run(self.name, self._ops, times, call_ns, program_ns, stamp, self._level)
