@@ -195,3 +195,43 @@ def test_bad_packages_are_said(tmp_path: Path) -> None:
     with pytest.raises(CallError, match="the compiler says"):
         build_library(source, tmp_path / "bad.so")
     assert not (tmp_path / "bad.so").exists()
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_a_profile_names_its_ops_and_their_cycles(tmp_path: Path, quantized: bool) -> None:
+    hexforge.register_op_package(PYTHON)
+    path = model(tmp_path / "m.onnx", quantized=quantized)
+    found = hexforge.profile(path, Deployment("SM8650"), level="detailed")
+    (graph,) = found.graphs
+    ((place, own),) = ((i, op) for i, op in enumerate(graph.ops) if op.type == "Swish")
+    assert "swish" in own.sources
+    assert graph.runs[0].costs[place].cycles > 0
+    packages.unregister("Swish")
+    assert run("profile", str(path), "-o", str(tmp_path / "made"), "--op-package", PYTHON, "--no-advise") == 0
+    assert "swish" in (tmp_path / "made" / "chrometrace_qnn_htp_analysis_summary.html").read_text().lower()
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_the_vendors_tools_take_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantized: bool) -> None:
+    """Prepared, run, profiled and viewed by the tools, with the bytes that a session gives."""
+    monkeypatch.chdir(tmp_path)
+    path = model(tmp_path / "m.onnx", quantized=quantized)
+    want = session(path, "htp").run(None, {"x": X})[0]
+    packages.unregister("Swish")
+    X.tofile("x.raw")
+    Path("list.txt").write_text("x:=x.raw\n")
+    spec = f"{EXAMPLE / 'swish.py'}:package:HTP"
+    common = ["--backend=libQnnHtp.so", f"--op_packages={spec}", "--profiling_level=detailed"]
+    optrace = ["--profiling_option", "optrace"]
+    tool = ("tool", "qnn-context-binary-generator", "--model", "m.onnx", "--output_dir", ".", "--binary_file", "m")
+    assert run(*tool, *common, *optrace) == 0
+    packages.unregister("Swish")
+    net_run = ("tool", "qnn-net-run", "--retrieve_context", "m.bin", "--input_list", "list.txt")
+    assert run(*net_run, *common, *optrace) == 0
+    assert Path("output/Result_0/y.raw").read_bytes() == want.tobytes()
+    reader = ["--reader", "libQnnHtpOptraceProfilingReader.so", "--schematic", "m_schematic.bin"]
+    viewer = ("tool", "qnn-profile-viewer", "--input_log", "output/qnn-profiling-data.log", "--output", "t.json")
+    assert run(*viewer, *reader) == 0
+    assert "swish" in Path("t.json").read_text().lower()
+    packages.unregister("Swish")
+    assert run(*net_run, "--backend", "libQnnHtp.so") == 2  # without the package

@@ -73,17 +73,6 @@ def graph_settings(section: GraphSection, hvx_threads: int | None = None, vtcm_m
     return {name: value for name, value in found.items() if value is not None}
 
 
-def unheeded(config: Config) -> list[str]:
-    """Keys of graphs that are set and that the backend does not heed."""
-    own = {option.key for option in HtpConfig.table()} | {"graph_names", "fp16_relaxed_precision"}
-    return [
-        f"graphs[{index}].{name}"
-        for index, section in enumerate(config.htp.graphs)
-        for name in sorted(section.model_fields_set)
-        if _SPELLED.get(name, name) not in own
-    ]
-
-
 def chip_of(config: Config) -> str:
     """The chip that the file names, as HtpConfig spells it; empty where it names none."""
     numbers = [device.soc_model or device.soc_id for device in config.htp.devices]

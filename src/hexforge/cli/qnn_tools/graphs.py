@@ -25,13 +25,9 @@ def read_config(path: Path | None, tool: str) -> Config:
     """The config file of a tool; what it does not read there, and what will do nothing, is said aloud."""
     if path is None:
         return Config()
-    from hexforge.backends.htp.extensions import unheeded
-
     config = load(path)
     for warning in config.warnings:
         say(tool, f"{config.where}: {warning}")
-    for key in unheeded(config):
-        say(tool, f"{config.where}: {key} changes nothing: the htp backend does not heed it")
     for key, _, readers in config.given():
         if tool not in readers:
             say(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,12 +21,14 @@ from hexforge.cli.qnn_tools.flags import Version
 from hexforge.cli.qnn_tools.raw import OutputType, feeds_of, read_input_list, write_results
 from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, HexforgeError
-from hexforge.formats.backend_extensions import Config, load_htp
-from hexforge.formats.files import write_atomically
+from hexforge.formats.backend_extensions import Config, load
+from hexforge.formats.files import require_writable, write_atomically
 from hexforge.formats.json_text import read_json
-from hexforge.ir import Array
+from hexforge.ir import Array, TensorType
 
 TOOL = "qnn-throughput-net-run"
+LONGEST_S = 60
+"""How long Ctrl-C waits for the inference that a thread is in."""
 
 
 class _Record(BaseModel):
@@ -39,7 +42,9 @@ class BackendRecord(_Record):
     backendPath: str  # noqa: N815
     profilingLevel: str = "OFF"  # noqa: N815
     backendExtensions: str = ""  # noqa: N815
+    """The library of the backend's extensions; its name says nothing more."""
     configFile: str = ""  # noqa: N815
+    """The backend's config file, of every thread that has none of its own (backendConfig)."""
     perfProfile: str = ""  # noqa: N815
 
 
@@ -72,6 +77,9 @@ class ThreadRecord(_Record):
     model: str
     interval: float = Field(0, ge=0)
     """Milliseconds between the starts of two inferences."""
+    backendConfig: str = ""  # noqa: N815
+    useRandomData: bool = False  # noqa: N815
+    """Run on random numbers where the model has no input list, or in its place."""
     loopUnit: Literal["count", "second"] = "count"  # noqa: N815
     loop: float = Field(1, gt=0)
 
@@ -102,7 +110,8 @@ class Lane:
     program: Program
     feeds: Sequence[Sequence[dict[str, Array]]]
     milliseconds: list[float] = field(default_factory=list)
-    last: list[dict[str, Array]] = field(default_factory=list)
+    kept: list[list[dict[str, Array]]] = field(default_factory=list)
+    """What the first inferences gave, as many as there are inputs; of saveOutput …_LAST only the last."""
     error: HexforgeError | None = None
 
 
@@ -115,6 +124,9 @@ def run(
     if config is None:
         raise CallError("--config is missing; see --help")
     plan = _read(config)
+    _say_unheeded(plan)
+    if output is not None:
+        require_writable(output)
     with waiting("loading"):
         lanes = [_lane(thread, plan, config) for thread in plan.testCase.threads]
     start = time.perf_counter()
@@ -132,6 +144,18 @@ def run(
     )
     if output is not None:
         write_atomically(output, json.dumps({"total_s": total, "threads": rows}, indent=2).encode())
+
+
+def _say_unheeded(plan: ThroughputFile) -> None:
+    """What a plan says and nothing is done about."""
+    for context in plan.contexts:
+        if context.priority not in ("default", "normal"):
+            graphs.say(TOOL, f"contexts {context.contextName!r}: priority {context.priority} changes nothing: threads "
+                       "of this computer are alike; `hexforge device` plays priorities")  # fmt: skip
+    for backend in plan.backends:
+        if backend.profilingLevel.upper() != "OFF":
+            graphs.say(TOOL, f"backends {backend.backendName!r}: profilingLevel {backend.profilingLevel} changes "
+                       "nothing: the table is the profile; qnn-net-run --profiling_level writes a log")  # fmt: skip
 
 
 def _read(path: Path) -> ThroughputFile:
@@ -158,22 +182,49 @@ def _read(path: Path) -> ThroughputFile:
 def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
     chosen = next(b for b in plan.backends if b.backendName == thread.backend)
     model = next(m for m in plan.models if m.modelName == thread.model)
-    config = load_htp(Path(chosen.configFile)) if chosen.configFile else Config()
+    file = thread.backendConfig or chosen.configFile
+    config = load(_beside(file, where)) if file else Config()
     backend = graphs.tool_backend(chosen.backendPath, config, TOOL, thread.model, chosen.perfProfile.lower())
-    program = _program(model, backend)
+    program = _program(model, backend, where)
     inputs = {value.name: value.type for value in program.graph.inputs}
     native = set(inputs) if model.inputDataType == "NATIVE" else set()
+    if thread.useRandomData:
+        return Lane(thread, model, program, [[_random(inputs)]])
     if not model.inputPath:
-        raise CallError(f"{where}: model {model.modelName!r}: inputPath is missing; it names an input list")
-    listed = read_input_list(Path(model.inputPath))
+        raise CallError(
+            f"{where}: model {model.modelName!r}: inputPath is missing; it names an input list, or let thread "
+            f"{thread.threadName!r} have useRandomData"
+        )
+    listed = read_input_list(_beside(model.inputPath, where))
     feeds = [
         feeds_of(line, inputs, native, f"{listed.path}: inference {i}") for i, line in enumerate(listed.inferences)
     ]
     return Lane(thread, model, program, feeds)
 
 
-def _program(model: ModelRecord, backend: Backend) -> Program:
-    path = Path(model.modelPath)
+def _beside(name: str, where: Path) -> Path:
+    """A file that a plan names: from the folder the tool runs in, else from the plan's own."""
+    beside = where.parent / name
+    return beside if not Path(name).exists() and beside.exists() else Path(name)
+
+
+def _random(inputs: Mapping[str, TensorType]) -> dict[str, Array]:
+    """An input of random numbers, the same each time: reals of a normal distribution, integers of all there are."""
+    random = np.random.default_rng(0)
+    made: dict[str, Array] = {}
+    for name, type in inputs.items():
+        if type.dtype.is_float:
+            made[name] = random.standard_normal(type.shape).astype(type.dtype.numpy)
+        elif type.encoding is None:
+            made[name] = np.zeros(type.shape, type.dtype.numpy)  # an index may not be just any number
+        else:
+            low, high = type.dtype.range
+            made[name] = random.integers(low, high + 1, type.shape).astype(type.dtype.numpy)
+    return made
+
+
+def _program(model: ModelRecord, backend: Backend, where: Path) -> Program:
+    path = _beside(model.modelPath, where)
     if not model.loadFromCachedBinary:
         if graphs.is_graph_text(path):
             return graphs.text_program(path, backend)
@@ -187,35 +238,66 @@ def _program(model: ModelRecord, backend: Backend) -> Program:
 
 def _run_together(lanes: Sequence[Lane]) -> None:
     """All lanes at once, each in a thread of its own."""
-    begin = threading.Barrier(len(lanes))
-    threads = [threading.Thread(target=_work, args=(lane, begin), daemon=True) for lane in lanes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for lane in lanes:
-        if lane.model.saveOutput != "NONE" and lane.error is None:
-            folder = Path(lane.model.outputPath or "output") / lane.record.threadName
-            types = {value.name: value.type for value in lane.program.graph.outputs}
-            kind = OutputType.NATIVE_ONLY if lane.model.saveOutput.startswith("NATIVE") else OutputType.FLOAT_ONLY
-            write_results(folder, len(lane.milliseconds) - 1, lane.last, types, list(types), kind)
-
-
-def _work(lane: Lane, begin: threading.Barrier) -> None:
-    begin.wait()
-    start, done = time.perf_counter(), 0
+    begin, stop = threading.Barrier(len(lanes)), threading.Event()
+    ended: list[threading.Event] = []  # a join that Ctrl-C interrupts would say that the thread has ended
     try:
-        while True:
-            now = time.perf_counter()
-            if done >= lane.record.loop if lane.record.loopUnit == "count" else now - start >= lane.record.loop:
-                return
-            lane.last = [lane.program.run(one) for one in lane.feeds[done % len(lane.feeds)]]
-            lane.milliseconds.append(1e3 * (time.perf_counter() - now))
-            done += 1
-            if (left := lane.record.interval / 1e3 - (time.perf_counter() - now)) > 0:
-                time.sleep(left)
+        for lane in lanes:
+            ended.append(threading.Event())
+            threading.Thread(target=_work, args=(lane, begin, stop, ended[-1]), daemon=True).start()
+        for end in ended:
+            end.wait()
+    except KeyboardInterrupt:
+        stop.set()
+        begin.abort()
+        for end in ended:  # each ends with the inference that it is in
+            end.wait(LONGEST_S)
+        raise
+    for lane in lanes:
+        if lane.error is None:
+            _save(lane)
+
+
+def _save(lane: Lane) -> None:
+    """Write what a lane has kept."""
+    folder = Path(lane.model.outputPath or "output") / lane.record.threadName
+    types = {value.name: value.type for value in lane.program.graph.outputs}
+    kind = OutputType(lane.model.outputDataType.lower())
+    if lane.model.saveOutput.startswith("NATIVE"):
+        kind = OutputType.NATIVE_ONLY
+    last = len(lane.milliseconds) - 1
+    for index, outputs in enumerate(lane.kept):
+        number = last if lane.model.saveOutput.endswith("LAST") else index
+        write_results(folder, number, outputs, types, list(types), kind)
+
+
+def _work(lane: Lane, begin: threading.Barrier, stop: threading.Event, end: threading.Event) -> None:
+    """A lane's inferences one after another, until it has done its own or all are to stop."""
+    try:
+        begin.wait()
+        _infer(lane, stop)
+    except threading.BrokenBarrierError:
+        pass
     except HexforgeError as error:
         lane.error = error
+    finally:
+        end.set()
+
+
+def _infer(lane: Lane, stop: threading.Event) -> None:
+    start, done = time.perf_counter(), 0
+    while not stop.is_set():
+        now = time.perf_counter()
+        if done >= lane.record.loop if lane.record.loopUnit == "count" else now - start >= lane.record.loop:
+            return
+        given = [lane.program.run(one) for one in lane.feeds[done % len(lane.feeds)]]
+        lane.milliseconds.append(1e3 * (time.perf_counter() - now))
+        if lane.model.saveOutput.endswith("LAST"):
+            lane.kept = [given]
+        elif lane.model.saveOutput.endswith("ALL") and len(lane.kept) < len(lane.feeds):
+            lane.kept.append(given)
+        done += 1
+        if (left := lane.record.interval / 1e3 - (time.perf_counter() - now)) > 0:
+            stop.wait(left)
 
 
 def _row(lane: Lane) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Beside, Dims, Pins, Shapes, model_and_priority, pins, sizes
+from hexforge.cli.arguments import Beside, Dims, OpPackages, Pins, Shapes, model_and_priority, pins, sizes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, UnsupportedError
@@ -64,6 +64,7 @@ def profile(
     advise: Annotated[bool, typer.Option("--advise/--no-advise", help="Try rewrites, and say what each gains.")] = True,
     dim: Dims = None,
     shape: Shapes = None,
+    op_package: OpPackages = None,
     pin: Pins = None,
 ) -> None:
     """Profile a model on a chip: report, trace, tables and a page that says why it takes its time."""
