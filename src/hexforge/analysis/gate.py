@@ -12,6 +12,7 @@ from typing import Any
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.evaluate import evaluate
+from hexforge.analysis.timed_graphs import read_timeable
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.budget import Budget, ModelBudget
@@ -133,25 +134,26 @@ def _model_checks(item: ModelBudget, folder: Path) -> list[GateCheck]:
 def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     refused: dict[str, int] = {}
     by_ep: dict[str, int] = {}
+    loaded = read_timeable(path, dims=dict(item.dims) or None)
     for soc in item.soc:
-        estimated = estimate(path, Deployment(soc, item.precision), dims=dict(item.dims) or None)
+        estimated = estimate(loaded, Deployment(soc, item.precision))
         refused[soc] = len(estimated.left)
         yield GateCheck(item.model, f"latency_ms on {soc}", estimated.latency_ms, item.latency(soc))
         if item.ep_refused_nodes is not None:
-            by_ep[soc] = _ep_refused(path, soc, item)
+            by_ep[soc] = _ep_refused(loaded, soc, item)
     yield GateCheck(item.model, "refused_nodes", max(refused.values()), item.refused_nodes)
     if by_ep:
         yield GateCheck(item.model, "ep_refused_nodes", max(by_ep.values()), item.ep_refused_nodes)
 
 
-def _ep_refused(path: Path, soc: str, item: ModelBudget) -> int:
+def _ep_refused(model: object, soc: str, item: ModelBudget) -> int:
     """Nodes that the QNN execution provider would leave to the CPU."""
     from hexforge.frontends.onnx.pipeline import place_model
-    from hexforge.model.reader import read
+    from hexforge.model.reader import Model
     from hexforge.runtime.plan import partitioned
 
-    model = read(path, dims=dict(item.dims) or None)
-    model.require_static()
+    if not isinstance(model, Model):
+        raise CallError(f"{item.model}: is compiled already; ep_refused_nodes is for the ONNX file")
     rows = partitioned(place_model(model, Deployment(soc).backend())).rows
     return sum(bool(row.ep_refuses) for row in rows)
 

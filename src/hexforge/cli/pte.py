@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from hexforge.cli.runnable import Runnable, Sizes, feeds_for, open_runnable, runnable_pte
 from hexforge.cli.screen import bar, console, print_json, table, waiting
 from hexforge.errors import CallError
 
 if TYPE_CHECKING:
-    from hexforge.cli.runnable import Runnable
     from hexforge.executorch.running.lowered import LoweredMethod
 
 MOST_PLACES = 5
@@ -140,35 +139,6 @@ def shown_pte(path: Path, elide: int | None) -> None:
         typer.secho(f"{left} operators are not in these graphs: see `hexforge check {path}`", fg="yellow", err=True)
 
 
-def runnable_pte(path: Path, method: str) -> Runnable:
-    """A method of a .pte as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
-    from hexforge.cli.runnable import Runnable
-    from hexforge.executorch.running.loading import load
-    from hexforge.formats.pte import TensorValue
-    from hexforge.ort.signature import NodeArg
-
-    start = time.perf_counter()
-    module = load(path)
-    if not method and len(module.names) > 1:
-        raise CallError(f"{path}: has the methods {', '.join(module.names)}; name one with --graph")
-    opened = module.method(method)
-    for i, value in enumerate(opened.inputs):
-        if not isinstance(value, TensorValue):
-            raise CallError(f"{path}: input {i} is no tensor but {value!r}; use hexforge.executorch.load")
-    inputs = [
-        NodeArg(f"input_{i}", f"tensor({v.dtype.numpy})", list(v.sizes), v.dtype.numpy)
-        for i, v in enumerate(opened.inputs)
-    ]
-
-    def run(feeds: Any) -> dict[str, Any]:
-        outputs = opened.run([feeds[value.name] for value in inputs])
-        return {f"output_{i}": output for i, output in enumerate(outputs)}
-
-    left = len(opened.plan.operators)
-    about = f"{len(opened.delegates)} delegates on hexforge" + (f", {left} operators on the CPU" if left else "")
-    return Runnable(inputs, run, about, 1e3 * (time.perf_counter() - start))
-
-
 def print_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) -> None:
     """What would make a .pte faster on a chip."""
     from hexforge.executorch.running.advice import advised_on
@@ -192,7 +162,6 @@ def print_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) ->
 
 def print_compared(reference: Path, path: Path, data: str, limit: int, as_json: bool) -> None:
     """How far the outputs of a .pte are from those of another .pte, or of an ONNX model with the same inputs."""
-    from hexforge.cli.runnable import Sizes, open_runnable
     from hexforge.quant.measure.compare import ErrorSums
 
     first = open_runnable(reference, {"backend_type": "cpu"}, Sizes({}, {}, {}))
@@ -231,8 +200,6 @@ def print_compared(reference: Path, path: Path, data: str, limit: int, as_json: 
 def samples_for(opened: Runnable, data: str) -> list[list[Any]]:
     """Inputs of several inferences: random:N, or a folder with an .npz (input_0 and so on) or .npy for each."""
     import numpy as np
-
-    from hexforge.cli.runnable import feeds_for
 
     kind, _, count = data.partition(":")
     if kind == "random":

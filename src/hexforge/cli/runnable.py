@@ -60,7 +60,6 @@ def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: s
 
 
 def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) -> Runnable:
-    from hexforge.cli.pte import runnable_pte
     from hexforge.formats.pte import is_pte
     from hexforge.frontends.onnx.context.model import read_context_model
     from hexforge.ort.provider_options import ProviderOptions, backend_of
@@ -151,3 +150,31 @@ def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[i
     whole = np.issubdtype(dtype, np.integer) or dtype.kind in "bui"
     numbers = generator.integers(0, 2, shape) if whole else generator.standard_normal(shape)
     return np.asarray(numbers).astype(dtype)
+
+
+def runnable_pte(path: Path, method: str) -> Runnable:
+    """A method of a .pte as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
+    from hexforge.executorch.running.loading import load
+    from hexforge.formats.pte import TensorValue
+    from hexforge.ort.signature import NodeArg
+
+    start = time.perf_counter()
+    module = load(path)
+    if not method and len(module.names) > 1:
+        raise CallError(f"{path}: has the methods {', '.join(module.names)}; name one with --graph")
+    opened = module.method(method)
+    for i, value in enumerate(opened.inputs):
+        if not isinstance(value, TensorValue):
+            raise CallError(f"{path}: input {i} is no tensor but {value!r}; use hexforge.executorch.load")
+    inputs = [
+        NodeArg(f"input_{i}", f"tensor({v.dtype.numpy})", list(v.sizes), v.dtype.numpy)
+        for i, v in enumerate(opened.inputs)
+    ]
+
+    def run(feeds: Any) -> dict[str, Any]:
+        outputs = opened.run([feeds[value.name] for value in inputs])
+        return {f"output_{i}": output for i, output in enumerate(outputs)}
+
+    left = len(opened.plan.operators)
+    about = f"{len(opened.delegates)} delegates on hexforge" + (f", {left} operators on the CPU" if left else "")
+    return Runnable(inputs, run, about, 1e3 * (time.perf_counter() - start))
