@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,14 +14,14 @@ import pytest
 pytest.importorskip("pyopencl")
 
 import hexforge.ops  # noqa: F401 - fills the table
-from hexforge.backends.gpu import cache
+from hexforge.backends.gpu import building, cache
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.cache import DeviceCache, dumped, parse
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose, opencl, translated
-from hexforge.backends.gpu.memory import layout
 from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, TensorType
+from hexforge.ir.arena import arena
 
 pytestmark = pytest.mark.gpu
 
@@ -98,6 +100,58 @@ def test_devices_are_chosen_by_number_and_name(monkeypatch: pytest.MonkeyPatch) 
         GpuBackend().compile(graph())
 
 
+_FULL = """
+import resource, numpy as np
+from pathlib import Path
+from hexforge.backends.gpu import memory
+from hexforge.backends.gpu.device import choose
+from hexforge.errors import CapacityError
+from tests.backends.gpu.test_program import GpuBackend, graph, softmax
+device, x = choose(), np.ones((4, 8), np.float32)
+other = GpuBackend().compile(graph())
+other.run({"x": x})
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), -1))
+for size in (device.most_bytes + 1, 1 << 30):
+    try:
+        memory.activations(device, size)
+    except CapacityError as error:
+        print(error)
+assert np.allclose(other.run({"x": x})["y"], softmax(2 * x), atol=1e-6)
+print("the other one runs")
+"""
+
+
+def test_a_full_device_is_said_and_loses_no_other_session() -> None:
+    """Memory is asked of OpenCL for real, in a process that may have little: PoCL's buffers are the process's own."""
+    if not choose().is_processor:
+        pytest.skip("a GPU has memory of its own")
+    done = subprocess.run([sys.executable, "-c", _FULL], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    one, two, last = done.stdout.splitlines()
+    assert "has buffers of at most" in one
+    assert "is out of memory for 1073741824 bytes of activations" in two
+    assert last == "the other one runs"
+
+
+def test_a_damaged_kernel_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache whose checksum is right and whose kernels are nonsense, as another build of a driver leaves it."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(building, "_builders", {})
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    expected = GpuBackend().compile(graph(1.5)).run({"x": x})["y"]
+    (path,) = tmp_path.glob("*.cache")
+    device = choose()
+    key = f"{device.name} | {device.driver}"
+    binaries, choices = parse(path.read_bytes(), key)
+    assert binaries
+    for broken in (dumped(key, dict.fromkeys(binaries, b"nonsense"), choices), path.read_bytes()[:-7], b"nothing"):
+        path.write_bytes(broken)
+        monkeypatch.setattr(building, "_builders", {})
+        np.testing.assert_array_equal(GpuBackend().compile(graph(1.5)).run({"x": x})["y"], expected)
+        assert set(parse(path.read_bytes(), key)[0]) == set(binaries)
+
+
 def test_errors_of_the_device_are_plain() -> None:
     cl = opencl()
     assert isinstance(translated(MemoryError(), "d"), CapacityError)
@@ -107,10 +161,10 @@ def test_errors_of_the_device_are_plain() -> None:
 
 
 def test_tensors_that_never_meet_share_memory() -> None:
-    offsets, total = layout({"a": 100, "b": 100, "c": 50}, {"a": (0, 1), "b": (2, 3), "c": (1, 2)}, 128)
+    offsets, total = arena({"a": 100, "b": 100, "c": 50}, {"a": (0, 1), "b": (2, 3), "c": (1, 2)}, 128)
     assert offsets["a"] == offsets["b"]
     assert total == 256
-    assert layout({"a": 100, "b": 100}, {"a": (0, 1), "b": (2, 3)}, 128, share=False)[1] == 256
+    assert arena({"a": 100, "b": 100}, {"a": (0, 1), "b": (2, 3)}, 128, share=False)[1] == 256
 
 
 def test_equal_weights_are_shared() -> None:

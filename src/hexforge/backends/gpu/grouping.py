@@ -22,6 +22,8 @@ WHOLE = frozenset({"CumulativeSum", "ScatterElements", "ScatterNd", "TopK"})
 MOST_REPEATED = 1 << 25
 """Multiplications of a depthwise convolution, done again for every 32 columns that read it, that cost no more than a
 kernel of its own: a launch takes 9 µs on an H200."""
+DEEPEST = 640
+"""Channels of such a convolution: with more, what sums them up takes longer than two kernels."""
 _FREE = frozenset({*MOVES, "Cast", "Concat", "Pack", "Pad"})
 
 
@@ -163,7 +165,7 @@ def _depthwise(node: Node, groups: Groups, home: dict[Node, Node]) -> Node | Non
     )
     work = math.prod(filters.shape[:2]) * out.type.size * -(-node.outputs[0].shape[-1] // 32)
     whole = (chain[-1].outputs[0] if chain else out) is x and all(n.outputs[0].shape == out.shape for n in chain)
-    return root if unary and whole and work < MOST_REPEATED else None
+    return root if unary and whole and work < MOST_REPEATED and out.shape[-1] <= DEEPEST else None
 
 
 def _planes(node: Node) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,30 +14,6 @@ import numpy as np
 from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
 from hexforge.errors import CapacityError
 from hexforge.ir import Array
-
-
-def layout(
-    sizes: Mapping[object, int], lives: Mapping[object, tuple[int, int]], alignment: int, share: bool = True
-) -> tuple[dict[object, int], int]:
-    """Offsets of tensors by size and life (first and last launch), and the bytes of the arena."""
-    offsets: dict[object, int] = {}
-    placed: list[tuple[int, int, int, int]] = []
-    total = 0
-    order = {key: i for i, key in enumerate(sizes)}
-    for key in sorted(sizes, key=lambda k: (-sizes[k], order[k])):
-        first, last = lives[key]
-        need = -(-max(sizes[key], 1) // alignment) * alignment
-        at = 0
-        for offset, end, begins, ends in placed:  # kept in order of offset
-            if not share or (begins <= last and ends >= first):
-                if offset - at >= need:
-                    break
-                at = max(at, end)
-        offsets[key] = at
-        placed.append((at, at + need, first, last))
-        placed.sort()
-        total = max(total, at + need)
-    return offsets, total
 
 
 def slots(
@@ -109,8 +85,8 @@ def constant(device: ClDevice, array: Array, share: bool) -> _Held:
         return held
 
 
-def arena(device: ClDevice, size: int) -> Any:
-    """The arena of a program."""
+def activations(device: ClDevice, size: int) -> Any:
+    """Memory for what a program computes."""
     cl = opencl()
     if size > device.most_bytes:
         raise CapacityError(
@@ -118,14 +94,12 @@ def arena(device: ClDevice, size: int) -> Any:
             f"{device.most_bytes}; use gpu_precision=fp16 or a smaller batch"
         )
     with clear_errors(device.name, f"for {size} bytes of activations"):
-        return cl.Buffer(device.context, cl.mem_flags.READ_WRITE, max(size, 1))
+        flags = cl.mem_flags.READ_WRITE
+        if device.is_processor:  # at once: PoCL would take memory at the first use, and end the process without it
+            flags |= cl.mem_flags.ALLOC_HOST_PTR
+        return cl.Buffer(device.context, flags, max(size, 1))
 
 
 def pieces(buffer: Any, offsets: Mapping[object, int], sizes: Mapping[object, int]) -> dict[object, Any]:
     """The parts of an arena."""
     return {key: buffer.get_sub_region(offset, max(sizes[key], 1)) for key, offset in offsets.items()}
-
-
-def total_bytes(arrays: Sequence[Array]) -> int:
-    """Bytes of several arrays."""
-    return sum(a.nbytes for a in arrays)

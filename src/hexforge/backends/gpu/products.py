@@ -229,17 +229,16 @@ def tiles(product: Product, machine: Machine) -> list[ProductTile]:
     if roomy:
         return [ProductTile(bm, bn, 16, tm, tn) for bm, bn, tm, tn in roomy[:4]]
     # too little for every unit to be busy: the depth is cut, inside work-groups and, where it is long, between them
-    bm, bn, each = (32, 32, 4) if product.m > 16 else (16, 32, 4)
-    if groups(bm, bn) < machine.units // 3:
+    bm, bn, each = (32 if product.m > 16 else 16), 32, 4
+    steps, slices, parts = -(-product.k // 16), 1, 1
+    small = groups(bm, bn) < machine.units // 3 and steps <= 64
+    if small:
         bm, bn, each = 16, 16, 2
-    steps, count, slices, parts = -(-product.k // 16), groups(bm, bn), 1, 1
-    while count * slices < 4 * machine.units and steps // (slices * 2) >= 2:
+    count = groups(bm, bn)
+    most, least = 8 if small or count < machine.units // 2 else 4, 1 if small else 2
+    while slices < most and count * slices < 4 * machine.units and steps // (slices * 2) >= least:
         more = ProductTile(bm, bn, 16, each, each, slices * 2)
-        if (
-            slices == (8 if each == 2 else 4)
-            or more.threads > machine.most_items
-            or more.local_bytes > machine.local_bytes
-        ):
+        if more.threads > machine.most_items or more.local_bytes > machine.local_bytes:
             break
         slices *= 2
     while parts < 16 and count * parts < 2 * machine.units and steps // (slices * parts * 2) >= 4:

@@ -25,6 +25,7 @@ from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Role, Value, text
+from hexforge.ir.arena import arena
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +116,14 @@ class GpuProgram:
         share = self.config.gpu_use_memory_optimizations
         self._buffers: dict[object, Any]
         if self.device.is_processor:
-            offsets, self.arena_bytes = memory.layout(sizes, lives, self.device.alignment, share)
-            self._arena = memory.arena(self.device, self.arena_bytes)
+            offsets, self.arena_bytes = arena(sizes, lives, self.device.alignment, share=share)
+            self._arena = memory.activations(self.device, self.arena_bytes)
             with clear_errors(self.device.name):
                 self._buffers = memory.pieces(self._arena, offsets, sizes)
         else:
             chosen, bytes_of = memory.slots(sizes, lives, share)
             self.arena_bytes = sum(bytes_of)
-            made = [memory.arena(self.device, size) for size in bytes_of]
+            made = [memory.activations(self.device, size) for size in bytes_of]
             self._buffers = {key: made[slot] for key, slot in chosen.items()}
         self._held = []
         self.constant_bytes = 0

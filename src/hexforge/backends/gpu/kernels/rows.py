@@ -123,18 +123,21 @@ def reduce(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch:
     )
 
 
+def _line(code: KernelCode, node: Node, x: Value) -> tuple[_Rows, int]:
+    """A work-item for each row along the node's axis, and elements from one of its elements to the next."""
+    axis = node.params["axis"] % len(x.shape)
+    code.add("const int row = get_global_id(0);")
+    return _Rows(code, x.shape, [axis], "row"), strides(x.shape)[axis]
+
+
 def argument(kernel: Kernel, node: Node, epilogue: Epilogue) -> Launch:
     """The index of the largest or smallest element along an axis, the first of equals."""
     (x,), out = node.inputs[:1], node.outputs[0]
     assert x is not None
-    axis = node.params["axis"] % len(x.shape)
-    storage, type = kernel.elements.storage(x), C_TYPES[x.dtype]
-    code = kernel.code()
-    code.add("const int row = get_global_id(0);")
-    rows = _Rows(code, x.shape, [axis], "row")
+    storage, type, code = kernel.elements.storage(x), C_TYPES[x.dtype], kernel.code()
+    rows, step = _line(code, node, x)
     buffer = kernel.buffers.read(x, storage)
     better = ">" if node.op.name == "Argmax" else "<"
-    step = strides(x.shape)[axis]
     code.add(f"{type} best = {storage.load(buffer, rows.base)}; int index = 0;")
     code.add(f"for (int j = 1; j < {rows.length}; j++) {{")
     code.add(f"  const {type} v = {storage.load(buffer, f'({rows.base} + j * {step})')};")
@@ -152,15 +155,11 @@ def cumulative(kernel: Kernel, node: Node) -> Launch:
     """Running sums along an axis."""
     (x,), out = node.inputs[:1], node.outputs[0]
     assert x is not None
-    axis = node.params["axis"] % len(x.shape)
-    storage, type = kernel.elements.storage(x), C_TYPES[x.dtype]
-    code = kernel.code()
-    code.add("const int row = get_global_id(0);")
-    rows = _Rows(code, x.shape, [axis], "row")
+    storage, type, code = kernel.elements.storage(x), C_TYPES[x.dtype], kernel.code()
+    rows, step = _line(code, node, x)
     buffer = kernel.buffers.read(x, storage)
     target = kernel.elements.storage(out)
     written = kernel.buffers.write(out, target.type, "out")
-    step = strides(x.shape)[axis]
     code.add(f"{type} total = 0;")
     code.add(f"for (int i = 0; i < {rows.length}; i++) {{")
     code.add(f"  const int j = {f'{rows.length - 1} - i' if node.params['reverse'] else 'i'};")

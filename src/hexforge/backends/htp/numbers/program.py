@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hexforge.backend import Get, Put, Read, Spinning, interruption
-from hexforge.backends.htp.numbers import arena
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, has_room, with_room
@@ -18,8 +17,10 @@ from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.formats.container import mappings_of, require_whole
 from hexforge.ir import Array, Graph, Node, Role, Value, text
+from hexforge.ir.arena import arena
 from hexforge.ops.evaluate import PreparedCall
 
+_ALIGN = _SLACK = 64  # kernels may read one vector past a tensor's end
 EXACT_READERS = frozenset({"quantize_u8", "quantize_s16", "round_half", "copy"})
 """Steps that read an input element by element, and nothing behind its end."""
 
@@ -205,7 +206,7 @@ def _segment(
 ) -> Segment:
     """Steps with their tensors numbered and placed in an arena."""
     sizes = {name: lowering.tensors[name].nbytes for name in lives}
-    offsets, arena_bytes = arena.plan(sizes, lives)
+    offsets, arena_bytes = arena(dict(sorted(sizes.items())), lives, _ALIGN, _SLACK)
     tensors: list[tuple[str, int, int] | Array] = [("input", 0, lowering.tensors[name].nbytes) for name in reads]
     ids: dict[str, int] = {name: i for i, name in enumerate(reads) if name not in lives}
 
