@@ -26,28 +26,49 @@ void copy_row(const T* x, std::int64_t step_x, T* y, std::int64_t step_y, std::i
 }
 
 #if defined(__SSE2__)
-// y[r][c] = x[c][r] for 16 x 16 bytes: four rounds of interleaving each row with the one eight below it.
-inline void transpose_square(const std::uint8_t* x, std::int64_t stride_x, std::uint8_t* y, std::int64_t stride_y) {
-  __m128i a[16], b[16];
-  for (int i = 0; i < 16; ++i) a[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i * stride_x));
-  for (int round = 0; round < 4; ++round) {
-    for (int i = 0; i < 8; ++i) {
-      b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
-      b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+template <class T>
+constexpr bool kHasSquares = sizeof(T) <= 4;
+template <class T>
+constexpr int kSide = 16 / sizeof(T);  // elements of 16 bytes
+
+// Elements of two rows in turn: those of their first, or of their second halves.
+template <class T>
+inline __m128i interleaved(__m128i a, __m128i b, bool second) {
+  if constexpr (sizeof(T) == 1) return second ? _mm_unpackhi_epi8(a, b) : _mm_unpacklo_epi8(a, b);
+  if constexpr (sizeof(T) == 2) return second ? _mm_unpackhi_epi16(a, b) : _mm_unpacklo_epi16(a, b);
+  return second ? _mm_unpackhi_epi32(a, b) : _mm_unpacklo_epi32(a, b);
+}
+
+// y[r][c] = x[c][r] for rows of 16 bytes: rounds of interleaving each row with the one half a square below it.
+template <class T>
+inline void transpose_square(const T* x, std::int64_t stride_x, T* y, std::int64_t stride_y) {
+  constexpr int kRows = kSide<T>;
+  __m128i a[kRows], b[kRows];
+  for (int i = 0; i < kRows; ++i) a[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i * stride_x));
+#pragma GCC unroll 4
+  for (int round = 1; round < kRows; round *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows / 2; ++i) {
+      b[2 * i] = interleaved<T>(a[i], a[i + kRows / 2], false);
+      b[2 * i + 1] = interleaved<T>(a[i], a[i + kRows / 2], true);
     }
-    for (int i = 0; i < 16; ++i) a[i] = b[i];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) a[i] = b[i];
   }
-  for (int i = 0; i < 16; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i * stride_y), a[i]);
+  for (int i = 0; i < kRows; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i * stride_y), a[i]);
 }
 
 // Whole squares of a plane whose rows lie side by side in x and whose columns do in y; gives the rows and columns done.
-inline std::pair<std::int64_t, std::int64_t> transpose_bytes(const std::uint8_t* x, std::int64_t inner_x,
-                                                             std::uint8_t* y, std::int64_t outer_y, std::int64_t rows,
-                                                             std::int64_t columns) {
-  const std::int64_t whole_rows = rows / 16 * 16, whole_columns = columns / 16 * 16;
-  for (std::int64_t c = 0; c < whole_columns; c += 16) {
-    for (std::int64_t r = 0; r < whole_rows; r += 16) {
-      transpose_square(x + c * inner_x + r, inner_x, y + r * outer_y + c, outer_y);
+template <class T>
+inline std::pair<std::int64_t, std::int64_t> transpose_squares(const T* x, std::int64_t inner_x, T* y, std::int64_t outer_y,
+                                                               std::int64_t rows, std::int64_t columns) {
+  const std::int64_t whole_rows = rows / kSide<T> * kSide<T>, whole_columns = columns / kSide<T> * kSide<T>;
+  // along the longer lines of what is written, for some rows that stay in the cache
+  for (std::int64_t r0 = 0; r0 < whole_rows; r0 += 16) {
+    for (std::int64_t c = 0; c < whole_columns; c += kSide<T>) {
+      for (std::int64_t r = r0; r < std::min(whole_rows, r0 + 16); r += kSide<T>) {
+        transpose_square(x + c * inner_x + r, inner_x, y + r * outer_y + c, outer_y);
+      }
     }
   }
   return {whole_rows, whole_columns};
@@ -78,9 +99,9 @@ void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, st
     return;
   }
 #if defined(__SSE2__)
-  if constexpr (sizeof(T) == 1) {
-    if (outer_x == 1 && inner_y == 1 && rows >= 16 && columns >= 16) {
-      const auto [done_rows, done_columns] = transpose_bytes(x, inner_x, y, outer_y, rows, columns);
+  if constexpr (kHasSquares<T>) {
+    if (outer_x == 1 && inner_y == 1 && rows >= kSide<T> && columns >= kSide<T>) {
+      const auto [done_rows, done_columns] = transpose_squares(x, inner_x, y, outer_y, rows, columns);
       for (std::int64_t r = 0; r < rows; ++r) {
         const std::int64_t from = r < done_rows ? done_columns : 0;
         copy_row(x + r + from * inner_x, inner_x, y + r * outer_y + from, 1, columns - from);
