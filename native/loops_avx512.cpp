@@ -22,45 +22,49 @@ void table_u8_vbmi(const std::uint8_t* x, const std::uint8_t* entries, std::uint
   }
 }
 
-// As `softmax` of bytes, for rows of at most 32 values: distances gathered from the table 16 at a time. The sum is an
-// exact integer, and every result is the same product, clamped and rounded.
-void softmax_u8_short(const std::uint8_t* x, std::int64_t n, const std::uint32_t* table, double scale, std::int32_t zero,
-                      std::int32_t low, std::int32_t high, std::uint8_t* y) {
-  if (n > 32) return softmax<std::uint8_t>(x, n, table, scale, zero, low, high, y);
+// As `softmax`, for rows of at most 32 values: distances gathered from the table 16 at a time. The sum is an exact integer,
+// and every result is the same product, clamped and rounded.
+template <class Q>
+void softmax_short(const Q* x, std::int64_t n, const std::uint32_t* table, double scale, std::int32_t zero, std::int32_t low,
+                   std::int32_t high, Q* y) {
+  if (n > 32) return softmax<Q>(x, n, table, scale, zero, low, high, y);
   const __mmask32 mask = n == 32 ? ~0u : (1u << n) - 1;
-  const __m256i q = _mm256_maskz_loadu_epi8(mask, x);
-  __m128i most = _mm_max_epu8(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));  // 0 where there is no value
-  most = _mm_max_epu8(most, _mm_srli_si128(most, 8));
-  most = _mm_max_epu8(most, _mm_srli_si128(most, 4));
-  most = _mm_max_epu8(most, _mm_srli_si128(most, 2));
-  most = _mm_max_epu8(most, _mm_srli_si128(most, 1));
-  const __m256i distances = _mm256_sub_epi8(_mm256_broadcastb_epi8(most), q);
-  const auto entries = [&](__m128i d, __mmask16 some) {
-    return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), some, _mm512_cvtepu8_epi32(d), table, 4);
-  };
   const __mmask16 first = static_cast<__mmask16>(mask), second = static_cast<__mmask16>(mask >> 16);
-  const __m512i e0 = entries(_mm256_castsi256_si128(distances), first);
-  const __m512i e1 = second ? entries(_mm256_extracti128_si256(distances, 1), second) : _mm512_setzero_si512();
-  const auto wide = [](__m512i e) {
+  const auto wide = [](const Q* from, __mmask16 some) {
+    if constexpr (sizeof(Q) == 1) return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(some, from));
+    else return _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(some, from));
+  };
+  const __m512i q0 = wide(x, first), q1 = second ? wide(x + 16, second) : q0;
+  const __m512i lowest = _mm512_set1_epi32(INT32_MIN);
+  const __m512i most = _mm512_set1_epi32(_mm512_reduce_max_epi32(
+      _mm512_max_epi32(_mm512_mask_mov_epi32(lowest, first, q0), _mm512_mask_mov_epi32(lowest, second, q1))));
+  const auto entries = [&](__m512i q, __mmask16 some) {
+    return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), some, _mm512_sub_epi32(most, q), table, 4);
+  };
+  const __m512i e0 = entries(q0, first), e1 = second ? entries(q1, second) : _mm512_setzero_si512();
+  const auto sums = [](__m512i e) {
     return _mm512_add_epi64(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(e)), _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(e, 1)));
   };
-  const auto sum = static_cast<std::uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(wide(e0), wide(e1))));
+  const auto sum = static_cast<std::uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(sums(e0), sums(e1))));
   const __m512d factor = _mm512_set1_pd(scale / static_cast<double>(sum));
   const __m512d least = _mm512_set1_pd(low - zero), greatest = _mm512_set1_pd(high - zero);
   const auto steps = [&](__m256i e) {
     const __m512d f = _mm512_mul_pd(_mm512_cvtepu32_pd(e), factor);
     return _mm512_cvtpd_epi32(_mm512_min_pd(_mm512_max_pd(f, least), greatest));
   };
-  const auto store = [&](__m512i e, __mmask16 some, std::uint8_t* to) {
+  const auto store = [&](__m512i e, __mmask16 some, Q* to) {
     const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(steps(_mm512_castsi512_si256(e))), steps(_mm512_extracti64x4_epi64(e, 1)), 1);
-    _mm512_mask_cvtepi32_storeu_epi8(to, some, _mm512_add_epi32(both, _mm512_set1_epi32(zero)));
+    const __m512i q = _mm512_add_epi32(both, _mm512_set1_epi32(zero));
+    if constexpr (sizeof(Q) == 1) _mm512_mask_cvtepi32_storeu_epi8(to, some, q);
+    else _mm512_mask_cvtepi32_storeu_epi16(to, some, q);
   };
   store(e0, first, y);
   if (second) store(e1, second, y + 16);
 }
 
 Loops with_vectors(Loops all) {
-  all.softmax_u8 = softmax_u8_short;
+  all.softmax_u8 = softmax_short<std::uint8_t>;
+  all.softmax_s16 = softmax_short<std::int16_t>;
   return all;
 }
 
