@@ -302,6 +302,27 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
+def _machine() -> str:
+    return f"{processor()}, hexforge on {_native.level()}; {rates()}; onnxruntime {onnxruntime.__version__}"
+
+
+def _missed(rows: list[Row], differences: list[fidelity.Difference]) -> list[str]:
+    missed = [f"{row.model} {row.variant}: {what}" for row in rows for what in row.missed()]
+    return missed + [f"{d.name} at {d.bits} bits: {d.lsb} LSB" for d in differences if d.lsb >= 0 and not d.kept]
+
+
+def _write(path: Path, rows: list[Row], differences: list[fidelity.Difference]) -> dict[str, Any]:
+    """What was measured as plain data, which is in the file then."""
+    data: dict[str, Any] = {
+        "machine": _machine(),
+        "rows": [r.json() for r in rows],
+        "missed": _missed(rows, differences),
+    }
+    data["single_ops"] = [{"op": d.name, "bits": d.bits, "lsb": d.lsb, "equal": d.same} for d in differences]
+    path.write_text(json.dumps(data, indent=1))
+    return data
+
+
 def main(arguments: list[str]) -> int:
     """Print the tables; 1 if a target is missed."""
     given = _parse(arguments)
@@ -324,6 +345,8 @@ def main(arguments: list[str]) -> int:
             + (f", {against:.2f} of onnxruntime" if against else "")
             + "".join(f"; {name}: {error}" for name, error in row.errors.items())
         )
+        if given.json:  # a long pass that is ended early keeps what it found
+            _write(given.json, rows, [])
     out = Console(width=None if sys.stdout.isatty() else 220)
     out.print(times_table(rows))
     if given.wall:
@@ -334,16 +357,11 @@ def main(arguments: list[str]) -> int:
         with _NOTES.status("single ops against the emulator"):
             differences = fidelity.differences()
         out.print(fidelity.table(differences))
-    missed = [f"{row.model} {row.variant}: {what}" for row in rows for what in row.missed()]
-    missed += [f"{d.name} at {d.bits} bits: {d.lsb} LSB" for d in differences if d.lsb >= 0 and not d.kept]
-    machine = f"{processor()}, hexforge on {_native.level()}; {rates()}; onnxruntime {onnxruntime.__version__}"
-    out.print(machine, highlight=False)
+    missed = _missed(rows, differences)
+    out.print(_machine(), highlight=False)
     out.print("targets: " + ("met" if not missed else "missed by\n  " + "\n  ".join(missed)), highlight=False)
-    data = {"machine": machine, "rows": [r.json() for r in rows], "missed": missed}
-    data["single_ops"] = [{"op": d.name, "bits": d.bits, "lsb": d.lsb, "equal": d.same} for d in differences]
     if given.json:
-        given.json.write_text(json.dumps(data, indent=1))
-        print(page(data))
+        print(page(_write(given.json, rows, differences)))
     return 1 if missed else 0
 
 

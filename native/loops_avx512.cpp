@@ -62,7 +62,62 @@ void softmax_short(const Q* x, std::int64_t n, const std::uint32_t* table, doubl
   if (second) store(e1, second, y + 16);
 }
 
+// Where the elements of three interleaved vectors come from: of the first two planes, and of the third.
+template <class T>
+struct Places {
+  static constexpr int kCount = 64 / sizeof(T);
+  alignas(64) T pair[3][kCount] = {}, third[3][kCount] = {};
+  std::uint64_t from_third[3] = {};
+  constexpr Places() {
+    for (int k = 0; k < 3; ++k) {
+      for (int e = 0; e < kCount; ++e) {
+        const int at = (k * kCount + e) / 3, plane = (k * kCount + e) % 3;
+        pair[k][e] = static_cast<T>(plane == 1 ? kCount + at : at);
+        third[k][e] = static_cast<T>(at);
+        from_third[k] |= static_cast<std::uint64_t>(plane == 2) << e;
+      }
+    }
+  }
+};
+
+template <class T>
+void interleave_planes(const void* const* planes, void* out, std::int64_t n) {
+  static constexpr Places<T> places;
+  constexpr std::int64_t kCount = Places<T>::kCount;
+  const T *a = static_cast<const T*>(planes[0]), *b = static_cast<const T*>(planes[1]), *c = static_cast<const T*>(planes[2]);
+  T* y = static_cast<T*>(out);
+  std::int64_t i = 0;
+  for (; i + kCount <= n; i += kCount) {
+    const __m512i va = _mm512_loadu_si512(a + i), vb = _mm512_loadu_si512(b + i), vc = _mm512_loadu_si512(c + i);
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; ++k) {
+      const __m512i pair = _mm512_load_si512(places.pair[k]), third = _mm512_load_si512(places.third[k]);
+      __m512i v;
+      if constexpr (sizeof(T) == 1) {
+        v = _mm512_mask_permutexvar_epi8(_mm512_permutex2var_epi8(va, pair, vb), places.from_third[k], third, vc);
+      } else if constexpr (sizeof(T) == 2) {
+        v = _mm512_mask_permutexvar_epi16(_mm512_permutex2var_epi16(va, pair, vb), static_cast<__mmask32>(places.from_third[k]), third, vc);
+      } else {
+        v = _mm512_mask_permutexvar_epi32(_mm512_permutex2var_epi32(va, pair, vb), static_cast<__mmask16>(places.from_third[k]), third, vc);
+      }
+      _mm512_storeu_si512(y + 3 * i + k * kCount, v);
+    }
+  }
+  for (; i < n; ++i) {
+    y[3 * i] = a[i];
+    y[3 * i + 1] = b[i];
+    y[3 * i + 2] = c[i];
+  }
+}
+
+void interleave3(const void* const* planes, void* y, std::int64_t n, int element_bytes) {
+  if (element_bytes == 1) return interleave_planes<std::uint8_t>(planes, y, n);
+  if (element_bytes == 2) return interleave_planes<std::uint16_t>(planes, y, n);
+  interleave_planes<std::uint32_t>(planes, y, n);
+}
+
 Loops with_vectors(Loops all) {
+  all.interleave3 = interleave3;
   all.softmax_u8 = softmax_short<std::uint8_t>;
   all.softmax_s16 = softmax_short<std::int16_t>;
   return all;

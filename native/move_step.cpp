@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #endif
 
+#include "loops.h"
 #include "parallel.h"
 #include "program.h"
 #include "steps.h"
@@ -93,6 +94,10 @@ void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, st
     return;
   }
   if (rows <= 4 && inner_x == 1 && outer_y == 1 && inner_y == rows) {  // planes of a picture to its pixels
+    if (const auto interleave = loops(current_level()).interleave3; interleave && rows == 3 && sizeof(T) <= 4) {
+      const void* planes[3] = {x, x + outer_x, x + 2 * outer_x};
+      return interleave(planes, y, columns, sizeof(T));
+    }
     for (std::int64_t c = 0; c < columns; ++c) {
       for (std::int64_t r = 0; r < rows; ++r) y[c * rows + r] = x[r * outer_x + c];
     }

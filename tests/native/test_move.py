@@ -117,3 +117,21 @@ def round_half_even(value: float) -> int:
 def test_requantize_checks_shapes() -> None:
     with pytest.raises(ValueError, match="shapes"):
         _native.requantize(np.zeros((2, 3)), np.zeros(2), np.zeros((2, 3), np.uint8), 0, 0, 255)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
+@pytest.mark.parametrize("shape", [(3, 1), (3, 64), (3, 331), (2, 5000), (64, 210), (17, 35), (4, 66)])
+def test_planes_become_pixels_and_pixels_planes(dtype: type, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(shape[1])
+    x = rng.integers(0, 256, shape).astype(dtype)
+    rows, columns = shape
+    attributes = {
+        "element_bytes": x.itemsize,
+        "dims": (columns, rows),
+        "strides_x": (1, columns),
+        "strides_y": (rows, 1),
+    }
+    got = run("copy", [x], np.zeros((columns, rows), dtype), attributes)
+    assert_bits(got, np.ascontiguousarray(x.T))
+    back = attributes | {"dims": (rows, columns), "strides_x": (1, rows), "strides_y": (columns, 1)}
+    assert_bits(run("copy", [got], np.zeros(shape, dtype), back), x)
