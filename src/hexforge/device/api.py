@@ -25,8 +25,10 @@ from hexforge.device.contexts.loading import Notify
 from hexforge.device.contexts.registration import deregister, register
 from hexforge.device.contexts.tensors import Feed
 from hexforge.device.power.payloads import PowerConfig
-from hexforge.device.power.profiles import PerfProfile
+from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.device.signal import DeviceSignal
+from hexforge.errors import CallError
+from hexforge.options import did_you_mean
 
 HTP_API_VERSION = (5, 39, 0)
 """QNN_HTP_API_VERSION_MAJOR, MINOR and PATCH."""
@@ -113,20 +115,20 @@ class Qnn:
     def QnnContext_create(self, binary: Binary, config: CreationConfig | None = None) -> DeviceContext:  # noqa: N802
         """A context prepared online: as from a binary that is in no file."""
         self._one_library("QnnContext_create")
-        return self.QnnContext_createFromBinary(binary.embed(), config)
+        return self.QnnContext_createFromBinary(_a_binary(binary).embed(), config)
 
     def QnnContext_createFromBinary(  # noqa: N802
         self, binary: Binary, config: CreationConfig | None = None
     ) -> DeviceContext:
         """A context, ready to run."""
-        made: DeviceContext = self.wait(creation.create(self.client, binary, config or CreationConfig()))
+        made: DeviceContext = self.wait(creation.create(self.client, _a_binary(binary), _a_config(config)))
         return made
 
     def QnnContext_createFromBinaryWithSignal(  # noqa: N802
         self, binary: Binary, signal: DeviceSignal, config: CreationConfig | None = None
     ) -> DeviceContext:
         """As createFromBinary, ended by an abort or a timeout; nothing stays behind."""
-        made: DeviceContext = self.wait(creation.create(self.client, binary, config or CreationConfig(), signal))
+        made: DeviceContext = self.wait(creation.create(self.client, _a_binary(binary), _a_config(config), signal))
         return made
 
     def QnnContext_createFromBinaryWithCallback(  # noqa: N802
@@ -134,7 +136,7 @@ class Qnn:
         signal: DeviceSignal | None = None,
     ) -> DeviceContext:  # fmt: skip
         """As createFromBinary, with the weights in the client's DMA buffers."""
-        task = creation.create(self.client, binary, config or CreationConfig(), signal, callback)
+        task = creation.create(self.client, _a_binary(binary), _a_config(config), signal, callback)
         made: DeviceContext = self.wait(task)
         return made
 
@@ -142,13 +144,14 @@ class Qnn:
         self, members: Sequence[tuple[Binary, CreationConfig]], config: ListConfig, notify: Notify
     ) -> list[ClockTask]:
         """Begin to create several contexts and return; `notify` is told of every graph and context as time passes."""
-        return creation.create_list(self.client, members, config, notify)
+        checked = [(_a_binary(binary), _a_config(own)) for binary, own in members]
+        return creation.create_list(self.client, checked, config, notify)
 
     def QnnContext_setConfig(  # noqa: N802
         self, context: DeviceContext, *, priority: Priority | None = None, dsp_memory_profiling: bool | None = None
     ) -> None:
         """The priority of all graphs, and DSP heap profiling, from now on."""
-        context.require_alive()
+        self._own(context).require_alive()
         if priority is not None:
             self.client.set_priority(context, priority)
         if dsp_memory_profiling is not None:
@@ -158,15 +161,15 @@ class Qnn:
 
     def QnnContext_applyBinarySection(self, graph: DeviceGraph, adapter: str) -> None:  # noqa: N802
         """Put an adapter on a graph."""
-        self.client.apply_adapter(graph, adapter)
+        self.client.apply_adapter(self._own_graph(graph), adapter)
 
     def QnnContext_free(self, context: DeviceContext) -> None:  # noqa: N802
         """Give back all that a context has."""
-        self.wait(self.client.device.clock.start(creation.free(context)))
+        self.wait(self.client.device.clock.start(creation.free(self._own(context))))
 
     def recover(self, context: DeviceContext) -> DeviceContext:
         """Load a context again that was lost in a crash; its handles stay good."""
-        made: DeviceContext = self.wait(self.client.device.clock.start(creation.reload(context)))
+        made: DeviceContext = self.wait(self.client.device.clock.start(creation.reload(self._own(context))))
         return made
 
     # -- graphs -------------------------------------------------------------------------------------------------------
@@ -178,7 +181,7 @@ class Qnn:
 
     def QnnGraph_retrieve(self, context: DeviceContext, name: str) -> DeviceGraph:  # noqa: N802
         """A graph of a context."""
-        context.require_alive()
+        self._own(context).require_alive()
         if name not in context.graphs:
             context.binary.graph(name)
             raise DeviceError(Code.QNN_GRAPH_ERROR_DISABLED, f"{context.label}: graph {name!r} is not enabled")
@@ -193,7 +196,7 @@ class Qnn:
         num_hvx_threads: int | None = None,
     ) -> None:
         """Priority and use of the system level cache from now on; HVX threads until the graph first runs."""
-        graph.context.require_alive()
+        self._own_graph(graph).context.require_alive()
         if priority is not None:
             self.client.set_priority(graph, priority)
         if slc is not None:
@@ -207,7 +210,7 @@ class Qnn:
         recover: bool = False,
     ) -> Executed:  # fmt: skip
         """Outputs for inputs; every tensor may have the same multiple of the batch."""
-        task = execution.execute(graph, inputs, outputs, signal, batch=batch, recover=recover)
+        task = execution.execute(self._own_graph(graph), inputs, outputs, signal, batch=batch, recover=recover)
         found: Executed = self.wait(task)
         return found
 
@@ -217,7 +220,7 @@ class Qnn:
         recover: bool = False,
     ) -> ClockTask:  # fmt: skip
         """Begin to execute and return."""
-        return execution.execute(graph, inputs, outputs, signal, batch=batch, recover=recover)
+        return execution.execute(self._own_graph(graph), inputs, outputs, signal, batch=batch, recover=recover)
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
@@ -229,7 +232,7 @@ class Qnn:
         self, context: DeviceContext, descriptors: Sequence[MemDescriptor]
     ) -> list[MemHandle]:
         """Tensors of a context in shared buffers, one or many in one."""
-        return register(context, descriptors)
+        return register(self._own(context), descriptors)
 
     def QnnMem_deRegister(self, handles: Sequence[MemHandle]) -> None:  # noqa: N802
         """Forget registered tensors."""
@@ -249,6 +252,47 @@ class Qnn:
         """Remove all votes of an id."""
         self.client.device.power.destroy_power_config_id(powerConfigId)
 
-    def use_profile(self, profile: PerfProfile | None) -> None:
-        """Have stages vote by a profile, as the backend extensions do; None: the application votes itself."""
+    def use_profile(self, profile: PerfProfile | str | None) -> None:
+        """Have stages vote by a profile, or the guide's of a name; None: the application votes itself."""
+        if isinstance(profile, str):
+            if profile not in PROFILES:
+                near = did_you_mean(profile, PROFILES)
+                raise CallError(f"profile {profile!r} is not known; it is one of {', '.join(PROFILES)}{near}")
+            profile = PROFILES[profile]
         self.client.votes.profile = profile
+
+    # -- handles ------------------------------------------------------------------------------------------------------
+
+    def _own(self, context: DeviceContext) -> DeviceContext:
+        """A context of this process, living or not; DeviceError for anything else."""
+        if not isinstance(context, DeviceContext) or context.client is not self.client:
+            raise DeviceError(
+                Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"{_words(context)} is no context of {self.client.name}"
+            )
+        return context
+
+    def _own_graph(self, graph: DeviceGraph) -> DeviceGraph:
+        """A graph of this process; DeviceError for anything else."""
+        if not isinstance(graph, DeviceGraph) or graph.context.client is not self.client:
+            raise DeviceError(Code.QNN_GRAPH_ERROR_INVALID_HANDLE, f"{_words(graph)} is no graph of {self.client.name}")
+        return graph
+
+
+def _words(handle: object) -> str:
+    return handle.label if isinstance(handle, DeviceContext | DeviceGraph) else f"a {type(handle).__name__}"
+
+
+def _a_binary(binary: Binary) -> Binary:
+    if not isinstance(binary, Binary):
+        kind = type(binary).__name__
+        raise DeviceError(
+            Code.QNN_CONTEXT_ERROR_INVALID_ARGUMENT, f"a binary is a {kind}; give Binary.of(file, device.soc)"
+        )
+    return binary
+
+
+def _a_config(config: CreationConfig | None) -> CreationConfig:
+    if config is not None and not isinstance(config, CreationConfig):
+        kind = type(config).__name__
+        raise DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_ARGUMENT, f"a config is a {kind}; give a CreationConfig")
+    return config or CreationConfig()

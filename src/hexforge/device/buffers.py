@@ -41,7 +41,11 @@ class SharedBuffer:
 
     def array(self, shape: Sequence[int], dtype: Any, offset: int = 0) -> Array:
         """A tensor in it, over its own memory."""
-        kind = np.dtype(dtype)
+        try:
+            kind = np.dtype(dtype)
+        except TypeError:
+            message = f"data type {dtype!r} is none that numpy knows; give one as 'float32'"
+            raise DeviceError(Code.QNN_MEM_ERROR_INVALID_ARGUMENT, message) from None
         count = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         if offset < 0 or offset % max(1, min(kind.itemsize, 8)) or offset + count > self.size:
             raise DeviceError(

@@ -319,3 +319,23 @@ def test_the_promised_float_graph_has_no_encodings_to_fold() -> None:
     graph.node("Relu", [middle], [y])
     backend = HtpBackend(HtpConfig())
     assert [n.op.name for n in backend.prepared(graph)] == ["Conv2d", "Relu"]
+
+
+def test_float_convolutions_saturate_where_asked_on_v79() -> None:
+    weights = np.full((2, 3, 1, 1), 60000.0, np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["y"])]
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 2, 2)),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2, 2, 2)),
+    ]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [numpy_helper.from_array(weights, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    x = np.ones((1, 3, 2, 2), np.float32)
+    x[..., 0] = -1
+    (plain,) = session_of(model, soc_model="SM8750").run(None, {"x": x})
+    (clamped,) = session_of(model, soc_model="SM8750", enable_htp_fp16_clamp_overflow="1").run(None, {"x": x})
+    assert np.isinf(plain[..., 1]).all()
+    assert (clamped[..., 1] == 65504).all()
+    assert not clamped[..., 0].any()
+    with pytest.raises(hexforge.CallError, match="needs v79"):
+        session_of(model, enable_htp_fp16_clamp_overflow="1")

@@ -107,6 +107,10 @@ class CreationConfig:
                 raise _unsupported("graph switching (memory_limit_hint) needs is_persistent_binary")
             if multi is not None or concurrent is not None:
                 raise _unsupported("graph switching does not go with a group of contexts")
+        if self.enable_graphs is not None and not self.enable_graphs:
+            raise _invalid("enable_graphs names no graph; leave it out for all of them")
+        if len(set(self.graph_retention_order)) < len(self.graph_retention_order):
+            raise _invalid("graph_retention_order names a graph twice")
         if self.memory_limit_hint < 0 or self.spill_fill_buffer < -1 or self.weights_buffer < -1:
             raise _invalid("memory_limit_hint is 0 or more; spill_fill_buffer and weights_buffer are -1, 0 or more")
         if self.file_read_memory_budget_in_mb < 0:

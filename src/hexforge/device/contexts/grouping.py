@@ -17,8 +17,8 @@ def registered(context: DeviceContext, given: GroupRegistration, *, concurrent: 
         group = Group(given.max_spill_fill_buffer, concurrent, priority=context.config.priority if concurrent else None)
         group.max_vtcm = max((s.vtcm_bytes for s in specs), default=0)
     else:
-        first = context.client.contexts.get(handle.number)
-        if first is None or first is not handle:
+        first = next((known for known in context.client.contexts.values() if known is handle), None)
+        if first is None:
             raise DeviceError(
                 Code.QNN_CONTEXT_ERROR_INVALID_HANDLE,
                 f"{context.label}: firstGroupHandle is none of this process",

@@ -209,6 +209,10 @@ class Process:
     def require_priority(self, *priorities: Priority) -> None:
         """DeviceError for a priority that is not for everybody."""
         for priority in priorities:
+            if not isinstance(priority, Priority):
+                raise DeviceError(
+                    Code.QNN_CONTEXT_ERROR_INVALID_ARGUMENT, f"priority {priority!r}: give one of Priority's, as HIGH"
+                )
             if priority in RESTRICTED and not self.privileged:
                 raise DeviceError(
                     Code.QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED,

@@ -66,12 +66,13 @@ def shrink_reserve(context: DeviceContext, need: int) -> None:
 
 def deregister(process: Process, handles: Sequence[MemHandle]) -> None:
     """Forget registered tensors; DeviceError, after the others, where one is not registered."""
-    strange = [h for h in handles if h.number not in process.memory]
-    for handle in handles:
-        if handle.number in process.memory:
+    known = [h for h in handles if isinstance(h, MemHandle) and process.memory.get(h.number) is h]
+    for handle in known:
+        if handle.live:
             _forget(process, handle)
-    if strange:
-        raise DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"{strange[0].descriptor.tensor!r}: is not registered")
+    if strange := [h for h in handles if not any(h is k for k in known)]:
+        words = repr(strange[0].descriptor.tensor) if isinstance(strange[0], MemHandle) else type(strange[0]).__name__
+        raise DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"{words}: is not registered")
 
 
 def deregister_all(context: DeviceContext) -> None:

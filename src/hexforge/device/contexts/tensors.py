@@ -15,6 +15,8 @@ Feed = Array | MemHandle
 
 def checked_feeds(graph: DeviceGraph, inputs: dict[str, Feed], batch: int) -> tuple[dict[str, Array], int]:
     """Inputs as arrays, and the batch multiple that all of them have."""
+    if batch < 1:
+        raise DeviceError(Code.QNN_GRAPH_ERROR_INVALID_ARGUMENT, f"{graph.label}: a batch of {batch}; give 1 or more")
     if graph.program is None and graph.context.binary.source is None:
         return {}, batch
     known = dict(graph.spec.inputs)

@@ -81,6 +81,8 @@ class PowerVotes:
         votes = self._votes(number)
         dcvs = next((c for c in configs if isinstance(c, DcvsV3)), None)
         for config in configs:
+            if not isinstance(config, PowerConfig):
+                raise invalid(f"a power config is a {type(config).__name__}; give DcvsV3, HmxV2 and the like")
             config.check()
             self._check(config, votes, dcvs, any(isinstance(c, RpcPollingTime) and c.us for c in configs))
         for config in configs:

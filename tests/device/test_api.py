@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with a call is said by QNN's code, whatever it is; nothing is lost by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexforge
+from hexforge.device import (
+    Binary,
+    CreationConfig,
+    Device,
+    DeviceError,
+    GroupRegistration,
+    ListConfig,
+    MemDescriptor,
+    Qnn,
+    SharedBuffer,
+)
+from hexforge.device.contexts.handles import DeviceContext
+from tests.device import tiny
+
+X = {"x": np.ones((1, 8), np.float32)}
+ONE = (1, 8)
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Binary:
+    return tiny.binaries(tmp_path_factory.mktemp("contexts"))["dense"]
+
+
+Call = Callable[[Qnn, DeviceContext, Any, Binary], Any]
+WRONG: dict[str, tuple[Call, int]] = {
+    "no graph": (lambda q, c, g, b: q.QnnGraph_execute(None, X), 6001),  # type: ignore[arg-type]
+    "a text for a tensor": (lambda q, c, g, b: q.QnnGraph_execute(g, {"x": "abc"}), 6004),  # type: ignore[dict-item]
+    "nothing for a tensor": (lambda q, c, g, b: q.QnnGraph_execute(g, {"x": None}), 6004),  # type: ignore[dict-item]
+    "a batch of none": (lambda q, c, g, b: q.QnnGraph_execute(g, {"x": np.zeros((0, 8), np.float32)}), 6004),
+    "a batch below 1": (lambda q, c, g, b: q.QnnGraph_execute(g, X, batch=-1), 6000),
+    "another data type": (lambda q, c, g, b: q.QnnGraph_execute(g, {"x": np.ones(ONE)}), 6004),
+    "no priority": (lambda q, c, g, b: q.QnnContext_setConfig(c, priority="high"), 5000),  # type: ignore[arg-type]
+    "a strange group": (
+        lambda q, c, g, b: q.QnnContext_createFromBinary(
+            b, CreationConfig(register_multi_contexts=GroupRegistration("x", 5))  # type: ignore[arg-type]
+        ),
+        5002,
+    ),
+    "a config of another kind": (lambda q, c, g, b: q.QnnContext_createFromBinary(b, {}), 5000),  # type: ignore[arg-type]
+    "a path": (lambda q, c, g, b: q.QnnContext_createFromBinary("x.bin"), 5000),  # type: ignore[arg-type]
+    "no graphs": (lambda q, c, g, b: q.QnnContext_createFromBinary(b, CreationConfig(enable_graphs=())), 5010),
+    "a graph twice": (
+        lambda q, c, g, b: q.QnnContext_createFromBinary(b, CreationConfig(graph_retention_order=("a", "a"))), 5010,
+    ),
+    "an empty list": (lambda q, c, g, b: q.QnnContext_createFromBinaryListAsync([], ListConfig(), print), 5000),
+    "no buffer": (lambda q, c, g, b: q.QnnMem_register(c, [MemDescriptor(None, "x", ONE, "float32")]), 8005),  # type: ignore[arg-type]
+    "an odd type": (lambda q, c, g, b: q.QnnMem_register(c, [MemDescriptor(SharedBuffer(64), "x", ONE, "foo")]), 8000),
+    "no handle": (lambda q, c, g, b: q.QnnMem_deRegister([None]), 8001),  # type: ignore[list-item]
+    "no power config": (lambda q, c, g, b: q.setPowerConfig(q.createPowerConfigId(), [None]), 13001),  # type: ignore[list-item]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_said_and_nothing_is_lost(what: str, binary: Binary) -> None:
+    device = Device(tiny.SOC)
+    q = Qnn(device.process("app"))
+    context = q.QnnContext_createFromBinary(binary)
+    graph = next(iter(context.graphs.values()))
+    right = q.QnnGraph_execute(graph, X).outputs["y"]
+    used = device.log.memory_bytes
+    call, code = WRONG[what]
+    with pytest.raises(DeviceError) as error:
+        call(q, context, graph, binary)
+    assert error.value.code == code
+    assert device.log.memory_bytes == used
+    assert np.array_equal(q.QnnGraph_execute(graph, X).outputs["y"], right)
+
+
+def test_handles_are_of_one_process(binary: Binary, tmp_path: Path) -> None:
+    device = Device(tiny.SOC)
+    mine, other = Qnn(device.process("mine")), Qnn(device.process("other"))
+    context = mine.QnnContext_createFromBinary(binary)
+    graph = next(iter(context.graphs.values()))
+    for call in (
+        lambda: other.QnnContext_free(context),
+        lambda: other.QnnGraph_execute(graph, X),
+        lambda: other.QnnGraph_setConfig(graph, num_hvx_threads=1),
+        lambda: other.QnnMem_register(context, []),
+    ):
+        with pytest.raises(DeviceError, match="of other"):
+            call()
+    assert mine.QnnGraph_execute(graph, X).outputs
+
+
+def test_profiles_go_by_their_names() -> None:
+    q = Qnn(Device("SM8650").process("app"))
+    q.use_profile("burst")
+    assert q.client.votes.profile is not None
+    assert q.client.votes.profile.name == "burst"
+    with pytest.raises(hexforge.CallError, match="did you mean 'burst'"):
+        q.use_profile("brst")
