@@ -6,13 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import typer
 
 from hexforge.backend import Backend, Prepares, Program
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.backend_extensions import Config, load
+from hexforge.formats.backend_extensions.sections import PerfProfile
+from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
     from hexforge.runtime.contexts.compile import Compiled
@@ -60,7 +62,30 @@ def tool_backend(
     settings = htp_settings(config, graph, (tool,))
     if "soc_model" not in settings and "htp_arch" not in settings:
         settings["soc_model"] = DEFAULT_SOC
-    return HtpBackend(HtpConfig.parse(settings), power=power_of(config, perf_profile))
+    made = HtpBackend(HtpConfig.parse(settings), power=power_of(config, perf_profile))
+    return made if registry.running(name) == name else registry.recorded(made)
+
+
+def records(backend: Backend) -> bool:
+    """Whether a backend writes down the calls it gets."""
+    from hexforge.backends.saver.backend import SaverBackend
+
+    return isinstance(backend, SaverBackend)
+
+
+def recorded_model(path: Path, backend: Backend, name: str) -> Program:
+    """A model compiled whole by a backend that records it; UnsupportedError names what is refused."""
+    from hexforge.runtime.contexts.compile import compiled_programs
+
+    compiled_model(path, backend.inner, name)  # type: ignore[attr-defined]  # refuses what cannot be whole
+    return compiled_programs(path, name, backend, {}, quantized_io=False)[name]
+
+
+def check_profile(name: str) -> None:
+    """CallError for what is no performance profile."""
+    known = get_args(PerfProfile)
+    if name and name.lower() not in known:
+        raise CallError(f"--perf_profile {name!r}: one of {', '.join(known)}{did_you_mean(name, known)}")
 
 
 def register_packages(text: str) -> None:

@@ -76,6 +76,7 @@ def _check(flags: NetRunFlags) -> None:
         raise CallError(f"{'--backend' if not flags.backend else '--input_list'} is missing; see --help")
     if bool(flags.retrieve_context) == bool(flags.model or flags.dlc_path):
         raise CallError("give one of --model (or --dlc_path) and --retrieve_context")
+    graphs.check_profile(flags.perf_profile)
     if flags.debug and flags.set_output_tensors:
         raise CallError("--debug writes every tensor; leave --set_output_tensors out")
     if flags.retrieve_context and (flags.debug or flags.set_output_tensors):
@@ -95,6 +96,8 @@ def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
         made = graphs.tool_backend(flags.backend, config, TOOL, perf_profile=profile)
         strict = flags.validate_binary or config.tool.context_configs.cache_compatibility_mode == "strict"
         paths = [Path(part) for part in flags.retrieve_context.split(",")]
+        if graphs.records(made):
+            raise CallError("--backend libQnnSaver.so records how a model is made; give --model, not a context")
         for path in paths:
             graphs.require_suits(path, made, strict)
         if (chip := _chip(made)) is not None:
@@ -117,6 +120,11 @@ def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
         wanted = exposed or kept.get(name, ())
         if graphs.is_graph_text(path):
             texts[name] = graphs.text_program(path, made, wanted)
+        elif graphs.records(made):
+            if wanted:
+                raise CallError("--backend libQnnSaver.so: every tensor is in the recording; leave --debug and "
+                                "--set_output_tensors out")  # fmt: skip
+            texts[name] = graphs.recorded_model(path, made, name)
         elif _chip(made) is None:
             texts[name] = graphs.compiled_model(path, made, name, wanted).program()
         else:
