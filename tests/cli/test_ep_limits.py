@@ -75,6 +75,14 @@ def test_check_ends_with_both_verdicts(model: Path) -> None:
     assert "not by the EP" in said.output
 
 
+@pytest.mark.parametrize("chosen", [("--backend", "cpu"), ("--option", "backend_path=libQnnCpu.so")])
+def test_check_names_the_backend_where_it_is_no_npu(model: Path, chosen: tuple[str, str]) -> None:
+    said = CliRunner().invoke(app, ["check", str(model), *chosen])
+    assert said.exit_code == 0, said.output
+    assert f"runs whole on the backend {chosen[1].removeprefix('backend_path=')}" in said.output
+    assert "NPU" not in said.output
+
+
 def test_strict_ep_places_as_the_ep_does(model: Path) -> None:
     said = CliRunner().invoke(app, ["check", str(model), "--backend", "htp", "--strict-ep", "--json"])
     assert said.exit_code == 1

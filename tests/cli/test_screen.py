@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper
 from rich.cells import cell_len
 
+import hexforge
 from hexforge.cli.fitted_table import shortened
 from hexforge.cli.screen import console, table
 from hexforge.demo import MODEL
@@ -112,3 +114,13 @@ def test_estimate_says_what_is_not_in_it(
     assert out.index("not in it: 12 nodes") < out.index("bound by")
     assert "Hardmax x12" in out
     assert f"{LONG}_1" in printed(capsys, 300, monkeypatch, "estimate", str(many_refused), "--refused")
+
+
+def test_estimate_says_that_a_context_is_for_another_chip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    context = tmp_path / "digits.bin"
+    hexforge.compile(MODEL, context, "SM8650")
+    for soc, words in ("SM8550", "digits.bin: cannot run there: it was made for SM8650"), ("SM8650", ""):
+        assert run("estimate", str(context), "--soc", soc, "--json") == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["soc"] == soc
+        assert said.err.startswith(words) if words else not said.err

@@ -209,7 +209,9 @@ def _print_verdict(screen: Console, facts: Mapping[str, Any]) -> None:
     totals, model = facts["totals"], facts["model"]
     verdict = f"{model}: {totals['refused']} of {totals['placed'] + totals['refused']} nodes are left to the CPU"
     if not totals["refused"]:
-        verdict = f"{model}: runs whole on the NPU" if totals["placed"] else f"{model}: has nothing to run"
+        named = facts["backend"].get("backend_type") or facts["backend"].get("backend_path")
+        unit = "the NPU" if facts["ep_version"] is not None else f"the backend {named}"
+        verdict = f"{model}: runs whole on {unit}" if totals["placed"] else f"{model}: has nothing to run"
     screen.print(Text(verdict, "bold red" if totals["refused"] > totals["offloaded"] else "bold green"))
     where = ", ".join(facts["backend"].values())
     graphs = "1 QNN graph" if totals["qnn_graphs"] == 1 else f"{totals['qnn_graphs']} QNN graphs"

@@ -135,12 +135,25 @@ def estimate(
         with bar("comparing chips") as progress:
             others = everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
         _write_report(report, model.name, timed, graphs, others)
+    _say_made_for_another(model, timed.soc)
     if as_json:
         print_json(timed.to_json() | ({"together": _together(shared)} if shared else {}))
         return
     _print(console(), timed, 0 if every else rows, refused)
     if shared:
         _print_together(console(), shared, interval_ms)
+
+
+def _say_made_for_another(model: Path, soc: str) -> None:
+    """On standard error, where a context cannot run on the chip: what is timed is its graph, prepared for the chip."""
+    from hexforge.backend import Verdict
+    from hexforge.runtime.contexts.compatibility import validate
+    from hexforge.runtime.contexts.context import is_context
+
+    judged = validate(model, soc) if is_context(model) else None
+    if judged is not None and judged.verdict is Verdict.UNSUPPORTED:
+        why = "; ".join(judged.reasons)
+        typer.secho(f"{model.name}: cannot run there: {why}; timed as if that was done", fg="yellow", err=True)
 
 
 def _require_own_files(model: Path, trace: Path | None, report: Path | None) -> None:
