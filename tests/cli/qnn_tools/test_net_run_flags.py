@@ -111,6 +111,13 @@ def test_what_is_wrong_is_said(flags: list[str], words: str, folder: Path) -> No
     assert not list(folder.rglob("*.raw.*")) + list((folder / "output").rglob("*.raw"))
 
 
+@pytest.mark.parametrize("name", ["qnn-net-run", "qnn-context-binary-generator"])
+def test_flags_are_spelled_as_the_vendor_spells_them(name: str) -> None:
+    spelled = {flag for parameter in tool_command(name).params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    assert {"--output_dir", "--config_file", "--set_output_tensors", "--op_packages", "--profiling_level"} <= spelled
+    assert not [flag for flag in spelled if "-" in flag.removeprefix("--")]
+
+
 def throughput(folder: Path, thread: dict[str, Any], **model: Any) -> dict[str, Any]:
     plan = {
         "backends": [

@@ -99,8 +99,8 @@ def taking(table: type[Table]) -> Callable[[Callable[[Table], None]], Callable[.
             for field in dataclasses.fields(table)
             if (hint := hints[field.name])
         ]
-        for name, info in _options(table).items():
-            info.param_decls = (f"--{name}",)
+        for name, hint in hints.items():
+            hint.__metadata__[0].param_decls = (f"--{name}",)
         rows.append(inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Version))
         command.__signature__ = inspect.Signature(rows)  # type: ignore[attr-defined]
         command.__annotations__ = {row.name: row.annotation for row in rows}
