@@ -6,6 +6,7 @@
 
 #include "caches.h"
 #include "conv.h"
+#include "loops.h"
 #include "parallel.h"
 #include "program.h"
 #include "quads.h"
@@ -182,6 +183,17 @@ void require_silent_tails(const char* weights, const ConvArgs& a, std::int64_t g
   }
 }
 
+// Float16 weights of a block as float32 ones, given as the place that all of them would begin at: kernels add what the
+// blocks before it have.
+const void* widened(const char* halves, std::int64_t block, std::int64_t block_bytes) {
+  thread_local std::vector<float> memory;
+  const std::int64_t count = block_bytes / 4;
+  if (static_cast<std::int64_t>(memory.size()) < count + kLane) memory.resize(static_cast<std::size_t>(count + kLane));
+  float* start = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
+  loops(current_level()).widen_half(reinterpret_cast<const std::uint16_t*>(halves) + block * count, start, count);
+  return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(start) - static_cast<std::uintptr_t>(block * block_bytes));
+}
+
 template <int Bits, bool Depthwise>
 Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   constexpr std::int64_t kElement = Bits / 8;
@@ -227,7 +239,11 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   } else {
     weight_bytes = times({a.planes, winograd ? kWinogradTaps : a.taps, a.steps, padded, 4});
   }
-  const char* weights = at.constant<char>("weights", times({groups, weight_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
+  // Floats may lie in memory as float16: a block of them is widened where it is read, and stays small beside the model.
+  const bool halves = Bits == 32 && !Depthwise && !winograd && at.integer("half_weights", 0) != 0;
+  const std::int64_t kept_bytes = halves ? weight_bytes / 2 : weight_bytes;
+  const char* weights = halves ? reinterpret_cast<const char*>(at.constant<std::uint16_t>("weights", times({groups, kept_bytes}) / 2))
+                               : at.constant<char>("weights", times({groups, kept_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
   if (Bits != 32 && !Depthwise) require_silent_tails(weights, a, groups, Bits);
   const double* multiplier = Bits == 16 ? at.constant<double>("multiplier", groups * padded) : nullptr;
   const std::int64_t* bias = Bits == 16 ? at.constant<std::int64_t>("bias", groups * padded) : nullptr;
@@ -269,7 +285,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       ConvArgs own = a;
       own.x = operands.in<char>() + (x_offset + group * a.channels) * kElement;
       own.y = operands.out<char>() + (y_offset + group * a.out_channels) * kElement;
-      own.weights = weights + group * weight_bytes;
+      own.weights = weights + group * kept_bytes;
       own.weights8 = narrow ? weights8 + group * bytes8 : nullptr;
       own.weight_sums = narrow ? weight_sums + group * padded : nullptr;
       own.multiplier = Bits == 16 ? multiplier + group * padded : nullptr;
@@ -288,9 +304,10 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
         // What is read again and again is the smaller: the weights for every chunk of pixels, or the pixels for every block.
         const std::int64_t chunks = std::max<std::int64_t>(1, divided_up(last - first, Bits == 32 ? kFloatPixels : kChunk)), some = block_end - block;
         const std::int64_t chunk = Bits == 32 ? divided_up(divided_up(last - first, chunks), 28) * 28 : kChunk;
-        const bool by_chunks = all_blocks || chunks * some * (weight_bytes / blocks) < some * (in_bytes / std::max<std::int64_t>(1, pixels)) * (last - first);
+        const bool by_chunks = all_blocks || halves ? all_blocks : chunks * some * (weight_bytes / blocks) < some * (in_bytes / std::max<std::int64_t>(1, pixels)) * (last - first);
         const std::int64_t step = by_chunks ? some : 1;
         for (; block < block_end; block += step) {
+          if (halves) own.weights = widened(weights + group * kept_bytes, block, weight_bytes / blocks);
           for (std::int64_t at = first; at < last; at += chunk) kernel(own, at, std::min(last, at + chunk), block, block + step, scratch);
         }
       }

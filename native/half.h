@@ -70,5 +70,28 @@ inline void round_to_half(const float* x, float* y, std::int64_t n) {
   for (; i < n; ++i) y[i] = to_half(x[i]);
 }
 
+// The number that a float16 pattern is; exact.
+inline float of_half(std::uint16_t pattern) {
+  const std::uint32_t sign = (pattern & 0x8000u) << 16, exponent = pattern >> 10 & 31u, fraction = pattern & 0x3ffu;
+  std::uint32_t bits = sign | (exponent + 112) << 23 | fraction << 13;
+  if (exponent == 31) bits = sign | 0x7f800000u | (fraction ? 0x400000u | fraction << 13 : 0);  // a NaN becomes quiet, as by the instruction
+  if (exponent == 0) {
+    const float small = static_cast<float>(fraction) * 0x1p-24f;
+    std::memcpy(&bits, &small, 4);
+    bits |= sign;
+  }
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+inline void widen_halves(const std::uint16_t* x, float* y, std::int64_t n) {
+  std::int64_t i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
+#endif
+  for (; i < n; ++i) y[i] = of_half(x[i]);
+}
+
 }  // namespace
 }  // namespace hexforge

@@ -64,6 +64,7 @@ struct Loops {
   void (*normalize_f32)(const float*, std::int64_t n, double mean, double factor, const float* gamma, const float* beta,
                         float*);
   void (*round_half)(const float*, float*, std::int64_t);  // to float16 and back
+  void (*widen_half)(const std::uint16_t*, float*, std::int64_t);
   // y[3 * i + k] = planes[k][i] for elements of 1, 2 or 4 bytes; null where the set has nothing better than a plain loop.
   void (*interleave3)(const void* const* planes, void* y, std::int64_t n, int element_bytes) = nullptr;
 };

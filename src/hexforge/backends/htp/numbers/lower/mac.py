@@ -26,11 +26,13 @@ _BITS = {"u8": 8, "s16": 16, "f32": 32}
 _ELEMENT = {8: np.int8, 16: np.int16, 32: np.float32}
 
 
-def pack(weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: bool = False) -> Array:
+def pack(
+    weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: bool = False, kept: Any = None
+) -> Array:
     """[kd, kh, kw, in, out] weights as the kernels read them: blocks of 64 outputs, runs of inputs in k-steps.
 
     `slack` is the number of elements behind them. With `rounded` floats are rounded to float16 on the way, block by
-    block: a copy of all of them would be as large as the model.
+    block: a copy of all of them would be as large as the model. `kept` is the type to keep them in, if another.
     """
     kd, kh, kw, channels, outputs = weights.shape
     values = 32 // bits
@@ -38,7 +40,7 @@ def pack(weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: boo
     taps, run, _ = runs.shape
     steps = -(-run // values)
     size = taps * steps * BLOCK * values
-    packed = np.zeros(-(-outputs // BLOCK) * size + slack, _ELEMENT[bits])
+    packed = np.zeros(-(-outputs // BLOCK) * size + slack, kept or _ELEMENT[bits])
     for index, first in enumerate(range(0, outputs, BLOCK)):
         count = min(BLOCK, outputs - first)
         lanes = -(-count // LANE) * LANE
@@ -51,11 +53,12 @@ def pack(weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: boo
 
 
 def _packed(weights: Array, bits: int, groups: int, row_taps: bool) -> Array:
-    """The weights of every group, with the bytes behind them that a kernel may read."""
-    slack = _SLACK // np.dtype(_ELEMENT[bits]).itemsize
+    """The weights of every group, with the bytes behind them that a kernel may read; float16 ones stay float16."""
+    kept = np.dtype(np.float16 if bits == 32 and weights.dtype == np.float16 else _ELEMENT[bits])
+    slack = _SLACK // kept.itemsize
     if groups == 1:
-        return pack(weights, bits, row_taps, slack, bits == 32)
-    parts = [pack(part, bits, row_taps, 0, bits == 32) for part in np.split(weights, groups, axis=-1)]
+        return pack(weights, bits, row_taps, slack, bits == 32, kept)
+    parts = [pack(part, bits, row_taps, 0, bits == 32, kept) for part in np.split(weights, groups, axis=-1)]
     return np.concatenate([*parts, np.zeros(slack, parts[0].dtype)])
 
 
@@ -241,6 +244,11 @@ def _float_range() -> dict[str, Any]:
     return {"low": float("-inf"), "high": float("inf"), "half": 1}
 
 
+def _kept(weights: Array) -> dict[str, Any]:
+    """Packed weights, and the word that they are float16 where they are."""
+    return {"weights": weights} | ({"half_weights": 1} if weights.dtype == np.float16 else {})
+
+
 @dataclass(frozen=True, slots=True)
 class _Filter:
     """What a convolution multiplies with: [kd, kh, kw, in per group, out] weights, and a bias for each output."""
@@ -312,7 +320,7 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     run = kernel[2] * channels if row_taps else channels
     steps = -(-run // (32 // bits))
     attributes |= {
-        "row_taps": row_taps, "weights": _packed(weights.stacked, bits, groups, row_taps),
+        "row_taps": row_taps, **_kept(_packed(weights.stacked, bits, groups, row_taps)),
         "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
     }  # fmt: skip
     if bits == 16:
@@ -499,7 +507,7 @@ def _rows(
         f"conv_{flat.kind}", [x], [out], batch=1, **{"in": (1, 1, rows)}, out=(1, 1, rows), kernel=(1, 1, 1),
         stride=(1, 1, 1), pad=(0, 0, 0), dilation=(1, 1, 1), channels=inner, out_channels=y.shape[1],
         x_stride=inner, y_stride=y.shape[1], row_taps=True, weight_offset=-weights.offset,
-        weights=_packed(weights.stacked, bits, 1, True),
+        **_kept(_packed(weights.stacked, bits, 1, True)),
         **(_sixteen(weights, 1, True) if bits == 16 else {}),
         pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
     )  # fmt: skip
