@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resident memory of a process that runs ResNet-50 A8: `python -m benchmarks.memory [FILE] [--json]`.
+"""Resident memory of a process that runs ResNet-50 A8: `python -m benchmarks.memory [FILE] [--json] [--context]`.
 
 Measured in a fresh process, step by step: the bare interpreter, hexforge imported and a model of one node run once (so
 what is imported on first use is in), the model loaded, the model run 20 times. The peak while running is counted from a
 reset of the kernel's high-water mark after loading; the target is for that peak above the bare interpreter.
+
+`--context` compares sessions of the model with sessions of a context that was compiled from it: the memory that a
+process has for itself (anonymous), and its share of all (pages of a mapped file count once, however many sessions map
+them).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import gc
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -29,11 +34,20 @@ def _reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")  # makes VmHWM the present VmRSS
 
 
+def _small_model() -> bytes:
+    """A model that is run first, so that what is imported on first use is in."""
+    from onnx import TensorProto, helper
+
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Sigmoid", ["h"], ["y"])]
+    graph = helper.make_graph(nodes, "warm", infos[:1], infos[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
 def _child(path: str, threads: int) -> dict[str, float]:
     """In the fresh process, before anything else is imported."""
     figures = {"interpreter": _status("VmRSS")}
     import numpy as np
-    from onnx import TensorProto, helper
 
     import hexforge
 
@@ -43,11 +57,7 @@ def _child(path: str, threads: int) -> dict[str, float]:
         qnn = {"backend_type": "htp", "offload_graph_io_quantization": "0"}
         return hexforge.InferenceSession(source, options, providers=[("QNNExecutionProvider", qnn)])
 
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
-    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Sigmoid", ["h"], ["y"])]
-    graph = helper.make_graph(nodes, "warm", infos[:1], infos[1:])
-    warm = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session(warm.SerializeToString()).run(None, {"x": np.zeros((1, 8), np.float32)})
+    session(_small_model()).run(None, {"x": np.zeros((1, 8), np.float32)})
     gc.collect()
     figures["imports"] = _status("VmRSS")
     _reset_peak()
@@ -63,6 +73,57 @@ def _child(path: str, threads: int) -> dict[str, float]:
     figures["peak of running"] = _status("VmHWM")
     figures["arenas"] = sum(getattr(s.runner, "arena_bytes", 0) for s in model.stages) / 1e6
     return figures
+
+
+def _sessions(path: str, context: str) -> list[tuple[int, float, float]]:
+    """In a fresh process: anonymous memory and the share of all in MB, of one, two and four sessions that have run.
+
+    Where `context` is named, it is written instead.
+    """
+    import numpy as np
+
+    import hexforge
+
+    def session(source: str | bytes = path, **entries: str) -> hexforge.InferenceSession:
+        options = hexforge.SessionOptions()
+        options.intra_op_num_threads = 1
+        for key, value in entries.items():
+            options.add_session_config_entry(f"ep.context_{key}", value)
+        qnn = {"backend_type": "htp", "offload_graph_io_quantization": "0"}
+        return hexforge.InferenceSession(source, options, providers=[("QNNExecutionProvider", qnn)])
+
+    def figures() -> tuple[float, float]:
+        lines = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+        gc.collect()
+        return tuple(int(lines[key].split()[0]) * 1024 / 1e6 for key in ("Private_Dirty", "Pss"))  # type: ignore[return-value]
+
+    if context:
+        session(enable="1", file_path=context, embed_mode="0")
+        return []
+    session(_small_model()).run(None, {"x": np.zeros((1, 8), np.float32)})
+    before, found, held = figures(), [], []
+    for count in (1, 2, 4):
+        held += [session() for _ in range(count - len(held))]
+        feeds = {i.name: np.zeros(tuple(map(int, i.shape)), np.float32) for i in held[0].get_inputs()}  # type: ignore[arg-type]
+        for one in held:
+            one.run(None, feeds)
+        now = figures()
+        found.append((count, now[0] - before[0], now[1] - before[1]))
+    return found
+
+
+def compare_contexts(path: Path) -> None:
+    """Print what sessions of the model take, and sessions of its context."""
+    with tempfile.TemporaryDirectory() as folder:
+        context = str(Path(folder) / "context.onnx")
+        steps = (("", [str(path), context]), ("the model", [str(path), ""]), ("its context", [context, ""]))
+        for name, arguments in steps:
+            command = [sys.executable, "-m", "benchmarks.memory", "--sessions", *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+            if done.returncode:
+                raise SystemExit(f"{path}: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+            for count, anonymous, share in json.loads(done.stdout.splitlines()[-1]):
+                print(f"{count} sessions of {name}: {anonymous:.1f} MB anonymous, {share:.1f} MB in all")
 
 
 def measure(path: Path, threads: int = 1) -> dict[str, float]:
@@ -85,6 +146,9 @@ def main(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     paths = [Path(a) for a in arguments if not a.startswith("--")]
     path = (paths[0] if paths else file("resnet50", "a8w8-int8")).absolute()
+    if "--context" in arguments:
+        compare_contexts(path)
+        return 0
     figures = measure(path)
     used = figures["peak of running"] - figures["interpreter"]
     if as_json:
@@ -105,5 +169,7 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         print(json.dumps(_child(sys.argv[2], int(sys.argv[3]))))
+    elif sys.argv[1:2] == ["--sessions"]:
+        print(json.dumps(_sessions(sys.argv[2], sys.argv[3])))
     else:
         raise SystemExit(main(sys.argv[1:]))
