@@ -26,9 +26,7 @@ _BITS = {"u8": 8, "s16": 16, "f32": 32}
 _ELEMENT = {8: np.int8, 16: np.int16, 32: np.float32}
 
 
-def pack(
-    weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: bool = False, kept: Any = None
-) -> Array:
+def pack(weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: bool = False, kept: Any = None) -> Array:
     """[kd, kh, kw, in, out] weights as the kernels read them: blocks of 64 outputs, runs of inputs in k-steps.
 
     `slack` is the number of elements behind them. With `rounded` floats are rounded to float16 on the way, block by
