@@ -77,3 +77,27 @@ def test_faults_are_one_message(folder: Path, capsys: pytest.CaptureFixture[str]
         assert caught.value.code == 2
         assert message in capsys.readouterr().err
     assert not (folder / "never.bin").exists()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_qnn_net_run_applies_an_adapter(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """--binary_updates, with the adapter's file alone or with its graph's name before it."""
+    monkeypatch.chdir(folder)
+    said(capsys, "lora", "make", "block.bin", "--base", "block.onnx", "--weights", "adapter.npz", "-o", "u.bin")
+    feeds = inputs()
+    for name, array in feeds.items():
+        array.tofile(f"{name}.raw")
+    Path("list.txt").write_text(" ".join(f"{name}:={name}.raw" for name in feeds) + "\n")
+    common = ["tool", "qnn-net-run", "--retrieve_context", "block.bin", "--backend", "libQnnHtp.so", "--input_list",
+              "list.txt", "--input_data_type", "native", "--output_data_type", "native_only"]  # fmt: skip
+    said(capsys, *common, "--output_dir", "plain")
+    said(capsys, *common, "--output_dir", "updated", "--binary_updates", "block:u.bin" if named else "u.bin")
+    opened = Context(folder / "block.bin")
+    program = opened.program("block")
+    plain = program.run(feeds)["out"]
+    opened.apply(folder / "u.bin")
+    for made, want in (("plain", plain), ("updated", program.run(feeds)["out"])):
+        assert Path(made, "Result_0", "out_native.raw").read_bytes() == want.tobytes()
+    assert Path("plain/Result_0/out_native.raw").read_bytes() != Path("updated/Result_0/out_native.raw").read_bytes()

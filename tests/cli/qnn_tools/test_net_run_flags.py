@@ -99,6 +99,7 @@ def test_a_recording_by_the_savers_library(folder: Path) -> None:
         (["--debug", "--set_output_tensors", "flat"], "leave --set_output_tensors out"),
         (["--use_native_input_files", "--native_input_tensor_names", "a:image"], "makes all inputs native"),
         (["--native_input_tensor_names", "a:imag"], "has no input 'imag'"),
+        (["--log_level", "warning"], "--log_level 'warning': one of error, warn"),
         (["--validate_binary"], "is for --retrieve_context"),
         (["--op_packages", "absent.so:Interface"], "there is no file absent.so"),
         (["--binary_updates", "absent.bin"], "there is no file absent.bin"),

@@ -59,6 +59,7 @@ def run(flags: GeneratorFlags) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
     for flag, reason in flags.silent():
         graphs.say(TOOL, f"{flag} changes nothing: {reason}")
+    graphs.check_log_level(flags.log_level)
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
     from hexforge.backends.htp.extensions import graph_settings

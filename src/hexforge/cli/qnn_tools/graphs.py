@@ -19,6 +19,7 @@ from hexforge.options import did_you_mean
 if TYPE_CHECKING:
     from hexforge.runtime.contexts.compile import Compiled
 
+LOG_LEVELS = ("error", "warn", "info", "debug", "verbose")
 DLC_LIBRARY = "libQnnModelDlc.so"
 _LIBRARY = re.compile(r"\.(?:so|dll|dylib|cpp)$", re.IGNORECASE)
 
@@ -79,6 +80,12 @@ def recorded_model(path: Path, backend: Backend, name: str) -> Program:
 
     compiled_model(path, backend.inner, name)  # type: ignore[attr-defined]  # refuses what cannot be whole
     return compiled_programs(path, name, backend, {}, quantized_io=False)[name]
+
+
+def check_log_level(name: str) -> None:
+    """CallError for what is no log level."""
+    if name.lower() not in LOG_LEVELS:
+        raise CallError(f"--log_level {name!r}: one of {', '.join(LOG_LEVELS)}{did_you_mean(name, LOG_LEVELS)}")
 
 
 def check_profile(name: str) -> None:

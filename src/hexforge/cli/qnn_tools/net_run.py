@@ -77,6 +77,7 @@ def _check(flags: NetRunFlags) -> None:
     if bool(flags.retrieve_context) == bool(flags.model or flags.dlc_path):
         raise CallError("give one of --model (or --dlc_path) and --retrieve_context")
     graphs.check_profile(flags.perf_profile)
+    graphs.check_log_level(flags.log_level)
     if flags.debug and flags.set_output_tensors:
         raise CallError("--debug writes every tensor; leave --set_output_tensors out")
     if flags.retrieve_context and (flags.debug or flags.set_output_tensors):
