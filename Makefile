@@ -4,7 +4,8 @@
 # make docs    writes docs/api.md and docs/options.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
-#              make executorch-test runs ExecuTorch's own tests on hexforge (an hour) and prints the table
+#              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or
+#              TESTS="CLASS CLASS.TEST") and prints the table
 # make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
@@ -131,7 +132,7 @@ executorch-check: executorch
 	@$(TORCH) -m pytest -m executorch tests/executorch
 
 executorch-test: executorch-check
-	@$(TORCH) -m benchmarks.executorch
+	@$(TORCH) -m benchmarks.executorch --jobs $(JOBS) $(TESTS)
 
 gpu: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m gpu

@@ -65,6 +65,7 @@ class Worker:
     def __init__(self, limit: float, no_skips: bool, seed: int) -> None:
         self.limit, self.no_skips, self.seed = limit, no_skips, seed
         self._process: subprocess.Popen[str] | None = None
+        self._module = ""
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def tests(self, suite: Suite) -> list[str]:
@@ -74,6 +75,9 @@ class Worker:
 
     def run(self, suite: Suite, test: str) -> Iterator[Outcome]:
         """The outcomes of a test: one, or one for each of its parameters."""
+        if suite.module != self._module:  # pytest takes one file of several with one name for another
+            self.close()
+        self._module = suite.module
         start = time.monotonic()
         found = False
         try:

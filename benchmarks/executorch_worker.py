@@ -30,6 +30,9 @@ from benchmarks.executorch_steps import Measured, recorded
 
 TESTS = "executorch.backends.qualcomm.tests"
 DELEGATE = f"{TESTS}.test_qnn_delegate"
+PREPROCESS = "executorch.backends.qualcomm.qnn_preprocess"
+"""Where it lowers a context binary, ExecuTorch 1.5.1 copies all of torch into this module, and torch's `range` hides
+Python's: whatever is lowered after that in the same process fails. Tests do not suffer for those before them here."""
 SOC = "SM8650"
 SEED = 1126
 """What ExecuTorch's own scripts are run with."""
@@ -85,21 +88,26 @@ def _script(path: Path, *command: str) -> None:
 
 def configure() -> None:
     """Let the tests run on this computer; their own `setup_environment` reads a command line instead."""
-    import torch
-
     import hexforge.executorch
 
     hexforge.executorch.enable()
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:  # a build whose library does not load: its models need none of its ops
-        ops = torch.library.Library("torchvision", "FRAGMENT")
-        for op in ("nms", "qnms"):
-            ops.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        configure.kept = ops  # type: ignore[attr-defined]
+    declare_torchvision()
     base = importlib.import_module(f"{TESTS}.utils").TestQNN
     base.enable_x86_64, base.backend, base.soc_model, base.build_folder = True, "htp", SOC, "build-x86"
     base.executorch_root, base.artifact_dir = str(Path.cwd()), str(Path.cwd() / "artifacts")
+
+
+def declare_torchvision() -> None:
+    """Declare torchvision's operators where its library does not load: the tests' models need none of them."""
+    import torch
+
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        ops = torch.library.Library("torchvision", "FRAGMENT")
+        for op in ("nms", "qnms"):
+            ops.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        declare_torchvision.kept = ops  # type: ignore[attr-defined]
 
 
 def remember_operators() -> None:
@@ -146,8 +154,7 @@ class _Record(unittest.TestResult):
         super().startTest(test)
         importlib.import_module("torch").manual_seed(self.seed)  # few tests set one themselves
         recorded().clear()
-        # wherever it lowers a context binary, ExecuTorch 1.5.1 copies all of torch, `range` too, into that module
-        vars(sys.modules.get("executorch.backends.qualcomm.qnn_preprocess", types)).pop("range", None)
+        vars(importlib.import_module(PREPROCESS)).pop("range", None)
         self._start, self._why, self._told = time.monotonic(), "", False
 
     def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802 - unittest's name
@@ -236,6 +243,8 @@ def run_function(suite: str, module: str, test: str, seed: int, tell: Tell) -> N
     sys.modules.setdefault("pytest_subtests.plugin", plugin)
     file = importlib.import_module(module).__file__
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--import-mode=importlib", "-c", os.devnull]
+    options += ["--soc_model", SOC, "--build_folder", "build-x86", "--enable_x86_64"]
+    vars(importlib.import_module(PREPROCESS)).pop("range", None)
     pytest.main([*options, f"{file}::{test}"], plugins=[_Reports(suite, tell)])
 
 
