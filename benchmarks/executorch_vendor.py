@@ -97,13 +97,13 @@ def _timed(manager: Any, spent: Spent) -> Any:
 def _verify(ours: bool, spent: Spent) -> Any:
     """Load and run a program, instead of the tests' runner and comparison."""
 
-    def verify(test: Any, module: Any, inputs: Any, program: Any, *rest: Any, **more: Any) -> None:
-        buffer = bytes(program.buffer)
+    def verify(test: Any, module: Any, sample_inputs: Any, executorch_prog: Any, *rest: Any, **more: Any) -> None:
+        inputs, buffer = list(sample_inputs), bytes(executorch_prog.buffer)
         if ours:
             import hexforge.executorch as product
 
             with spent.on("run"):
-                product.load(buffer).run("forward", list(inputs))
+                product.load(buffer).run("forward", inputs)
             return
         from executorch.runtime import Runtime
 
@@ -111,7 +111,7 @@ def _verify(ours: bool, spent: Spent) -> Any:
             path = Path(folder) / "model.pte"
             path.write_bytes(buffer)
             with spent.on("run"):
-                Runtime.get().load_program(path).load_method("forward").execute(list(inputs))
+                Runtime.get().load_program(path).load_method("forward").execute(inputs)
 
     return verify
 
@@ -129,10 +129,13 @@ def main() -> int:
     if given.libraries is None or not (given.libraries / "libQnnHtp.so").is_file():
         parser.error("give the folder with libQnnHtp.so for x86 (onnxruntime_qnn of the wheel onnxruntime-qnn 2.5.0)")
     found: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as empty:
+    with tempfile.TemporaryDirectory() as root:
+        place = Path(root) / "lib" / "x86_64-linux-clang"  # where an SDK has them
+        place.parent.mkdir()
+        place.symlink_to(given.libraries.resolve(), target_is_directory=True)
         beside = given.libraries.with_name("onnxruntime_qnn.libs")  # what the wheel's libraries need themselves
         path = os.pathsep.join(str(p.resolve()) for p in (given.libraries, beside) if p.is_dir())
-        for name, more in (("hexforge", {}), ("vendor", {"LD_LIBRARY_PATH": path, "QNN_SDK_ROOT": empty})):
+        for name, more in (("hexforge", {}), ("vendor", {"LD_LIBRARY_PATH": path, "QNN_SDK_ROOT": root})):
             command = [sys.executable, "-m", "benchmarks.executorch_vendor", "--side", name, "--each", str(given.each)]
             done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, check=False)
             rows = [json.loads(line) for line in done.stdout.splitlines()]
