@@ -268,3 +268,23 @@ def test_the_system_level_cache_is_forced_off_and_on_again_at_execution(tmp_path
     assert off.accelerator_us > on.accelerator_us == again.accelerator_us
     for other in (off, again):
         assert np.array_equal(on.outputs["y"], other.outputs["y"])
+
+
+def test_a_graph_whose_loading_is_ended_is_loaded_by_the_next_call(tmp_path: Path) -> None:
+    q = qnn(tiny.SOC)
+    config = CreationConfig(is_persistent_binary=True, memory_limit_hint=1)
+    context = q.QnnContext_createFromBinary(tiny.binaries(tmp_path)["pair"], config)
+    first, second = context.graphs["a"], context.graphs["b"]
+    feeds = {"x": np.ones((1, 40), np.float32)}
+    whole = q.QnnGraph_execute(second, feeds)
+    q.QnnGraph_execute(first, feeds)
+    used, ended = q.client.heap_bytes, 0
+    for at in np.arange(1, whole.latency_us, 0.4):  # the loading of so small a graph is short
+        try:
+            q.QnnGraph_execute(second, feeds, signal=DeviceSignal(float(at)))
+        except DeviceError as error:
+            ended += error.code == 6033  # QNN_GRAPH_ERROR_TIMED_OUT
+        assert np.array_equal(q.QnnGraph_execute(second, feeds).outputs["y"], whole.outputs["y"])
+        q.QnnGraph_execute(first, feeds)
+        assert q.client.heap_bytes == used
+    assert ended > 10

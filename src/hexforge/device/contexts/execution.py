@@ -322,9 +322,14 @@ def _switched(graph: DeviceGraph) -> Waits:
         unload_graph(context.graphs[name])
         device.log.write("graph_unload", graph=context.graphs[name].label)
     load_graph(graph)
-    yield graph.spec.weights_bytes / LOAD_BYTES_PER_US
-    _require_session(graph, session)
-    make_program(graph)
+    try:
+        yield graph.spec.weights_bytes / LOAD_BYTES_PER_US
+        _require_session(graph, session)
+        make_program(graph)
+    except DeviceError:  # ended on the way: a graph is loaded as a whole, or not
+        if graph.context.session is session:
+            unload_graph(graph)
+        raise
     context.switches += 1
     device.log.write("graph_load", graph=graph.label, loaded=list(context.loads))
 
