@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +340,47 @@ def test_float_convolutions_saturate_where_asked_on_v79() -> None:
     assert not clamped[..., 0].any()
     with pytest.raises(hexforge.CallError, match="needs v79"):
         session_of(model, enable_htp_fp16_clamp_overflow="1")
+
+
+TABLES = (
+    (np.tanh(np.linspace(-4, 4, 65536)) * 32767).astype(np.int16),
+    np.resize((np.linspace(0, 255, 65536) ** 2 / 255).astype(np.uint8), 65600),
+    np.arange(65537).astype(np.uint16)[::-1],
+)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: f"{table.dtype}[{table.size}]")
+def test_tables_of_16_bits_lie_in_the_file_as_their_steps(table: Array) -> None:
+    pool = Pool()
+    said = json.loads(json.dumps(write_array(table, pool.put, packing=False)))
+    assert said["steps"]
+    assert pool.stored < table.nbytes // 8
+    data = b"".join(bytes(part) for part in pool.parts)
+    read = read_array(said, lambda offset, size: memoryview(data)[offset : offset + size])
+    assert read.dtype == table.dtype
+    assert np.array_equal(read, table)
+
+
+def test_a_table_that_no_steps_shorten_lies_in_the_file_as_it_is() -> None:
+    table = RNG.integers(0, 65536, 65536).astype(np.uint16)
+    assert "steps" not in write_array(table, Pool().put, packing=False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda data: data[:40] + bytes(len(data) - 40), "damaged|not what"),
+        (lambda data: b"\xff" * len(data), "damaged"),
+        (lambda data: zlib.compress(bytes(131074), 6).ljust(4096, b"\0"), "not what"),
+        (lambda data: zlib.compress(bytes(131070), 6).ljust(4096, b"\0"), "not what"),
+    ],
+)
+def test_steps_that_make_no_table_are_refused(changed: Any, said: str) -> None:
+    pool = Pool()
+    value = write_array(TABLES[0], pool.put, packing=False)
+    offset, size = value["at"]
+    data = changed(b"".join(bytes(part) for part in pool.parts)[offset : offset + size])
+    with pytest.raises(ValueError, match=said):
+        read_array(value, lambda *_: memoryview(data))
+    with pytest.raises(ValueError, match="cannot be made of"):
+        read_array({**value, "at": [0, 100]}, lambda *_: memoryview(data)[:100])

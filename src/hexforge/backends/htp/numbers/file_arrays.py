@@ -2,14 +2,16 @@
 """Arrays of programs in a context file: as they are, or smaller where that loses nothing.
 
 Floats that are all float16 numbers, as HTP's are, lie there in float16; with weights packing integers of at most 16
-different values lie there in 4 bits. Such arrays are made whole again when a program is loaded, others are used where
-they lie. Of Winograd's cells of 3x3 weights, 16 numbers for 9, a file holds the weights.
+different values lie there in 4 bits. Of Winograd's cells of 3x3 weights, 16 numbers for 9, a file holds the weights,
+and of a table of 16 bits the steps from each entry to the next, compressed. Such arrays are made whole again when a
+program is loaded, others are used where they lie.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
+import zlib
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,10 @@ VALUES = 16
 """Of 4 bits."""
 MOST_SLACK = 1 << 16
 """Elements behind the cells of weights."""
+TABLE = range(1 << 16, (1 << 16) + 65)
+"""How many entries a table of 16 bits has, with what kernels read behind it."""
+LEAST_TABLE_BYTES = 4096
+"""What a table takes in a file at least, so that a file cannot make more than 32 times its size."""
 _PIECE = 1 << 20
 _NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
 DTYPES: dict[str, np.dtype[Any]] = {spelt: d for d in map(np.dtype, _NAMES) for spelt in (d.name, d.str)}
@@ -53,6 +59,8 @@ def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
             return {"at": list(put(halves)), **said, "half": 1}
         if packing and array.dtype.kind in "iu" and (values := _few_values(flat)) is not None:
             return {"at": list(put(_nibbles(flat, values))), **said, "values": values.tolist()}
+        if _is_table(array.dtype, array.size) and len(steps := _steps(flat)) <= array.nbytes // 2:
+            return {"at": list(put(np.frombuffer(steps, np.uint8))), **said, "steps": 1}
     return {"at": list(put(array)), **said}
 
 
@@ -61,7 +69,7 @@ def read_array(value: dict[str, Any], get: Get) -> Array:
     dtype, shape = dtype_of(value["dtype"]), numbers(value["shape"])
     offset, size = numbers(value["at"])
     count = math.prod(shape)
-    if "half" in value or "values" in value or "winograd" in value:
+    if any(made_of in value for made_of in ("half", "values", "winograd", "steps")):
         flat = _made_whole(value, dtype, count, get(offset, size))
     elif count * dtype.itemsize != size:
         raise ValueError(f"{dtype.name}{list(shape)} has not {size} bytes")
@@ -99,14 +107,17 @@ def _made_whole(value: dict[str, Any], dtype: np.dtype[Any], count: int, source:
     raw = np.frombuffer(source, np.uint8)
     taps = numbers(value["winograd"], 1) if "winograd" in value else None
     values = numbers(value["values"], LEAST) if "values" in value else None
-    _check(raw.size, dtype, count, taps, values)
-    key = raw.ctypes.data, raw.size, dtype.str, count, taps, values
+    steps = "steps" in value
+    _check(raw.size, dtype, count, taps, values, steps)
+    key = raw.ctypes.data, raw.size, dtype.str, count, taps, values, steps
     whole = _WHOLE.get(key)
     if whole is None:
         whole = np.empty(count + -(-ROOM // dtype.itemsize), dtype).view(WholeArray)
         if taps is not None:
             winograd_cells(raw.view(np.uint16).reshape(3, 3, *taps), _zeroed(whole, *taps))
             whole.taps = (taps[0], taps[1])
+        elif steps:
+            whole[:count] = _summed(raw, dtype, count)
         elif values is None:
             widen_halves(raw.view(np.uint16), whole[:count])
         else:
@@ -127,9 +138,11 @@ def _zeroed(whole: Array, channels: int, outputs: int) -> Array:
     return whole
 
 
-def _check(size: int, dtype: np.dtype[Any], count: int, taps: Any, values: Any) -> None:
+def _check(size: int, dtype: np.dtype[Any], count: int, taps: Any, values: Any, steps: bool) -> None:
     """ValueError unless so many bytes make so many elements."""
-    if taps is not None:
+    if steps:
+        fits = _is_table(dtype, count) and size >= LEAST_TABLE_BYTES
+    elif taps is not None:
         fits = len(taps) == 2 and dtype == np.float32 and size == 18 * math.prod(taps)
         fits = fits and _cells(*taps) <= count <= _cells(*taps) + MOST_SLACK
     elif values is None:
@@ -148,6 +161,31 @@ def _spread(packed: Array, values: Array, target: Array) -> None:
     for first in range(0, target.size, 2 * _PIECE):
         part = pairs[packed[first // 2 : first // 2 + _PIECE]].reshape(-1)
         target[first : first + 2 * _PIECE] = part[: target.size - first]
+
+
+def _is_table(dtype: np.dtype[Any], count: int) -> bool:
+    """True for the size of a table that is looked up by 16 bits."""
+    return dtype.kind in "iu" and dtype.itemsize <= 2 and count in TABLE
+
+
+def _steps(table: Array) -> bytes:
+    """The differences between the entries of a table, compressed, and zeros behind."""
+    entries = table.view(f"u{table.itemsize}")
+    return zlib.compress(np.diff(entries, prepend=entries.dtype.type(0)).tobytes(), 6).ljust(LEAST_TABLE_BYTES, b"\0")
+
+
+def _summed(raw: Array, dtype: np.dtype[Any], count: int) -> Array:
+    """The table that such differences make; ValueError where they are not those of one."""
+    stream = zlib.decompressobj()
+    try:
+        steps = stream.decompress(raw.data, count * dtype.itemsize)
+        ended = stream.eof or (not stream.decompress(stream.unconsumed_tail, 1) and stream.eof)
+    except zlib.error as problem:
+        raise ValueError(f"a table's steps are damaged: {problem}") from None
+    if not ended or len(steps) != count * dtype.itemsize:
+        raise ValueError(f"{dtype.name}[{count}] is not what a table's steps make")
+    entries = f"u{dtype.itemsize}"
+    return np.cumsum(np.frombuffer(steps, entries), dtype=entries).view(dtype)
 
 
 def _in_float16(flat: Array) -> Array | None:
