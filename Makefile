@@ -22,7 +22,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance peers fuzz sanitize cluster gpu bench clean \
+.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize cluster gpu bench clean \
   executorch executorch-check executorch-test
 
 demo: $(INSTALLED)
@@ -75,6 +75,10 @@ models: $(VENV)/.dev
 conformance: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks.conformance --backend cpu
 	@$(BIN)/python -m benchmarks.conformance --backend htp
+
+# The same on this computer's OpenCL device, into docs/figures.md.
+conformance-gpu: $(VENV)/.dev
+	@$(BIN)/python -m benchmarks.conformance --backend gpu --write
 
 # What bench compares with, where it is installed; the vendor's package has an environment of its own.
 peers: $(VENV)/.dev
