@@ -120,6 +120,8 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
         home.update({n: n for n in groups.views})
     ends = {n: (*groups.chains.get(n, ()), *((groups.turned[n],) if n in groups.turned else ())) for n in nodes}
     last = {node: max((index[m] for m in ends[node]), default=i) for node, i in index.items()}
+    # parts of kernels that read tensors from memory: nothing is computed where they read
+    stored = {*groups.views, *groups.depthwise.values(), *(n for pair in groups.attention.values() for n in pair)}
     for node in reversed(nodes):
         if node in home or node.op.name not in MAPS or not optimize:
             continue
@@ -127,7 +129,7 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
         users = list(out.users)
         if len(node.outputs) == 1 and out.role is not Role.APP_READ and users:
             roots = {home.get(u, u) for u in users}
-            readers = all(u not in groups.views and (u in home or u.op.name in MAPS) for u in users)
+            readers = all(u not in stored and (u in home or u.op.name in MAPS) for u in users)
             if len(roots) == 1 and readers and _cheap(node, users):
                 home[node] = roots.pop()
                 groups.inlined.add(node)
