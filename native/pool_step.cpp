@@ -155,8 +155,14 @@ Factory softmax_step(void (*Loops::*loop)(const Q*, std::int64_t, const std::uin
     const std::uint32_t* table = at.constant<std::uint32_t>("table", std::int64_t{1} << (8 * sizeof(Q)));
     return [=](const Operands& o) {
       parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
+        const Loops& here = loops(current_level());
+        if constexpr (sizeof(Q) == 1) {
+          if (n == 16 && here.softmax_u8_rows16) {
+            return here.softmax_u8_rows16(o.in<Q>() + begin * n, end - begin, table, scale, k.zero, k.low, k.high, o.out<Q>() + begin * n);
+          }
+        }
         for (std::int64_t r = begin; r < end; ++r) {
-          (loops(current_level()).*loop)(o.in<Q>() + r * n, n, table, scale, k.zero, k.low, k.high, o.out<Q>() + r * n);
+          (here.*loop)(o.in<Q>() + r * n, n, table, scale, k.zero, k.low, k.high, o.out<Q>() + r * n);
         }
       });
     };
