@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backend import Get, Put, Read, Spinning, interruption
+from hexforge.backends.htp.numbers import large_pages
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, has_room, with_room
@@ -204,7 +205,8 @@ def _constant(value: Value, real: bool) -> Array:
 def _segment(
     lowering: Lowering, steps: list[NativeStep], reads: list[str], writes: list[str], lives: dict[str, tuple[int, int]]
 ) -> Segment:
-    """Steps with their tensors numbered and placed in an arena."""
+    """Steps with their tensors numbered and placed in an arena, their weights in large pages."""
+    large_pages.gather(step.attributes for step in steps)
     sizes = {name: lowering.tensors[name].nbytes for name in lives}
     offsets, arena_bytes = arena(dict(sorted(sizes.items())), lives, _ALIGN, _SLACK)
     tensors: list[tuple[str, int, int] | Array] = [("input", 0, lowering.tensors[name].nbytes) for name in reads]

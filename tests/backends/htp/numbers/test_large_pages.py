@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that are moved together: the same numbers, once, and only where they fill pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexforge.backends.htp.numbers.large_pages import LEAST_ARRAY, LEAST_BLOCK, gather
+
+RNG = np.random.default_rng(3)
+
+
+def steps(count: int) -> list[dict[str, Any]]:
+    """Attributes of steps, each with weights of a mebibyte, a small array and a number."""
+    return [
+        {"weights": RNG.integers(-128, 128, (1024, 1024), np.int8), "bias": np.arange(4), "taps": 9}
+        for _ in range(count)
+    ]
+
+
+def test_arrays_lie_behind_each_other_with_the_same_numbers() -> None:
+    attributes = steps(5)
+    attributes.append({"weights": attributes[0]["weights"], "table": np.arange(LEAST_ARRAY, dtype=np.float64)})
+    before = [dict(each) for each in attributes]
+    gather(attributes)
+    for each, old in zip(attributes, before, strict=True):
+        assert each.keys() == old.keys()
+        assert all(np.array_equal(each[name], old[name]) for name in each)
+        assert each.get("bias") is old.get("bias")  # small ones stay
+        assert each["weights"].dtype == old["weights"].dtype
+    assert attributes[5]["weights"] is attributes[0]["weights"]  # shared ones stay shared
+    starts = sorted({each["weights"].ctypes.data for each in attributes})
+    assert len(starts) == 5
+    assert starts[-1] - starts[0] < LEAST_BLOCK + (1 << 20)
+    assert all(start % 64 == 0 for start in starts)
+
+
+def test_a_small_program_stays_as_it_is() -> None:
+    attributes = steps(3)
+    before = [each["weights"] for each in attributes]
+    gather(attributes)
+    assert all(each["weights"] is old for each, old in zip(attributes, before, strict=True))
+
+
+def test_memory_of_others_is_not_copied() -> None:
+    owner = RNG.integers(0, 9, LEAST_BLOCK * 2, np.int8)
+    attributes = [{"weights": owner[:LEAST_BLOCK]}, {"weights": owner[LEAST_BLOCK:]}]
+    gather(attributes)
+    assert all(np.shares_memory(each["weights"], owner) for each in attributes)
