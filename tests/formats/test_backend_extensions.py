@@ -182,3 +182,20 @@ def test_the_schema_says_who_reads_a_key() -> None:
     assert graph["num_cores"]["readBy"] == [GENERATOR]
     assert graph["O"]["default"] == 2
     assert json.loads(json.dumps(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"context_configs": {"async_execute_queue_depth": 4}}, "async_execute_queue_depth changes nothing"),
+        (
+            {"graph_configs": [{"graph_name": "g", "graph_profiling_num_executions": 3}]},
+            "graph_configs[0].graph_profiling_num_executions changes nothing",
+        ),
+    ],
+)
+def test_keys_of_the_tools_that_change_nothing_say_so(tmp_path: Path, section: dict[str, Any], said: str) -> None:
+    path = tmp_path / "tool.json"
+    path.write_text(json.dumps(section))
+    (warning,) = load(path).warnings
+    assert said in warning

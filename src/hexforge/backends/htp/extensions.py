@@ -187,11 +187,8 @@ _NOT_A_SESSIONS = {
     "is_persistent_binary": _SWITCHED,
     "spill_fill_buffer": _SWITCHED,
     "weights_buffer": _SWITCHED,
-    "async_execute_queue_depth": "a session runs one inference after another",
     "profiling_level": "a session asks for it by its own option, profiling_level=linting",
     "cache_compatibility_mode": "a session says so by session.fail_on_suboptimal_compiled_model",
-    "graph_profiling_start_delay": "a session profiles all of its runs",
-    "graph_profiling_num_executions": "a session profiles all of its runs",
 }
 _WORDS = {
     "graph_names": "the graphs that the section is for",

@@ -250,3 +250,9 @@ def _tool_warnings(tool: ToolFile, htp: HtpFile) -> Iterator[str]:
         yield "context_configs.memory_limit_hint: graph switching needs is_persistent_binary true"
     if context.graph_retention_order and not context.memory_limit_hint:
         yield "context_configs.graph_retention_order: is off without memory_limit_hint"
+    if context.async_execute_queue_depth is not None:
+        yield "context_configs.async_execute_queue_depth changes nothing: executions wait for each other as they come"
+    for index, graph in enumerate(tool.graph_configs):
+        for key in ("graph_profiling_start_delay", "graph_profiling_num_executions"):
+            if getattr(graph, key) is not None:
+                yield f"graph_configs[{index}].{key} changes nothing: all executions of a run are profiled"
