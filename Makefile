@@ -1,5 +1,5 @@
 # make demo    install into .venv, check the built-in digit classifier, run it on held-out digits, optimize it
-# make test    what CI runs: formatting, lint, types, all tests (real models included)
+# make test    formatting, lint, types, all tests (real models included); CI (.ci/run) runs executorch-check after it
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make docs    writes docs/api.md and docs/options.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
