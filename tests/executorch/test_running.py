@@ -96,6 +96,26 @@ def test_a_view_and_a_copy() -> None:
     np.testing.assert_array_equal(y, X.reshape(3, 2))
 
 
+def test_views_that_no_instruction_makes() -> None:
+    """A view of known sizes is a value at its source's place: of an input, of an output of a delegate, of an output."""
+    wide, flat = Tensor(np.float32, (2, 3), memory=(1, 0)), Tensor(np.float32, (6,), memory=(1, 0))
+    made, turned = Tensor(np.float32, (2, 3), memory=(1, 64)), Tensor(np.float32, (3, 2), memory=(1, 64))
+    other = Tensor(np.float32, (2, 3), memory=(1, 128))
+    plan = Plan(
+        [flat, wide, made, turned, other],
+        [0],
+        [3, 4, 2],
+        [("delegate", 0, [1, 2]), ("delegate", 0, [3, 4])],
+        delegates=[("QnnBackend", context_blob(doubling("forward")))],
+    )
+    method = load(pte(plan)).method()
+    for x in (X, X + 1):
+        turned_x, twice, doubled = method.run([x.reshape(6)])
+        np.testing.assert_array_equal(doubled, 2 * x)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(turned_x, 2 * x.reshape(3, 2))  # type: ignore[arg-type]
+        np.testing.assert_array_equal(twice, 4 * x)  # type: ignore[arg-type]
+
+
 def counted(to: int) -> Plan:
     """A loop that counts to a number."""
     return Plan(

@@ -66,6 +66,26 @@ def test_operators_left_to_the_cpu_run_in_torch(cut: Path) -> None:
     np.testing.assert_allclose(found, Curve()(x, y).numpy(), atol=4e-3)
 
 
+def test_views_between_a_delegate_and_what_was_left(tmp_path: Path) -> None:
+    """Six dimensions are more than the HTP takes; the views beside the transpose are no instructions of the file."""
+    from executorch.runtime import Runtime
+
+    class Windows(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.relu(x + 1).view(1, 2, 4, 2, 4, 3).permute(0, 1, 3, 2, 4, 5).reshape(4, 16, 3) * 2
+
+    path = tmp_path / "windows.pte"
+    path.write_bytes(lowered(Windows(), (torch.randn(1, 8, 8, 3),), spec(fp16=True)).buffer)
+    calls = [i.operator for i in read_pte(path).plans[0].instructions if isinstance(i, KernelCall)]
+    assert calls == ["aten::permute_copy.out"]
+    module, method = hexforge.executorch.load(path), Runtime.get().load_program(path).load_method("forward")
+    for _ in range(2):
+        x = torch.randn(1, 8, 8, 3)
+        (found,), (theirs,) = module.run("forward", [x]), method.execute((x,))
+        np.testing.assert_allclose(found, Windows()(x).numpy(), atol=1e-2)
+        np.testing.assert_array_equal(theirs.numpy(), found)
+
+
 def test_compile_specs_are_read_as_executorch_wrote_them(cut: Path) -> None:
     from executorch.backends.qualcomm.serialization.qc_schema_serialize import flatbuffer_to_option
 

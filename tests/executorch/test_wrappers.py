@@ -119,6 +119,7 @@ def test_wrappers_say_what_they_are() -> None:
             "'op': parameter axes has 3 elements",
         ),
         (lambda: adaptor.PyQnnOpWrapper("op", "p", "t").AddScalarParam("axis", 0x0132, {}), "'op': parameter axis"),
+        (lambda: adaptor.PyQnnTensorWrapper(None), "does not declare"),
     ],
 )
 def test_bad_wrappers_are_refused_by_name(make: Any, told: str) -> None:

@@ -87,7 +87,12 @@ def _quantization(name: str, encoding: Qnn_QuantizationEncoding_t, info: Mapping
 class PyQnnTensorWrapper:
     """A look at a tensor: its name, shape, type and encoding."""
 
-    def __init__(self, tensor: TensorWrapper) -> None:
+    def __init__(self, tensor: TensorWrapper | None) -> None:
+        if tensor is None:
+            raise CallError(
+                "ExecuTorch uses an output that the builder of its op does not declare, such as the indices of "
+                "x.max(dim); write torch.max(x, dim), which ExecuTorch takes apart, or name the op in skip_node_op_set"
+            )
         self._tensor = tensor
 
     def GetName(self) -> str:  # noqa: N802 - the stock name

@@ -13,6 +13,7 @@ import numpy as np
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.executorch.running.delegate import QnnDelegate
 from hexforge.executorch.running.kernels import COPIES, TorchKernel, missing, primitive
+from hexforge.executorch.running.planned_memory import constant, laid_out, written_in_place
 from hexforge.formats.pte import (
     Delegate,
     DelegateCall,
@@ -69,7 +70,9 @@ class Method:
         self._values: list[Any] = [
             self._tensor(v) if isinstance(v, TensorValue) else v for v in plan.values
         ]  # fmt: skip
+        self._written: set[int] = set()
         self._steps = [self._step(i) for i in plan.instructions]
+        self._in_place = written_in_place(plan, self._written)
         self._lock = threading.Lock()
 
     @property
@@ -90,7 +93,10 @@ class Method:
         with self._lock:
             values = self._values
             for index, argument in zip(self.plan.inputs, arguments, strict=True):
-                values[index] = argument
+                if index in self._in_place:
+                    values[index][...] = argument
+                else:
+                    values[index] = argument
             at, count, left = 0, len(self._steps), self.max_instructions
             while at < count:
                 following = self._steps[at](observer, at)
@@ -111,7 +117,7 @@ class Method:
                 pool.fill(0)
             for value, found in zip(self.plan.values, self._values, strict=True):
                 if isinstance(value, TensorValue) and value.data is not None and value.allocation is not None:
-                    found[...] = _constant(value)
+                    found[...] = constant(value)
             for delegate in self.delegates:
                 delegate.reset()
 
@@ -151,7 +157,7 @@ class Method:
     def _tensor(self, value: TensorValue) -> Array | None:
         """Where a tensor lies: in the file, in planned memory, or nowhere yet."""
         if value.is_constant:
-            return _constant(value)
+            return constant(value)
         if value.allocation is None:
             return None
         number = value.allocation.memory
@@ -160,9 +166,9 @@ class Method:
         pool, at = self._pools[number], value.allocation.offset
         if at + value.nbytes > len(pool):
             raise FormatError(f"{self.where}: shares a memory that is smaller than it needs")
-        found = _laid_out(pool[at : at + value.nbytes].view(value.dtype.numpy), value)
+        found = laid_out(pool[at : at + value.nbytes].view(value.dtype.numpy), value)
         if value.data is not None:
-            found[...] = _constant(value)
+            found[...] = constant(value)
         return found
 
     def _argument(self, index: int) -> Any:
@@ -187,7 +193,7 @@ class Method:
         if not value.dynamism and array.shape != value.sizes:
             array = array.reshape(value.sizes)
         place = value.allocation
-        if place is not None and (place.memory > 1 or value.data is not None):
+        if place is not None and (index in self._in_place or place.memory > 1 or value.data is not None):
             self._values[index][...] = array
         else:
             self._values[index] = array
@@ -200,6 +206,7 @@ class Method:
         if isinstance(instruction, DelegateCall):
             return self._delegate_step(instruction)
         if isinstance(instruction, MoveCall):
+            self._written.add(instruction.target)
             return lambda observer, at: self._values.__setitem__(instruction.target, self._values[instruction.source])
         if isinstance(instruction, JumpFalseCall):
             return lambda observer, at: None if self._truth(instruction.condition) else instruction.destination
@@ -221,6 +228,7 @@ class Method:
                 f"{len(delegate.outputs)} outputs"
             )
         ins, outs = call.args[:count], call.args[count:]
+        self._written.update(outs)
 
         def run(observer: Observer | None, at: int) -> None:
             start = time.perf_counter_ns()
@@ -255,6 +263,7 @@ class Method:
         """Operators on numbers and on how memory is looked at."""
         args = call.args
         if call.operator.startswith("executorch_prim::et_view"):
+            self._written.add(args[2])
 
             def view() -> None:
                 source, sizes = self._argument(args[0]), self._argument(args[1])
@@ -262,6 +271,7 @@ class Method:
 
             return view
         if call.operator.startswith("executorch_prim::et_copy_index"):
+            self._written.add(args[0])
 
             def copy_index() -> None:
                 stack, piece, row = self._values[args[0]], self._argument(args[1]), self._argument(args[2])
@@ -274,6 +284,7 @@ class Method:
 
             return copy_index
         if call.operator in COPIES:
+            self._written.add(args[-1])
 
             def copy() -> None:
                 source, value = self._argument(args[0]), self.plan.values[args[-1]]
@@ -295,6 +306,7 @@ class Method:
         args = call.args[: kernel.count]
         outs = [args[i] for i in kernel.out]
         tensors = [self.plan.values[i] for i in outs]
+        self._written.update(i for o in outs for i in getattr(self.plan.values[o], "items", (o,)))
         fresh = any(isinstance(t, TensorValue) and t.dynamism is not Dynamism.STATIC for t in tensors)
 
         def run() -> None:
@@ -317,15 +329,3 @@ def _fits(shape: tuple[int, ...], value: TensorValue) -> bool:
     if value.dynamism is Dynamism.BOUND:
         return len(shape) == len(value.sizes) and all(a <= b for a, b in zip(shape, value.sizes, strict=True))
     return shape == value.sizes
-
-
-def _constant(value: TensorValue) -> Array:
-    assert value.data is not None
-    return _laid_out(np.frombuffer(value.data, value.dtype.numpy), value)
-
-
-def _laid_out(flat: Array, value: TensorValue) -> Array:
-    """Memory as a tensor whose dimensions lie in their own order."""
-    order = value.dim_order
-    stored = flat.reshape([value.sizes[d] for d in order])
-    return stored.transpose(np.argsort(order)) if order != tuple(sorted(order)) else stored
