@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import hexforge.executorch
-from hexforge.formats.pte import read_pte
+from hexforge.formats.executorch.pte import read_pte
 
 VOCABULARY, WIDTH, HEADS, KV_HEADS, HIDDEN, LAYERS, CONTEXT, PREFILL = 512, 128, 4, 2, 256, 3, 96, 16
 MASKED = -100.0

@@ -24,7 +24,7 @@ from hexforge.frontends.onnx.context.constants import Constants
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compile, compiled_programs
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora_adapters import make, merged
+from hexforge.runtime.contexts.lora.adapters import make, merged
 from hexforge.runtime.contexts.request import ContextRequest
 
 TARGET = 20.0

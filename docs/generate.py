@@ -14,8 +14,8 @@ from typing import Any
 
 import hexforge
 from hexforge.options import Option, OptionTable
-from hexforge.ort.config import DynamicOptions, RunConfig, SessionConfig
-from hexforge.ort.provider_options import ProviderOptions
+from hexforge.ort.options.config import DynamicOptions, RunConfig, SessionConfig
+from hexforge.ort.options.provider_options import ProviderOptions
 
 PAGE, OPTIONS_PAGE = Path(__file__).with_name("api.md"), Path(__file__).with_name("options.md")
 WIDTH = 100

@@ -21,17 +21,17 @@ from hexforge.executorch.running.loading import PteModule
 from hexforge.formats import encodings
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer, checksum
+from hexforge.formats.executorch.ptd import read_ptd
+from hexforge.formats.executorch.pte import TensorValue, read_pte
+from hexforge.formats.executorch.qnn_options import read_options
 from hexforge.formats.profile import linting, log
-from hexforge.formats.ptd import read_ptd
-from hexforge.formats.pte import TensorValue, read_pte
-from hexforge.formats.qnn_options import read_options
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe_reading import recipe
-from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
-from hexforge.runtime.contexts.lora_adapters import Maker
+from hexforge.runtime.contexts.lora.adapters import Maker
+from hexforge.runtime.contexts.lora.config import config as lora
 from tests.executorch.pte_files import delegated, ptd_bytes, pte
 from tests.executorch.test_running import counted
 from tests.formats.profile.test_log import made as made_profile

@@ -63,9 +63,11 @@ INNER = {
         ("cpu_part", "partition", "registry"),
     ),
     "runtime.contexts": (
-        ("lora_adapters", "manage", "describe", "wrap", "loading"),
-        ("compile", "context_plan", "context_model"),
-        ("lora", "share", "request", "provenance", "compatibility"),
+        ("manage", "describe", "wrap", "loading"),
+        ("context_plan", "context_model"),
+        ("lora",),
+        ("compile",),
+        ("share", "request", "provenance", "compatibility"),
         ("context",),
         ("context_builder", "adapted_program"),
     ),
@@ -100,10 +102,11 @@ INNER = {
         ("__main__",),
         ("model_compiler", "stand_in", "devices", "preprocess"),
         ("session",),
+        ("qnn_session",),
         ("prepare", "binding", "simulated"),
-        ("options", "signature", "providers", "provider_options"),
-        ("profiling",),
-        ("config", "values", "context_callbacks", "errors"),
+        ("profiling", "signature"),
+        ("options",),
+        ("assignment", "notes", "values", "context_callbacks", "errors"),
     ),
 }
 
@@ -225,12 +228,11 @@ def test_every_module_of_a_big_room_is_on_an_inner_floor() -> None:
 
 
 def test_rooms_are_small_enough_to_see() -> None:
-    """Op families aside, a folder holds about fifteen files; its __init__ is not counted."""
-    families = {"ops", "frontends.onnx.translate.ops"}
+    """A folder holds at most sixteen files; its __init__ is not counted."""
     for folder in {p.parent for p in MODULES}:
         name = ".".join(folder.relative_to(SOURCE).parts)
         count = len([p for p in folder.glob("*.py") if p.name != "__init__.py"])
-        assert name in families or count <= 16, f"{name} has {count} files; give it rooms of its own"
+        assert count <= 16, f"{name} has {count} files; give it rooms of its own"
 
 
 def test_no_class_has_another_classs_name() -> None:
@@ -261,7 +263,7 @@ def test_the_rules_bite() -> None:
     assert not allowed("ops.evaluate", "passes.clean")
     assert not allowed("passes.clean", "model.reader")
     assert not allowed("backends.htp.pipeline", "backends.cpu.program")
-    assert not allowed("ops.conv", "backend")
+    assert not allowed("ops.products.conv", "backend")
     assert not allowed("ir.graph", "")
     assert allowed_inside("frontends.onnx.pipeline", "frontends.onnx.units.unit")
     assert not allowed_inside("frontends.onnx.units.unit", "frontends.onnx.translate.builder")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hexforge.errors import CallError
 from hexforge.options import Option, OptionTable
-from hexforge.ort.config import (
+from hexforge.ort.options.config import (
     ORT_RUN_KEYS,
     ORT_SESSION_KEYS,
     DynamicOptions,
@@ -21,7 +21,7 @@ from hexforge.ort.config import (
     sort_entries,
     sort_run_entries,
 )
-from hexforge.ort.provider_options import ProviderOptions
+from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.registry import QNN_BACKENDS
 
 TABLES: tuple[type[OptionTable], ...] = (ProviderOptions, SessionConfig, RunConfig, DynamicOptions)

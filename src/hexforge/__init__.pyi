@@ -29,9 +29,9 @@ from hexforge.ir.op import Param as Param
 from hexforge.ops.packages import OpPackage as OpPackage
 from hexforge.ops.packages import register_op_package as register_op_package
 from hexforge.ort.model_compiler import ModelCompiler as ModelCompiler
-from hexforge.ort.options import RunOptions as RunOptions
-from hexforge.ort.options import SessionOptions as SessionOptions
-from hexforge.ort.provider_options import ProviderOptions as ProviderOptions
+from hexforge.ort.options.provider_options import ProviderOptions as ProviderOptions
+from hexforge.ort.options.session_options import RunOptions as RunOptions
+from hexforge.ort.options.session_options import SessionOptions as SessionOptions
 from hexforge.ort.session import InferenceSession as InferenceSession
 from hexforge.runtime.contexts.compatibility import validate as validate
 from hexforge.runtime.contexts.compile import Compiled as Compiled

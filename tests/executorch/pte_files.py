@@ -14,7 +14,7 @@ import numpy as np
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.executorch import blob
-from hexforge.formats.etdump import scalar_type
+from hexforge.formats.executorch.etdump import scalar_type
 from hexforge.ir import DType, Graph, Role, TensorType
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 

@@ -19,8 +19,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
 pytestmark = [pytest.mark.executorch, pytest.mark.filterwarnings("ignore")]
 
-from hexforge.formats.pte import KernelCall, read_pte  # noqa: E402
-from hexforge.formats.qnn_options import KEY, read_options  # noqa: E402
+from hexforge.formats.executorch.pte import KernelCall, read_pte  # noqa: E402
+from hexforge.formats.executorch.qnn_options import KEY, read_options  # noqa: E402
 from tests.executorch.test_lowering import lowered, spec  # noqa: E402
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hexforge.errors import FormatError
-from hexforge.formats.ptd import read_all, read_ptd
+from hexforge.formats.executorch.ptd import read_all, read_ptd
 from tests.executorch.pte_files import delegated, ptd_bytes, pte
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)

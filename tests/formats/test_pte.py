@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
-from hexforge.formats.pte import (
+from hexforge.formats.executorch.flatbuffer import Flatbuffer, FlatTable
+from hexforge.formats.executorch.pte import (
     DelegateCall,
     Dynamism,
     FreeCall,
@@ -26,7 +26,7 @@ from hexforge.formats.pte import (
     is_pte,
     read_pte,
 )
-from hexforge.formats.qnn_options import read_options
+from hexforge.formats.executorch.qnn_options import read_options
 from tests.executorch.pte_files import Ints, Plan, Tensor, pte
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)

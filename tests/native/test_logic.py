@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.adapt import nest
 from hexforge.ir import DType
-from hexforge.ops.convert import cast
-from hexforge.ops.elementwise import divide
+from hexforge.ops.pointwise.convert import cast
+from hexforge.ops.pointwise.elementwise import divide
 from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, run, settle
 from tests.native.several import halves
 

@@ -21,8 +21,8 @@ import pytest
 
 import hexforge
 from hexforge.errors import HexforgeError
-from hexforge.ort.config import DynamicOptions, RunConfig, SessionConfig
-from hexforge.ort.provider_options import ProviderOptions
+from hexforge.ort.options.config import DynamicOptions, RunConfig, SessionConfig
+from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.contexts import share
 from hexforge.runtime.cpu_part import CpuPart
 from tests.backends.htp.test_block_weights import model as block_model

@@ -13,7 +13,7 @@ from hexforge.backend import Backend, Program
 from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.timing import AS_IS
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.formats.pte import is_pte
+from hexforge.formats.executorch.pte import is_pte
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.stages import PlacedNode

@@ -42,7 +42,8 @@ def loaded(
     """
     from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
-    from hexforge.ort.provider_options import ProviderOptions, backend_of
+    from hexforge.ort.options.backend import backend_of
+    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.runtime.cpu_part import CpuPart
     from hexforge.runtime.plan import Plan, partitioned
 

@@ -57,7 +57,7 @@ def checked_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
 def described_pte(path: Path) -> dict[str, Any]:
     """What `hexforge info --json` prints of a .pte."""
     from hexforge.executorch.running.lowered import lowered
-    from hexforge.formats.pte import TensorValue, read_pte
+    from hexforge.formats.executorch.pte import TensorValue, read_pte
 
     file = read_pte(path)
 

@@ -60,9 +60,10 @@ def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: s
 
 
 def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) -> Runnable:
-    from hexforge.formats.pte import is_pte
+    from hexforge.formats.executorch.pte import is_pte
     from hexforge.frontends.onnx.context.model import read_context_model
-    from hexforge.ort.provider_options import ProviderOptions, backend_of
+    from hexforge.ort.options.backend import backend_of
+    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import arguments
     from hexforge.runtime.contexts.context import is_context
     from hexforge.runtime.contexts.context_plan import ContextPlan
@@ -94,7 +95,8 @@ def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) ->
 
 
 def _nonfinite(plan: Stages, options: Mapping[str, str], feeds: Mapping[str, Array]) -> str | None:
-    from hexforge.ort.provider_options import ProviderOptions, backend_of
+    from hexforge.ort.options.backend import backend_of
+    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.runtime.nonfinite import first_nonfinite
 
     first = first_nonfinite(plan, backend_of(ProviderOptions.parse(options)), feeds)
@@ -102,7 +104,8 @@ def _nonfinite(plan: Stages, options: Mapping[str, str], feeds: Mapping[str, Arr
 
 
 def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:
-    from hexforge.ort.provider_options import ProviderOptions, backend_of
+    from hexforge.ort.options.backend import backend_of
+    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import NodeArg
     from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
     from hexforge.runtime.contexts.context import Context
@@ -155,7 +158,7 @@ def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[i
 def runnable_pte(path: Path, method: str) -> Runnable:
     """A method of a .pte as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
     from hexforge.executorch.running.loading import load
-    from hexforge.formats.pte import TensorValue
+    from hexforge.formats.executorch.pte import TensorValue
     from hexforge.ort.signature import NodeArg
 
     start = time.perf_counter()

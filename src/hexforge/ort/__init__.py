@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         unregister_execution_provider_library,
     )
     from hexforge.ort.model_compiler import ModelCompiler
-    from hexforge.ort.options import RunOptions, SessionOptions
-    from hexforge.ort.providers import get_available_providers
+    from hexforge.ort.options.providers import get_available_providers
+    from hexforge.ort.options.session_options import RunOptions, SessionOptions
     from hexforge.ort.session import InferenceSession
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _REAL = "onnxruntime"
-_HOMES = ("binding", "devices", "model_compiler", "options", "providers", "session")
+_HOMES = ("binding", "devices", "model_compiler", "options.session_options", "options.providers", "session")
 
 
 def __getattr__(name: str) -> object:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime
@@ -13,24 +13,36 @@ import onnxruntime
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
+from hexforge.ort.signature import NodeArg
 from hexforge.ort.values import numpy_dtype, to_ortvalue
 
-if TYPE_CHECKING:
-    from hexforge.ort.session import InferenceSession
-
 NPU = "npu"
+
+
+class Bindable(Protocol):
+    """What an IOBinding needs of its session."""
+
+    def get_inputs(self) -> Sequence[NodeArg]: ...
+    def get_outputs(self) -> Sequence[NodeArg]: ...
+    def io_binding(self) -> Any: ...
+    @property
+    def shares_memory(self) -> bool: ...
+    def shared_value(self, shape: Sequence[Any], element_type: Any) -> Any: ...
+    def run_into(
+        self, output_names: Sequence[str], input_feed: Mapping[str, Any], targets: Mapping[str, Any], run_options: Any
+    ) -> list[Any]: ...
 
 
 class IOBinding:
     """What onnxruntime's IOBinding offers, over memory of the CPU."""
 
-    def __new__(cls, session: InferenceSession) -> Any:
+    def __new__(cls, session: Bindable) -> Any:
         """An IOBinding of the session's own kind: onnxruntime's where the session is onnxruntime's."""
         if type(session).io_binding is onnxruntime.InferenceSession.io_binding:
             return session.io_binding()
         return super().__new__(cls)
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: Bindable) -> None:
         self._session = session
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, Array | Any | None] = {}
@@ -126,7 +138,7 @@ class IOBinding:
             self._results[name] = target
 
     def _check_device(self, device_type: str) -> None:
-        known = ("cpu", NPU) if getattr(self._session, "shares_memory", False) else ("cpu",)
+        known = ("cpu", NPU) if self._session.shares_memory else ("cpu",)
         if device_type.lower() not in known:
             shared = "" if NPU in known else f", and '{NPU}' with enable_htp_shared_memory_allocator=1"
             raise CallError(f"device {device_type!r}: memory of the CPU can be bound here ('cpu'){shared}")

@@ -12,10 +12,10 @@ import onnxruntime
 
 from hexforge.errors import CallError
 from hexforge.ort.context_callbacks import sender
-from hexforge.ort.options import SessionOptions, requested_providers
+from hexforge.ort.options.parsing import parse_options
+from hexforge.ort.options.providers import uses_qnn
+from hexforge.ort.options.session_options import SessionOptions, requested_providers
 from hexforge.ort.prepare import default_path, prepare
-from hexforge.ort.providers import uses_qnn
-from hexforge.ort.session import parse_options
 from hexforge.runtime.contexts.context_model import Output, Report
 from hexforge.runtime.cpu_part import QNN
 

@@ -14,17 +14,24 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.context.model import ContextModel, read_context_model
 from hexforge.model.standalone import Extract
 from hexforge.ops.packages import register_op_package
-from hexforge.ort.config import ORT_SESSION_KEYS, SessionConfig, spinning_of
-from hexforge.ort.options import context_reader, named_dims, options_of_parts, overridden_shapes, session_entries
+from hexforge.ort.options.backend import backend_of
+from hexforge.ort.options.config import ORT_SESSION_KEYS, SessionConfig, spinning_of
+from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.ort.options.session_options import (
+    context_reader,
+    named_dims,
+    options_of_parts,
+    overridden_shapes,
+    session_entries,
+)
 from hexforge.ort.profiling.dumps import write_dumps
-from hexforge.ort.provider_options import ProviderOptions, backend_of
 from hexforge.ort.signature import NodeArg, arguments
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_model import Output, Report, in_memory, save
 from hexforge.runtime.contexts.context_plan import ContextPlan
 from hexforge.runtime.contexts.request import names_of
-from hexforge.runtime.cpu_part import QNN, CpuPart
+from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stages
 
 if TYPE_CHECKING:
@@ -218,9 +225,3 @@ def read_model(source: ModelSource, sess_options: Any) -> Model:
     model = read(source, shapes=shapes, dims={name: size for name, size in dims.items() if name in symbols})
     model.require_static()
     return model
-
-
-def check_built(config: SessionConfig) -> None:
-    """UnsupportedError for what is asked for and not built."""
-    if config.load_model_format == "ORT":
-        raise UnsupportedError(f"session.load_model_format=ORT: {QNN} reads ONNX; give the .onnx file")

@@ -24,9 +24,9 @@ from hexforge.device.extensions import cores_of, creation_config, profile_of, si
 from hexforge.device.power.profiles import EP_PROFILES, PerfProfile
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.backend_extensions import Config
-from hexforge.ort.config import DynamicOptions, RunConfig
 from hexforge.ort.errors import EngineFailedError
-from hexforge.ort.provider_options import ProviderOptions
+from hexforge.ort.options.config import DynamicOptions, RunConfig
+from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
 

@@ -50,7 +50,7 @@ def tool_backend(
     from hexforge.backends.htp.config import HtpConfig
     from hexforge.backends.htp.deployment import DEFAULT_SOC
     from hexforge.backends.htp.extensions import htp_settings, power_of
-    from hexforge.ort.provider_options import backend_of_library
+    from hexforge.ort.options.provider_options import backend_of_library
     from hexforge.runtime import registry
 
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError
 from hexforge.executorch.resizing import dynamic_key, resized
-from hexforge.formats.qnn_options import QnnOptions
+from hexforge.formats.executorch.qnn_options import QnnOptions
 from hexforge.ir import Array, ScaleOffset, Value
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context

@@ -8,7 +8,7 @@ from typing import Any
 
 from hexforge.executorch.blob import ops_key
 from hexforge.executorch.running.delegate import QnnDelegate
-from hexforge.formats.etdump import LoggedTensor, ProfileEvent, RunLog, TensorStore, scalar_type
+from hexforge.formats.executorch.etdump import LoggedTensor, ProfileEvent, RunLog, TensorStore, scalar_type
 from hexforge.ir import Array
 
 EXECUTE, INIT, LOAD = "Method::execute", "Method::init", "Program::load_method"

@@ -11,9 +11,9 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.executorch import blob
 from hexforge.executorch.running.delegate import QnnDelegate
 from hexforge.executorch.running.method import MOST_INSTRUCTIONS, MemoryPools, Method, Observer, Result
-from hexforge.formats.ptd import read_all
-from hexforge.formats.pte import Delegate, PteFile, read_pte
-from hexforge.formats.qnn_options import KEY, read_options
+from hexforge.formats.executorch.ptd import read_all
+from hexforge.formats.executorch.pte import Delegate, PteFile, read_pte
+from hexforge.formats.executorch.qnn_options import KEY, read_options
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
 

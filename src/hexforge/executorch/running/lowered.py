@@ -15,7 +15,7 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.executorch import blob
 from hexforge.executorch.running.delegate import QnnDelegate
 from hexforge.executorch.running.loading import BACKEND_ID, open_delegate
-from hexforge.formats.pte import ExecutionPlan, KernelCall, PteFile, is_pte, read_pte
+from hexforge.formats.executorch.pte import ExecutionPlan, KernelCall, PteFile, is_pte, read_pte
 from hexforge.ir import Graph
 from hexforge.runtime.stages import PlacedNode
 

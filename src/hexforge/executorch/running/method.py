@@ -14,7 +14,7 @@ from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.executorch.running.delegate import QnnDelegate
 from hexforge.executorch.running.kernels import COPIES, TorchKernel, missing, primitive
 from hexforge.executorch.running.planned_memory import constant, laid_out, written_in_place
-from hexforge.formats.pte import (
+from hexforge.formats.executorch.pte import (
     Delegate,
     DelegateCall,
     Dynamism,

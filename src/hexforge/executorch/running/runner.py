@@ -18,10 +18,10 @@ from hexforge.errors import CallError, FormatError
 from hexforge.executorch.running.event_log import EXECUTE, INIT, LOAD, EventLog
 from hexforge.executorch.running.loading import load
 from hexforge.executorch.running.method import Method
-from hexforge.formats import etdump
+from hexforge.formats.executorch import etdump
+from hexforge.formats.executorch.pte import TensorValue
+from hexforge.formats.executorch.qnn_options import PERFORMANCE_MODES
 from hexforge.formats.files import write_together
-from hexforge.formats.pte import TensorValue
-from hexforge.formats.qnn_options import PERFORMANCE_MODES
 from hexforge.ir import Array
 
 Log = Callable[[int, str], None]

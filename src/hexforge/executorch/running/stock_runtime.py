@@ -28,8 +28,8 @@ from hexforge.errors import CallError, HexforgeError
 from hexforge.executorch.running.event_log import measures
 from hexforge.executorch.running.loading import open_delegate
 from hexforge.executorch.stand_in import BINDINGS
-from hexforge.formats.pte import Delegate, ScalarType
-from hexforge.formats.qnn_options import KEY
+from hexforge.formats.executorch.pte import Delegate, ScalarType
+from hexforge.formats.executorch.qnn_options import KEY
 
 logger = logging.getLogger("hexforge.executorch")
 SOURCE = Path(__file__).with_name("runtime_backend.cpp")

@@ -6,51 +6,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, Prepares
-from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 from hexforge.formats.graph_json import graph_json
 from hexforge.ir import Graph, ScaleOffset, text
+from hexforge.ort.options.wanted_dumps import WantedDumps
 from hexforge.runtime.stages import PlacedNode, Stages
 
 if TYPE_CHECKING:
     from hexforge.model.reader import Model
 
 OP_TRACE = "qnn_op_trace.json"
-
-
-@dataclass(frozen=True, slots=True)
-class WantedDumps:
-    """Which dumps are written, each by its folder; None: not that one."""
-
-    graphs: Path | None = None
-    """dump_json_qnn_graph"""
-    op_trace: Path | None = None
-    """enable_framework_op_trace"""
-    input_graph: Path | None = None
-    """dump_qnn_ep_input_graph"""
-    texts: Path | None = None
-    """dump_qnn_ir_dlc"""
-
-    @property
-    def folders(self) -> tuple[Path | None, ...]:
-        """Where each goes."""
-        return self.graphs, self.op_trace, self.input_graph, self.texts
-
-    @property
-    def any(self) -> bool:
-        """Whether there is one at all."""
-        return any(folder is not None for folder in self.folders)
-
-    def check(self) -> None:
-        """CallError where a folder is not there."""
-        for folder in self.folders:
-            if folder is not None and not folder.is_dir():
-                raise CallError(f"{folder}: no such folder; make it, or name another for the dump")
 
 
 def write_dumps(wanted: WantedDumps, plan: Stages, backend: Backend, model: Model | None, name: str) -> None:

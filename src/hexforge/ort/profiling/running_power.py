@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hexforge.ort.config import DynamicOptions, RunConfig
+from hexforge.ort.options.config import DynamicOptions, RunConfig
 
 if TYPE_CHECKING:
     from hexforge.backends.htp.chip.power import Power

@@ -15,10 +15,11 @@ from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.context.model import ContextModel
 from hexforge.frontends.onnx.context.node import EpContext
 from hexforge.model.standalone import Extract
-from hexforge.runtime.contexts import lora, share
+from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.adapted_program import AdaptedProgram, Adapters, HasAdapters
 from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.lora.config import apply_config
 from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
 from hexforge.runtime.partition import Part, PartitionStep, partition
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
@@ -98,7 +99,7 @@ class ContextPlan(Stages):
         with ExitStack() as locks:
             for context in sorted(self.contexts, key=id):
                 locks.enter_context(context.switching)
-            lora.apply_config(self.contexts, config)
+            apply_config(self.contexts, config)
             return self.now()
 
     @property

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hexforge.backends.htp.time.concurrent import Job, Priority, Shared, share
 from hexforge.errors import CallError
-from hexforge.ort.provider_options import ProviderOptions
+from hexforge.ort.options.provider_options import ProviderOptions
 
 MB = 1 << 20
 TIMES = st.integers(0, 40).map(float)

@@ -19,7 +19,7 @@ from hexforge.backends.gpu.kernels.code import (
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, rounded_up
 from hexforge.ir import Array, Node, Value
-from hexforge.ops.resize import (
+from hexforge.ops.vision.resize import (
     ALIGN_CORNERS,
     ASYMMETRIC,
     FLOOR,

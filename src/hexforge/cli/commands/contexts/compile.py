@@ -154,7 +154,8 @@ def _backend(
 ) -> Backend:  # fmt: skip
     """The backend that the command line names, for every chip that it lists."""
     from hexforge.backend import Prepares
-    from hexforge.ort.provider_options import ProviderOptions, settings_for
+    from hexforge.ort.options.backend import settings_for
+    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.runtime import registry
 
     parsed = ProviderOptions.parse({"backend_type": name, **options})

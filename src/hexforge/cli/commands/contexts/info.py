@@ -27,7 +27,7 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified."""
-    from hexforge.formats.pte import is_pte
+    from hexforge.formats.executorch.pte import is_pte
     from hexforge.runtime.contexts.describe import describe
 
     if is_pte(file):

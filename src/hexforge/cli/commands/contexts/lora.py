@@ -45,8 +45,8 @@ def make(
     as_json: Json = False,
 ) -> None:
     """Make an adapter of a base and an adapted model, or of low-rank weights; of neither: one that restores a base."""
-    from hexforge.runtime.contexts.lora_adapters import described
-    from hexforge.runtime.contexts.lora_adapters import make as made
+    from hexforge.runtime.contexts.lora.adapters import described
+    from hexforge.runtime.contexts.lora.adapters import make as made
 
     if weights is None and (alpha is not None or names):
         raise CallError("--alpha and --map are for --weights; leave them out")
@@ -64,7 +64,7 @@ def info(
 ) -> None:
     """Say what an adapter changes, and of which base; checksums verified."""
     from hexforge.formats.adapter import Adapter
-    from hexforge.runtime.contexts.lora_adapters import described
+    from hexforge.runtime.contexts.lora.adapters import described
 
     _say(described(Adapter(file)), as_json)
 

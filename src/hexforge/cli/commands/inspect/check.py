@@ -79,7 +79,7 @@ def check(
 
 
 def _checked_any(path: Path, options: Mapping[str, str], **more: Any) -> dict[str, Any]:
-    from hexforge.formats.pte import is_pte
+    from hexforge.formats.executorch.pte import is_pte
 
     if not is_pte(path):
         return checked(path, options, **more)

@@ -41,7 +41,7 @@ def show(
     weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
 ) -> None:
     """Print the QNN graphs that a model becomes, as text."""
-    from hexforge.formats.pte import is_pte
+    from hexforge.formats.executorch.pte import is_pte
     from hexforge.ir import text
 
     if is_pte(model):

@@ -51,7 +51,7 @@ def compare(
 ) -> None:
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
     from hexforge.analysis.quality.compare import compare as compared
-    from hexforge.formats.pte import is_pte
+    from hexforge.formats.executorch.pte import is_pte
 
     if is_pte(quantized):
         from hexforge.cli.pte import print_compared

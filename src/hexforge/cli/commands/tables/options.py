@@ -12,8 +12,8 @@ from hexforge.cli.screen import console, print_json, table
 def options(as_json: Json = False) -> None:
     """List provider options, session keys, run options and dynamic options."""
     from hexforge.options import OptionTable
-    from hexforge.ort.config import DynamicOptions, RunConfig, SessionConfig
-    from hexforge.ort.provider_options import ProviderOptions
+    from hexforge.ort.options.config import DynamicOptions, RunConfig, SessionConfig
+    from hexforge.ort.options.provider_options import ProviderOptions
 
     tables: dict[str, type[OptionTable]] = {
         "provider options": ProviderOptions,

@@ -44,7 +44,7 @@ def advise(
     """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
     from hexforge.analysis.advise import AdviceRequest, advised
     from hexforge.backends.htp.deployment import Deployment
-    from hexforge.formats.pte import is_pte
+    from hexforge.formats.executorch.pte import is_pte
 
     least = _part(min_gain)
     if apply is not None:

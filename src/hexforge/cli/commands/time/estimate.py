@@ -183,7 +183,7 @@ def _write_report(
 
 def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: list[str] | None, method: str = "") -> Any:
     """The model read with the sizes and values given; a context by its path, a .pte as its graphs."""
-    from hexforge.formats.pte import is_pte
+    from hexforge.formats.executorch.pte import is_pte
     from hexforge.model.reader import read
     from hexforge.runtime.contexts.context import is_context
 

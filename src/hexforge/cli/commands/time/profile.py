@@ -112,8 +112,8 @@ def _profiled(path: Path, how: _Recording, priority: str = "normal", beside: Seq
     """The profile of whatever a file is, and the model where it is one that can be rewritten."""
     from hexforge.analysis.profile.simulated import Neighbour
     from hexforge.analysis.profile.simulated import profile as simulated
+    from hexforge.formats.executorch.pte import is_pte
     from hexforge.formats.profile import log
-    from hexforge.formats.pte import is_pte
     from hexforge.model.reader import read
     from hexforge.runtime.contexts.context import is_context
 
@@ -141,7 +141,7 @@ def _of_pte(path: Path, how: _Recording) -> Profile:
     """Every delegate of an ExecuTorch program as a graph of one profile."""
     from hexforge.analysis.profile.simulated import profile as simulated
     from hexforge.executorch.running.loading import PteModule
-    from hexforge.formats.pte import read_pte
+    from hexforge.formats.executorch.pte import read_pte
 
     module = PteModule(read_pte(path))
     profiles = [

@@ -12,7 +12,7 @@ from hexforge.backends.htp.numbers.lower import move
 from hexforge.backends.htp.numbers.lower.adapt import requantize, same_encoding
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
 from hexforge.ir import Array, Node
-from hexforge.ops.resize import (
+from hexforge.ops.vision.resize import (
     ALIGN_CORNERS,
     ASYMMETRIC,
     FLOOR,

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Translators of ops that move elements and compute nothing."""

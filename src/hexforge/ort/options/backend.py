@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend that provider options name, made with what of them is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hexforge.backend import Backend, Prepares
+from hexforge.formats.backend_extensions.sections import PREPARE
+from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.runtime import registry
+
+
+def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False, graph: str = "") -> Backend:
+    """The backend that provider options name; of several chips the first runs, a context is made for every one.
+
+    It times under the performance mode and the control latency of the options. `graph` is what the model's graph is
+    called in the file of backend_extensions.
+    """
+    own = {option.key for option in registry.backend_class(options.backend).Config.table()}
+    as_onnx = {"exact_relu": "1"} if "exact_relu" in own else {}  # the provider has no option to ask for it
+    made = registry.backend(options.backend, {**settings_for(options, graph), **as_onnx}, threads)
+    _set_power(made, options)
+    if options.qnn_saver_path and options.backend != "saver":
+        made = registry.recorded(made)
+    return made if every_chip or not isinstance(made, Prepares) else made.only(0)
+
+
+def settings_for(options: ProviderOptions, graphs: str | Sequence[str]) -> dict[str, str]:
+    """What the backend is made with for a graph, or several, by the options and the file of backend_extensions."""
+    given = options.settings()
+    if (file := options.extensions()) is None:
+        return given
+    from hexforge.backends.htp.extensions import htp_settings
+
+    found = htp_settings(file, graphs, PREPARE)
+    if "soc_model" in given or "htp_arch" in given:  # the chip as a whole
+        found.pop("soc_model", None)
+        found.pop("htp_arch", None)
+    return {**found, **given}
+
+
+def _set_power(backend: Backend, options: ProviderOptions) -> None:
+    """Time what the backend times under the options' performance mode and control latency."""
+    if not isinstance(backend, Prepares):
+        return
+    from hexforge.backends.htp.backend import HtpBackend
+    from hexforge.backends.htp.chip.power import Power
+
+    if not isinstance(backend, HtpBackend):
+        return
+    given = options.pairs()
+    if (file := options.extensions()) is None:
+        backend.power = Power(options.htp_performance_mode, rpc_control_latency_us=options.rpc_control_latency)
+        return
+    from hexforge.backends.htp.extensions import power_of
+
+    backend.power = power_of(file, given.get("htp_performance_mode", ""))
+    if "rpc_control_latency" in given:
+        backend.power = replace(backend.power, rpc_control_latency_us=options.rpc_control_latency)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a session as they were given, parsed; what is wrong with them and what changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.ort.options.config import ORT_SESSION_KEYS, PROVIDER_PREFIX, Entries, SessionConfig, sort_entries
+from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.ort.options.providers import Requested
+from hexforge.ort.options.session_options import replaced_initializers, session_entries
+from hexforge.runtime.cpu_part import QNN
+
+
+def parse_options(sess_options: Any, wanted: Requested) -> tuple[Entries, ProviderOptions]:
+    """Options and config entries, every fault of both at once."""
+    keys = [o.key for o in SessionConfig.table()] + sorted(ORT_SESSION_KEYS)
+    keys += [PROVIDER_PREFIX + o.key for o in ProviderOptions.table()]
+    given = session_entries(sess_options, keys)
+    faults: list[str] = []
+    entries = Entries(SessionConfig(), {}, {})
+    options = ProviderOptions()
+    try:
+        entries = sort_entries(given)
+    except CallError as error:
+        faults.append(str(error))
+    prefixed = {k.removeprefix(PROVIDER_PREFIX): v for k, v in given.items() if k.startswith(PROVIDER_PREFIX)}
+    try:
+        options = ProviderOptions.parse({**prefixed, **wanted[QNN]})
+    except CallError as error:
+        faults.append(str(error))
+    if faults:
+        raise CallError("\n".join(faults))
+    if entries.config.load_model_format == "ORT":
+        raise UnsupportedError(f"session.load_model_format=ORT: {QNN} reads ONNX; give the .onnx file")
+    if replaced := replaced_initializers(sess_options):
+        names = ", ".join(map(repr, replaced))
+        raise UnsupportedError(f"SessionOptions replaces initializers {names}: {QNN} does not; save them in the model")
+    return entries, options
+
+
+def attribute_notes(sess_options: Any) -> list[str]:
+    """One line for each attribute of SessionOptions that was set and changes nothing."""
+    notes = []
+    if sess_options.optimized_model_filepath:
+        notes.append("optimized_model_filepath has no effect: ep.context_enable=1 writes a model that has QNN graphs")
+    if sess_options.execution_mode.name != "ORT_SEQUENTIAL":
+        notes.append("execution_mode has an effect only inside the CPU parts: the parts run one after another")
+    return notes

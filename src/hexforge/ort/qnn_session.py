@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QnnSession: what an InferenceSession with QNNExecutionProvider does: hexforge places the model and runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+
+from hexforge.backend import interrupted_by
+from hexforge.errors import CallError, HexforgeError, UnsupportedError
+from hexforge.formats.profile.record import HostEvent
+from hexforge.ir import Graph
+from hexforge.ort.assignment import assignment
+from hexforge.ort.binding import IOBinding
+from hexforge.ort.errors import raises_onnxruntime_errors
+from hexforge.ort.notes import Notes
+from hexforge.ort.options.config import ORT_RUN_KEYS, DynamicOptions, RunConfig, sort_run_entries
+from hexforge.ort.options.parsing import attribute_notes, parse_options
+from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.ort.options.providers import Requested
+from hexforge.ort.options.session_options import SessionOptions, run_entries
+from hexforge.ort.prepare import Prepared, extension_notes, output_of, prepare
+from hexforge.ort.profiling.files import ProfileFiles
+from hexforge.ort.profiling.running_power import RunningPower
+from hexforge.ort.profiling.session import SessionProfile
+from hexforge.ort.profiling.trace import Trace
+from hexforge.ort.signature import NodeArg, check_feed, check_outputs
+from hexforge.ort.values import buffer_at, numpy_dtype, shared_memory_info, shared_value, to_ortvalue
+from hexforge.runtime.contexts.context_model import Report
+from hexforge.runtime.cpu_part import CPU, QNN
+from hexforge.runtime.stages import PlacedNode, Stage, Stages
+
+if TYPE_CHECKING:
+    from hexforge.device.buffers import SharedBuffer
+    from hexforge.model.declarations import Metadata
+    from hexforge.ort.simulated import SimulatedRuns
+
+
+class _Absent:
+    """Stands where onnxruntime's native session would be; whatever is asked of it is not there with QNN."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedError(f"InferenceSession: {name} is not there with {QNN}; use a session with {CPU} only")
+
+
+class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
+    """A session with QNNExecutionProvider."""
+
+    saved: Report | None
+    """The context that was written (ep.context_enable=1), and its sizes."""
+
+    def load(self, source: str | bytes | os.PathLike[str], sess_options: Any, wanted: Requested) -> None:
+        """Place and compile the model."""
+        super(onnxruntime.InferenceSession, self).__init__(enable_fallback=False)
+        self._sess = _Absent()
+        self._sess_options = sess_options if sess_options is not None else SessionOptions()
+        self._sess_options_initial = sess_options
+        self._source = source
+        self._lock = threading.Lock()
+        entries, options = parse_options(self._sess_options, wanted)
+        self._notes = Notes(options.log_severity_level)
+        self._config = entries.config
+        self._only_prepared = "enable_htp_prepare_only" if options.acts("enable_htp_prepare_only") else ""
+        self._only_prepared = "session.compile_only" if entries.config.compile_only else self._only_prepared
+        output = output_of(source, entries.config, options)
+        prefix = self._sess_options.profile_file_prefix.rstrip("_")
+        self._running_power = RunningPower()
+        trace = Trace(prefix) if self._sess_options.enable_profiling else None
+        self._profile = SessionProfile(trace, self._running_power)
+        began = time.monotonic_ns()
+        with self._profile.span("Session", "session_initialization"):
+            prepared = prepare(source, self._sess_options, entries.config, options, output)
+        took_us = (time.monotonic_ns() - began) // 1000
+        self._plan: Stages = prepared.plan
+        self._inputs_meta, self._outputs_meta, self._fixed = prepared.inputs, prepared.outputs, prepared.fixed
+        self._model_meta = prepared.metadata
+        self.saved = prepared.report
+        self._providers = [QNN, CPU]
+        self._provider_options = {QNN: {**entries.provider, **wanted[QNN]}, CPU: wanted.get(CPU, {})}
+        self._dynamic = DynamicOptions()
+        self._device_parts = prepared.backend, options, not prepared.reloads
+        self._simulated: SimulatedRuns | None = None
+        self._notes.add(*entries.config.notes(), *options.notes(), *attribute_notes(self._sess_options))
+        self._notes.add(*prepared.notes, *extension_notes(options, source))
+        if not self._only_prepared:
+            self._start_profile(options, prepared, took_us)
+
+    def _start_profile(self, options: ProviderOptions, prepared: Prepared, took_us: int) -> None:
+        name = Path(self._source).stem if isinstance(self._source, str | os.PathLike) else "model"
+        loaded = prepared.from_context
+        message, what = ("INIT", "QNN (load binary) time") if loaded else ("FINALIZE", "QNN (finalize) time")
+        made = HostEvent(message, what, took_us, root=True, timestamp_us=time.time_ns() // 1000)
+        self._profile.start(name, prepared.plan, prepared.backend, options, made, self._notes.add)
+        if self._profile.files is not None:
+            weakref.finalize(self, _freed, self._profile.files, [prepared.plan])
+
+    # -- what the session is ----------------------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Options that were given and have no effect, each with the reason."""
+        return self._notes.lines
+
+    @property
+    def placements(self) -> tuple[PlacedNode, ...]:
+        """Every node of the model: where it runs, why not on the backend, which QNN ops it became."""
+        return self._plan.rows
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The QNN graphs, in the order they run."""
+        return self._plan.graphs
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The parts the model runs in, in order."""
+        return self._plan.stages
+
+    @property
+    def simulated(self) -> SimulatedRuns:
+        """The session's runs on a simulated device: time, memory, energy (assumed), faults.
+
+        From the first time it is asked for, every run of the session is also a run there.
+        """
+        with self._lock:
+            if self._simulated is None:
+                from hexforge.ort.simulated import SimulatedRuns
+
+                made = SimulatedRuns(self._plan.stages, *self._device_parts)
+                made.follow(self._dynamic, list(self._dynamic.pairs()))
+                made.run(self._running_power.config)
+                self._simulated = made
+            return self._simulated
+
+    def get_inputs(self) -> Sequence[NodeArg]:
+        """The inputs: name, type, shape."""
+        return list(self._inputs_meta)
+
+    def get_outputs(self) -> Sequence[NodeArg]:
+        """The outputs: name, type, shape."""
+        return list(self._outputs_meta)
+
+    def get_input_memory_infos(self) -> Sequence[Any]:
+        """Where each input is to lie: in the CPU's memory, or in what it shares with the HTP."""
+        return [self._memory() for _ in self._inputs_meta]
+
+    def get_output_memory_infos(self) -> Sequence[Any]:
+        """Where each output lies: in the CPU's memory, or in what it shares with the HTP."""
+        return [self._memory() for _ in self._outputs_meta]
+
+    def _memory(self) -> Any:
+        return shared_memory_info() if self.shares_memory else _cpu_memory()
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether values can lie in memory that the CPU shares with the HTP (enable_htp_shared_memory_allocator)."""
+        options = self._device_parts[1]
+        file = options.extensions()
+        return options.acts("enable_htp_shared_memory_allocator") or (file is not None and file.shares_buffers)
+
+    @raises_onnxruntime_errors
+    def shared_value(self, shape: Sequence[int], element_type: Any) -> Any:
+        """An OrtValue in memory that the CPU shares with the HTP (QnnHtpShared): read where it lies."""
+        if not self.shares_memory:
+            option = "enable_htp_shared_memory_allocator"
+            raise CallError(f"memory is not shared with the HTP; set provider option {option}=1")
+        return shared_value(shape, numpy_dtype(element_type))
+
+    def get_input_epdevices(self) -> Sequence[Any]:
+        """The device that each input goes to, as onnxruntime lists its devices: the CPU's, which hands it on."""
+        cpu = next(device for device in onnxruntime.get_ep_devices() if device.ep_name == CPU)
+        return [cpu for _ in self._inputs_meta]
+
+    def get_overridable_initializers(self) -> Sequence[NodeArg]:
+        """Initializers a feed may replace: none with QNNExecutionProvider, which makes them constant."""
+        return []
+
+    def get_modelmeta(self) -> Metadata:
+        """What the model says of itself."""
+        return self._model_meta
+
+    def get_providers(self) -> Sequence[str]:
+        """The execution providers, in order of preference."""
+        return list(self._providers)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """The options of each provider, as they were given."""
+        return {name: dict(options) for name, options in self._provider_options.items()}
+
+    def get_session_options(self) -> Any:
+        """The session's options."""
+        return self._sess_options
+
+    @raises_onnxruntime_errors
+    def get_provider_graph_assignment_info(self) -> Sequence[Any]:
+        """Which nodes each provider took; needs session.record_ep_graph_assignment_info=1."""
+        if not self._config.record_ep_graph_assignment_info:
+            key = "session.record_ep_graph_assignment_info"
+            raise CallError(f'session config key {key!r} must be "1" to retrieve graph assignment information')
+        return list(assignment(self._plan.stages))
+
+    def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
+        """Make the session anew with other providers."""
+        self.__init__(self._source, self._sess_options_initial, providers, provider_options)  # type: ignore[misc]
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    @raises_onnxruntime_errors
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """Outputs for inputs, in the order of `output_names` (all outputs where it is None)."""
+        names = check_outputs(output_names, self._outputs_meta)
+        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
+        return self._execute(names, feeds, run_options)
+
+    @raises_onnxruntime_errors
+    def run_into(
+        self, output_names: Sequence[str], input_feed: Mapping[str, Any], targets: Mapping[str, Any], run_options: Any
+    ) -> list[Any]:
+        """As `run`; an output is the array in `targets` where its program can write there, without a copy."""
+        names = check_outputs(output_names, self._outputs_meta)
+        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
+        return self._execute(names, feeds, run_options, targets)
+
+    def _execute(
+        self, names: list[str], feeds: Mapping[str, Any], run_options: Any, targets: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        if self._only_prepared:
+            raise CallError(f"{self._only_prepared}=1: the session only prepares the model; run its context model")
+        if run_options is None and self._simulated is not None:
+            self._simulated.run(None, _shared_buffers(feeds, targets))
+        if run_options is None and not self._profile.active:
+            plain = self._plan.run(feeds, names, targets=targets)
+            return [plain[name] for name in names]
+        only_needed, stages = False, None
+        if run_options is not None:
+            keys = [o.key for o in RunConfig.table()] + sorted(ORT_RUN_KEYS)
+            config, _ = sort_run_entries(run_entries(run_options, keys))
+            self._notes.add(*config.notes(self._device_parts[0].name))
+            self._running_power.begin(config)
+            if self._simulated is not None:
+                self._simulated.run(config, _shared_buffers(feeds, targets))
+            only_needed = run_options.only_execute_path_to_fetches
+            stages = self._plan.adapted(config.lora_config) if config.lora_config else None
+
+        def around(stage: Stage) -> contextlib.AbstractContextManager[None]:
+            if run_options is not None and run_options.terminate:
+                raise HexforgeError(f"the run was stopped before {stage.name}: RunOptions.terminate is set")
+            return self._profile.run_of(stage)
+
+        def stop() -> None:
+            if run_options is not None and run_options.terminate:
+                raise HexforgeError("the run was stopped: RunOptions.terminate is set")
+
+        with self._profile.span("Session", "model_run"), interrupted_by(None if run_options is None else stop):
+            results = self._plan.run(
+                feeds, names, targets=targets, stages=stages, only_needed=only_needed, around=around
+            )
+        if run_options is not None:
+            self._running_power.end(config)
+        return [results[name] for name in names]
+
+    @raises_onnxruntime_errors
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Any,
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Run in a thread of its own; `callback(results, user_data, error text)` is called from it.
+
+        Only a feed without one of the inputs is an error at once, as in onnxruntime.
+        """
+        if not isinstance(input_feed, Mapping) or any(arg.name not in input_feed for arg in self._inputs_meta):
+            check_feed(input_feed, self._inputs_meta, self._fixed)
+
+        def work() -> None:
+            try:
+                names = check_outputs(output_names, self._outputs_meta)
+                feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
+                results = self._execute(names, feeds, run_options)
+            except HexforgeError as error:
+                callback([], user_data, str(error))
+            except Exception as error:  # whatever it is, the caller can only learn of it here
+                callback([], user_data, f"{type(error).__name__}: {error}")
+            else:
+                callback(results, user_data, "")
+
+        threading.Thread(target=work, daemon=True).start()
+
+    @raises_onnxruntime_errors
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
+        """As `run`, with OrtValues in and out."""
+        return [to_ortvalue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def io_binding(self) -> Any:
+        """An IOBinding for this session."""
+        return IOBinding(self)
+
+    @raises_onnxruntime_errors
+    def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
+        """Run on what an IOBinding of this session binds."""
+        if not isinstance(iobinding, IOBinding) or iobinding._session is not self:
+            raise CallError("the IOBinding belongs to another session; make it with this session's io_binding()")
+        iobinding.execute(run_options)
+
+    @raises_onnxruntime_errors
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Set options of the execution providers that can change while the session lives."""
+        with self._lock:
+            self._dynamic = self._dynamic.updated(options)
+            self._running_power.follow(self._dynamic, list(options))
+            if self._simulated is not None:
+                self._simulated.follow(self._dynamic, list(options))
+        self._notes.add(*self._dynamic.notes(self._device_parts[0].name))
+
+    def end_profiling(self) -> str:
+        """Write the profile (SessionOptions.enable_profiling) and return its file name."""
+        return "" if self._profile.trace is None else self._profile.trace.end()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, comparable to time.monotonic_ns()."""
+        return 0 if self._profile.trace is None else self._profile.trace.start_ns
+
+
+def _freed(files: ProfileFiles, plans: list[Stages]) -> None:
+    """Free a session's programs, and write down how long that took."""
+    began = time.monotonic_ns()
+    plans.clear()
+    with contextlib.suppress(OSError):  # the folder may be gone with what else a test or a script made
+        files.close((time.monotonic_ns() - began) // 1000)
+
+
+def _shared_buffers(feeds: Mapping[str, Any], targets: Mapping[str, Any] | None) -> list[SharedBuffer]:
+    """The shared buffers that inputs and outputs lie in, each once."""
+    arrays = [feed for feed in (*feeds.values(), *(targets or {}).values()) if isinstance(feed, np.ndarray)]
+    buffers = [found for a in arrays if (found := buffer_at(a.ctypes.data)) is not None]
+    return list({buffer.fd: buffer for buffer in buffers}.values())
+
+
+def _cpu_memory() -> Any:
+    kinds = onnxruntime.capi.onnxruntime_pybind11_state
+    return kinds.OrtMemoryInfo("Cpu", kinds.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, kinds.OrtMemType.DEFAULT)
