@@ -30,8 +30,8 @@ from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.lora import config as lora
 from hexforge.runtime.contexts.lora.adapters import Maker
-from hexforge.runtime.contexts.lora.config import config as lora
 from tests.executorch.pte_files import delegated, ptd_bytes, pte
 from tests.executorch.test_running import counted
 from tests.formats.profile.test_log import made as made_profile

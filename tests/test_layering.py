@@ -60,7 +60,7 @@ INNER = {
         ("contexts",),
         ("plan", "nonfinite"),
         ("stages",),
-        ("cpu_part", "partition", "registry"),
+        ("cpu_part", "partition", "registry", "refusals"),
     ),
     "runtime.contexts": (
         ("manage", "describe", "wrap", "loading"),

@@ -174,7 +174,8 @@ class OptionTable:
         for key, given in pairs.items():
             if key not in known:
                 hint = cls._hint(key) or did_you_mean(key, (*known, *cls._neighbours()))
-                faults.append(f"unknown {cls.title()} {key!r}{hint or '; `hexforge options` lists them'}")
+                known_by = "; `hexforge options` lists them" if known else "; the backend has none"
+                faults.append(f"unknown {cls.title()} {key!r}{hint or known_by}")
                 continue
             name, option = known[key]
             try:

@@ -16,6 +16,7 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.executorch.pte import is_pte
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context, is_context
+from hexforge.runtime.refusals import refusal_lines
 from hexforge.runtime.stages import PlacedNode
 from hexforge.timeline import Times
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs"
 
 FLOAT = "float"
+MOST_REASONS = 3
+"""Why nodes are refused, in an error."""
 READERS = ("hexforge.executorch.running.lowered:timed_graphs_of",)
 """What reads models that are neither ONNX nor contexts, as "module:function", imported on use."""
 
@@ -114,12 +117,10 @@ def graphs_of(
     name = source.path.stem if source.path is not None else source.name
     taken = [part for part in parts.parts if part.taken]
     if not taken:
-        reasons = list(dict.fromkeys(f"{row.op_type} ({row.reason})" for row in parts.refused))
-        more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-        why = f"cannot be timed on the HTP: {'; '.join(reasons[:3])}{more}"
-        if not reasons:
+        if not parts.refused:
             why = "nothing of it runs on the HTP: its outputs are its inputs or constants"
-        raise UnsupportedError(f"{source.name}: {why}")
+            raise UnsupportedError(f"{source.name}: {why}")
+        raise UnsupportedError(f"{source.name}: cannot be timed on the HTP:\n{_refusals(parts.refused)}")
     names = [name] if len(taken) == 1 else [f"{name}_{i}" for i in range(len(taken))]
     graphs = tuple(
         _prepared(backend, parts.graph(part, part_name)) for part, part_name in zip(taken, names, strict=True)
@@ -134,9 +135,15 @@ def graph_of(
     """A whole model as the one graph that the NPU runs; UnsupportedError naming the nodes that it does not take."""
     timed = graphs_of(model, Deployment.of(deployment).timed_backend())
     if timed.left:
-        refused = dict.fromkeys(f"{row.op_type} ({row.reason})" for row in timed.left)
-        raise UnsupportedError(f"{timed.name}: cannot be timed whole on the HTP: {'; '.join(refused)}")
+        raise UnsupportedError(f"{timed.name}: cannot be timed whole on the HTP:\n{_refusals(timed.left)}")
     return timed.graphs[0]
+
+
+def _refusals(rows: Sequence[PlacedNode]) -> str:
+    """Why nodes are refused, a line for each of the commonest reasons."""
+    lines = refusal_lines((str(row), row.reason or "") for row in rows)
+    more = [f"  and {len(lines) - MOST_REASONS} more reasons"] if len(lines) > MOST_REASONS else []
+    return "\n".join([*lines[:MOST_REASONS], *more])
 
 
 def _prepared(backend: Backend, graph: Graph) -> Graph:

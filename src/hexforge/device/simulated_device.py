@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from functools import cached_property
+
 from hexforge.backends.htp.time.settings import BYTES_ARCH, GRANULE
 from hexforge.device.chip import MB, Chip
 from hexforge.device.client import Client
@@ -19,18 +20,10 @@ VTCM_SHARING_ARCH = 73
 class Device(Chip):
     """A simulated Snapdragon."""
 
-    def __init__(
-        self,
-        soc: str = DEFAULT_SOC,
-        *,
-        platform: str = "android",
-        cores: int = 1,
-        ram_bytes: int = 16 << 30,
-        user_driver: bool = False,
-    ) -> None:
-        """`user_driver`: the Hexagon NPU Runtime Driver is installed, which is of Windows."""
-        super().__init__(soc, platform=platform, cores=cores, ram_bytes=ram_bytes, user_driver=user_driver)
-        self.clients: dict[str, Client] = {}
+    @cached_property
+    def clients(self) -> dict[str, Client]:
+        """The processes that use it, by name."""
+        return {}
 
     def process(self, name: str = "app", *, signed: bool = False, privileged: bool = False) -> Client:
         """A process that uses the device; its process domain is signed or not."""

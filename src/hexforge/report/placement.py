@@ -9,6 +9,7 @@ from typing import Any
 
 from hexforge.analysis.estimate import Estimate
 from hexforge.report.section import Bars, Column, Section, Table
+from hexforge.runtime.refusals import counted
 
 QNN = "QNNExecutionProvider"
 
@@ -29,7 +30,7 @@ def placement_section(checked: Mapping[str, Any]) -> Section:
             node["node"],
             node["op"],
             "CPU" if node["runs_on"] != QNN else "QNN, slow path" if node["slow_ops"] else "QNN",
-            ", ".join(_counted(node["qnn_ops"])),
+            ", ".join(counted(node["qnn_ops"])),
             node["reason"] or "",
         )
         for node in checked["nodes"]
@@ -74,7 +75,3 @@ def chips_section(estimate: Estimate, others: Iterable[Estimate | tuple[str, str
     return Section(
         "Chips", (bars, *tables), f"{estimate.model}, {estimate.precision}, {estimate.runtime}, on each chip."
     )
-
-
-def _counted(names: Iterable[str]) -> list[str]:
-    return [name if n == 1 else f"{name} x{n}" for name, n in Counter(names).items()]

@@ -19,6 +19,7 @@ from hexforge.model.reader import Model
 from hexforge.model.standalone import Extract
 from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
 from hexforge.runtime.partition import Part, PartitionStep, partition
+from hexforge.runtime.refusals import refusal_lines
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
 _ALONE = "a graph of one single {} is not worth making; it runs on the CPU"
@@ -76,13 +77,10 @@ def partitioned(placed: PlacedModel, *, keep_converts: bool = False) -> Partitio
 
 
 def require_whole(parts: PartitionedModel, backend: str) -> None:
-    """UnsupportedError naming every node that is not taken."""
-    refused: dict[int, list[PlacedNode]] = {}
-    for row in parts.refused:
-        refused.setdefault(row.unit, []).append(row)
-    if not refused:
+    """UnsupportedError telling every reason why nodes are not taken."""
+    if not parts.refused:
         return
-    lines = [f"  {', '.join(map(str, group))}: {group[0].reason}" for group in refused.values()]
+    lines = refusal_lines((str(row), row.reason or "") for row in parts.refused)
     raise UnsupportedError(
         f"session.disable_cpu_ep_fallback=1, and the {backend} backend refuses {len(parts.refused)} of "
         f"{len(parts.rows)} nodes:\n"

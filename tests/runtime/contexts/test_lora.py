@@ -18,8 +18,8 @@ from hexforge.frontends.onnx.context.constants import Constants
 from hexforge.ir import Array
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.lora import adapters as lora_adapters
 from hexforge.runtime.contexts.lora.adapters import make
-from hexforge.runtime.contexts.lora.config import adapters as lora_adapters
 from hexforge.runtime.contexts.lora.config import read_config
 from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.contexts.wrap import wrap

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hexforge.backend import Get, Read
@@ -16,24 +15,14 @@ from hexforge.ops.packages import custom_named
 from hexforge.options import OptionTable
 
 
-@dataclass(frozen=True, slots=True)
-class CpuConfig(OptionTable):
-    """The cpu backend has no options."""
-
-    @classmethod
-    def title(cls) -> str:
-        """What one of the options is called in messages."""
-        return "option of the cpu backend"
-
-
 class CpuBackend:
     """Runs every op of the table in every data type."""
 
     name = "cpu"
-    Config: ClassVar[type[OptionTable]] = CpuConfig
+    Config: ClassVar[type[OptionTable]] = OptionTable
 
-    def __init__(self, config: CpuConfig | None = None, threads: int = 0) -> None:
-        self.config = config if config is not None else CpuConfig()  # the threads are numpy's and its BLAS's own
+    def __init__(self, config: OptionTable | None = None, threads: int = 0) -> None:
+        self.config = config if config is not None else OptionTable()  # the threads are numpy's and its BLAS's own
 
     def unsupported(self, node: Node) -> str | None:
         """None: what the op table defines, this backend runs; but for op packages that are for HTP alone."""

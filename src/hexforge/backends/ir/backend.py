@@ -7,7 +7,6 @@ QNN's writes DLC files, whose format is Qualcomm's own; here a graph is written 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from hexforge.errors import CallError
@@ -16,24 +15,14 @@ from hexforge.ir.verify import verify
 from hexforge.options import OptionTable
 
 
-@dataclass(frozen=True, slots=True)
-class IrConfig(OptionTable):
-    """The ir backend has no options."""
-
-    @classmethod
-    def title(cls) -> str:
-        """What one of the options is called in messages."""
-        return "option of the ir backend"
-
-
 class IrBackend:
     """Takes every op of the table in every data type, and runs none."""
 
     name = "ir"
-    Config: ClassVar[type[OptionTable]] = IrConfig
+    Config: ClassVar[type[OptionTable]] = OptionTable
 
-    def __init__(self, config: IrConfig | None = None, threads: int = 0) -> None:
-        self.config = config if config is not None else IrConfig()
+    def __init__(self, config: OptionTable | None = None, threads: int = 0) -> None:
+        self.config = config if config is not None else OptionTable()
 
     def unsupported(self, node: Node) -> str | None:
         """None: what the op table defines can be written."""

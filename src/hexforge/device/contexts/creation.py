@@ -27,6 +27,8 @@ OPEN_US = 20_000.0
 """Assumed: a session is opened."""
 HEAP_BASE_BYTES = 12 << 20
 """Assumed: the DSP's heap with no context in it."""
+RESERVED, ESTIMATE = "I/O reserved", "I/O estimate"
+"""What memory for inputs and outputs is called: kept for the group, or counted while the context is created."""
 
 
 def create(
@@ -108,63 +110,81 @@ def _placed(context: DeviceContext, group: Group | None) -> Waits:
     client, config, device = context.client, context.config, context.client.device
     yield max(0.0, device.down_until_us - device.clock.now_us)
     if context.group is None:  # one that is loaded again has its group already
-        multi, concurrent = config.register_multi_contexts, config.register_concurrent_resource_sharing
-        if group is not None:
-            context.group = group
-        elif multi is not None or concurrent is not None:
-            context.group = registered(context, multi or concurrent, concurrent=concurrent is not None)  # type: ignore[arg-type]
+        context.group = group if group is not None else _registered_group(context)
     if config.switching:
         check_order(context)
     if config.dsp_memory_profiling_enabled and not any(c.state is State.ALIVE for c in client.contexts.values()):
         device.log.write("DSP:before_context_created", process=client.name, bytes=client.heap_bytes + HEAP_BASE_BYTES)
-    io = sum(spec.io_bytes for spec in context.specs())
-    reserve = context.group is not None and context.group.sharing is SharingType.SEQUENTIAL_WITH_VA_OPTIMIZATION
-    during = io if config.io_mem_estimation else 0
-
-    def needs(session: CdspSession | None) -> list[Need]:
-        kept = [("I/O reserved", io)] if reserve and io else []
-        return [*needs_of(context, session), *kept, *([("I/O estimate", during)] if during else [])]
-
-    whole = sum(size for _, size in needs(None))
+    whole = sum(size for _, size in _needs(context, None))
     if whole > ADVISED_BYTES:
         device.log.write("warning", context=context.label, message=f"needs {whole:,} bytes; at most 3 GB is advised")
     device.memory.require_ram(whole, context.label)
-    session, tried = first_fit(client.sessions, needs)
+    context.session = yield from _session_with_room(context, whole)
+    for spec in context.specs():
+        context.graphs[spec.name] = DeviceGraph(context, spec, config.graph_priorities.get(spec.name, config.priority))
+    _allocated(context, context.session)
+
+
+def _registered_group(context: DeviceContext) -> Group | None:
+    """The group that the context's own config registers it with."""
+    multi, concurrent = context.config.register_multi_contexts, context.config.register_concurrent_resource_sharing
+    if multi is not None:
+        return registered(context, multi, concurrent=concurrent is not None)
+    return None if concurrent is None else registered(context, concurrent, concurrent=True)
+
+
+def _needs(context: DeviceContext, session: CdspSession | None) -> list[Need]:
+    """What the context needs of a session, inputs and outputs included where memory is kept for them."""
+    io = sum(spec.io_bytes for spec in context.specs())
+    reserve = context.group is not None and context.group.sharing is SharingType.SEQUENTIAL_WITH_VA_OPTIMIZATION
+    kept = [(RESERVED, io)] if reserve and io else []
+    estimate = [(ESTIMATE, io)] if context.config.io_mem_estimation and io else []
+    return [*needs_of(context, session), *kept, *estimate]
+
+
+def _session_with_room(context: DeviceContext, whole: int) -> Waits:
+    """The first session that the context fits in, opened where none is."""
+    sessions = context.client.sessions
+
+    def fit() -> tuple[CdspSession | None, int]:
+        return first_fit(sessions, lambda session: _needs(context, session))
+
+    session, tried = fit()
     while session is None or tried:
         if tried:
             yield ATTEMPT_US * tried
-            session, _ = first_fit(client.sessions, needs)  # time has passed: others may have come and gone
+            session, _ = fit()  # time has passed: others may have come and gone
             if session is not None:
                 break
         _opened(context, whole)
         yield OPEN_US
-        session, tried = first_fit(client.sessions, needs)
+        session, tried = fit()
         if session is not None:
             break
-    shared = []
-    context.session = session
-    for spec in context.specs():
-        context.graphs[spec.name] = DeviceGraph(context, spec, config.graph_priorities.get(spec.name, config.priority))
-    for what, size in needs(session):
-        if what == "I/O estimate":
-            continue
-        if config.switching and what in ("weights", "spill-fill"):
-            continue  # graph by graph, below
-        made = session.allocate(context.label, what, size)
-        if what.startswith("group "):
-            shared.append(made)
-        elif what == "I/O reserved":
-            context.reserved = made
-        else:
-            context.allocations.append(made)
+    return session
+
+
+def _allocated(context: DeviceContext, session: CdspSession) -> None:
+    """Take what the context needs; graphs that are switched take their own when they are loaded."""
+    config = context.config
+    shared, estimates = [], []
+    for what, size in _needs(context, session):
+        if what == ESTIMATE:
+            estimates.append(size)  # last, when everything else has its place
+        elif not config.switching or what not in ("weights", "spill-fill"):
+            made = session.allocate(context.label, what, size)
+            if what.startswith("group "):
+                shared.append(made)
+            elif what == RESERVED:
+                context.reserved = made
+            else:
+                context.allocations.append(made)
     if context.group is not None:
         context.group.join(context, session, shared)
     if config.switching:
         for name in first_graphs(context):
             load_graph(context.graphs[name])
-    if during:
-        estimate = session.allocate(context.label, "I/O estimate", during)
-        context.allocations.append(estimate)
+    context.allocations += [session.allocate(context.label, ESTIMATE, size) for size in estimates]
 
 
 def _opened(context: DeviceContext, whole: int) -> CdspSession:

@@ -22,6 +22,7 @@ from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.provenance import metadata, origin
 from hexforge.runtime.contexts.request import ContextRequest, check_sources, item_of, shares_weights
+from hexforge.runtime.refusals import refusal_lines
 from hexforge.runtime.registry import deployed
 from hexforge.runtime.stages import PlacedNode
 
@@ -103,7 +104,7 @@ def compile(
     """Compile models into one context for one or several chips, and write it where `output` says.
 
     `deployment` is a hexforge.Deployment, a chip or a comma list of chips by name, "cpu", or a backend.
-    UnsupportedError names every node that the backend refuses, unless the request allows parts. `dims` and `shapes`
+    UnsupportedError tells why the backend refuses nodes, unless the request allows parts. `dims` and `shapes`
     are for all models, or a list with an item for each.
     """
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
@@ -242,7 +243,7 @@ def _refused(rows: Sequence[PlacedNode]) -> tuple[PlacedNode, ...]:
 
 
 def _refusal(name: str, backend: Backend, parts: PartitionedModel, refused: Sequence[PlacedNode]) -> UnsupportedError:
-    lines = dict.fromkeys(f"  {row}: {row.reason}" for row in refused)
+    lines = refusal_lines((str(row), row.reason or "") for row in refused)
     return UnsupportedError(
         f"{name}: the {backend.name} backend refuses {len(refused)} of {len(parts.rows)} nodes:\n"
         + "\n".join(lines)

@@ -27,6 +27,7 @@ from hexforge.cli.arguments import (
 )
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
+from hexforge.runtime.refusals import by_reason, some_of
 
 if TYPE_CHECKING:
     from hexforge.backend import Backend
@@ -212,9 +213,10 @@ def _print(facts: dict[str, Any]) -> None:
     chips = f" for {', '.join(facts['socs'])}" if facts["socs"] else ""
     screen.print(Text(f"{facts['file']}: {facts['bytes']:,} bytes, backend {facts['backend']}{chips}", "bold"))
     if facts["left_to_cpu"]:
-        left = [(r["node"], r["op"], r["reason"] or "", r["model"]) for r in facts["left_to_cpu"]]
-        columns = ("node", "op", "why; what would work", "model")
-        screen.print(table("left to the CPU, not in the file", columns, left, optional=("model",)))
+        left = [(f"{r['node']} ({r['op']})", r["reason"] or "") for r in facts["left_to_cpu"]]
+        alike = [(str(len(nodes)), some_of(nodes), reason) for reason, nodes in by_reason(left)]
+        columns = ("nodes", "which", "why; what would work")
+        screen.print(table(f"left to the CPU, not in the file: {len(left)} nodes", columns, alike))
     settings = list(dict.fromkeys(key for g in facts["graphs"] for key in g if key not in _FIXED))
     rows = [
         (

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,14 +32,13 @@ from hexforge.cli.fitted_table import WIDE, shortened
 from hexforge.cli.loading import loaded
 from hexforge.cli.screen import TOP, console, print_json, rest, table
 from hexforge.errors import CallError
+from hexforge.runtime.refusals import NAMED, by_reason, counted
 
 if TYPE_CHECKING:
     from hexforge.model import reader
     from hexforge.runtime.plan import Plan
 
 QNN = "QNNExecutionProvider"
-NAMED = 3
-"""Nodes that are named where several are refused for one reason."""
 MOST_UNSAFE = 5
 """Lines about numbers that float16 cannot hold."""
 
@@ -188,7 +186,7 @@ def print_checked(screen: Console, facts: Mapping[str, Any], *, every: bool = Fa
                 named[0]["node"] + (f" (+{len(group) - 1})" if len(group) > 1 else ""),
                 " ".join(dict.fromkeys(row["op"] for row in named)),
                 _where(group[0]["slow_ops"], group[0]["ep_refuses"]),
-                ", ".join(_counted(group[0]["qnn_ops"])),
+                ", ".join(counted(group[0]["qnn_ops"])),
             )
         )
     if rows:
@@ -197,7 +195,7 @@ def print_checked(screen: Console, facts: Mapping[str, Any], *, every: bool = Fa
         screen.print(rest(len(rows), len(taken), "groups of nodes on QNN"))
     if facts["folded"]:
         counts = Counter(node["op"] for node in facts["folded"])
-        screen.print(Text("folded: " + ", ".join(_counted(list(counts.elements())))))
+        screen.print(Text("folded: " + ", ".join(counted(list(counts.elements())))))
     unsafe = {row["unit"]: (row["node"], reason) for row in facts["nodes"] for reason in row["unsafe"][:1]}
     for node, reason in list(unsafe.values())[:MOST_UNSAFE]:
         screen.print(Text(f"unsafe numbers: {node}: {reason}", "yellow"))
@@ -216,7 +214,7 @@ def _print_verdict(screen: Console, facts: Mapping[str, Any]) -> None:
     where = ", ".join(facts["backend"].values())
     graphs = "1 QNN graph" if totals["qnn_graphs"] == 1 else f"{totals['qnn_graphs']} QNN graphs"
     added = f" (+{totals['added']} copied or inlined)" if totals["added"] else ""
-    slow = ", ".join(_counted(list(Counter(totals["slow_ops"]).elements())))
+    slow = ", ".join(counted(list(Counter(totals["slow_ops"]).elements())))
     offloaded = f" ({totals['offloaded']} by offload_graph_io_quantization)" if totals["offloaded"] else ""
     if facts["ep_version"] is not None:
         _print_ep_verdict(screen, facts)
@@ -249,36 +247,20 @@ def _print_refused(
     screen: Console, groups: Sequence[list[dict[str, Any]]], every: bool, mark: str = "CPU  ", key: str = "reason"
 ) -> None:
     """Refused nodes, those of one reason together: the reason is what is read, and it wraps."""
-    reasons: dict[str, list[dict[str, Any]]] = {}
-    for group in groups:
-        named = _naming(group)[0]
-        reasons.setdefault(_general(named[key] or ""), []).append(named)
-    ranked = sorted(reasons.items(), key=lambda item: -len(item[1]))
-    for general, nodes in ranked if every else ranked[:TOP]:
+    ranked = by_reason((named, named[key] or "") for named in (_naming(group)[0] for group in groups))
+    for reason, nodes in ranked if every else ranked[:TOP]:
         shown = nodes if every else nodes[:NAMED]
         more = f" and {len(nodes) - len(shown)} more" if len(nodes) > len(shown) else ""
-        ops = _counted([node["op"] for node in nodes])
+        ops = counted([node["op"] for node in nodes])
         op = ", ".join(ops[:NAMED]) + (" …" if len(ops) > NAMED else "")
         width = max(10, (screen.width - len(op) - len(more) - 12) // min(len(shown), NAMED))
         names = (node["node"] if screen.width >= WIDE else shortened(node["node"], width) for node in shown)
         screen.print(Text.assemble((mark, "bold red"), (op, "bold"), "  ", ", ".join(names), more))
-        screen.print(Padding(Text(general if len(nodes) > 1 else nodes[0][key] or ""), (0, 0, 1, 5)))
+        screen.print(Padding(Text(reason), (0, 0, 1, 5)))
     if not every and len(ranked) > TOP:
         screen.print(rest(TOP, len(ranked), "reasons", "--refused"))
-
-
-def _general(reason: str) -> str:
-    """A reason without the tensors it names and the QNN ops it is of, so that nodes refused alike are told once."""
-    unnamed = re.sub(r"'[^']*'", "…", reason)
-    parts = re.split(r"(?:^|; )[A-Z]\w+: ", unnamed)
-    return "; ".join(dict.fromkeys(part for part in parts if part)) or reason
 
 
 def _naming(group: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
     """The nodes of a unit that are not conversions, or all where there are none."""
     return [row for row in group if not row["op"].endswith(("QuantizeLinear", "DequantizeLinear"))] or group
-
-
-def _counted(names: Sequence[str]) -> list[str]:
-    """Names with how often they come, in order of first appearance."""
-    return [name if n == 1 else f"{name} x{n}" for name, n in Counter(names).items()]

@@ -14,6 +14,7 @@ from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, pins, s
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
 from hexforge.cli.screen import bars, console, print_json, stoppable, table
 from hexforge.formats.files import write_atomically
+from hexforge.runtime.refusals import by_reason, some_of
 
 if TYPE_CHECKING:
     from hexforge.analysis.optimize import Optimized
@@ -116,8 +117,8 @@ def print_optimized(screen: Console, optimized: Optimized) -> None:
             else f"Faster in float: take {optimized.folder.float_model.name} where time counts"
         )
         screen.print(Text(f"{words}; here integers save memory and power, not time.", "yellow"))
-    for node, why in optimized.quantization.refused:
-        screen.print(Text(f"CPU  {node}: {why}", "yellow"))
+    for why, nodes in by_reason(optimized.quantization.refused):
+        screen.print(Text(f"CPU  {some_of(nodes)}: {why}", "yellow"))
     searched, front = optimized.searched, optimized.searched.mixes.front()
     rows = [
         (

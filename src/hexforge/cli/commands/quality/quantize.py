@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
 from hexforge.cli.screen import bars, console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
+from hexforge.runtime.refusals import by_reason, some_of
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.held_out import Quality
@@ -109,11 +111,7 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
         screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
     screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point", markup=False)
     if quantized.plan.floats:
-        reasons: dict[str, list[str]] = {}
-        for node, reason in quantized.plan.floats.items():
-            reasons.setdefault(reason, []).append(node)
-        lines = [(_some(nodes), reason) for reason, nodes in reasons.items()]
-        screen.print(table("", ("left in float", "why"), lines))
+        screen.print(table("", ("left in float", "why"), _alike(quantized.plan.floats.items())))
     for name in quantized.unused[:_SHOWN]:
         screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor", markup=False)
     if quantized.placed_whole:
@@ -123,7 +121,7 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
             markup=False,
         )
     else:
-        screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), quantized.refused))
+        screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), _alike(quantized.refused)))
     for path in (*quantized.files, *((exported,) if exported is not None else ())):
         screen.print(f"wrote {path}", markup=False)
 
@@ -159,6 +157,6 @@ def _next(quantized: Quantization, quality: Quality, model: str, data: str, fixe
     return f"hexforge compile {written} -o {compiled} --soc {chip}"
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+def _alike(nodes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Rows of nodes and why, those of one reason together."""
+    return [(some_of(names), reason) for reason, names in by_reason(nodes)]

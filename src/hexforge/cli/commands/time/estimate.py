@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +36,7 @@ from hexforge.cli.arguments import (
 from hexforge.cli.screen import TOP, bar, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
+from hexforge.runtime.refusals import by_reason, counted
 
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
@@ -309,12 +309,12 @@ def _print_left_out(screen: Console, timed: Estimate, refused: bool) -> None:
     """What the NPU does not take, and so is not in the time."""
     if not timed.left:
         return
-    reasons = Counter((row.op_type, row.reason or "") for row in timed.left)
+    reasons = by_reason((row.op_type, row.reason or "") for row in timed.left)
     screen.print(
         Text(f"not in it: {len(timed.left)} nodes that the NPU does not take and the CPU runs", "yellow"),
     )
-    for (op, reason), times in reasons.most_common(None if refused else MOST_REASONS):
-        screen.print(Padding(Text(f"{op}{f' x{times}' if times > 1 else ''}: {reason}"), (0, 0, 0, 2)))
+    for reason, ops in reasons if refused else reasons[:MOST_REASONS]:
+        screen.print(Padding(Text(f"{', '.join(counted(ops))}: {reason}"), (0, 0, 0, 2)))
     if not refused and len(reasons) > MOST_REASONS:
         screen.print(rest(MOST_REASONS, len(reasons), "reasons", "--refused"))
     if refused:
