@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from hexforge.formats.pte import EValue, ExecutionPlan, TensorValue
+from hexforge.formats.executorch.pte import EValue, ExecutionPlan, TensorValue
 from hexforge.ir import Array
 
 
