@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.errors import CallError, FormatError, ModelError, UnsupportedError
 from hexforge.executorch import adaptor, blob
 from hexforge.executorch.compilation import compile_graphs, refusal
 from hexforge.runtime import registry
@@ -91,6 +91,18 @@ def test_a_refusal_says_what_and_why() -> None:
     assert "op 'deep' (Relu): tensor 'x' has 6 dimensions" in (refusal([deep], backend) or "")
     old = registry.backend("htp", {"soc_model": "30"})
     assert "no float math" in (refusal([relu(x, y).declaration], old) or "")
+
+
+@pytest.mark.parametrize(("op", "told"), [("Tanh", "is float32, not uint8"), ("Transpose", "give it an encoding")])
+def test_a_node_that_no_graph_can_have_is_refused(op: str, told: str) -> None:
+    """ExecuTorch shows nodes one by one: what would spoil the whole graph is left to the CPU instead."""
+    node = relu(wrapper("x", (1, 2), scale=0.5, offset=-3), wrapper("y", (1, 2)), op)
+    if op == "Transpose":
+        node.AddTensorParam("perm", TYPES.QNN_DATATYPE_UINT_32, 1, [2], np.array([0, 1], np.uint32), True)
+    reason = refusal([node.declaration], registry.backend("htp", {"soc_model": "57"})) or ""
+    assert told in reason
+    with pytest.raises(ModelError, match=told):
+        compile_graphs({"forward": [node.declaration]}, registry.backend("htp", {"soc_model": "57"}))
 
 
 def test_what_the_backend_refuses_is_not_compiled() -> None:

@@ -14,6 +14,7 @@ from hexforge.executorch.resizing import dynamic_key, dynamic_text
 from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.frontends.qnn.graph import build_fragment, build_graph
 from hexforge.ir import Graph
+from hexforge.ir.verify import node_faults
 from hexforge.passes import NEUTRAL, run
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 
@@ -22,12 +23,10 @@ def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
     """Why the backend does not take some ops, and what would work; None where it takes them."""
     try:
         nodes = build_fragment(ops)
-        for node in nodes:
-            node.op.infer(node.call)
     except HexforgeError as error:
         return str(error)
     for node in nodes:
-        if (reason := backend.unsupported(node)) is not None:
+        if (reason := next(node_faults(node), None) or backend.unsupported(node)) is not None:
             return f"op {node.name!r} ({node.op.name}): {reason}"
     return None
 

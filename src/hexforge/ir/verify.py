@@ -22,7 +22,7 @@ def verify(graph: Graph) -> None:
     for value in graph.values.values():
         faults += (f"tensor {value.name!r}: {problem}" for problem in _value(value))
     for node in graph.nodes:
-        faults += (f"node {node.name!r} ({node.op.name}): {problem}" for problem in _node(node))
+        faults += (f"node {node.name!r} ({node.op.name}): {problem}" for problem in node_faults(node))
     if faults:
         more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         raise ModelError(f"graph {graph.name!r}: " + "; ".join(faults[:_SHOWN] + more))
@@ -97,7 +97,8 @@ def _only_converted(value: Value) -> bool:
     return bool(nodes) and all(node.op.converts for node in nodes)
 
 
-def _node(node: Node) -> Iterator[str]:
+def node_faults(node: Node) -> Iterator[str]:
+    """What is wrong with a node by itself: its inputs, parameters, and what it writes."""
     counts = [*_counts(node)]
     params = [*_params(node)]
     yield from counts
