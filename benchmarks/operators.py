@@ -49,12 +49,12 @@ class Operator:
         """The file."""
         inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
                   for n, a in self.feeds.items()]  # fmt: skip
-        nodes, held = [], [numpy_helper.from_array(a, n) for n, a in self.constants.items()]
+        nodes: list[Any] = []
+        held = [] if self.quantized else [numpy_helper.from_array(a, n) for n, a in self.constants.items()]
         names = [*self.feeds, *self.constants]
         if self.quantized:
-            names = [
-                _requantized(n, a, self.quantized, nodes, held) for n, a in {**self.feeds, **self.constants}.items()
-            ]
+            names = [_requantized(n, a, self.quantized, nodes, held) for n, a in self.feeds.items()]
+            names += [_bias(n, a, names, nodes, held) for n, a in self.constants.items()]
         nodes.append(helper.make_node(self.op, names, ["r" if self.quantized else "y"], self.op, **self.attributes))
         if self.quantized:
             found = self._output(
@@ -83,6 +83,16 @@ def _requantized(name: str, array: Array, kind: str, nodes: list[Any], held: lis
     held += [numpy_helper.from_array(scale, f"{name}_s"),
              numpy_helper.from_array(np.array(round(-low / scale), kind), f"{name}_z")]  # fmt: skip
     nodes.append(helper.make_node("QuantizeLinear", [name, f"{name}_s", f"{name}_z"], [f"{name}_q"]))
+    nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], [f"{name}_d"]))
+    return f"{name}_d"
+
+
+def _bias(name: str, array: Array, names: Sequence[str], nodes: list[Any], held: list[Any]) -> str:
+    """A constant in 32 bits, its scale the product of the operands', as quantizers write it."""
+    scales = {one.name: numpy_helper.to_array(one) for one in held}
+    scale = np.float32(np.prod([scales[n.removesuffix("_d") + "_s"] for n in names]))
+    held += [numpy_helper.from_array(scale, f"{name}_s"), numpy_helper.from_array(np.int32(0), f"{name}_z"),
+             numpy_helper.from_array(np.rint(array / scale).astype(np.int32), f"{name}_q")]  # fmt: skip
     nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], [f"{name}_d"]))
     return f"{name}_d"
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "caches.h"
+#include "computed_weights.h"
 #include "conv.h"
 #include "loops.h"
 #include "parallel.h"
@@ -46,7 +47,8 @@ namespace {
 // group), groups, x_stride, y_stride, x_offset, y_offset, row_taps, flush, planes, weight_offset, zero_point, low, high.
 // Constants: weights (packed, group after group) and, per output channel padded to whole blocks per group, bias32 and
 // multiplier32 (8-bit), bias (int64) and multiplier (float64) (16-bit), bias_f32 (float); pad_row. With `winograd` the
-// weights of a float convolution are its 4 x 4 cells.
+// weights of a float convolution are its 4 x 4 cells. With `weight_strides` the second input has the weights
+// (computed_weights.h), and what follows from them is no constant.
 ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   ConvArgs a;
   a.batch = at.integer("batch");
@@ -206,9 +208,10 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       times({groups, a.out_channels}) > a.y_stride - y_offset || (Depthwise && a.channels != a.out_channels)) {
     throw std::invalid_argument("conv: groups do not fit the tensors' channels");
   }
-  const bool residual = !Depthwise && ins.size() == 2 && (Bits == 32 ? at.integer("residual", 0) != 0 : at.reals.contains("own_scale"));
-  if (ins.size() != (residual ? 2 : 1) || outs.size() != 1 || (residual && groups != 1)) {
-    throw std::invalid_argument("conv: bad operands, it takes one input (and, without groups, a residual) and one output");
+  const bool computed = at.integers.contains("weight_strides");
+  const bool residual = !computed && !Depthwise && ins.size() == 2 && (Bits == 32 ? at.integer("residual", 0) != 0 : at.reals.contains("own_scale"));
+  if (ins.size() != (residual || computed ? 2 : 1) || outs.size() != 1 || (residual && groups != 1)) {
+    throw std::invalid_argument("conv: bad operands, it takes one input (and its weights or, without groups, a residual) and one output");
   }
   if (residual) {
     require_bytes(ins[1], times({pixels, a.out_channels, kElement}), "conv residual");
@@ -230,42 +233,48 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   writes_part(outs[0], {y_offset * kElement, groups * a.out_channels * kElement, {{pixels, a.y_stride * kElement}}});
   const std::int64_t blocks = (a.out_channels + kBlock - 1) / kBlock;
   const std::int64_t padded = blocks * kBlock;
-  const bool winograd = Bits == 32 && !Depthwise && at.integer("winograd", 0) != 0;
+  if (Depthwise) a.weight_stride = padded;
+  std::shared_ptr<const ComputedWeights> packer;
+  if (computed) packer = std::make_shared<const ComputedWeights>(at, ins[1], a, groups, Bits, Depthwise);
+  const bool winograd = Bits == 32 && !Depthwise && !computed && at.integer("winograd", 0) != 0;
   if (winograd) require_winograd(a, groups);
   std::int64_t weight_bytes = 0;
   if (Depthwise) {
-    a.weight_stride = padded;
     weight_bytes = times({a.planes, a.taps, padded, 4});
   } else {
     weight_bytes = times({a.planes, winograd ? kWinogradTaps : a.taps, a.steps, padded, 4});
   }
   // Floats may lie in memory as float16: a block of them is widened where it is read, and stays small beside the model.
-  const bool halves = Bits == 32 && !Depthwise && !winograd && at.integer("half_weights", 0) != 0;
-  const std::int64_t kept_bytes = halves ? weight_bytes / 2 : weight_bytes;
-  const char* weights = halves ? reinterpret_cast<const char*>(at.constant<std::uint16_t>("weights", times({groups, kept_bytes}) / 2))
-                               : at.constant<char>("weights", times({groups, kept_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
-  if (Bits != 32 && !Depthwise) require_silent_tails(weights, a, groups, Bits);
-  const double* multiplier = Bits == 16 ? at.constant<double>("multiplier", groups * padded) : nullptr;
-  const std::int64_t* bias = Bits == 16 ? at.constant<std::int64_t>("bias", groups * padded) : nullptr;
-  const float* bias_f32 = Bits == 32 ? at.constant<float>("bias_f32", groups * padded) : nullptr;
-  const float* multiplier32 = Bits == 8 ? at.constant<float>("multiplier32", groups * padded) : nullptr;
-  const std::int32_t* bias32 = Bits == 8 ? at.constant<std::int32_t>("bias32", groups * padded) : nullptr;
-  const std::int64_t bytes8 = a.taps * ((a.run + 3) / 4) * padded * 4;
-  const bool narrow = Bits == 16 && !Depthwise && a.planes == 1 && at.has("weights8");
-  const char* weights8 = narrow ? at.constant<char>("weights8", groups * bytes8 + kWeightSlack) : nullptr;
-  const std::int32_t* weight_sums = narrow ? at.constant<std::int32_t>("weight_sums", groups * padded) : nullptr;
+  const bool halves = Bits == 32 && !Depthwise && !winograd && !computed && at.integer("half_weights", 0) != 0;
+  Stationary held;
+  held.padded = padded;
+  held.weight_bytes = halves ? weight_bytes / 2 : weight_bytes;
+  if (!computed) {
+    held.weights = halves ? reinterpret_cast<const char*>(at.constant<std::uint16_t>("weights", times({groups, held.weight_bytes}) / 2))
+                          : at.constant<char>("weights", times({groups, held.weight_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
+    if (Bits != 32 && !Depthwise) require_silent_tails(held.weights, a, groups, Bits);
+    if (Bits == 16) held.multiplier = at.constant<double>("multiplier", groups * padded);
+    if (Bits == 16) held.bias = at.constant<std::int64_t>("bias", groups * padded);
+    if (Bits == 32) held.bias_f32 = at.constant<float>("bias_f32", groups * padded);
+    if (Bits == 8) held.multiplier32 = at.constant<float>("multiplier32", groups * padded);
+    if (Bits == 8) held.bias32 = at.constant<std::int32_t>("bias32", groups * padded);
+    if (Bits == 16 && !Depthwise && a.planes == 1 && at.has("weights8")) {
+      held.weight8_bytes = a.taps * ((a.run + 3) / 4) * padded * 4;
+      held.weights8 = at.constant<char>("weights8", groups * held.weight8_bytes + kWeightSlack);
+      held.weight_sums = at.constant<std::int32_t>("weight_sums", groups * padded);
+    }
+  }
   if (Bits == 8 && at.has("table")) a.table = at.constant<std::uint8_t>("table", 256);
   if (Bits == 16 && at.has("table")) a.table16 = at.constant<std::int16_t>("table", 65537);
   if (Bits == 32 && a.half && at.has("table")) a.table_f32 = at.constant<float>("table", 65536);
   a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : winograd ? divided_up(a.steps, kLane) * kLane * 4 : a.steps * 4));
   if (winograd) {
-    a.weights = weights;
-    a.bias_f32 = bias_f32;
+    held.give(a, 0);
     return winograd_run(a, x_offset, y_offset, residual);
   }
   std::shared_ptr<const Quads> quads;
-  if (Bits == 8 && Depthwise && groups == 1 && best_level() >= Level::avx512) {
-    quads = std::make_shared<const Quads>(quads_of(a, at.constant<std::int32_t>("weights", a.taps * padded), bias32, multiplier32));
+  if (Bits == 8 && Depthwise && !computed && groups == 1 && best_level() >= Level::avx512) {
+    quads = std::make_shared<const Quads>(quads_of(a, at.constant<std::int32_t>("weights", a.taps * padded), held.bias32, held.multiplier32));
     use_quads(a, *quads);
   }
   const double terms = static_cast<double>(a.planes * a.taps * a.run), lanes = static_cast<double>((a.out_channels + kLane - 1) / kLane * kLane);
@@ -274,9 +283,12 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   const double cost = static_cast<double>(groups) * (Depthwise ? static_cast<double>(pixels * a.out_channels) * terms
                                                                : static_cast<double>(pixels) * lanes * (terms + kStore) + kByte * static_cast<double>(weight_bytes));
   const std::int64_t in_bytes = in_pixels * a.x_stride * kElement;
-  return [=, kept = quads](const Operands& operands) {
+  return [=, args = a, kept = quads](const Operands& operands) {
     const ConvKernels& kernels = conv_kernels(current_level());
     const int members = worthwhile(operands.threads(), cost, kLeastMacs<Bits, Depthwise>);
+    ConvArgs a = args;
+    ComputedWeights::Room room;
+    const Stationary stationary = packer ? packer->packed(operands.in<char>(1), room, a, members) : held;
     const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks;
     const Split split = Depthwise ? rows_of(a, pixels)
                                   : split_of(a, pixels, blocks, groups, members, all_blocks, weight_bytes, in_bytes / groups);
@@ -285,14 +297,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       ConvArgs own = a;
       own.x = operands.in<char>() + (x_offset + group * a.channels) * kElement;
       own.y = operands.out<char>() + (y_offset + group * a.out_channels) * kElement;
-      own.weights = weights + group * kept_bytes;
-      own.weights8 = narrow ? weights8 + group * bytes8 : nullptr;
-      own.weight_sums = narrow ? weight_sums + group * padded : nullptr;
-      own.multiplier = Bits == 16 ? multiplier + group * padded : nullptr;
-      own.bias = Bits == 16 ? bias + group * padded : nullptr;
-      own.bias_f32 = Bits == 32 ? bias_f32 + group * padded : nullptr;
-      own.multiplier32 = Bits == 8 ? multiplier32 + group * padded : nullptr;
-      own.bias32 = Bits == 8 ? bias32 + group * padded : nullptr;
+      stationary.give(own, group);
       own.residual = residual && Bits == 8 ? operands.in<std::uint8_t>(1) : nullptr;
       own.residual_s16 = residual && Bits == 16 ? operands.in<std::int16_t>(1) : nullptr;
       own.residual_f32 = residual && Bits == 32 ? operands.in<float>(1) : nullptr;
@@ -307,7 +312,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
         const bool by_chunks = all_blocks || halves ? all_blocks : chunks * some * (weight_bytes / blocks) < some * (in_bytes / std::max<std::int64_t>(1, pixels)) * (last - first);
         const std::int64_t step = by_chunks ? some : 1;
         for (; block < block_end; block += step) {
-          if (halves) own.weights = widened(weights + group * kept_bytes, block, weight_bytes / blocks);
+          if (halves) own.weights = widened(held.weights + group * held.weight_bytes, block, weight_bytes / blocks);
           for (std::int64_t at = first; at < last; at += chunk) kernel(own, at, std::min(last, at + chunk), block, block + step, scratch);
         }
       }

@@ -203,7 +203,8 @@ Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const
         parallel_for(threads, p.blocks(), std::max<std::int64_t>(1, 64 / p.k), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t block = begin; block < end; ++block) {
             std::int32_t* bias = room.bias.data() + block * kBlock;
-            pack_block(p.weights(), b, block, room.packed.data(), bias);
+            std::fill(bias, bias + kBlock, 0);
+            pack_block(p.weights(), b, block, room.packed.data() + block * base.steps * kBlock * 4, bias);
             for (std::int64_t i = 0; i < kBlock; ++i) {
               const std::int64_t more = added && block * kBlock + i < p.n ? added[block * kBlock + i] : 0;
               bias[i] = static_cast<std::int32_t>(p.k * zero_a * zero_b - zero_a * bias[i] + more);
@@ -245,7 +246,7 @@ Run matmul_f32(const Attributes& at, std::span<const Tensor> ins, std::span<cons
         room.packed_from = p.b_of(batch);
         room.packed.resize(static_cast<std::size_t>(p.k * p.blocks() * kBlock));
         parallel_for(threads, p.blocks(), std::max<std::int64_t>(1, 64 / p.k), [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t block = begin; block < end; ++block) pack_block(p.weights(), b, block, room.packed.data());
+          for (std::int64_t block = begin; block < end; ++block) pack_block(p.weights(), b, block, room.packed.data() + block * p.k * kBlock);
         });
       }
       ConvArgs a = base;
@@ -272,7 +273,7 @@ Run matmul_s16(const Attributes& at, std::span<const Tensor> ins, std::span<cons
   base.high = at.small("high");
   if (base.low < -32768 || base.high > 32767) throw std::invalid_argument("matmul_s16: bad output range");
   if (p.k > 1 << 21) throw std::invalid_argument("matmul_s16: k is above 2^21");
-  const std::int64_t* added = at.has("bias") ? at.constant<std::int64_t>("bias", p.n) : nullptr;
+  const std::int64_t* added = at.has("bias") ? exact_bias(at, "bias", p.n) : nullptr;
   const std::vector<double> multiplier(static_cast<std::size_t>(p.blocks() * kBlock), at.real("scale"));
   return [=](const Operands& o) {
     each_batch<Room<std::int16_t, std::int16_t, std::int64_t>>(p, o.threads(), [&](std::int64_t batch, auto& room, int threads) {
@@ -291,7 +292,9 @@ Run matmul_s16(const Attributes& at, std::span<const Tensor> ins, std::span<cons
         parallel_for(threads, p.blocks(), std::max<std::int64_t>(1, 64 / p.k), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t block = begin; block < end; ++block) {
             std::int64_t* bias = room.bias.data() + block * kBlock;
-            pack_block(p.weights(), b, zero_b, block, room.packed.data(), bias);
+            std::int16_t* high = room.packed.data() + block * 2 * base.steps * kBlock * 2;
+            std::fill(bias, bias + kBlock, 0);
+            pack_block(p.weights(), b, zero_b, block, high, high + base.steps * lanes_of(p.weights(), block) * 2, bias);
             for (std::int64_t i = 0; i < kBlock; ++i) bias[i] = (added && block * kBlock + i < p.n ? added[block * kBlock + i] : 0) - zero_a * bias[i];
           }
         });

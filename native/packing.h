@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "conv.h"
+#include "program.h"
 
 namespace hexforge {
 namespace {
@@ -20,10 +21,10 @@ inline std::int64_t lanes_of(const Matrix& m, std::int64_t block) {
   return std::min<std::int64_t>(kBlock, (m.outputs - block * kBlock + kLane - 1) / kLane * kLane);
 }
 
-// What the last k-step has beyond the run, and the last vector beyond the outputs, is 0.
-inline void pack_block(const Matrix& m, const float* from, std::int64_t block, float* packed) {
+// A block of it, to where its k-steps lie. What the last k-step has beyond the run, and the last vector beyond the outputs,
+// is 0.
+inline void pack_block(const Matrix& m, const float* from, std::int64_t block, float* out) {
   const std::int64_t lanes = lanes_of(m, block), count = std::min<std::int64_t>(kBlock, m.outputs - block * kBlock);
-  float* out = packed + block * m.run * kBlock;
   from += block * kBlock * m.column;
   if (count < lanes) std::fill(out, out + m.run * lanes, 0.0f);
   if (m.column == 1) {
@@ -39,13 +40,11 @@ inline void pack_block(const Matrix& m, const float* from, std::int64_t block, f
   }
 }
 
-// Bytes less 128, and their sum for each output of the block.
-inline void pack_block(const Matrix& m, const std::uint8_t* from, std::int64_t block, std::int8_t* packed, std::int32_t* sums) {
+// Bytes less 128; their sum is added for each output of the block.
+inline void pack_block(const Matrix& m, const std::uint8_t* from, std::int64_t block, std::int8_t* out, std::int32_t* sums) {
   const std::int64_t lanes = lanes_of(m, block), count = std::min<std::int64_t>(kBlock, m.outputs - block * kBlock);
   const std::int64_t steps = (m.run + 3) / 4;
-  std::int8_t* out = packed + block * steps * kBlock * 4;
   from += block * kBlock * m.column;
-  std::fill(sums, sums + kBlock, 0);
   if (count < lanes || m.run % 4) std::fill(out, out + steps * lanes * 4, std::int8_t{0});
   const std::int64_t whole = m.run / 4;
   for (std::int64_t step = 0; step < whole; ++step, out += lanes * 4) {
@@ -77,14 +76,16 @@ inline void pack_block(const Matrix& m, const std::uint8_t* from, std::int64_t b
   }
 }
 
-// 16 bits less `zero` as 256 times a number of 9 bits plus one of 8, plane after plane, and the sum for each output.
-inline void pack_block(const Matrix& m, const std::int16_t* from, std::int32_t zero, std::int64_t block, std::int16_t* packed, std::int64_t* sums) {
+// 16 bits less `zero` as 256 times a number of 9 bits plus one of 8; their sum is added for each output.
+inline void pack_block(const Matrix& m, const std::int16_t* from, std::int32_t zero, std::int64_t block, std::int16_t* high, std::int16_t* low,
+                       std::int64_t* sums) {
   const std::int64_t lanes = lanes_of(m, block), count = std::min<std::int64_t>(kBlock, m.outputs - block * kBlock);
   const std::int64_t steps = (m.run + 1) / 2;
-  std::int16_t *high = packed + block * 2 * steps * kBlock * 2, *low = high + steps * lanes * 2;
   from += block * kBlock * m.column;
-  std::fill(sums, sums + kBlock, 0);
-  if (count < lanes || m.run % 2) std::fill(high, high + 2 * steps * lanes * 2, std::int16_t{0});
+  if (count < lanes || m.run % 2) {
+    std::fill(high, high + steps * lanes * 2, std::int16_t{0});
+    std::fill(low, low + steps * lanes * 2, std::int16_t{0});
+  }
   constexpr std::int64_t kSome = 1 << 13;  // k-steps whose weights add up within 32 bits
   for (std::int64_t first = 0; first < steps; first += kSome) {
     std::int32_t some[kBlock] = {};
@@ -102,6 +103,14 @@ inline void pack_block(const Matrix& m, const std::int16_t* from, std::int32_t z
     }
     for (std::int64_t i = 0; i < count; ++i) sums[i] += some[i];
   }
+}
+
+// What is added to sums of 16 bits: integers that float64 has.
+inline const std::int64_t* exact_bias(const Attributes& at, const std::string& name, std::int64_t count) {
+  const std::int64_t* bias = at.constant<std::int64_t>(name, count);
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  if (std::any_of(bias, bias + count, [](std::int64_t v) { return v < -kMost || v > kMost; })) throw std::invalid_argument(name + " is too large");
+  return bias;
 }
 
 // k-steps of such weights between two emptyings of 32-bit sums: each adds at most 2 * 32768 * 256.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backends.htp.numbers.lower.mac import BLOCK, pack
+from hexforge.backends.htp.numbers.lower.products.weights import BLOCK, pack
 
 LEVELS: tuple[str, ...] = tuple(_native.levels())
 GUARD = 128

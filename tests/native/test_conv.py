@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.numbers.lower.mac import flush_interval
+from hexforge.backends.htp.numbers.lower.products.weights import flush_interval
 from tests.native.kernels import (
     FIXED,
     HOW,

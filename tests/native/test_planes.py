@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.numbers.lower.mac import flush_interval
+from hexforge.backends.htp.numbers.lower.products.weights import flush_interval
 from tests.native.kernels import BLOCK, HOW, assert_bits, fill, packed_conv, packed_depthwise, run, settle, spread
 from tests.native.test_conv import sums
 from tests.native.windows import Geometry, geometries

@@ -36,6 +36,18 @@ def conv(bits: int, depthwise: bool = False) -> Step:
     return kind, [np.zeros((3, 4, 4), dtype)], np.zeros((2, 4, 4), dtype), attributes
 
 
+def computed(bits: int, depthwise: bool = False) -> Step:
+    """A convolution whose weights are its second input."""
+    kind, ins, out, given = conv(bits, depthwise)
+    held = {"weights", "bias", "bias32", "bias_f32", "multiplier", "multiplier32", "weight_offset", "flush"}
+    added: Any = {8: np.int32, 16: np.int64, 32: np.float32}[bits]
+    attributes = {n: v for n, v in given.items() if n not in held} | {
+        "weight_start": 0, "weight_strides": (0, 12, 4, 0, 1) if depthwise else (0, 48, 16, 4, 1),
+        "added": np.zeros(4, added), "zero_a": 3, "zero_b": 5, "scale": 0.5,
+    }  # fmt: skip
+    return kind, [*ins, np.zeros(24 if depthwise else 96, ins[0].dtype)], out, attributes
+
+
 def matmul(kind: str, dtype: Any) -> Step:
     attributes: dict[str, Any] = {
         "batch": 2, "m": 3, "n": 5, "k": 7, "stride_a": 21, "stride_b": 35, "row_a": 7, "row_b": 5, "column_b": 1,
@@ -78,6 +90,7 @@ def norm(kind: str, dtype: Any) -> Step:
 
 U8, S16, F32 = np.uint8, np.int16, np.float32
 STEPS: tuple[Step, ...] = (
+    *(computed(bits, depthwise) for bits in (8, 16, 32) for depthwise in (False, True)),
     *(conv(bits, depthwise) for bits in (8, 16, 32) for depthwise in (False, True)),
     matmul("matmul_u8", U8), matmul("matmul_s16", S16), matmul("matmul_f32", F32),
     binary("binary_u8", U8), binary("binary_s16", S16), binary("binary_f32", F32),
@@ -147,8 +160,8 @@ def test_wrong_attributes(step: Step) -> None:
     for name, value in step[3].items():
         if isinstance(value, np.ndarray):
             without = {k: v for k, v in step[3].items() if k != name}
-            windowed = step[0].startswith(("conv", "depthwise"))  # a table is a choice there, and weights are padded
-            if name != "table" or not windowed:
+            windowed = step[0].startswith(("conv", "depthwise"))  # weights are padded there, and some are a choice
+            if name not in ("table", "added") or not windowed:
                 assert not attempt(step, without), f"{name} missing"
             assert not attempt(step, without | {name: value[: 0 if windowed else -1]}), f"{name} shorter"
         elif isinstance(value, tuple):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.numbers.lower.wide import packed
+from hexforge.backends.htp.numbers.lower.products.wide import packed
 from hexforge.ir import (
     AxisScaleOffset,
     Block,

@@ -7,11 +7,10 @@ from hexforge.backends.htp.numbers.lower import (  # noqa: F401
     index,
     layout,
     logic,
-    mac,
     move,
     recurrent,
     reduce,
     resize,
-    wide,
     window,
 )
+from hexforge.backends.htp.numbers.lower.products import constant_weights, wide  # noqa: F401

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
-from hexforge.backends.htp.numbers.lower.mac import pack, spread
+from hexforge.backends.htp.numbers.lower.products.weights import pack, spread
 from hexforge.backends.htp.numbers.storage import half
 from hexforge.ir import Array, Node
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower import mac
 from hexforge.backends.htp.numbers.lower.adapt import real, three
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.products import computed_weights, constant_weights
 from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Array, Block, BlockwiseExpansion, Node, Value
 from hexforge.ir.fixed_point import centered, scale_array
@@ -98,12 +98,14 @@ def _operand(node: Node, index: int) -> Value | None:
 
 @lowers("Conv2d", "Conv3d", "DepthWiseConv2d")
 def convolution(lowering: Lowering, node: Node) -> bool:
-    """the mac module's where it can, else the wide kernel."""
-    if mac.convolution(lowering, node):
-        return True
+    """By its weights: computed ones, constant ones that the usual kernels take, others by the wide kernel."""
     x, weight, y = node.inputs[0], node.inputs[1], node.outputs[0]
     assert x is not None
     assert weight is not None
+    if weight.data is None:
+        return computed_weights.convolution(lowering, node)
+    if constant_weights.convolution(lowering, node):
+        return True
     groups = x.shape[-1] if node.op.name == "DepthWiseConv2d" else int(node.params["group"])
     kernel = weight.shape[:-2]
     geometry = {
@@ -116,8 +118,8 @@ def convolution(lowering: Lowering, node: Node) -> bool:
 
 @lowers("FullyConnected", "MatMul")
 def product(lowering: Lowering, node: Node) -> bool:
-    """the mac module's where it can, else the wide kernel over the rows."""
-    if mac.product(lowering, node):
+    """As the usual kernels take it, else by the wide one over the rows."""
+    if constant_weights.product(lowering, node):
         return True
     x, weight, y = node.inputs[0], node.inputs[1], node.outputs[0]
     assert x is not None

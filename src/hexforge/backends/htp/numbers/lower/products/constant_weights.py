@@ -3,180 +3,35 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hexforge import _native
 from hexforge.backends.htp.numbers import winograd
 from hexforge.backends.htp.numbers.lower.adapt import three
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
 from hexforge.backends.htp.numbers.lower.move import merged, strides
+from hexforge.backends.htp.numbers.lower.products import computed_weights
+from hexforge.backends.htp.numbers.lower.products.phases import phases
+from hexforge.backends.htp.numbers.lower.products.weights import (
+    BLOCK,
+    LANE,
+    SLACK,
+    Weights,
+    expanded,
+    kept_weights,
+    packed,
+    sixteen,
+    spread,
+)
 from hexforge.backends.htp.numbers.storage import Storage, half, in_range
-from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Node, ScaleOffset, TensorType, Value
+from hexforge.ir import Array, AxisScaleOffset, DType, Node, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import centered, dequantize, scale_array
 
-BLOCK, LANE = 64, 16
-_SLACK = 4096
 _LONG = 64
 """k-steps of a run."""
 _BITS = {"u8": 8, "s16": 16, "f32": 32}
-_ELEMENT = {8: np.int8, 16: np.int16, 32: np.float32}
-
-
-def pack(weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: bool = False, kept: Any = None) -> Array:
-    """[kd, kh, kw, in, out] weights as the kernels read them: blocks of 64 outputs, runs of inputs in k-steps.
-
-    `slack` is the number of elements behind them. With `rounded` floats are rounded to float16 on the way, block by
-    block: a copy of all of them would be as large as the model. `kept` is the type to keep them in, if another.
-    """
-    kd, kh, kw, channels, outputs = weights.shape
-    values = 32 // bits
-    runs = weights.reshape(kd * kh, kw * channels, outputs) if row_taps else weights.reshape(-1, channels, outputs)
-    taps, run, _ = runs.shape
-    steps = -(-run // values)
-    size = taps * steps * BLOCK * values
-    packed = np.zeros(-(-outputs // BLOCK) * size + slack, kept or _ELEMENT[bits])
-    for index, first in enumerate(range(0, outputs, BLOCK)):
-        count = min(BLOCK, outputs - first)
-        lanes = -(-count // LANE) * LANE
-        part = runs[:, :, first : first + count]
-        block = np.zeros((taps, steps * values, lanes), packed.dtype)
-        block[:, :run, :count] = half(part) if rounded else part
-        cells = block.reshape(taps, steps, values, lanes).swapaxes(2, 3)
-        packed[index * size : index * size + block.size] = cells.ravel()
-    return packed
-
-
-def _packed(weights: Array, bits: int, groups: int, row_taps: bool) -> Array:
-    """The weights of every group, with the bytes behind them that a kernel may read; float16 ones stay float16."""
-    kept = np.dtype(np.float16 if bits == 32 and weights.dtype == np.float16 else _ELEMENT[bits])
-    slack = _SLACK // kept.itemsize
-    if groups == 1:
-        return pack(weights, bits, row_taps, slack, bits == 32, kept)
-    parts = [pack(part, bits, row_taps, 0, bits == 32, kept) for part in np.split(weights, groups, axis=-1)]
-    return np.concatenate([*parts, np.zeros(slack, parts[0].dtype)])
-
-
-def flush_interval(weights: Array, row_taps: bool) -> int:
-    """16-bit k-steps between two emptyings of the int32 sums: |sum| stays below 2^31 whatever the input is."""
-    kd, kh, kw, channels, outputs = weights.shape
-    runs = weights.reshape(kd * kh, kw * channels, outputs) if row_taps else weights.reshape(-1, channels, outputs)
-    taps, run, _ = runs.shape
-    steps = -(-run // 2)
-    pairs = np.zeros((taps * steps, outputs), np.uint16)  # of weights of 9 bits at most
-    for columns in _stretches(outputs, taps * run):
-        part = np.abs(runs[..., columns].astype(np.int16)).astype(np.uint16)
-        both = np.zeros((taps, steps, 2, part.shape[-1]), np.uint16)
-        both.reshape(taps, steps * 2, -1)[:, :run] = part
-        pairs[:, columns] = both.sum(2, dtype=np.uint16).reshape(taps * steps, -1)
-    interval = taps * steps
-    while interval > 1:
-        if np.add.reduceat(pairs, np.arange(0, len(pairs), interval), dtype=np.int64).max(initial=0) <= 65535:
-            break
-        interval = (interval + 1) // 2
-    return 0 if interval >= taps * steps else interval
-
-
-def _stretches(outputs: int, each: int) -> list[slice]:
-    """Some outputs at a time, of `each` weights: what is computed of them stays small beside the model."""
-    step = max(1, (1 << 21) // max(1, each))
-    return [slice(first, first + step) for first in range(0, outputs, step)]
-
-
-def _sixteen(weights: Weights, groups: int, row_taps: bool) -> dict[str, Any]:
-    """What 16-bit activations need besides: planes, when their sums are emptied, the weights as bytes."""
-    intervals = [n for plane in weights.planes_of_bytes if (n := flush_interval(plane, row_taps))]
-    return {
-        "planes": weights.planes, "flush": min(intervals, default=0), **_narrow(weights.values, groups, row_taps),
-    }  # fmt: skip
-
-
-def _narrow(weights: Array, groups: int, row_taps: bool) -> dict[str, Any]:
-    """16-bit activations on AMX: the weights as bytes too, where they fit."""
-    if _native.level() != "amx" or weights.min(initial=0) < -128 or weights.max(initial=0) > 127:
-        return {}
-    if int(np.prod(weights.shape[:4])) > 65536:
-        return {}
-    sums = spread(weights.sum((0, 1, 2, 3), dtype=np.int64), groups, np.int32)
-    return {"weights8": _packed(weights, 8, groups, row_taps), "weight_sums": sums}
-
-
-def spread(values: Array, groups: int, dtype: Any) -> Array:
-    """Per-output values padded to whole blocks in every group."""
-    rows = np.asarray(values).reshape(groups, -1)
-    padded = np.zeros((groups, -(-rows.shape[1] // BLOCK) * BLOCK), dtype)
-    padded[:, : rows.shape[1]] = rows
-    return padded.ravel()
-
-
-class Weights:
-    """A stationary operand [kd, kh, kw, in per group, out]: integers, zero points, scales."""
-
-    planes = 1
-    """How many integers of 8 bits make a weight; 0 where none of these kernels takes it."""
-
-    def __init__(self, data: Array, type: TensorType, bits: int) -> None:
-        encoding = type.encoding
-        self.offset = 0
-        if bits == 32:
-            self.values = np.asarray(data)  # rounded to float16 where they are packed
-            return
-        assert isinstance(encoding, (ScaleOffset, AxisScaleOffset))
-        zero = -np.asarray(encoding.offset if isinstance(encoding, ScaleOffset) else encoding.offsets, np.int64)
-        self.scales = np.asarray(encoding.scale if isinstance(encoding, ScaleOffset) else encoding.scales, np.float64)
-        # as they are where that will do: a copy of 64 bits would be eight times the model
-        wide = type.dtype in (DType.INT16, DType.UINT16)
-        own: Any = np.int32 if wide else np.int8 if type.dtype in (DType.INT8, DType.INT4) else np.int16
-        values: Array = data.astype(own, copy=False)
-        shift = 128 if type.dtype is DType.UINT8 and bits == 8 else 0
-        if bits == 8 and zero.ndim == 0 and (shift or int(zero)):
-            self.values, self.offset = (values - np.int16(shift) if shift else values), int(zero) - shift
-        else:
-            self.values = values - zero.astype(np.int32 if wide else np.int16) if zero.any() else values
-        least, most = int(self.values.min(initial=0)), int(self.values.max(initial=0))
-        if bits == 8:
-            self.planes = 1 if least >= -128 and most <= 127 else 0
-        else:
-            self.planes = 1 if least >= -255 and most <= 255 else 2 if least >= -0x8080 and most <= 0x807F else 0
-
-    def magnitudes(self) -> Array:
-        """The sum of what the weights of each output are without their signs."""
-        outputs = self.values.shape[-1]
-        found = np.zeros(outputs, np.int64)
-        for columns in _stretches(outputs, self.values.size // max(1, outputs)):
-            found[columns] = np.abs(self.values[..., columns].astype(np.int32)).sum((0, 1, 2, 3), dtype=np.int64)
-        return found
-
-    @property
-    def planes_of_bytes(self) -> tuple[Array, ...]:
-        """What is multiplied: the numbers, or where they have 16 bits what 256 is multiplied with, and the rest."""
-        if self.planes < 2:
-            return (self.values,)
-        low = ((self.values + 128) & 255) - 128
-        return (self.values - low) >> 8, low
-
-    @property
-    def stacked(self) -> Array:
-        """The planes one after the other, as kernels read them."""
-        return self.values if self.planes < 2 else np.concatenate(self.planes_of_bytes)
-
-
-def expanded(weight: Value) -> Value:
-    """LPBQ weights as what they are: integers times small integers, with one scale per channel."""
-    encoding = weight.encoding
-    if weight.data is None or not isinstance(encoding, BlockwiseExpansion):
-        return weight
-    offsets = (0,) * len(encoding.scales)
-    along = [-1 if i == encoding.axis else 1 for i in range(len(weight.shape))]
-    factors = np.rint(scale_array(encoding, weight.shape) / np.asarray(encoding.scales, np.float64).reshape(along))
-    integers = centered(weight.data, weight.type) * factors
-    if integers.min(initial=0) < -128 or integers.max(initial=0) > 127:
-        return weight
-    type = TensorType(DType.INT8, weight.shape, AxisScaleOffset(encoding.axis, encoding.scales, offsets))
-    return Value(weight.name, type, weight.role, integers.astype(np.int8))
 
 
 def _usable(weight: Value, bits: int, axis: int) -> bool:
@@ -242,11 +97,6 @@ def _float_range() -> dict[str, Any]:
     return {"low": float("-inf"), "high": float("inf"), "half": 1}
 
 
-def _kept(weights: Array) -> dict[str, Any]:
-    """Packed weights, and the word that they are float16 where they are."""
-    return {"weights": weights} | ({"half_weights": 1} if weights.dtype == np.float16 else {})
-
-
 @dataclass(frozen=True, slots=True)
 class _Filter:
     """What a convolution multiplies with: [kd, kh, kw, in per group, out] weights, and a bias for each output."""
@@ -295,9 +145,9 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
         lanes = -(-whole // BLOCK) * BLOCK
         planes = [plane.reshape(-1, whole) for plane in weights.planes_of_bytes]
         rows = half(planes[0]) if bits == 32 else np.concatenate(planes).astype(np.int64)
-        packed = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
-        packed[:, :whole] = rows if bits == 32 else rows & 0xFFFF
-        attributes |= {"channels": whole, "out_channels": whole, "weights": packed, "pad_row": _row(own, bits, lanes)}
+        lines = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
+        lines[:, :whole] = rows if bits == 32 else rows & 0xFFFF
+        attributes |= {"channels": whole, "out_channels": whole, "weights": lines, "pad_row": _row(own, bits, lanes)}
         if bits != 32 and any(
             np.abs(plane.astype(np.int64)).sum(0).max(initial=0) * 65536 >= 2**31 for plane in planes
         ):
@@ -309,7 +159,7 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     attributes |= {"channels": channels, "out_channels": outputs, "groups": groups}
     if bits == 32 and groups == 1 and _has_tiles(x, filter, windows):
         lanes = -(-channels // LANE) * LANE
-        tiles = {"winograd": 1, "row_taps": 0, "weights": winograd.cells(weights.values, _SLACK // 4)}
+        tiles = {"winograd": 1, "row_taps": 0, "weights": winograd.cells(weights.values, SLACK // 4)}
         lowering.emit("conv_f32", [x], [out], **attributes, **tiles, pad_row=_row(own, bits, lanes))
         return True
     # A kernel row is one run where a single position is too short for the loop around it; rows that leave the image are
@@ -318,11 +168,11 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     run = kernel[2] * channels if row_taps else channels
     steps = -(-run // (32 // bits))
     attributes |= {
-        "row_taps": row_taps, **_kept(_packed(weights.stacked, bits, groups, row_taps)),
+        "row_taps": row_taps, **kept_weights(packed(weights.stacked, bits, groups, row_taps)),
         "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
     }  # fmt: skip
     if bits == 16:
-        attributes |= _sixteen(weights, groups, row_taps)
+        attributes |= sixteen(weights, groups, row_taps)
     lowering.emit(f"conv_{own.kind}", [x], [out], **attributes)
     return True
 
@@ -379,6 +229,8 @@ def convolution(lowering: Lowering, node: Node) -> bool:
 @lowers("TransposeConv2d", "TransposeConv3d")
 def transposed(lowering: Lowering, node: Node) -> bool:
     """Each phase of the stride is an ordinary convolution; its pixels are then written where they belong."""
+    if node.inputs[1] is not None and node.inputs[1].data is None:
+        return computed_weights.transposed(lowering, node)
     found = _operands(lowering, node)
     if found is None or int(node.params["group"]) != 1:
         return False
@@ -391,36 +243,22 @@ def transposed(lowering: Lowering, node: Node) -> bool:
     stride = three(node.params["stride"], 1)
     before = three((p[0] for p in node.params["pad_amount"]), 0)
     sizes, spatial = three(y.shape[1:-1], 1), three(x.shape[1:-1], 1)
-    outputs = y.shape[-1]
     if (
         data.shape[:3] == stride
         and before == (0, 0, 0)
         and sizes == tuple(n * s for n, s in zip(spatial, stride, strict=True))
     ):
         return _blocks(lowering, node, x, data, weight.type, real, y)
-    for phase in itertools.product(*(range(s) for s in stride)):
-        taps = [[k for k in range(data.shape[i]) if (phase[i] + before[i] - k) % stride[i] == 0] for i in range(3)]
-        counts = tuple(len(range(phase[i], sizes[i], stride[i])) for i in range(3))
-        if 0 in counts:
-            continue
-        part = data[np.ix_(*(t[::-1] for t in taps))] if all(taps) else np.zeros((1, 1, 1, *data.shape[3:]), data.dtype)
-        # Input index of the first output of this phase under the last kernel tap, negated: how much is padded.
-        pad = tuple(-((phase[i] + before[i] - t[-1]) // stride[i]) if (t := taps[i]) else 0 for i in range(3))
-        if not all(taps):
+    for phase in phases(node, data.shape[:3], y):
+        some = all(phase.taps)
+        part = data[np.ix_(*phase.taps)] if some else np.zeros((1, 1, 1, *data.shape[3:]), data.dtype)
+        if not some:  # outputs that no input reaches
             part = part.astype(np.int16 if bits != 32 else np.float32) + _zero_weight(weight.type)
-        shape = (x.shape[0], *counts, outputs)
-        like = Storage(y.kind, y.dtype, shape, y.scale, y.zero_point, y.low, y.high, y.shift)
-        temp = lowering.temp(like, node.outputs[0].name)
+        temp, like = phase.temp(lowering, y, node.outputs[0].name)
         filter = _Filter(np.ascontiguousarray(part), weight.type, real)
-        if not _conv(lowering, x, filter, _Windows(counts, pad=pad), temp, like):
+        if not _conv(lowering, x, filter, _Windows(phase.sizes, pad=phase.pad), temp, like):
             return False
-        source = strides(shape)
-        target = strides((x.shape[0], *sizes, outputs))
-        lowering.emit(
-            "copy", [temp], [node.outputs[0]], element_bytes=y.dtype.itemsize, dims=shape, strides_x=source,
-            strides_y=(target[0], *(target[1 + i] * stride[i] for i in range(3)), 1),
-            offset_y=sum(phase[i] * target[1 + i] for i in range(3)),
-        )  # fmt: skip
+        phase.place(lowering, temp, like, node.outputs[0], y)
     return True
 
 
@@ -486,7 +324,7 @@ def product(lowering: Lowering, node: Node) -> bool:
         flat = Storage(own.kind, own.dtype, (rows, matrix.shape[0]), own.scale, own.zero_point, own.low, own.high)
         wide = Storage(y.kind, y.dtype, (rows, matrix.shape[1]), y.scale, y.zero_point, y.low, y.high)
         return _rows(lowering, x, flat, matrix, w.type, bias, out, wide, bits)
-    return _both(lowering, node, own, y, swap)
+    return computed_weights.product(lowering, node, own, y, swap)
 
 
 def _rows(
@@ -505,64 +343,8 @@ def _rows(
         f"conv_{flat.kind}", [x], [out], batch=1, **{"in": (1, 1, rows)}, out=(1, 1, rows), kernel=(1, 1, 1),
         stride=(1, 1, 1), pad=(0, 0, 0), dilation=(1, 1, 1), channels=inner, out_channels=y.shape[1],
         x_stride=inner, y_stride=y.shape[1], row_taps=True, weight_offset=-weights.offset,
-        **_kept(_packed(weights.stacked, bits, 1, True)),
-        **(_sixteen(weights, 1, True) if bits == 16 else {}),
+        **kept_weights(packed(weights.stacked, bits, 1, True)),
+        **(sixteen(weights, 1, True) if bits == 16 else {}),
         pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
     )  # fmt: skip
     return True
-
-
-def _both(lowering: Lowering, node: Node, own: Storage, y: Storage, swap: bool) -> bool:
-    """A product of two operands that are computed at run time; its bias may be constant."""
-    x, w, out = node.inputs[0], node.inputs[1], node.outputs[0]
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    assert x is not None
-    assert w is not None
-    other = lowering.storage(w)
-    turned = node.op.name != "FullyConnected" and bool(node.params["transpose_in0"])
-    if other.kind != own.kind or len(x.shape) < 2 or len(w.shape) < 2 or (bias is not None and bias.data is None):
-        return False
-    m, k = x.shape[-2:][:: -1 if turned else 1]
-    n = y.shape[-1]
-    if w.shape[-1 if swap else -2] != k or y.shape[-2:] != (m, n):
-        return False  # FullyConnected of rows that are not the last axis alone
-    starts_a, starts_b = (_starts(shape, y.shape[:-2]) for shape in (x.shape, w.shape))
-    attributes: dict[str, Any] = {
-        "batch": len(starts_a), "m": m, "n": n, "k": k, "row_a": 1 if turned else k, "column_a": m if turned else 1,
-        "row_b": 1 if swap else n, "column_b": k if swap else 1,
-    }  # fmt: skip
-    for side, starts in (("a", starts_a), ("b", starts_b)):
-        stride = int(starts[1]) if len(starts) > 1 else 0
-        attributes[f"stride_{side}"] = stride
-        if not np.array_equal(starts, stride * np.arange(len(starts))):
-            attributes[f"at_{side}"] = tuple(map(int, starts))
-    real = None if bias is None else np.broadcast_to(_real_bias(bias), (n,))
-    if own.kind == "f32":
-        attributes |= {"half": 1} | ({} if real is None else {"bias": half(real)})
-    else:
-        product = own.scale * other.scale
-        if (own.kind == "u8" and k > 33025) or not in_range(product / y.scale):
-            return False  # 255 * 255 * k must stay below 2^31
-        if real is not None:
-            units = np.rint(real / product)
-            most = 2**31 - 255 * 255 * k if own.kind == "u8" else 2**52
-            if np.abs(units).max(initial=0) >= most:
-                return False
-            attributes["bias"] = units.astype(np.int32 if own.kind == "u8" else np.int64)
-        attributes |= {
-            "zero_a": own.zero_point, "zero_b": other.zero_point, "scale": product / y.scale, **y.output(),
-        }  # fmt: skip
-    lowering.emit(f"matmul_{own.kind}", [x, w], [out], **attributes)
-    return True
-
-
-def _real_bias(bias: Value) -> Array:
-    assert bias.data is not None
-    return (bias.data if bias.encoding is None else dequantize(bias.data, bias.type)).astype(np.float64).ravel()
-
-
-def _starts(shape: tuple[int, ...], lead: tuple[int, ...]) -> Array:
-    """Where the matrix of each of the output's leading indices begins, in elements: broadcast as numpy does."""
-    own = shape[:-2]
-    indices = np.arange(int(np.prod(own, dtype=np.int64))).reshape(own) * (shape[-1] * shape[-2])
-    return np.broadcast_to(indices, lead).ravel()
