@@ -5,7 +5,7 @@
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or
-#              TESTS="CLASS CLASS.TEST") and prints the table
+#              TESTS="CLASS CLASS.TEST"), goes on where it was stopped, and prints the table
 # make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
@@ -117,7 +117,7 @@ cluster: models
 # ExecuTorch and torch in an environment of their own, which sees what .venv has. The wheel's pins on other backends are
 # left out, and torchaudio's library, which is built for a GPU: only the models' Python code is used.
 TORCH_VENV := .venv-executorch
-TORCH := $(CURDIR)/$(TORCH_VENV)/bin/python
+TORCH := $(abspath $(TORCH_VENV))/bin/python
 executorch: $(TORCH_VENV)/.installed
 
 $(TORCH_VENV)/.installed: constraints.txt $(VENV)/.dev
@@ -136,7 +136,7 @@ executorch-check: executorch
 	@$(TORCH) -m pytest -m executorch tests/executorch
 
 executorch-test: executorch-check
-	@$(TORCH) -m benchmarks.executorch --jobs $(JOBS) $(TESTS)
+	@$(TORCH) -m benchmarks.executorch --jobs $(JOBS) --resume build/executorch-tests $(TESTS)
 
 gpu: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m gpu
