@@ -11,7 +11,7 @@ from typing import Any
 
 from hexforge.backend import processors
 from hexforge.backends.gpu.cache import DeviceCache
-from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
+from hexforge.backends.gpu.device import ClDevice, code_of, opencl
 from hexforge.backends.gpu.kernels.launch import Launch
 from hexforge.errors import UnsupportedError
 
@@ -26,6 +26,11 @@ class KernelBuilder:
         self.cache = DeviceCache(device.name, device.driver)
         self._programs: dict[str, Any] = {}
         self._lock = threading.Lock()
+        device.tenants.add(self)
+
+    def forget(self) -> None:
+        """Compiled kernels of a context that was lost: the cache has their binaries."""
+        self._programs = {}
 
     def build(self, launches: list[Launch], binaries: Mapping[str, bytes] | None = None) -> None:
         """Compile what is not there yet; `binaries` are those of a context file for this device."""
@@ -58,16 +63,19 @@ class KernelBuilder:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     return cl.Program(context, [handle], [binary]).build(devices=[handle])
-            except (cl.Error, RuntimeError):
+            except (cl.Error, RuntimeError) as error:
+                if not _is_about_the_kernel(error):
+                    raise
                 self.cache.drop(key)  # another build of the driver, or damage that a checksum cannot show
-        with warnings.catch_warnings(), clear_errors(self.device.name, "while it compiled a kernel"):
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 program = cl.Program(context, source).build(options=OPTIONS, devices=[handle], cache_dir=False)
             except (cl.RuntimeError, RuntimeError) as error:
+                if not _is_about_the_kernel(error):
+                    raise
                 raise UnsupportedError(f"gpu device {self.device.name!r} cannot compile a kernel: {error}") from None
-        with clear_errors(self.device.name):
-            self.cache.add(key, bytes(program.get_info(cl.program_info.BINARIES)[0]))
+        self.cache.add(key, bytes(program.get_info(cl.program_info.BINARIES)[0]))
         return program
 
     def kernel(self, launch: Launch) -> Any:
@@ -78,6 +86,15 @@ class KernelBuilder:
         """The compiled kernels of launches, for a context file."""
         found = {launch.key: self.cache.binary(launch.key) for launch in launches}
         return {key: binary for key, binary in found.items() if binary is not None}
+
+
+def _is_about_the_kernel(error: Exception) -> bool:
+    """Whether a kernel cannot be built, rather than the context doing nothing any more."""
+    known = opencl().status_code
+    return code_of(error) in (
+        None, known.BUILD_PROGRAM_FAILURE, known.COMPILER_NOT_AVAILABLE, known.INVALID_BINARY, known.INVALID_VALUE,
+        known.INVALID_BUILD_OPTIONS, known.INVALID_PROGRAM_EXECUTABLE,
+    )  # fmt: skip
 
 
 _builders: dict[int, KernelBuilder] = {}

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: what OpenCL offers on this computer, which of it runs graphs, and what goes wrong there in plain words."""
+"""Devices: what OpenCL offers on this computer, and which of it runs graphs."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
+from hexforge.backends.gpu.resident.gate import Gate
+from hexforge.errors import CallError, UnsupportedError
 
 if TYPE_CHECKING:
     import types
@@ -24,8 +22,6 @@ _INSTALL = (
     "install `hexforge[gpu]`, which brings PoCL (OpenCL on the processor), or your GPU's OpenCL driver; "
     "`hexforge devices` lists what is there"
 )
-_LOST = {"DEVICE_NOT_AVAILABLE", "INVALID_CONTEXT", "INVALID_COMMAND_QUEUE", "OUT_OF_RESOURCES"}
-_FULL = {"MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_BUFFER_SIZE"}
 
 
 def opencl() -> types.ModuleType:
@@ -40,23 +36,71 @@ def opencl() -> types.ModuleType:
     return pyopencl
 
 
-@dataclass(frozen=True, eq=False)
+def code_of(error: Exception) -> int | None:
+    """OpenCL's number for an error, None where it has none."""
+    try:
+        return int(getattr(error, "code", None))  # type: ignore[arg-type]
+    except (AttributeError, TypeError):  # pyopencl's errors with a text of their own have no number to give
+        return None
+
+
+class Tenant(Protocol):
+    """Something that has memory in a device's context."""
+
+    def forget(self) -> None:
+        """Let go of everything in the context; what is needed again is made again."""
+
+
+@dataclass(eq=False)
 class ClDevice:
     """An OpenCL device, with the context that everything on it lives in."""
 
     handle: Any
     platform: str
+    gate: Gate = field(default_factory=Gate)
+    """Everything that uses the context is inside; only who is alone inside replaces it."""
+    generation: int = 0
+    """How many contexts were lost before this one."""
+    tenants: weakref.WeakSet[Tenant] = field(default_factory=weakref.WeakSet)
+    name: str = field(init=False)
+    """As OpenCL calls it."""
+    memory_bytes: int = field(init=False)
+    """Global memory."""
+    most_bytes: int = field(init=False)
+    """The largest buffer."""
+    _context: Any = None
+    _making: threading.Lock = field(default_factory=threading.Lock)
 
-    @cached_property
-    def context(self) -> Any:
-        """One context for the process: buffers of constants are shared by all programs."""
-        with clear_errors(self.name):
-            return opencl().Context([self.handle])
+    def __post_init__(self) -> None:
+        self.name = str(self.handle.name).strip()  # a device that is gone cannot be asked
+        self.memory_bytes, self.most_bytes = int(self.handle.global_mem_size), int(self.handle.max_mem_alloc_size)
 
     @property
-    def name(self) -> str:
-        """As OpenCL calls it."""
-        return str(self.handle.name).strip()
+    def context(self) -> Any:
+        """One context for the process: buffers of constants are shared by all programs."""
+        with self._making:
+            if self._context is None:
+                self._context = opencl().Context([self.handle])
+            return self._context
+
+    def answers(self) -> bool:
+        """Whether the context still does what it is asked: after a fault none of its calls works."""
+        cl = opencl()
+        try:
+            queue, word = self.queue(), cl.Buffer(self.context, cl.mem_flags.READ_WRITE, 4)
+            cl.enqueue_fill_buffer(queue, word, b"\0", 0, 4)
+            queue.finish()
+        except cl.Error:
+            return False
+        return True
+
+    def renew_if_lost(self) -> None:
+        """Drop a context that does not answer, with all that lives in it; only for who is alone at the gate."""
+        if not self.answers():
+            self._context = None
+            self.generation += 1
+            for tenant in list(self.tenants):
+                tenant.forget()
 
     @property
     def driver(self) -> str:
@@ -89,11 +133,6 @@ class ClDevice:
         return int(self.handle.max_compute_units)
 
     @property
-    def memory_bytes(self) -> int:
-        """Global memory."""
-        return int(self.handle.global_mem_size)
-
-    @property
     def local_bytes(self) -> int:
         """Local memory of a work-group."""
         return int(self.handle.local_mem_size)
@@ -102,11 +141,6 @@ class ClDevice:
     def most_items(self) -> int:
         """Work-items of a work-group at most."""
         return int(self.handle.max_work_group_size)
-
-    @property
-    def most_bytes(self) -> int:
-        """The largest buffer."""
-        return int(self.handle.max_mem_alloc_size)
 
     @property
     def alignment(self) -> int:
@@ -127,8 +161,7 @@ class ClDevice:
         """A queue whose commands run in order."""
         cl = opencl()
         properties = cl.command_queue_properties.PROFILING_ENABLE if profiled else 0
-        with clear_errors(self.name):
-            return cl.CommandQueue(self.context, self.handle, properties)
+        return cl.CommandQueue(self.context, self.handle, properties)
 
 
 _known: list[ClDevice] | None = None
@@ -170,37 +203,3 @@ def choose(wanted: str = "") -> ClDevice:
         there = ", ".join(f"{i}: {d.name} ({d.platform}, {d.kind})" for i, d in enumerate(every))
         raise CallError(f"gpu_device {wanted!r} is no OpenCL device of this computer; there are {there}")
     return named[0]
-
-
-@contextlib.contextmanager
-def clear_errors(device: str, doing: str = "") -> Iterator[None]:
-    """Say what OpenCL's errors mean; only the program that meets one is lost."""
-    try:
-        yield
-    except HexforgeError:
-        raise
-    except Exception as error:
-        raise translated(error, device, doing) from (error if "--debug-opencl" in sys.argv else None)
-
-
-def translated(error: Exception, device: str, doing: str = "") -> Exception:
-    """An error of OpenCL as one of hexforge's; any other as it is."""
-    cl = opencl()
-    when = f" {doing}" if doing else ""
-    if isinstance(error, MemoryError | cl.MemoryError):
-        return CapacityError(
-            f"gpu device {device!r} is out of memory{when}; close other sessions, use gpu_precision=fp16, a smaller "
-            "batch, or another gpu_device"
-        )
-    if isinstance(error, cl.Error):
-        code = getattr(error, "code", None)
-        name = cl.status_code.to_string(code, "%d") if code is not None else str(error)
-        if any(known in name for known in _FULL):
-            return translated(MemoryError(), device, doing)
-        if any(known in name for known in _LOST):
-            return UnsupportedError(
-                f"gpu device {device!r} was lost or ran out of resources{when} ({name}); make the session again, or "
-                "choose another gpu_device"
-            )
-        return UnsupportedError(f"gpu device {device!r} failed{when}: {name}: {error}")
-    return error

@@ -71,6 +71,10 @@ class GpuLowering:
             return BufferType.of(value.dtype, value.dtype is DType.FLOAT16)
         return BufferType.of(value.dtype, self.config.half(value.dtype is DType.FLOAT16))
 
+    def bytes_of(self, value: Value) -> int:
+        """What a value takes of memory."""
+        return self.storage(value).bytes * value.type.size
+
     def placed(self, value: Value) -> Value:
         """The value whose memory a value is read from."""
         while value in self.aliases:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
+from hexforge.backends.gpu.device import ClDevice, opencl
 from hexforge.errors import CapacityError
 from hexforge.ir import Array
 
@@ -44,7 +44,7 @@ def slots(
     return chosen, bytes_of
 
 
-_shared: weakref.WeakValueDictionary[tuple[int, str], _Held] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[tuple[int, int, str], _Held] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
@@ -58,7 +58,7 @@ class _Held:
 
 
 def constant(device: ClDevice, array: Array, share: bool) -> _Held:
-    """A buffer with an array; equal arrays on one device share one."""
+    """A buffer with an array; equal arrays in one context share one."""
     cl = opencl()
     data = np.ascontiguousarray(array)
     if data.nbytes == 0:
@@ -71,13 +71,12 @@ def constant(device: ClDevice, array: Array, share: bool) -> _Held:
 
     def made() -> _Held:
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        with clear_errors(device.name, f"for a constant of {data.nbytes} bytes"):
-            return _Held(cl.Buffer(device.context, flags, hostbuf=data))
+        return _Held(cl.Buffer(device.context, flags, hostbuf=data))
 
     if not share:
         return made()
     digest = hashlib.blake2b(data.data, digest_size=16).hexdigest()
-    key = (int(device.handle.int_ptr), digest)
+    key = (int(device.handle.int_ptr), device.generation, digest)
     with _lock:
         held = _shared.get(key)
         if held is None:
@@ -93,11 +92,10 @@ def activations(device: ClDevice, size: int) -> Any:
             f"a run needs {size} bytes at a time, and gpu device {device.name!r} has buffers of at most "
             f"{device.most_bytes}; use gpu_precision=fp16 or a smaller batch"
         )
-    with clear_errors(device.name, f"for {size} bytes of activations"):
-        flags = cl.mem_flags.READ_WRITE
-        if device.is_processor:  # at once: PoCL would take memory at the first use, and end the process without it
-            flags |= cl.mem_flags.ALLOC_HOST_PTR
-        return cl.Buffer(device.context, flags, max(size, 1))
+    flags = cl.mem_flags.READ_WRITE
+    if device.is_processor:  # at once: PoCL would take memory at the first use, and end the process without it
+        flags |= cl.mem_flags.ALLOC_HOST_PTR
+    return cl.Buffer(device.context, flags, max(size, 1))
 
 
 def pieces(buffer: Any, offsets: Mapping[object, int], sizes: Mapping[object, int]) -> dict[object, Any]:

@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 
 from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kernel_times
-from hexforge.backends.gpu import memory
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
-from hexforge.backends.gpu.device import ClDevice, clear_errors, opencl
-from hexforge.backends.gpu.enqueue import prepared
-from hexforge.backends.gpu.kernels.code import FAULT
-from hexforge.backends.gpu.kernels.launch import Constant, Scratch
+from hexforge.backends.gpu.device import ClDevice, opencl
+from hexforge.backends.gpu.kernels.code import BufferType
 from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.machine import Machine
+from hexforge.backends.gpu.resident.loss import Attempt, Needs, failed
+from hexforge.backends.gpu.resident.resident import Layout, Resident
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
-from hexforge.ir import Array, Graph, Role, Value, text
-from hexforge.ir.arena import arena
+from hexforge.ir import Array, Graph, Value, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,88 +63,53 @@ class GpuProgram:
         self.config = config
         self._lock = threading.Lock()
         self._inputs, self._outputs = graph.inputs, graph.outputs
+        self._layout: Layout | None = None
+        self._resident: Resident | None = None
+        device.tenants.add(self)
+        self._attempt("loaded").carried_out(lambda: self._load(binaries))
+
+    def _load(self, binaries: Mapping[str, bytes] | None) -> None:
+        """Write the kernels, and bring everything to the device."""
+        device, made = self.device, builder(self.device)
         machine = Machine(device.is_processor, device.units, device.local_bytes, device.most_items)
-        made = builder(device)
-        lowering = GpuLowering(graph, config, machine)
-        if config.gpu_tuning:
+        lowering = GpuLowering(self.graph, self.config, machine)
+        if self.config.gpu_tuning:
             lowering.choose = lambda key, choices: fastest(made, key, choices, lowering.storage)
         self.launches = lowering.launches()
-        self._faults = lowering.faults
-        self._lowering = lowering
-        made.build(self.launches, binaries)
-        self._queue = device.queue()
-        self._allocate(lowering)
-        self._kernels = [made.kernel(launch) for launch in self.launches]
-        self._arguments = [[self._buffer(a) for a in launch.arguments] for launch in self.launches]
-        with clear_errors(device.name):
-            for kernel, arguments in zip(self._kernels, self._arguments, strict=True):
-                kernel.set_args(*arguments)
-        self._enqueue = prepared(self._queue, self._kernels, self.launches)
+        self._layout = Layout(lowering, self.launches)
+        self._on_device(binaries)
 
-    # -- memory -------------------------------------------------------------------------------------------------------
+    # -- on the device ------------------------------------------------------------------------------------------------
 
-    def _allocate(self, lowering: GpuLowering) -> None:
-        """The arena, and a buffer for each constant, the inputs and the word that faults are reported in."""
-        sizes: dict[object, int] = {}
-        lives: dict[object, tuple[int, int]] = {}
-        constants: dict[object, Constant | Value] = {}
-        end = len(self.launches)
-        for i, launch in enumerate(self.launches):
-            for argument in launch.arguments:
-                if isinstance(argument, str):
-                    continue
-                if isinstance(argument, Constant) or (isinstance(argument, Value) and argument.is_static):
-                    constants[argument] = argument
-                    continue
-                key = lowering.placed(argument) if isinstance(argument, Value) else argument
-                if isinstance(key, Value) and key.is_static:
-                    constants[key] = key
-                    continue
-                sizes[key] = key.bytes if isinstance(key, Scratch) else lowering.storage(key).bytes * key.type.size
-                first = lives[key][0] if key in lives else i
-                lives[key] = (first, i)
-        for value in (*self._inputs, *self._outputs):
-            key = lowering.placed(value)
-            if key.is_static:
-                constants[key] = key
-                continue
-            sizes[key] = lowering.storage(key).bytes * key.type.size
-            first, last = lives.get(key, (0, 0))
-            lives[key] = (0 if key.role is Role.APP_WRITE else first, end if value in self._outputs else last)
-        share = self.config.gpu_use_memory_optimizations
-        self._buffers: dict[object, Any]
-        if self.device.is_processor:
-            offsets, self.arena_bytes = arena(sizes, lives, self.device.alignment, share=share)
-            self._arena = memory.activations(self.device, self.arena_bytes)
-            with clear_errors(self.device.name):
-                self._buffers = memory.pieces(self._arena, offsets, sizes)
-        else:
-            chosen, bytes_of = memory.slots(sizes, lives, share)
-            self.arena_bytes = sum(bytes_of)
-            made = [memory.activations(self.device, size) for size in bytes_of]
-            self._buffers = {key: made[slot] for key, slot in chosen.items()}
-        self._held = []
-        self.constant_bytes = 0
-        for constant, what in constants.items():
-            if isinstance(what, Constant):
-                array = what.make()
-            else:
-                assert what.data is not None
-                array = np.ascontiguousarray(what.data).astype(lowering.storage(what).numpy)
-            held = memory.constant(self.device, array, self.config.gpu_use_weight_sharing)
-            self.constant_bytes += array.nbytes
-            self._held.append(held)
-            self._buffers[constant] = held.buffer
-        self._fault_word = None
-        if self._faults:
-            cl = opencl()
-            with clear_errors(self.device.name):
-                self._fault_word = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, 4)
-            self._buffers[FAULT] = self._fault_word
+    def _attempt(self, doing: str) -> Attempt:
+        return Attempt(self.device, self.graph.name, doing, self._needs, self.forget)
 
-    def _buffer(self, argument: Any) -> Any:
-        key = self._lowering.placed(argument) if isinstance(argument, Value) else argument
-        return self._buffers[key]
+    def _needs(self) -> Needs:
+        return Needs() if self._resident is None else self._resident.needs
+
+    def _on_device(self, binaries: Mapping[str, bytes] | None = None) -> Resident:
+        """Buffers and kernels in the device's context, made where they are not."""
+        if self._resident is None:
+            assert self._layout is not None
+            self._resident = Resident(self.device, self._layout)
+            self._resident.place(binaries)
+        return self._resident
+
+    def forget(self) -> None:
+        """Let go of everything on the device: the next run makes it again."""
+        resident, self._resident = self._resident, None
+        if resident is not None:
+            resident.release()
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory for what is computed."""
+        return self._needs().activations
+
+    @property
+    def constant_bytes(self) -> int:
+        """Memory for constants."""
+        return self._needs().constants
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -156,79 +119,94 @@ class GpuProgram:
         times = kernel_times.get()
         if times is not None:
             return self._timed(arrays, times)
-        with self._lock, clear_errors(self.device.name, f"while it ran graph {self.graph.name!r}"):
-            return self._run(arrays, self._queue, None)
+        with self._lock:
+            return self._attempt("ran").carried_out(lambda: self._run(arrays))
 
     def _timed(self, arrays: Mapping[str, Array], times: list[KernelTime]) -> dict[str, Array]:
         """A run whose kernels are timed by the device's own clock, each under the node it is for."""
-        events: list[Any] = []
-        with self._lock, clear_errors(self.device.name, f"while it ran graph {self.graph.name!r}"):
+
+        def timed() -> dict[str, Array]:
+            events: list[Any] = []
             results = self._run(arrays, self.device.queue(profiled=True), events)
             for launch, event in zip(self.launches, events, strict=True):
-                times.append(KernelTime(launch.nodes[0].name, "GPU", event.profile.start, event.profile.end))
+                measured.append(KernelTime(launch.nodes[0].name, "GPU", event.profile.start, event.profile.end))
+            return results
+
+        measured: list[KernelTime] = []
+        with self._lock:
+            results = self._attempt("ran").carried_out(timed)
+        times += measured[-len(self.launches) :] if self.launches else []
         return results
 
-    def _run(self, arrays: Mapping[str, Array], queue: Any, events: list[Any] | None) -> dict[str, Array]:
-        cl = opencl()
+    def _run(self, arrays: Mapping[str, Array], queue: Any = None, events: list[Any] | None = None) -> dict[str, Array]:
+        cl, resident = opencl(), self._on_device()
+        queue = resident.queue if queue is None else queue
         for value in self._inputs:
-            if value.type.size and value in self._buffers:
-                host = np.ascontiguousarray(arrays[value.name]).astype(self._lowering.storage(value).numpy, copy=False)
-                cl.enqueue_copy(queue, self._buffers[value], host, is_blocking=False)
-        if self._fault_word is not None:
-            cl.enqueue_fill_buffer(queue, self._fault_word, np.int32(0), 0, 4)
+            if value.type.size and value in resident.buffers:
+                host = np.ascontiguousarray(arrays[value.name]).astype(self._storage(value).numpy, copy=False)
+                cl.enqueue_copy(queue, resident.buffers[value], host, is_blocking=False)
+        if resident.fault_word is not None:
+            cl.enqueue_fill_buffer(queue, resident.fault_word, np.int32(0), 0, 4)
         check = interruption.get()
         record = self.config.gpu_use_queue_recording
-        if record and events is None and check is None and self._enqueue is not None:
-            if error := self._enqueue():
-                raise cl.RuntimeError(f"clEnqueueNDRangeKernel failed: {cl.status_code.to_string(error, '%d')}")
-            return self._results(queue)
-        for i, (launch, kernel) in enumerate(zip(self.launches, self._kernels, strict=True)):
+        if record and events is None and check is None and resident.enqueue is not None:
+            if code := resident.enqueue():
+                raise failed("clEnqueueNDRangeKernel", code)
+            return self._results(resident, queue)
+        for i, (launch, kernel) in enumerate(zip(self.launches, resident.kernels, strict=True)):
             if check is not None and i % 16 == 0:
                 check()
             if not record:
-                kernel.set_args(*self._arguments[i])
+                kernel.set_args(*resident.arguments[i])
             event = cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
             if events is not None:
                 events.append(event)
-        return self._results(queue)
+        return self._results(resident, queue)
 
-    def _results(self, queue: Any) -> dict[str, Array]:
+    def _storage(self, value: Value) -> BufferType:
+        assert self._layout is not None
+        return self._layout.lowering.storage(value)
+
+    def _results(self, resident: Resident, queue: Any) -> dict[str, Array]:
         """The outputs, once everything that was enqueued is done."""
         cl = opencl()
         results: dict[str, Array] = {}
+        reads = []
         for value in self._outputs:
-            host = np.empty(value.shape, self._lowering.storage(value).numpy)
+            host = np.empty(value.shape, self._storage(value).numpy)
             if value.type.size:
-                cl.enqueue_copy(queue, host, self._buffer(value), is_blocking=False)
+                reads.append(cl.enqueue_copy(queue, host, resident.buffer(value), is_blocking=False))
             results[value.name] = host
         fault = np.zeros(1, np.int32)
-        if self._fault_word is not None:
-            cl.enqueue_copy(queue, fault, self._fault_word, is_blocking=False)
+        if resident.fault_word is not None:
+            reads.append(cl.enqueue_copy(queue, fault, resident.fault_word, is_blocking=False))
         queue.finish()
+        for event in reads:  # what ended badly has not filled the array
+            if (code := event.command_execution_status) < 0:
+                raise failed("clEnqueueReadBuffer", code)
         if fault[0]:
-            node = self._faults[fault[0] - 1]
+            node = resident.layout.lowering.faults[fault[0] - 1]
             raise CallError(f"{node.op.name} {node.name!r}: an index is outside the axis it counts along")
         return {name: array.astype(self.graph.values[name].dtype.numpy, copy=False) for name, array in results.items()}
 
     def profile(self, feeds: Mapping[str, Array]) -> MeasuredRun:
         """One run with every kernel timed by the device."""
         arrays = checked_feeds(self.graph.name, self._inputs, feeds)
-        queue = self.device.queue(profiled=True)
-        events: list[Any] = []
-        with self._lock, clear_errors(self.device.name):
-            begin = time.perf_counter()
-            self._run(arrays, queue, events)
-            host_us = 1e6 * (time.perf_counter() - begin)
-            kernels = tuple(
-                LaunchTime(
-                    launch.name,
-                    tuple(n.name for n in launch.nodes),
-                    (e.profile.end - e.profile.start) / 1e3,
-                    launch.flops,
-                )
-                for launch, e in zip(self.launches, events, strict=True)
+        with self._lock:
+            return self._attempt("ran").carried_out(lambda: self._measured(arrays))
+
+    def _measured(self, arrays: Mapping[str, Array]) -> MeasuredRun:
+        queue, events = self.device.queue(profiled=True), list[Any]()
+        begin = time.perf_counter()
+        self._run(arrays, queue, events)
+        host_us = 1e6 * (time.perf_counter() - begin)
+        kernels = tuple(
+            LaunchTime(
+                launch.name, tuple(n.name for n in launch.nodes), (e.profile.end - e.profile.start) / 1e3, launch.flops
             )
-            span = (events[-1].profile.end - events[0].profile.start) / 1e3 if events else 0.0
+            for launch, e in zip(self.launches, events, strict=True)
+        )
+        span = (events[-1].profile.end - events[0].profile.start) / 1e3 if events else 0.0
         return MeasuredRun(kernels, host_us, span)
 
     # -- contexts -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gate: many runs use a device at the same time; one that must be alone waits for them, and they for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Gate:
+    """Lets either any number of runs through, or one that is alone; who waits to be alone goes first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._inside = 0
+        self._waiting = 0
+        self._alone = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Inside together with others."""
+        with self._changed:
+            while self._alone or self._waiting:
+                self._changed.wait()
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                if not self._inside and self._waiting:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Inside with nobody else."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                while self._alone or self._inside:
+                    self._changed.wait()
+            finally:
+                self._waiting -= 1
+                self._changed.notify_all()
+            self._alone = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = False
+                self._changed.notify_all()

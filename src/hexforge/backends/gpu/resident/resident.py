@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resident: what a graph has in a device's context; made when first needed, and again after a context was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hexforge.backends.gpu import memory
+from hexforge.backends.gpu.building import builder
+from hexforge.backends.gpu.device import ClDevice, opencl
+from hexforge.backends.gpu.enqueue import prepared
+from hexforge.backends.gpu.kernels.code import FAULT
+from hexforge.backends.gpu.kernels.launch import Constant, Launch, Scratch
+from hexforge.backends.gpu.lowering import GpuLowering
+from hexforge.backends.gpu.resident.loss import Needs
+from hexforge.ir import Role, Value
+from hexforge.ir.arena import arena
+
+
+@dataclass(slots=True)
+class Layout:
+    """What of a graph needs memory, before any of it is taken."""
+
+    lowering: GpuLowering
+    launches: Sequence[Launch]
+    sizes: dict[object, int] = field(default_factory=dict)
+    """Bytes of what is computed."""
+    lives: dict[object, tuple[int, int]] = field(default_factory=dict)
+    constants: dict[object, Constant | Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        end, lowering = len(self.launches), self.lowering
+        for i, launch in enumerate(self.launches):
+            for argument in launch.arguments:
+                if isinstance(argument, str):
+                    continue
+                if isinstance(argument, Constant) or (isinstance(argument, Value) and argument.is_static):
+                    self.constants[argument] = argument
+                    continue
+                key = lowering.placed(argument) if isinstance(argument, Value) else argument
+                if isinstance(key, Value) and key.is_static:
+                    self.constants[key] = key
+                    continue
+                self.sizes[key] = key.bytes if isinstance(key, Scratch) else lowering.bytes_of(key)
+                self.lives[key] = (self.lives[key][0] if key in self.lives else i, i)
+        outputs = lowering.graph.outputs
+        for value in (*lowering.graph.inputs, *outputs):
+            key = lowering.placed(value)
+            if key.is_static:
+                self.constants[key] = key
+                continue
+            self.sizes[key] = lowering.bytes_of(key)
+            first, last = self.lives.get(key, (0, 0))
+            self.lives[key] = (0 if key.role is Role.APP_WRITE else first, end if value in outputs else last)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of all constants."""
+        return sum(map(self._bytes, self.constants.values()))
+
+    def _bytes(self, what: Constant | Value) -> int:
+        return what.bytes if isinstance(what, Constant) else self.lowering.bytes_of(what)
+
+
+class Resident:
+    """The buffers, kernels and queue of a graph in one context."""
+
+    def __init__(self, device: ClDevice, layout: Layout) -> None:
+        self.device = device
+        self.layout = layout
+        self.generation = device.generation
+        self.buffers: dict[object, Any] = {}
+        self.queue: Any = None
+        self.fault_word: Any = None
+        self.kernels: list[Any] = []
+        self.arguments: list[list[Any]] = []
+        self.enqueue: Callable[[], int] | None = None
+        self.held: list[object] = []
+        self.arena_bytes = self.largest_bytes = 0
+        self._own: list[Any] = []
+
+    @property
+    def needs(self) -> Needs:
+        """The memory it takes, as far as it is known."""
+        constants = self.layout.constant_bytes
+        largest = max([self.largest_bytes, *map(self.layout._bytes, self.layout.constants.values())])
+        return Needs(self.arena_bytes, constants, largest)
+
+    def place(self, binaries: Mapping[str, bytes] | None = None) -> None:
+        """Compile what is not compiled, take memory, bring constants there and set the kernels' arguments."""
+        made, launches = builder(self.device), self.layout.launches
+        made.build(list(launches), binaries)
+        self.queue = self.device.queue()
+        self._place_activations()
+        self._place_constants()
+        if self.layout.lowering.faults:
+            cl = opencl()
+            self.fault_word = self.buffers[FAULT] = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, 4)
+        self.kernels = [made.kernel(launch) for launch in launches]
+        self.arguments = [[self.buffer(a) for a in launch.arguments] for launch in launches]
+        for kernel, arguments in zip(self.kernels, self.arguments, strict=True):
+            kernel.set_args(*arguments)
+        self.enqueue = prepared(self.queue, self.kernels, launches)
+
+    def _place_activations(self) -> None:
+        layout, device = self.layout, self.device
+        share = layout.lowering.config.gpu_use_memory_optimizations
+        if device.is_processor:
+            offsets, self.arena_bytes = arena(layout.sizes, layout.lives, device.alignment, share=share)
+            self.largest_bytes = self.arena_bytes
+            whole = memory.activations(device, self.arena_bytes)
+            self._own.append(whole)
+            self.buffers |= memory.pieces(whole, offsets, layout.sizes)
+            return
+        chosen, bytes_of = memory.slots(layout.sizes, layout.lives, share)
+        self.arena_bytes, self.largest_bytes = sum(bytes_of), max(bytes_of, default=0)
+        for size in bytes_of:
+            self._own.append(memory.activations(device, size))
+        self.buffers |= {key: self._own[slot] for key, slot in chosen.items()}
+
+    def _place_constants(self) -> None:
+        lowering = self.layout.lowering
+        for key, what in self.layout.constants.items():
+            if isinstance(what, Constant):
+                array = what.make()
+            else:
+                assert what.data is not None
+                array = np.ascontiguousarray(what.data).astype(lowering.storage(what).numpy)
+            held = memory.constant(self.device, array, lowering.config.gpu_use_weight_sharing)
+            self.held.append(held)
+            self.buffers[key] = held.buffer
+
+    def buffer(self, argument: Any) -> Any:
+        """Where an argument of a kernel lies."""
+        key = self.layout.lowering.placed(argument) if isinstance(argument, Value) else argument
+        return self.buffers[key]
+
+    def release(self) -> None:
+        """Give memory back now, whoever still looks at this; shared constants stay while another program has them."""
+        self.enqueue, self.queue, self.fault_word = None, None, None
+        for everything in (self.kernels, self.arguments, self.buffers, self.held, self._own):
+            everything.clear()
