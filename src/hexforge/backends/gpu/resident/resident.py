@@ -91,12 +91,12 @@ class Resident:
         return Needs(self.arena_bytes, constants, largest)
 
     def place(self, binaries: Mapping[str, bytes] | None = None) -> None:
-        """Compile what is not compiled, take memory, bring constants there and set the kernels' arguments."""
+        """Take memory, bring constants there, compile what is not compiled and set the kernels' arguments."""
         made, launches = builder(self.device), self.layout.launches
-        made.build(list(launches), binaries)
         self.queue = self.device.queue()
         self._place_activations()
         self._place_constants()
+        made.build(list(launches), binaries)
         if self.layout.lowering.faults:
             cl = opencl()
             self.fault_word = self.buffers[FAULT] = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, 4)
