@@ -26,7 +26,7 @@ class KernelBuilder:
         self.cache = DeviceCache(device.name, device.driver)
         self._programs: dict[str, Any] = {}
         self._lock = threading.Lock()
-        device.tenants.add(self)
+        device.lodgers.add(self)
 
     def forget(self) -> None:
         """Compiled kernels of a context that was lost: the cache has their binaries."""

@@ -44,7 +44,7 @@ def code_of(error: Exception) -> int | None:
         return None
 
 
-class Tenant(Protocol):
+class Lodger(Protocol):
     """Something that has memory in a device's context."""
 
     def forget(self) -> None:
@@ -61,7 +61,7 @@ class ClDevice:
     """Everything that uses the context is inside; only who is alone inside replaces it."""
     generation: int = 0
     """How many contexts were lost before this one."""
-    tenants: weakref.WeakSet[Tenant] = field(default_factory=weakref.WeakSet)
+    lodgers: weakref.WeakSet[Lodger] = field(default_factory=weakref.WeakSet)
     name: str = field(init=False)
     """As OpenCL calls it."""
     memory_bytes: int = field(init=False)
@@ -99,8 +99,8 @@ class ClDevice:
         if not self.answers():
             self._context = None
             self.generation += 1
-            for tenant in list(self.tenants):
-                tenant.forget()
+            for lodger in list(self.lodgers):
+                lodger.forget()
 
     @property
     def driver(self) -> str:

@@ -20,7 +20,7 @@ from hexforge.backends.gpu.kernels.code import BufferType
 from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.resident.loss import Attempt, Needs, failed
-from hexforge.backends.gpu.resident.resident import Layout, Resident
+from hexforge.backends.gpu.resident.resident import GraphMemory, Resident
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Value, text
@@ -63,9 +63,9 @@ class GpuProgram:
         self.config = config
         self._lock = threading.Lock()
         self._inputs, self._outputs = graph.inputs, graph.outputs
-        self._layout: Layout | None = None
+        self._layout: GraphMemory | None = None
         self._resident: Resident | None = None
-        device.tenants.add(self)
+        device.lodgers.add(self)
         self._attempt("loaded").carried_out(lambda: self._load(binaries))
 
     def _load(self, binaries: Mapping[str, bytes] | None) -> None:
@@ -76,7 +76,7 @@ class GpuProgram:
         if self.config.gpu_tuning:
             lowering.choose = lambda key, choices: fastest(made, key, choices, lowering.storage)
         self.launches = lowering.launches()
-        self._layout = Layout(lowering, self.launches)
+        self._layout = GraphMemory(lowering, self.launches)
         self._on_device(binaries)
 
     # -- on the device ------------------------------------------------------------------------------------------------

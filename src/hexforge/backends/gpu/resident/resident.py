@@ -22,7 +22,7 @@ from hexforge.ir.arena import arena
 
 
 @dataclass(slots=True)
-class Layout:
+class GraphMemory:
     """What of a graph needs memory, before any of it is taken."""
 
     lowering: GpuLowering
@@ -69,7 +69,7 @@ class Layout:
 class Resident:
     """The buffers, kernels and queue of a graph in one context."""
 
-    def __init__(self, device: ClDevice, layout: Layout) -> None:
+    def __init__(self, device: ClDevice, layout: GraphMemory) -> None:
         self.device = device
         self.layout = layout
         self.generation = device.generation
