@@ -76,9 +76,10 @@ conformance: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks.conformance --backend cpu
 	@$(BIN)/python -m benchmarks.conformance --backend htp
 
-# The same on this computer's OpenCL device, into docs/figures.md.
+# The same on this computer's OpenCL device, into docs/figures.md: what QNN's GPU has, and all that has a kernel here.
 conformance-gpu: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks.conformance --backend gpu --write
+	@$(BIN)/python -m benchmarks.conformance --backend gpu --option gpu_ops=any --write
 
 # What bench compares with, where it is installed; the vendor's package has an environment of its own.
 peers: $(VENV)/.dev

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/api.md out of the docstrings of what `import hexforge` offers, and docs/options.md out of the tables of
-options: `python -m docs.generate` (make docs)."""
+"""Write docs/api.md out of the docstrings of what `import hexforge` offers, docs/options.md out of the tables of
+options, and docs/gpu_ops.md out of what the gpu backend takes: `python -m docs.generate` (make docs)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import hexforge
+import hexforge.ops
+from hexforge.backends.gpu.qnn_ops import EXCLUDED, SOURCES
+from hexforge.backends.gpu.support import KNOWN
+from hexforge.ir.op import known_names
 from hexforge.options import Option, OptionTable
 from hexforge.ort.options.config import DynamicOptions, RunConfig, SessionConfig
 from hexforge.ort.options.provider_options import ProviderOptions
 
 PAGE, OPTIONS_PAGE = Path(__file__).with_name("api.md"), Path(__file__).with_name("options.md")
+GPU_OPS_PAGE = Path(__file__).with_name("gpu_ops.md")
 WIDTH = 100
 LONGEST_DEFAULT = 40
 
@@ -77,6 +82,29 @@ def options_page() -> str:
             parts += [f"| `{o.key}` | {o.doc} | {o.effect} |" for o in idle]
         parts.append("")
     return "\n".join(parts)
+
+
+def gpu_ops_page() -> str:
+    """Every op of the table: whether QNN's GPU has it, by which page, and what the gpu backend does."""
+    parts = [
+        "# Ops of the gpu backend\n",
+        "Written by `make docs` out of `backends/gpu/qnn_ops.py` and `support.py`; edit those, not this page. Sources\n"
+        "are Qualcomm's pages on AI Engine Direct (80-63442-10): *supplement* is the GPU Backend Op Definition\n"
+        "Supplement of 2.25, *revision history* the GPU Op Support Revision History up to 2.46. What they say of\n"
+        "ranks, types and single parameters is not followed. MatMulNBits, GatherBlockQuantized and\n"
+        "GroupQueryAttention, which onnxruntime's QNN EP takes on the GPU, become ops of this table.\n",
+        "| op | QNN's GPU | gpu backend |",
+        "|---|---|---|",
+    ]
+    for name in sorted(known_names()):
+        documented = SOURCES.get(name)
+        said = f"yes: {documented}" if documented else f"no: {EXCLUDED.get(name, 'not listed')}"
+        if name in KNOWN:
+            taken = "taken" if documented else "refused; taken with `gpu_ops=any`"
+        else:
+            taken = "no kernel yet" if documented else "refused"
+        parts.append(f"| {name} | {said} | {taken} |")
+    return "\n".join([*parts, ""])
 
 
 def _given(option: Option) -> str:
@@ -241,6 +269,6 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for path, written in ((PAGE, page), (OPTIONS_PAGE, options_page)):
+    for path, written in ((PAGE, page), (OPTIONS_PAGE, options_page), (GPU_OPS_PAGE, gpu_ops_page)):
         path.write_text(written(), encoding="utf-8")
         print(f"docs: wrote {path}")

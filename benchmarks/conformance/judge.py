@@ -43,15 +43,15 @@ class Verdict:
     """True where the outputs are right for the inputs as float16 holds them, and not for the inputs as they are."""
 
 
-def judge(case: Case, backend: str, soc: str = "") -> Verdict:
-    """Load, place and run one case with CPU fallback disabled.
+def judge(case: Case, backend: str, soc: str = "", **chosen: str) -> Verdict:
+    """Load, place and run one case with CPU fallback disabled, and with provider options where some are chosen.
 
     A float16 backend is right where its outputs are near the expected ones, or near what the cpu backend computes in
     float32 from inputs rounded to float16: an input such as 10003 is not a float16, and what an op does with 10000 is
     another number. Numbers beyond float16 are infinite on both sides.
     """
     try:
-        outputs = _run(case, backend, case.feeds, soc)
+        outputs = _run(case, backend, case.feeds, soc, **chosen)
     except HexforgeError as error:
         return Verdict(case, REFUSED, str(error))
     except Exception:  # a crash is what this counts
@@ -66,10 +66,10 @@ def judge(case: Case, backend: str, soc: str = "") -> Verdict:
     return Verdict(case, WRONG if remaining else RIGHT, "; ".join(remaining), rounded=not remaining)
 
 
-def _run(case: Case, backend: str, feeds: dict[str, Any], soc: str = "") -> list[Any]:
+def _run(case: Case, backend: str, feeds: dict[str, Any], soc: str = "", **chosen: str) -> list[Any]:
     options = hexforge.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    provider = {"backend_type": backend, **({"soc_model": soc} if soc else {})}
+    provider = {"backend_type": backend, **({"soc_model": soc} if soc else {}), **chosen}
     session = hexforge.InferenceSession(case.model, options, providers=[("QNNExecutionProvider", provider)])
     return session.run(None, feeds)
 

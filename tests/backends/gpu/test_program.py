@@ -186,4 +186,4 @@ def test_refusals_have_reasons() -> None:
     g = Graph("g")
     x = g.value("x", TensorType(DType.FLOAT32, (3, 3)), Role.APP_WRITE)
     node = g.node("Inverse", [x])
-    assert "no kernel for Inverse" in str(GpuBackend().unsupported(node))
+    assert "QNN's GPU has no Inverse" in str(GpuBackend().unsupported(node))

@@ -37,7 +37,7 @@ class GpuBackend:
 
     def unsupported(self, node: Node) -> str | None:
         """Why the gpu backend refuses the node, or None; asking needs no device."""
-        return unsupported(node)
+        return unsupported(node, self.config.gpu_ops == "any")
 
     def compile(self, graph: Graph) -> GpuProgram:
         """A program of the graph's kernels."""
@@ -51,7 +51,7 @@ class GpuBackend:
         graph = saved_graph(name, inputs, outputs, data, get)
         graph.sort()
         verify(graph)
-        if refused := next((r for r in map(unsupported, graph.nodes) if r), None):
+        if refused := next((r for n in graph.nodes if (r := unsupported(n, beyond_qnn=True))), None):
             raise FormatError(f"program {name!r}: {refused}")
         return GpuProgram(graph, self.device, self.config, self._kernels(name, data))
 

@@ -19,6 +19,7 @@ class GpuConfig(OptionTable):
         PRECISIONS,
         "float tensors as the model has them, all in fp32, all rounded to fp16, or stored in fp16 and computed in fp32",
     )
+    gpu_ops: str = choice("qnn any", "take the ops that QNN's GPU has, or any op that the backend has a kernel for")
     gpu_use_memory_optimizations: bool = flag(True, "tensors that are never alive together share memory")
     gpu_use_node_optimizations: bool = flag(True, "chains of nodes run as one kernel")
     gpu_use_queue_recording: bool = flag(True, "arguments of kernels are set once, not at every run")

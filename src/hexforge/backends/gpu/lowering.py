@@ -11,7 +11,7 @@ import numpy as np
 
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.grouping import Groups, group
-from hexforge.backends.gpu.kernels import other, rows, windows, winograd
+from hexforge.backends.gpu.kernels import other, recurrent, rows, windows, winograd
 from hexforge.backends.gpu.kernels.attention import Attention, attention_tile, register_attention, tiled_attention
 from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import BufferType, NotVectorizedError
@@ -127,6 +127,10 @@ class GpuLowering:
                 return [self._widest(node, lambda k, w: windows.pool(k, node, epilogue, w, local))]
             case "Lrn":
                 return [windows.local_response(self.kernel(), node, epilogue, local)]
+            case "RoiAlign":
+                return [windows.roi_align(self.kernel(), node, epilogue, local)]
+            case "Lstm":
+                return self._lstm(node)
             case "Argmax" | "Argmin":
                 return [rows.argument(self.kernel(), node, epilogue)]
             case "CumulativeSum":
@@ -192,8 +196,26 @@ class GpuLowering:
             return choices[0][1]
         return list(self.choose(product.key, choices))
 
+    def _lstm(self, node: Node) -> list[Launch]:
+        """The inputs of all times as one product, then the states through time."""
+        lstm = recurrent.LstmShape.of(node)
+        projected, weight, bias, hidden = lstm.projected(), *(lstm.stacked(kind) for kind in ("W_x", "b_", "W_h"))
+        if weight is not None and bias is not None:
+            first = self._product(self.products.dense(node, lstm.given["in"], weight, bias), Epilogue(projected))
+        else:
+            first = [recurrent.project(self.kernel(), lstm, projected, self.machine.local)]
+        turned = self.constant(hidden, "turned", lambda data: data.T) if hidden is not None else None
+        wg = min(self.machine.row_group, self.machine.most_items)
+        return [*first, recurrent.recur(self.kernel(), lstm, projected, turned, wg)]
+
     def _convolution(self, node: Node, epilogue: Epilogue) -> list[Launch]:
-        product, weight = self.products.convolution(node), node.inputs[1]
+        weight = node.inputs[1]
+        if weight is not None and not weight.is_static and "Transpose" in node.op.name and node.params["group"] > 1:
+            lay = other.grouped_filter(self.kernel(), node, self.machine.local)
+            (grouped,) = lay.writes
+            assert isinstance(grouped, Value)
+            return [lay, *self._product(self.products.convolution(node, grouped), epilogue)]
+        product = self.products.convolution(node)
         fits = weight is not None and weight.is_static and winograd.suits(product)
         if not fits or not winograd_pays(product, self.machine):
             return self._product(product, epilogue)

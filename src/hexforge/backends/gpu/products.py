@@ -51,7 +51,8 @@ class Products:
         padded = -(-n // COLUMNS) * COLUMNS if self.lowering.machine.is_processor else n
         return Matrix(constant, constant.storage, (k * padded if groups > 1 else 0,), n, 1)
 
-    def convolution(self, node: Node) -> Product:
+    def convolution(self, node: Node, grouped: Value | None = None) -> Product:
+        """A convolution; `grouped` is a computed filter of a transposed one, laid out by groups."""
         x, w = node.inputs[:2]
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         out, params = node.outputs[0], node.params
@@ -73,7 +74,9 @@ class Products:
                 return split.transpose(1, 0, 2, 3).reshape(group, k, columns)
             return data.reshape(k, group, columns).transpose(1, 0, 2)
 
-        if w.is_static:
+        if grouped is not None:
+            b = Matrix(grouped, self.lowering.storage(grouped), (k * columns,), columns, 1)
+        elif w.is_static:
             b = self._weight(w, "conv", k, columns, group, matrix)
         else:  # [taps, Cin / group, Cout] as it lies
             b = Matrix(
@@ -133,9 +136,12 @@ class Products:
 
     def fully_connected(self, node: Node) -> Product:
         x, w = node.inputs[:2]
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
         assert x is not None
         assert w is not None
+        return self.dense(node, x, w, node.inputs[2] if len(node.inputs) > 2 else None)
+
+    def dense(self, node: Node, x: Value, w: Value, bias: Value | None) -> Product:
+        """Rows of a value times a weight [N, K]."""
         n, k = w.shape
         m = x.type.size // k
         a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (0,), k, 1)

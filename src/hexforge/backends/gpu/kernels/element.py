@@ -22,10 +22,11 @@ from hexforge.backends.gpu.kernels.code import (
     strides,
 )
 from hexforge.backends.gpu.kernels.moves import ALIASES, MOVES, moved, starts
-from hexforge.ir import DType, Node, Value
+from hexforge.ir import DType, Node, ScaleOffset, Value
 
 GATHERS = ("Gather", "GatherElements", "GatherNd")
-JOINS = ("Concat", "Pack", "Pad", "SpaceToBatch", "OneHot", "Batchnorm", "ElementWiseSelect", "IsInf", "Cast")
+JOINS = ("Concat", "Pack", "Pad", "SpaceToBatch", "OneHot", "Batchnorm", "ElementWiseSelect", "IsInf", "Cast",
+         "Dequantize", "ElementWiseUnary")  # fmt: skip
 MAPS = frozenset({
     *pointwise.FLOAT, *pointwise.INTEGER, *pointwise.PREDICATE, *MOVES, *GATHERS, *JOINS,
 })  # fmt: skip
@@ -113,6 +114,14 @@ class Elements:
             return code.let(wide, pointwise.FLOAT[name](arguments, params, wide))
         if name == "Cast":
             return code.let(type, pointwise.cast(arguments[0], C_TYPES[first.dtype], type, out.dtype is DType.BOOL))
+        if name == "Dequantize":
+            encoding = first.encoding
+            assert isinstance(encoding, ScaleOffset)
+            return code.let(
+                "float", f"(float)({arguments[0]} + {encoding.offset}) * {literal(encoding.scale, 'float')}"
+            )
+        if name == "ElementWiseUnary":
+            return code.let("float", f"1.0f / {arguments[0]}")
         if name == "ElementWiseSelect":
             return code.let(type, f"({arguments[0]} ? {arguments[1]} : {arguments[2]})")
         if name == "IsInf":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -18,7 +19,7 @@ from hexforge.backends.gpu.kernels.code import (
 )
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, rounded_up
-from hexforge.ir import Array, Node, Value
+from hexforge.ir import Array, Node, TensorType, Value
 from hexforge.ops.vision.resize import (
     ALIGN_CORNERS,
     ASYMMETRIC,
@@ -57,17 +58,23 @@ def map_values(kernel_of: Callable[[], Kernel], node: Node, output: int, widths:
     raise AssertionError("width 1 always works")
 
 
-def copy(kernel: Kernel, source: Value, out: Value, node: Node, local: int) -> Launch:
-    """A value copied into another place, element by element."""
+def grouped_filter(kernel: Kernel, node: Node, local: int) -> Launch:
+    """A computed filter [taps, Cin, columns] of a transposed convolution as [group, taps, Cin / group, columns]."""
+    weight, group = node.inputs[1], int(node.params["group"])
+    assert weight is not None
+    *taps, channels, columns = weight.shape
+    count, depth = math.prod(taps), channels // group
+    out = Value(f"{node.name}:groups", TensorType(weight.dtype, (group, count, depth, columns)))
     code = kernel.code()
     code.add("const int g = get_global_id(0);")
     code.add(f"if (g >= {out.type.size}) return;")
-    read = kernel.elements.storage(source)
-    storage = kernel.elements.storage(out)
-    value = read.load(kernel.buffers.read(source, read), "g")
+    at = code.axes(Index(out.shape, "g"))
+    source = f"(({at[1]} * {channels} + {at[0]} * {depth} + {at[2]}) * {columns} + {at[3]})"
+    read, storage = kernel.elements.storage(weight), kernel.elements.storage(out)
+    value = read.load(kernel.buffers.read(weight, read), source)
     code.add(storage.store(kernel.buffers.write(out, storage.type, "out"), "g", value))
     size = rounded_up(out.type.size, local)
-    return kernel.launch("copy", (node,), kernel.text("\n".join(code.lines)), (out,), (size,), (local,))
+    return kernel.launch("filter groups", (node,), kernel.text("\n".join(code.lines)), (out,), (size,), (local,))
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------
@@ -298,4 +305,4 @@ def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> L
     )  # fmt: skip
 
 
-__all__ = ["Elements", "KernelCode", "copy", "grid_sample", "map_values", "resize", "scatter", "top_k"]
+__all__ = ["Elements", "KernelCode", "grid_sample", "grouped_filter", "map_values", "resize", "scatter", "top_k"]
