@@ -66,6 +66,7 @@ class Row:
     """What it took longest for: HMX, HVX, DMA or overhead."""
     weight_bytes: int
     spill_bytes: int
+    """Of activations that went to DRAM or came back."""
     vtcm_bytes: int
     """In use while it runs."""
     kinds: tuple[str, ...] = ()
@@ -106,6 +107,7 @@ class Timeline:
     vtcm_peak_bytes: int
     weight_bytes: int
     spill_bytes: int
+    """Of activations that went to DRAM or came back."""
     context_bytes: int
     """About what a context binary of it takes."""
     batch: int = 1

@@ -279,3 +279,17 @@ def test_program_and_version() -> None:
     missing = subprocess.run([*command, "check", "missing.onnx"], capture_output=True, text=True)
     assert missing.returncode == 2
     assert "Traceback" not in missing.stderr
+
+
+@pytest.mark.parametrize("command", ["fix-shapes", "convert-opset"])
+def test_the_file_to_write_is_an_argument_or_an_option(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = model(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"], "relu")])
+    assert run(command, str(source), "-o", str(tmp_path / "a.onnx")) == 0
+    assert run(command, str(source), str(tmp_path / "b.onnx")) == 0
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    assert run(command, str(source), str(tmp_path / "c.onnx"), "-o", str(tmp_path / "d.onnx")) == 2
+    assert "two files to write" in capsys.readouterr().err
+    assert run(command, str(source)) == 2
+    assert "missing" in capsys.readouterr().err

@@ -45,7 +45,6 @@ Progress = Callable[[str, int, int], None]
 
 SQNR = "sqnr"
 LOW, HIGH = "w8a8_channel", "w8a16_channel"
-COMPARED_SAMPLES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,7 @@ def optimize(
     )  # fmt: skip
     after = estimate(folder.quantized, replace(chosen, precision="as-is"))
     comparison = compare(
-        folder.float_model, folder.quantized, _judged(request), soc=chosen.soc, limit=COMPARED_SAMPLES,
+        folder.float_model, folder.quantized, _judged(request), soc=chosen.soc, limit=request.samples,
         progress=lambda done, of: progress("comparing tensors", done, of),
     )  # fmt: skip
     score = comparison.sqnr_db
@@ -301,7 +300,7 @@ def _judged(request: OptimizeRequest) -> Any:
 def _float_score(folder: OutputFolder, request: OptimizeRequest, progress: Progress) -> tuple[float | None, int]:
     """The float model's score and its samples; sqnr needs none."""
     if str(request.metric) == SQNR:
-        return None, COMPARED_SAMPLES
+        return None, request.samples
     measured = evaluate(
         folder.float_model, _judged(request), request.labels, request.metric, classes=request.classes, backend="ort",
         limit=request.scored, progress=lambda done, of: progress("scoring the float model", done, of),

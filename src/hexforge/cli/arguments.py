@@ -40,6 +40,21 @@ Pins = Annotated[
 ]
 
 
+Out = Annotated[
+    Path | None, typer.Argument(help="The file to write; or give it with -o.", dir_okay=False, show_default=False)
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.", dir_okay=False)]
+
+
+def file_to_write(out: Path | None, output: Path | None) -> Path:
+    """The one file that is named, as an argument or with -o."""
+    if out is not None and output is not None:
+        raise CallError(f"two files to write are given, {out} and -o {output}; give one")
+    if (given := out or output) is None:
+        raise CallError("the file to write is missing: give it after the model, or with -o")
+    return given
+
+
 def _read_by_program(said: bool) -> bool:
     from hexforge.cli.screen import read_by_program
 

@@ -29,7 +29,7 @@ OPS = (
     Column("wait µs", "number", 2, "sum", about="Of its time, what it waited for DMA"),
     Column("overlap µs", "number", 2, "sum", about="Of its time, while two units or more were at work"),
     Column("weights", "bytes", total="sum"),
-    Column("spill/fill", "bytes", total="sum", about="Activations to and from DRAM"),
+    Column("activations", "bytes", total="sum", about="Activations that go to DRAM and back"),
     Column("VTCM", "bytes", total="max", about="In use while it runs"),
 )
 KINDS = (
@@ -74,7 +74,7 @@ def summary(estimate: Estimate) -> dict[str, Any]:
             {"name": "VTCM peak", "bytes": line.vtcm_peak_bytes, "of": line.vtcm_bytes, "about": "of its budget"},
             {"name": "DRAM traffic", "bytes": line.dram_bytes, "about": "moved in one inference"},
             {"name": "weights", "bytes": line.weight_bytes, "about": "as they lie on the chip"},
-            {"name": "spill and fill", "bytes": line.spill_bytes, "about": "activations through DRAM"},
+            {"name": "activations", "bytes": line.spill_bytes, "about": "to DRAM and back, where VTCM has no room"},
             {"name": "context", "bytes": line.context_bytes, "about": "the compiled file, about"},
         ],
         "bound": words.BOUND[most].format(share),

@@ -260,8 +260,13 @@ def test_wrong_files(tmp_path: Path) -> None:
     with pytest.raises(CallError, match="cannot be read as npy"):
         samples(tmp_path / "objects.npy", ONE)
     np.savez(tmp_path / "other.npz", y=ARRAYS[0], z=ARRAYS[1])
-    with pytest.raises(CallError, match=r"other.npz: input 'x' .* is missing; there is y, z"):
+    with pytest.raises(CallError, match=r"other.npz: input 'x' .* is missing; there is 'y', 'z'; arrays go by"):
         samples(tmp_path / "other.npz", ONE)
+    np.savez(tmp_path / "renamed.npz", image=ARRAYS[0])
+    with pytest.raises(CallError, match=r"input 'x' .* is missing; there is 'image'"):
+        samples(tmp_path / "renamed.npz", ONE)
+    np.savez(tmp_path / "unnamed.npz", ARRAYS[0])
+    assert len(samples(tmp_path / "unnamed.npz", ONE)) == 1
 
 
 def test_wrong_folders(tmp_path: Path) -> None:

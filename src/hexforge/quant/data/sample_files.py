@@ -20,6 +20,8 @@ from hexforge.quant.data.sample_sources import IndexedSamples
 LIST_FILE = "input_list.txt"
 """One sample a line, as qnn-net-run reads it: `name:=path other:=path`, or only paths in the order of the inputs."""
 
+UNNAMED = "arr_0"
+"""What numpy.savez calls an array that is given no name."""
 _KINDS = {".npy": ".npy", ".npz": ".npz", ".raw": ".raw", ".bin": ".raw"} | dict.fromkeys(SUFFIXES, "picture")
 
 
@@ -171,11 +173,12 @@ def _read(path: Path, inputs: Sequence[Input], options: PictureOptions) -> dict[
 
 def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Any]:
     arrays = _load(path)
-    if len(inputs) == 1 and len(arrays) == 1:
-        return {inputs[0].name: next(iter(arrays.values()))}
+    if len(inputs) == 1 and list(arrays) == [UNNAMED]:
+        return {inputs[0].name: arrays[UNNAMED]}
     missing = [i for i in inputs if i.name not in arrays]
     if missing:
-        raise CallError(f"{path}: input {missing[0]} is missing; there is {', '.join(arrays) or 'nothing'}")
+        there = ", ".join(map(repr, arrays)) or "nothing"
+        raise CallError(f"{path}: input {missing[0]} is missing; there is {there}; arrays go by the inputs' names")
     return {i.name: arrays[i.name] for i in inputs}
 
 

@@ -3,29 +3,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hexforge.cli.arguments import Model
+from hexforge.cli.arguments import Model, Out, Output, file_to_write
 from hexforge.cli.screen import waiting
 from hexforge.formats.files import require_another_file, require_writable
 
 
 def convert_opset(
     model: Model,
-    out: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False, show_default=False)],
+    out: Out = None,
     opset: Annotated[int, typer.Option("--opset", help="The opset to convert to; 21 has QDQ of 4 and 16 bits.")] = 21,
+    output: Output = None,
 ) -> None:
     """Write a copy of a model in another version of ONNX's operators."""
     from hexforge.model.reader import read
     from hexforge.model.save import save
     from hexforge.model.writing.opset import converted
 
-    require_another_file(out, model)
-    require_writable(out)
+    target = file_to_write(out, output)
+    require_another_file(target, model)
+    require_writable(target)
     with waiting(f"converting {model.name}"):
         source = read(model, fold=False)
-        files = save(converted(source.ir, opset, source.name), out)
+        files = save(converted(source.ir, opset, source.name), target)
     typer.echo(f"opset {source.opset} is now {opset}: wrote {', '.join(map(str, files))}")

@@ -3,32 +3,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from hexforge.cli.arguments import Dims, Model, Pins, Shapes, pins, sizes
+from hexforge.cli.arguments import Dims, Model, Out, Output, Pins, Shapes, file_to_write, pins, sizes
 from hexforge.cli.screen import waiting
 from hexforge.formats.files import require_another_file
 
 
 def fix_shapes(
     model: Model,
-    out: Annotated[Path, typer.Argument(help="The file to write.", dir_okay=False, show_default=False)],
+    out: Out = None,
     dim: Dims = None,
     shape: Shapes = None,
     pin: Pins = None,
+    output: Output = None,
 ) -> None:
     """Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes."""
     from hexforge.model.declarations import fix_shapes as write
     from hexforge.model.reader import read
 
-    require_another_file(out, model)
+    target = file_to_write(out, output)
+    require_another_file(target, model)
     names, whole = sizes(model, dim, shape)
     with waiting(f"fixing shapes of {model.name}"):
         read(model, shapes=whole, dims=names, fold=False, pins=pins(pin)).require_static()
-        write(model, out, whole, names, pins(pin))
-        inputs = read(out, fold=False).inputs
+        write(model, target, whole, names, pins(pin))
+        inputs = read(target, fold=False).inputs
     for value in inputs:
         typer.echo(f"{value.name}: {value.type} [{', '.join(map(str, value.shape or ()))}]")

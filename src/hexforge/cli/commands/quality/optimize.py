@@ -103,7 +103,8 @@ def print_optimized(screen: Console, optimized: Optimized) -> None:
         )
     )
     sqnr = optimized.comparison.sqnr_db
-    score = f"outputs at {sqnr:.1f} dB" if sqnr < float("inf") else "outputs exact"
+    noise = f"at {sqnr:.1f} dB" if sqnr < float("inf") else "exact"
+    score = f"outputs {noise} on {optimized.comparison.samples} samples"
     if optimized.float_score is not None:
         in_float = f"{optimized.float_score:.4f} in float, on {optimized.scored} samples"
         score = f"{optimized.metric} {optimized.score:.4f}, {in_float}; {score}"

@@ -277,7 +277,7 @@ def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     screen.print(
         f"VTCM peak {size(line.vtcm_peak_bytes)} of a budget of {size(line.vtcm_bytes)} (the chip has "
         f"{size(timed.vtcm_size_bytes)}); DRAM {size(line.dram_bytes)}: weights "
-        f"{size(line.weight_bytes)}, spill and fill {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
+        f"{size(line.weight_bytes)}, activations {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
     )
     _print_left_out(screen, timed, refused)
     screen.print()
