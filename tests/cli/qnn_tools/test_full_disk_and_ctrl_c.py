@@ -11,10 +11,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
 
+from hexforge.cli import main
 from hexforge.cli.qnn_tools import TOOLS, tool_command
 from tests import ROOT
 
@@ -141,3 +143,51 @@ def test_a_generator_that_is_stopped_leaves_a_whole_context_or_none(after: float
         tool_command("qnn-context-binary-utility").main(
             ["--context_binary", str(made / "c.bin"), "--json_file", str(made / "c.json")], standalone_mode=False
         )
+
+
+STOPPED = ("qnn-context-binary-utility", "qnn-profile-viewer", "compile", "profile", "gate")
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_ctrl_c_anywhere_in_a_command_leaves_whole_files_or_none(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stopped at several places of its way, found by counting the calls of hexforge's functions."""
+    monkeypatch.chdir(folder)
+    words = ["tool", name, *COMMANDS[name].split()] if name in COMMANDS else OWN[name].split()
+    made = emptied(folder)
+    assert ended(words)[0] == 0  # whatever is made once for a process is made
+    code, calls = ended(words)
+    assert code == 0
+    whole = {path.name for path in files(made)}
+    assert whole
+    for part in (0.05, 0.3, 0.6, 0.9, 0.99):
+        made = emptied(folder)
+        capsys.readouterr()
+        code, _ = ended(words, stop=max(1, int(part * calls)))
+        assert code == 130, part
+        said = capsys.readouterr().err
+        assert "stopped" in said
+        assert "Traceback" not in said
+        assert {path.name for path in files(made)} <= whole
+        assert all(path.stat().st_size for path in files(made))
+
+
+def ended(words: list[str], stop: int = 0) -> tuple[int, int]:
+    """How a command ended, and how many of hexforge's functions it called; Ctrl-C comes with call `stop`."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        if event == "call" and "hexforge" in frame.f_code.co_filename:
+            calls += 1
+            if calls == stop:
+                signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(count)
+    try:
+        with pytest.raises(SystemExit) as exit:
+            main(words)
+    finally:
+        sys.setprofile(None)
+    return int(exit.value.code or 0), calls
