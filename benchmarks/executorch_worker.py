@@ -30,9 +30,6 @@ from benchmarks.executorch_steps import Measured, recorded
 
 TESTS = "executorch.backends.qualcomm.tests"
 DELEGATE = f"{TESTS}.test_qnn_delegate"
-PREPROCESS = "executorch.backends.qualcomm.qnn_preprocess"
-"""Where it lowers a context binary, ExecuTorch 1.5.1 copies all of torch into this module, and torch's `range` hides
-Python's: whatever is lowered after that in the same process fails. Tests do not suffer for those before them here."""
 SOC = "SM8650"
 SEED = 1126
 """What ExecuTorch's own scripts are run with."""
@@ -154,7 +151,6 @@ class _Record(unittest.TestResult):
         super().startTest(test)
         importlib.import_module("torch").manual_seed(self.seed)  # few tests set one themselves
         recorded().clear()
-        vars(importlib.import_module(PREPROCESS)).pop("range", None)
         self._start, self._why, self._told = time.monotonic(), "", False
 
     def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802 - unittest's name
@@ -244,7 +240,6 @@ def run_function(suite: str, module: str, test: str, seed: int, tell: Tell) -> N
     file = importlib.import_module(module).__file__
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--import-mode=importlib", "-c", os.devnull]
     options += ["--soc_model", SOC, "--build_folder", "build-x86", "--enable_x86_64"]
-    vars(importlib.import_module(PREPROCESS)).pop("range", None)
     pytest.main([*options, f"{file}::{test}"], plugins=[_Reports(suite, tell)])
 
 

@@ -118,6 +118,7 @@ def test_wrappers_say_what_they_are() -> None:
     assert seen.GetEncodings().data["offset"].tolist() == [-3]
     config = relu(tensor, wrapper("y", (1, 2))).GetOpConfig()
     assert (config["typeName"], config["numOfInputs"]) == ("Relu", 1)
+    assert f"{config['inputTensors'][0].v2.dataType}" == "Qnn_DataType_t.QNN_DATATYPE_UFIXED_POINT_8"
     assert config["inputTensors"][0].v2.quantizeParams.scaleOffsetEncoding.scale == 0.5
 
 

@@ -12,6 +12,7 @@ from hexforge.executorch import blob
 from hexforge.executorch.compilation import compile_graphs, record_graphs, refusal
 from hexforge.executorch.compile_spec import CompileRequest
 from hexforge.executorch.qnn_types import Error, Qnn_DataType_t, Qnn_QuantizationEncoding_t, Qnn_TensorType_t
+from hexforge.executorch.stand_in import restore_builtins
 from hexforge.executorch.wrappers import PyQnnOpWrapper, PyQnnTensorWrapper, TensorWrapper
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context
@@ -33,6 +34,7 @@ class QnnManager:
 
     def InitBackend(self) -> Error:  # noqa: N802 - the stock name
         """Make the backend that the compile spec names."""
+        restore_builtins()
         try:
             self._request = CompileRequest.read(self._options)
         except HexforgeError as error:

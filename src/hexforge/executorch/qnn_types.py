@@ -6,7 +6,14 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Qnn_TensorType_t(IntEnum):  # noqa: N801 - QNN's name
+class _QnnEnum(IntEnum):
+    """A number that is written as the stock module writes it, with the names of its enumeration and of itself."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class Qnn_TensorType_t(_QnnEnum):  # noqa: N801 - QNN's name
     """Who writes and reads a tensor."""
 
     QNN_TENSOR_TYPE_APP_WRITE = 0
@@ -18,7 +25,7 @@ class Qnn_TensorType_t(IntEnum):  # noqa: N801 - QNN's name
     QNN_TENSOR_TYPE_UNDEFINED = 0x7FFFFFFF
 
 
-class Qnn_DataType_t(IntEnum):  # noqa: N801 - QNN's name
+class Qnn_DataType_t(_QnnEnum):  # noqa: N801 - QNN's name
     """Element type of a tensor."""
 
     QNN_DATATYPE_INT_8 = 0x0008
@@ -45,7 +52,7 @@ class Qnn_DataType_t(IntEnum):  # noqa: N801 - QNN's name
     QNN_DATATYPE_UNDEFINED = 0x7FFFFFFF
 
 
-class Qnn_QuantizationEncoding_t(IntEnum):  # noqa: N801 - QNN's name
+class Qnn_QuantizationEncoding_t(_QnnEnum):  # noqa: N801 - QNN's name
     """How integers of a tensor stand for real numbers."""
 
     QNN_QUANTIZATION_ENCODING_SCALE_OFFSET = 0
@@ -58,7 +65,7 @@ class Qnn_QuantizationEncoding_t(IntEnum):  # noqa: N801 - QNN's name
     QNN_QUANTIZATION_ENCODING_UNDEFINED = 0x7FFFFFFF
 
 
-class Qnn_Definition_t(IntEnum):  # noqa: N801 - QNN's name
+class Qnn_Definition_t(_QnnEnum):  # noqa: N801 - QNN's name
     """Whether something is defined."""
 
     QNN_DEFINITION_IMPL_GENERATED = 0
@@ -66,7 +73,7 @@ class Qnn_Definition_t(IntEnum):  # noqa: N801 - QNN's name
     QNN_DEFINITION_UNDEFINED = 0x7FFFFFFF
 
 
-class Qnn_BlockwiseExpansionBlockScaleStorageType_t(IntEnum):  # noqa: N801 - QNN's name
+class Qnn_BlockwiseExpansionBlockScaleStorageType_t(_QnnEnum):  # noqa: N801 - QNN's name
     """How the integer scales of blocks are stored."""
 
     QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_8 = 0
@@ -74,7 +81,7 @@ class Qnn_BlockwiseExpansionBlockScaleStorageType_t(IntEnum):  # noqa: N801 - QN
     QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_UNDEFINED = 0x7FFFFFFF
 
 
-class Error(IntEnum):
+class Error(_QnnEnum):
     """ExecuTorch's error codes."""
 
     Ok = 0

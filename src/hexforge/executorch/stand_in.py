@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.metadata
 import importlib.util
 import os
@@ -20,6 +21,8 @@ STOCK = "executorch.backends.qualcomm.python.PyQnnManagerAdaptor"
 """The stock module, which opens Qualcomm's libraries."""
 BINDINGS = "executorch.extension.pybindings._C"
 """The Python bindings of ExecuTorch's runtime, which load the wheel's own QnnBackend."""
+PREPROCESSING = "executorch.backends.qualcomm.qnn_preprocess"
+"""What turns a partition into QNN's ops."""
 LOADERS = ("executorch.kernels.quantized", "executorch.extension.llm.custom_ops.custom_ops")
 """Modules whose libraries load the runtime with its backends, too."""
 TESTED = {"executorch": "1.5.1", "torch": "2.13.0", "torchao": "0.18.0"}
@@ -77,6 +80,18 @@ def enable() -> None:
     # ExecuTorch downloads Qualcomm's SDK unless this names a folder; hexforge's own stands for it.
     if not os.environ.get("QNN_SDK_ROOT"):
         os.environ["QNN_SDK_ROOT"] = str(Path(__file__).parent)
+
+
+def restore_builtins() -> None:
+    """Let ExecuTorch's preprocessing have Python's `range` and others again, where it has torch's.
+
+    Where ExecuTorch 1.5.1 meets an op that it has no builder for, and where it lowers a context binary, it copies all
+    of torch into that module; whatever is lowered after that in the same process would fail.
+    """
+    module, torch = sys.modules.get(PREPROCESSING), sys.modules.get("torch")
+    for name in vars(builtins) if module is not None and torch is not None else ():
+        if name in vars(module) and vars(module)[name] is vars(torch).get(name):
+            delattr(module, name)
 
 
 def is_enabled() -> bool:
