@@ -126,7 +126,7 @@ def test_what_the_chip_lacks_stays_with_executorch(net: tuple[Any, Any], caplog:
             return torch.relu(x)
 
     with caplog.at_level(logging.WARNING, "hexforge.executorch"):
-        program = lowered(Activation(), x, spec("SM8350", fp16=True))
+        program = lowered(Activation(), x, spec("QCM6490", fp16=True))
     assert not program.executorch_program.execution_plan[0].delegates
     assert "has no float math" in caplog.text
 

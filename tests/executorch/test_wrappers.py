@@ -89,7 +89,7 @@ def test_a_refusal_says_what_and_why() -> None:
     assert "no QNN op is named 'Relux'" in (refusal([relu(x, y, "Relux").declaration], backend) or "")
     deep = relu(wrapper("x", (1,) * 6), wrapper("y", (1,) * 6), name="deep").declaration
     assert "op 'deep' (Relu): tensor 'x' has 6 dimensions" in (refusal([deep], backend) or "")
-    old = registry.backend("htp", {"soc_model": "30"})
+    old = registry.backend("htp", {"soc_model": "93"})
     assert "no float math" in (refusal([relu(x, y).declaration], old) or "")
 
 

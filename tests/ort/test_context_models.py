@@ -279,10 +279,10 @@ def test_the_spill_fill_buffer_is_told(tmp_path: Path) -> None:
              node("Mul", ["a", "m"], ["y"], name="scale")]  # fmt: skip
     shape = [1, 32, 256, 512]
     source = model(nodes, {"x": (FLOAT, shape)}, {"y": (FLOAT, shape)})
-    options = {"soc_model": "SXR1230P", "enable_htp_spill_fill_buffer": "1"}
-    _, path = written(tmp_path / "m.onnx", source, options)
+    options = {"soc_model": "SM8650", "vtcm_mb": "2"}
+    _, path = written(tmp_path / "m.onnx", source, {**options, "enable_htp_spill_fill_buffer": "1"})
     assert attributes(nodes_of(path)[0])["max_size"] > 1 << 20
-    _, path = written(tmp_path / "n.onnx", source, {"soc_model": "SXR1230P"})
+    _, path = written(tmp_path / "n.onnx", source, options)
     assert "max_size" not in attributes(nodes_of(path)[0])
 
 

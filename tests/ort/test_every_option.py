@@ -231,7 +231,7 @@ PROVIDER: dict[str, Case] = {
     "qnn_context_priority": Case("low"),
     "htp_graph_finalization_optimization_mode": Case("1", "ahead"),
     "soc_model": Case("SM8550"),
-    "htp_arch": Case("68", "dense", {"soc_model": ""}),
+    "htp_arch": Case("68", "dense", {"soc_model": ""}, WRITES),
     "device_id": Case("77"),
     "enable_htp_monolithic_lstm": Case(model="lstm"),
     "enable_htp_fp16_clamp_overflow": Case("1", "overflow", {"soc_model": "SM8750"}),

@@ -105,7 +105,7 @@ def broken() -> dict[str, Node]:
             "Relu", net.value(DType.UINT8, (2,), axis), out=TensorType(DType.UINT8, (2,), axis)
         ),
         " bfloat16 on v81 with soc_model 88 and newer": unary("Relu", DType.BFLOAT16),
-        " float math, which is float16, on v69 and newer and SA8295P; not on QCM6690 and SM7750": unary("Relu"),
+        " float math, which is float16; not on chips that the vendor's library refuses it for (soc.py)": unary("Relu"),
         "Resize bfloat16 linear only": net.node("Resize", bf16, out=TensorType(DType.BFLOAT16, (1, 4, 4, 4)), **resize),
         "Batchnorm at most 4 dimensions": net.node("Batchnorm", five, four, four),
         "InstanceNorm Lrn RmsNorm at most 4 dimensions": net.node("RmsNorm", five, axes=(4,)),
@@ -119,12 +119,13 @@ def test_every_rule_bites() -> None:
     nodes = broken()
     assert list(nodes) == [f"{rule.ops} {rule.limit}" for rule in RULES]
     for rule, node in zip(RULES, nodes.values(), strict=True):
-        arch = 81 if rule.ops == "Resize" else 68 if rule.limit.startswith("float math") else 73
+        floats = rule.limit.startswith("float math")
+        here = target("QCS6490") if floats else ChipTarget(81 if rule.ops == "Resize" else 73)
         assert rule.applies(node), rule
-        said = rule.check(node, ChipTarget(arch))
+        said = rule.check(node, here)
         assert said, rule
         assert ";" in said, f"{rule.limit}: no word on what would work"
-        assert reason(node, arch) == said
+        assert unsupported(node, here) == said
 
 
 def test_rules_name_ops_of_the_table() -> None:
@@ -157,23 +158,25 @@ def test_integers_run_everywhere(arch: int) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_floats_need_v69(arch: int) -> None:
-    said = reason(unary("Relu"), arch)
-    assert (said == "") == (arch >= 69)
-    assert arch >= 69 or "no float math; quantize" in said
+def test_every_architecture_has_chips_with_floats(arch: int) -> None:
+    assert reason(unary("Relu"), arch) == ""
+
+
+@pytest.mark.parametrize("soc", ["QCS6490", "SXR1230P", "SW6100", "SM8650"])
+def test_floats_are_converted_on_every_chip(soc: str) -> None:
     net = Net()
-    out = TensorType(DType.UINT8, (2,), U8)
-    assert reason(net.node("Quantize", net.value(FLOAT, (2,)), out=out), arch) == ""
-    assert reason(net.node("Dequantize", net.value(DType.UINT8, (2,), U8), out=TensorType(FLOAT, (2,))), arch) == ""
+    here, out = target(soc), TensorType(DType.UINT8, (2,), U8)
+    assert unsupported(net.node("Quantize", net.value(FLOAT, (2,)), out=out), here) is None
+    back = net.node("Dequantize", net.value(DType.UINT8, (2,), U8), out=TensorType(FLOAT, (2,)))
+    assert unsupported(back, here) is None
 
 
 def test_floats_by_chip() -> None:
     node = unary("Relu")
     taken = {soc.name: unsupported(node, ChipTarget(soc.htp_arch, soc)) is None for soc in SOCS}
-    assert taken["SA8295P"]  # v68, and float models were measured on it
-    assert not any(taken[name] for name in ("SM8350", "QCS6490", "QCM6690", "SM7750"))
-    assert all(taken[name] for name in ("SM8450", "SM8550", "SC8380XP", "SM8650", "SM8750", "SM8850"))
-    assert "QCM6690 (v73) has no float math" in str(unsupported(node, target("QCM6690")))
+    without = ("SC8280XP", "QCS6490", "QCM6690", "SM7750", "SXR1230P", "SSG2115P", "SSG2125P", "SAR2230P", "SW6100")
+    assert {name for name, fine in taken.items() if not fine} == set(without)  # as the vendor's library answers
+    assert "QCM6690 (v73) has no float math; quantize" in str(unsupported(node, target("QCM6690")))
 
 
 def test_bfloat16_by_chip() -> None:

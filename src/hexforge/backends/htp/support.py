@@ -6,7 +6,7 @@ normalizations may have. Where the sources are silent, HTP takes it. Sources, by
 - EP: the QNN execution provider: its documentation, its op builders' checks and the targets its tests ask for
 - guide: the HTP chapter of the QNN SDK's documentation
 - ExecuTorch: its Qualcomm backend's documentation
-- measured: the latency measurements: which models ran on which chips
+- measured: the latency measurements, which models ran on which chips; what the vendor's library answers on x86
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ RULES: tuple[Limit, ...] = (
     Limit("", "bfloat16 on v81 with soc_model 88 and newer", "EP", _tensors(_bfloat16)),
     Limit(
         "",
-        "float math, which is float16, on v69 and newer and SA8295P; not on QCM6690 and SM7750",
-        "ExecuTorch, measured",
+        "float math, which is float16; not on chips that the vendor's library refuses it for (soc.py)",
+        "guide: select SoCs; measured",
         _float16,
     ),
     Limit("Resize", "bfloat16 linear only", "EP", _bfloat16_resize),

@@ -106,7 +106,8 @@ def test_abilities() -> None:
     assert chip("SM8850").provenance("slc") is Provenance.ASSUMED
     assert chip("SA8295P").provenance("float16") is Provenance.MEASURED
     assert ChipTarget(68, chip("SA8295P")).float16
-    assert not ChipTarget(68, chip("SM8350")).float16
+    assert ChipTarget(68, chip("SM8350")).float16
+    assert not ChipTarget(68, chip("QCS6490")).float16
 
 
 def test_every_corner_has_a_clock() -> None:

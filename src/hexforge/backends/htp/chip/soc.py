@@ -77,8 +77,8 @@ class Soc:
     marks: str
     """The marks of FIGURES, in their order."""
     aliases: tuple[str, ...] = ()
-    float16: bool | None = None
-    """Whether float graphs run, where that is known of the chip; None: as its architecture."""
+    float16: bool = True
+    """Whether float graphs run, in float16: what the vendor's library answers for its soc_model."""
 
     @property
     def hmx(self) -> bool:
@@ -110,7 +110,7 @@ class Soc:
             mark = self.marks[FIGURES.index(figure)]
             return next(p for p in Provenance if p.mark == mark)
         if figure == "float16":
-            return Provenance.PUBLISHED if self.float16 is None else Provenance.MEASURED
+            return Provenance.MEASURED
         if figure in ("clock_mhz", "dlbc") or (figure == "slc" and self.soc_model != 69):
             return Provenance.ASSUMED
         if figure in ABILITIES:
@@ -118,7 +118,7 @@ class Soc:
         raise CallError(f"a chip has no figure {figure!r}; it has {', '.join((*FIGURES, 'clock_mhz', *ABILITIES))}")
 
 
-def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool | None = None) -> Soc:
+def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool = True) -> Soc:
     """A row of the table: figures are values with their marks, in the order of FIGURES."""
     cells = figures.split()
     arch, vtcm, threads, macs, clock, dram = (float(cell[:-1]) for cell in cells)
@@ -142,21 +142,22 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 #            bit (dragonwingdocs.qualcomm.com). Else assumed: where the press gives a memory clock (4200 MHz 8 Gen 2
 #            and 7 Gen 4, 4800 8 Gen 3, 5300 8 Elite and its Gen 5) that with a 64 bit bus, else as a chip like it;
 #            raised above the fitted rate where it would be below (SM7750 with 32 bits, v85).
-# float16    measured: every layer of float models ran on the NPU (SA8295P), or of quantized models only (False).
+# float16    measured: each soc_model asked of the vendor's libraries (onnxruntime-qnn 2.7.0 and 2.5.0 on x86), which
+#            say "The SocModel doesn't support FP16"; where models were measured on a chip, they say the same.
 SOCS: tuple[Soc, ...] = (
     # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s", aliases
     _chip("SM8350", 30, "68p  4p 4a  8a 1349a  51.2p", "Snapdragon 888"),
     _chip("SM8450", 36, "69p  8p 4a 16a 1008f  51.2a", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
-    _chip("SC8280XP", 37, "68p  8a 4a  8a 1349a  68.3a", "Snapdragon 8cx Gen 3", "SC8280"),
-    _chip("SA8295P", 39, "68p  8p 4a  8a 1349f  68.3a", "SA8295P ADP", "SA8295", float16=True),
+    _chip("SC8280XP", 37, "68p  8a 4a  8a 1349a  68.3a", "Snapdragon 8cx Gen 3", "SC8280", float16=False),
+    _chip("SA8295P", 39, "68p  8p 4a  8a 1349f  68.3a", "SA8295P ADP", "SA8295"),
     _chip("SM8475", 42, "69p  8p 4a 16a 1008a  51.2a", "Snapdragon 8+ Gen 1"),
     _chip("SM8550", 43, "73p  8p 4a 16a 1280f  67.2a", "Snapdragon 8 Gen 2", "QCS8550"),
-    _chip("SXR1230P", 45, "73p  2p 4a  1a 905a  25.6a"),
-    _chip("SSG2115P", 46, "73p  2p 4a  1a 905a  25.6a"),
+    _chip("SXR1230P", 45, "73p  2p 4a  1a 905a  25.6a", float16=False),
+    _chip("SSG2115P", 46, "73p  2p 4a  1a 905a  25.6a", float16=False),
     _chip("SA8775P", 52, "73p  8p 4a 16a 1283f  76.8a", "SA8775P ADP", "SA8255", "SA8255P"),
     _chip("SXR2230P", 53, "69p  8p 4a 16a 1008a  51.2a"),
     _chip("SM8650", 57, "75p  8p 4a 16a 1780f  76.8a", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
-    _chip("SSG2125P", 58, "73p  2p 4a  1a 905a  25.6a"),
+    _chip("SSG2125P", 58, "73p  2p 4a  1a 905a  25.6a", float16=False),
     _chip("SC8380XP", 60, "73p  8p 4p 16a 1258f 136.0p", "Snapdragon X Elite", "Snapdragon X Plus"),
     _chip("SA7255P", 67, "75m  8a 4a  4a 1362f  51.2a", "SA7255P ADP"),
     _chip("SM8750", 69, "79p  8p 6m 16a 2025f  84.8a", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
@@ -169,8 +170,8 @@ SOCS: tuple[Soc, ...] = (
     _chip("SM8850", 87, "81p  8p 8a 24a 1917f  84.8a", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
     _chip("SC8480XP", 88, "81m  8a 8p 24a 1547f 152.0p", "Snapdragon X2 Elite"),
     _chip("QCS6490", 93, "68p  2p 4a  4a 931f  25.6a", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
-    _chip("SAR2230P", 95, "81p  4p 4a 24a 1917a  51.2a"),
-    _chip("SW6100", 96, "81p  4p 4a 24a 1917a  25.6a"),
+    _chip("SAR2230P", 95, "81p  4p 4a 24a 1917a  51.2a", float16=False),
+    _chip("SW6100", 96, "81p  4p 4a 24a 1917a  25.6a", float16=False),
     _chip("SM8845", 97, "81p  8p 8a 24a 1917a  76.8a"),
     _chip("SOC103", 103, "85m  8a 8a 32a 1233f 128.0a", "Snapdragon 8 Elite Extreme Gen 6"),
     _chip("SOC113", 113, "85m  8a 8a 32a 1187f 128.0a", "Snapdragon 8 Elite Gen 6"),
@@ -193,9 +194,8 @@ class ChipTarget:
 
     @property
     def float16(self) -> bool:
-        """True where float graphs run, in float16: "8 Gen 1 or newer" (v69), and by what is known of the chip."""
-        known = None if self.soc is None else self.soc.float16
-        return self.arch >= 69 if known is None else known
+        """True where float graphs run; an architecture of no named chip has chips where they do."""
+        return self.soc is None or self.soc.float16
 
     @property
     def bfloat16(self) -> bool:
