@@ -7,13 +7,13 @@ of the file (u64), little-endian, zeros up to 256.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 
 import numpy as np
 
 from hexforge.errors import FormatError
 from hexforge.formats.container import MAGIC as CONTEXT_MAGIC
+from hexforge.formats.container import checksum
 from hexforge.runtime.contexts.context import Context
 
 MAGIC = 0x5678ABCD
@@ -34,8 +34,8 @@ def ops_key(graph: str) -> str:
 
 
 def wrapped(context: bytes) -> bytes:
-    """A context file behind its header; the signature is a hash of it, so that equal contexts are equal blobs."""
-    signature = int.from_bytes(hashlib.blake2b(context, digest_size=8).digest(), "little")
+    """A context file behind its header; its signature is its checksum and size: equal contexts are equal blobs."""
+    signature = checksum(context) << 32 | len(context) & 0xFFFFFFFF
     return _HEADER.pack(MAGIC, signature, len(context)).ljust(ALIGNMENT, b"\0") + context
 
 

@@ -37,12 +37,13 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
     `refused` are nodes of the model that it refused before, with why; the file keeps them for those who look at it.
     """
-    if weight_sharing and isinstance(backend, Prepares) and (reason := backend.no_weight_sharing()) is not None:
+    chips = backend if isinstance(backend, Prepares) else None
+    if weight_sharing and chips is not None and (reason := chips.no_weight_sharing()) is not None:
         raise UnsupportedError(f"weight sharing: {reason}")
     builder = ContextBuilder.of(backend, weight_sharing=weight_sharing)
     if refused:
         builder.metadata[REFUSED] = "\n".join(f"{node}\t{reason}" for node, reason in refused.items())
-    settings = backend.graph_settings() if isinstance(backend, Prepares) else {}
+    settings = {} if chips is None else chips.graph_settings()
     for name, ops in graphs.items():
         graph = build_graph(name, ops)
         builder.metadata[ops_key(name)] = "\n".join(node.name for node in graph.nodes)
@@ -51,7 +52,7 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
             builder.metadata[dynamic_key(name)] = dynamic
         run(graph, NEUTRAL)
         program = backend.compile(graph)
-        schematics = _schematics(program.graph, backend, settings)
+        schematics = {} if chips is None else _schematics(program.graph, chips, settings)
         spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
         data = {soc: schematic.data for soc, schematic in schematics.items()}
         if not weight_sharing:
@@ -79,8 +80,6 @@ def _require_supported(graph: Graph, backend: Backend) -> None:
         )
 
 
-def _schematics(graph: Graph, backend: Backend, settings: Mapping[str, int]) -> dict[str, Schematic]:
-    if not isinstance(backend, Prepares):
-        return {}
+def _schematics(graph: Graph, backend: Prepares, settings: Mapping[str, int]) -> dict[str, Schematic]:
     found = {target.name: backend.schematic(graph, target, settings) for target in backend.targets}
     return {soc: schematic for soc, schematic in found.items() if schematic is not None}

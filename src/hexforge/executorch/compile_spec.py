@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 from hexforge.backend import Backend
 from hexforge.errors import UnsupportedError
+from hexforge.formats.qnn_options import GpuOptions, OpPackageOption, QnnOptions, read_options
 from hexforge.ops.packages import register_op_package
 from hexforge.runtime import registry
 
 logger = logging.getLogger("hexforge.executorch")
-_GPU_PRECISIONS = ("fp32", "fp16", "hybrid", "user_provided")
-"""What ExecuTorch numbers as QnnExecuTorchGpuPrecision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,49 +30,47 @@ class CompileRequest:
     @classmethod
     def read(cls, option: bytes) -> CompileRequest:
         """What a serialized compile spec asks for."""
-        from executorch.backends.qualcomm.serialization.qc_schema_serialize import flatbuffer_to_option
-
-        spec = flatbuffer_to_option(option)
-        chosen = spec.backend_options
-        kind = str(chosen.backend_type)
-        if chosen.lpai_options is not None or kind not in registry.QNN_BACKENDS:
+        spec = read_options(option, "QnnManager")
+        if spec.backend not in registry.QNN_BACKENDS:
             raise UnsupportedError(
-                f"hexforge has no {kind} backend: it computes and times what the HTP does; "
+                f"hexforge has no {spec.backend} backend: it computes and times what the HTP does; "
                 "use generate_htp_compiler_spec"
             )
-        options, own, gpu = {}, chosen.htp_options, chosen.gpu_options
-        if gpu is not None:
-            options = {
-                "gpu_precision": _GPU_PRECISIONS[int(gpu.precision)],
-                "gpu_use_memory_optimizations": str(int(gpu.use_memory_optimizations)),
-                "gpu_use_node_optimizations": str(int(gpu.use_node_optimizations)),
-                "gpu_use_queue_recording": str(int(gpu.use_queue_recording)),
-                "gpu_use_weight_sharing": str(int(gpu.use_weight_sharing)),
-            }
-        elif own is not None:
-            options = {
-                "soc_model": str(int(spec.soc_info.soc_model)),
-                "fold_relu_activation_into_conv_off": str(int(not own.use_fold_relu)),
-                "exact_relu": "1",
-                "dlbc": str(int(own.use_dlbc)),
-                "slc_alloc_enable": str(int(own.use_slc_allocator)),
-            }
-        sharing: Any = own if own is not None else gpu
-        for info in spec.op_package_options.op_package_infos:
-            _register(info)
+        for package in spec.op_packages:
+            _register(package)
         return cls(
-            registry.backend(kind, options),
-            weight_sharing=bool(sharing is not None and sharing.use_weight_sharing),
+            registry.backend(spec.backend, _htp(spec) if spec.gpu is None else _gpu(spec.gpu)),
+            weight_sharing=spec.use_weight_sharing or (spec.gpu is not None and spec.gpu.use_weight_sharing),
             tensor_dump=spec.dump_intermediate_outputs,
             online_prepare=spec.online_prepare,
-            profile_level=int(spec.profile_level),
-            saver_folder=spec.saver_output_dir if spec.saver else "",
+            profile_level=spec.profile_level,
+            saver_folder=spec.saver_folder,
         )
 
 
-def _register(info: Any) -> None:
+def _htp(spec: QnnOptions) -> dict[str, str]:
+    return {
+        "soc_model": str(spec.soc_model),
+        "fold_relu_activation_into_conv_off": str(int(not spec.use_fold_relu)),
+        "exact_relu": "1",
+        "dlbc": str(int(spec.use_dlbc)),
+        "slc_alloc_enable": str(int(spec.use_slc_allocator)),
+    }
+
+
+def _gpu(options: GpuOptions) -> dict[str, str]:
+    return {
+        "gpu_precision": options.precision,
+        "gpu_use_memory_optimizations": str(int(options.use_memory_optimizations)),
+        "gpu_use_node_optimizations": str(int(options.use_node_optimizations)),
+        "gpu_use_queue_recording": str(int(options.use_queue_recording)),
+        "gpu_use_weight_sharing": str(int(options.use_weight_sharing)),
+    }
+
+
+def _register(package: OpPackageOption) -> None:
     """Let an op of a package be one of the table; implementations for phones stay with phones."""
-    if info.platform.name == "AARCH64_ANDROID":
-        logger.info("[hexforge] op package %s: %s is for a phone", info.op_package_name, info.op_package_path)
+    if package.platform == "aarch64_android":
+        logger.info("[hexforge] op package %s: %s is for a phone", package.package, package.path)
         return
-    register_op_package(f"{info.qnn_op_type_name}:{info.op_package_path}:{info.interface_provider}")
+    register_op_package(f"{package.op_type}:{package.path}:{package.interface_provider}")

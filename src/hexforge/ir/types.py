@@ -35,25 +35,21 @@ class DType(enum.Enum):
     FLOAT32 = "float32"
     BOOL = "bool"
 
-    @property
-    def bits(self) -> int:
-        """Width of one element as QNN stores it."""
-        return 8 if self is DType.BOOL else int(self.value.lstrip("bfuinloat"))
+    bits: int
+    """Width of one element as QNN stores it."""
+    is_float: bool
+    """True for float16, bfloat16 and float32."""
+    is_integer: bool
+    """True for signed and unsigned integers, not for bool."""
+    is_signed: bool
+    """True for signed integers and floats."""
 
-    @property
-    def is_float(self) -> bool:
-        """True for float16, bfloat16 and float32."""
-        return "float" in self.value
+    def __init__(self, name: str) -> None:
+        self.bits = 8 if name == "bool" else int(name.lstrip("bfuinloat"))
+        self.is_float, self.is_integer = "float" in name, "int" in name
+        self.is_signed = not name.startswith("u") and name != "bool"
 
-    @property
-    def is_integer(self) -> bool:
-        """True for signed and unsigned integers, not for bool."""
-        return "int" in self.value
-
-    @property
-    def is_signed(self) -> bool:
-        """True for signed integers and floats."""
-        return not self.value.startswith("u") and self is not DType.BOOL
+    __hash__ = object.__hash__  # members are what they are; hashing their names takes longer than looking them up
 
     @property
     def numpy(self) -> np.dtype[Any]:

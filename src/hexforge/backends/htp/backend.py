@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,7 +14,7 @@ from hexforge.backends.htp import activations, preparation
 from hexforge.backends.htp.block_weights import to_lpbq
 from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.chip.soc import SOCS, Soc, named, target
-from hexforge.backends.htp.config import DEFAULT_LEVEL, HtpConfig
+from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig, HtpConfig
 from hexforge.backends.htp.numbers import half_range
 from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.program import HtpProgram
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 MOST_GRAPHS = 64
 UDMA_ARCH, CLAMP_ARCH = 81, 79
 BEST_LEVEL = 3
+LARGE_BYTES = 4 << 20
+"""Constants from which on it is worth the time to give memory that was freed back to the system."""
 SCHEMATIC_COLUMNS = ("name", "op", "start_us", "us", "cycles", "bound", "weight_bytes", "spill_bytes", "nodes")
 
 
@@ -104,22 +107,30 @@ class HtpBackend:
         graph.sort()
         cast = to_bfloat16(graph) if self.config.htp_bf16_enable else frozenset()
         verify(graph)
-        require_fit(graph)
+        large = require_fit(graph) > LARGE_BYTES
         program = HtpProgram.of(graph, lower_graph(self.prepared(graph), self.config.graph), self.threads)
         program.spinning, program.packs_weights = self.spinning, self.config.weights_packing
-        _native.release_free_memory()  # packing weights takes several times their size for a moment
+        if large:
+            _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.config.htp_bf16_enable else program
 
     def load(
         self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get
     ) -> HtpProgram | BFloat16Program:
         """A program from a context file, over the file's own bytes."""
-        data = read()
+        data, taken = read(), 0
+
+        def counted(offset: int, size: int) -> memoryview:
+            nonlocal taken
+            taken += size
+            return get(offset, size)
+
         kind = BFloat16Program if isinstance(data, dict) and "bfloat16" in data else HtpProgram
-        program = kind.load(name, inputs, outputs, data, read, get, self.threads)
+        program = kind.load(name, inputs, outputs, data, read, counted, self.threads)
         program.spinning = self.spinning
         del data  # its memory goes back to the system, too
-        _native.release_free_memory()
+        if taken > LARGE_BYTES:
+            _native.release_free_memory()
         return program
 
     # -- time: importing it is left to those who ask ------------------------------------------------------------------
@@ -162,7 +173,7 @@ class HtpBackend:
 
     # -- contexts -----------------------------------------------------------------------------------------------------
 
-    @property
+    @functools.cached_property
     def targets(self) -> tuple[Target, ...]:
         """The chips that contexts are made for."""
         return preparation.context_targets(self._chips)
@@ -198,12 +209,15 @@ class HtpBackend:
         return settings
 
     def _checked(self, soc: Soc, settings: GraphSettings) -> None:
-        from hexforge.backends.htp.time import cost
-        from hexforge.backends.htp.time.settings import Settings
+        from hexforge.backends.htp.time.settings import fitted_settings
 
-        vtcm_mb = self._vtcm_mb(settings)
-        config = replace(self.config.graph, num_hvx_threads=settings["num_hvx_threads"], vtcm_mb=vtcm_mb)
-        Settings.of(cost.costs(soc), config, Power())
+        fitted_settings(soc, self._graph_config(settings), Power())
+
+    def _graph_config(self, settings: GraphSettings) -> GraphConfig:
+        """How a graph of a context is finalized."""
+        return replace(
+            self.config.graph, num_hvx_threads=settings["num_hvx_threads"], vtcm_mb=self._vtcm_mb(settings)
+        )
 
     def _vtcm_mb(self, settings: GraphSettings) -> int:
         """A graph's VTCM in MB; 0 where it was asked for in bytes, and the settings only say how many MB that needs."""
@@ -212,12 +226,12 @@ class HtpBackend:
 
     def schematic(self, graph: Graph, target: Target, settings: GraphSettings) -> Schematic | None:
         """The graph's timeline on a chip, compact, and the spill-fill buffer it needs there."""
-        index = [t.label for t in self.targets].index(target.label)
-        threads, vtcm_mb = settings["num_hvx_threads"], self._vtcm_mb(settings)
-        one = self._with(replace(self.config.only(index), num_hvx_threads=threads, vtcm_mb=(vtcm_mb,)))
-        if one.target.soc is None:
+        from hexforge.backends.htp.timing import AS_IS, Clock
+
+        soc = self._chips[[t.label for t in self.targets].index(target.label)].soc
+        if soc is None:
             return None
-        line = one.timing(graph, "as-is", "qnn_dlc").timeline
+        line = Clock(soc, self._graph_config(settings), self.power).timeline(graph, AS_IS, "qnn_dlc")
         return Schematic(_schematic(line, target.name, settings), line.spill_fill_bytes)
 
     def compatibility(self, targets: Sequence[Target], graphs: Mapping[str, GraphSettings]) -> Compatibility:

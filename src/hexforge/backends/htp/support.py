@@ -11,6 +11,7 @@ normalizations may have. Where the sources are silent, HTP takes it. Sources, by
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -46,9 +47,9 @@ class Limit:
     source: str
     check: Check
 
-    def applies(self, node: Node) -> bool:
-        """True where the limit is one of the node's op."""
-        return not self.ops or node.op.name in self.ops.split()
+    def applies(self, op: str) -> bool:
+        """True where the limit is one of the op."""
+        return not self.ops or op in self.ops.split()
 
 
 def unsupported(node: Node, target: ChipTarget) -> str | None:
@@ -56,20 +57,26 @@ def unsupported(node: Node, target: ChipTarget) -> str | None:
     custom = custom_named(node.op.name)
     if custom is not None and "HTP" not in custom.targets:
         return f"its op package {custom.package!r} is registered for the CPU only; register it with the target HTP"
-    for rule in RULES:
-        if rule.applies(node) and (reason := rule.check(node, target)) is not None:
+    for rule in _rules_of(node.op.name):
+        if (reason := rule.check(node, target)) is not None:
             return reason
     return _weighted(node, target)
 
 
-def require_fit(graph: Graph) -> None:
-    """CapacityError where the constants of a graph do not fit one session's address space."""
+@functools.cache
+def _rules_of(op: str) -> tuple[Limit, ...]:
+    return tuple(rule for rule in RULES if rule.applies(op))
+
+
+def require_fit(graph: Graph) -> int:
+    """The bytes of a graph's constants; CapacityError where they do not fit one session's address space."""
     size = sum(v.type.nbytes for v in graph.values.values() if v.data is not None)
     if size > SESSION_BYTES:
         raise CapacityError(
             f"graph {graph.name}: its constants have {size / 2**30:.2f} GB, an HTP session takes "
             f"{SESSION_BYTES / 2**30:.2f} GB; split the model, or give its weights fewer bits"
         )
+    return size
 
 
 # -- rules of tensors -----------------------------------------------------------------------------------------------
@@ -79,8 +86,10 @@ def _tensors(check: Callable[[Value, ChipTarget], str | None]) -> Check:
     """The first tensor of a node that is refused."""
 
     def every(node: Node, target: ChipTarget) -> str | None:
-        found = (check(v, target) for v in (*node.inputs, *node.outputs) if v is not None)
-        return next((reason for reason in found if reason is not None), None)
+        for value in (*node.inputs, *node.outputs):
+            if value is not None and (reason := check(value, target)) is not None:
+                return reason
+        return None
 
     return every
 
@@ -255,8 +264,13 @@ BLOCKWISE_SINCE = 69
 """ExecuTorch: block-wise expansion (LPBQ) from v69 on."""
 
 
+@functools.cache
+def _operands_of(op: str) -> tuple[Weighted, ...]:
+    return tuple(row for row in WEIGHTED if op in row.ops.split())
+
+
 def _weighted(node: Node, target: ChipTarget) -> str | None:
-    rows = [row for row in WEIGHTED if node.op.name in row.ops.split()]
+    rows = _operands_of(node.op.name)
     if not rows or len(node.inputs) < 2:
         return None
     data, weight, out = node.inputs[0], node.inputs[1], node.outputs[0]

@@ -11,10 +11,10 @@ from hexforge.backends.htp.chip.power import Power
 from hexforge.backends.htp.chip.soc import ChipTarget, Soc
 from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
-from hexforge.backends.htp.time.settings import Settings
+from hexforge.backends.htp.time.settings import fitted_settings
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Graph, Work
-from hexforge.timeline import Timing
+from hexforge.timeline import Timeline, Timing
 
 AS_IS = "as-is"
 """Each node at the precision of its own types: a QDQ model, or float."""
@@ -31,23 +31,24 @@ class Clock:
 
     def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
         """One inference; CapacityError for what does not fit, UnsupportedError for floats on a chip without them."""
-        wanted = None if precision == AS_IS else tile.precision(precision)
-        # a conversion at the border, which the host or a chip without float math does too, is no float math
-        own = {schedule.precision_of(node).name for node in graph if node.op.kind is not Work.CONVERT}
-        kinds = {wanted.name} if wanted else own
-        if "float" in kinds and not ChipTarget(self.soc.htp_arch, self.soc).float16:
-            raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
-        costs = cost.costs(self.soc)
-        settings = Settings.of(costs, self.config, self.power)
-        capacity.check(graph, wanted, settings.vtcm_bytes, batch)
-        line = simulate.simulate(graph, costs, wanted, runtime, self.config, self.power, batch)
+        line, costs = self.timeline(graph, precision, runtime, batch), cost.costs(self.soc)
+        kinds = _kinds(graph, precision)
         known = band.certainty(line.work_us, costs, cost.fitted()["support"])
         width = band.width(known, {tile.PRECISIONS[kind].rate for kind in kinds}, costs.provenance == "fitted")
         return Timing(line, math.expm1(width), costs.provenance, known.little_known)
 
+    def timeline(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timeline:
+        """The same without how sure it is."""
+        wanted = None if precision == AS_IS else tile.precision(precision)
+        if "float" in _kinds(graph, precision) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
+            raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
+        settings = fitted_settings(self.soc, self.config, self.power)
+        capacity.check(graph, wanted, settings.vtcm_bytes, batch)
+        return simulate.timed(graph, settings, wanted, runtime, batch)
+
     def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
-        settings = Settings.of(cost.costs(self.soc), self.config, self.power)
+        settings = fitted_settings(self.soc, self.config, self.power)
         wanted = tile.PRECISIONS.get(precision)
         tasks = schedule.schedule(graph, wanted, runtime, settings.costs.vtcm_bytes, self.config)
         wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.costs.vtcm_bytes, self.config)
@@ -65,3 +66,11 @@ class Clock:
                     task.add("cast", codes * 2 / 1e6)
         elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
         return simulate.run(mixed, settings, elements, runtime).latency_us
+
+
+def _kinds(graph: Graph, precision: str) -> set[str]:
+    """The precisions of a graph's math."""
+    if precision != AS_IS:
+        return {tile.precision(precision).name}
+    # a conversion at the border, which the host or a chip without float math does too, is no float math
+    return {schedule.precision_of(node).name for node in graph if node.op.kind is not Work.CONVERT}

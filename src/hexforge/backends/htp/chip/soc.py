@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -214,6 +215,7 @@ def target(soc_model: str = "0", htp_arch: int = 0) -> ChipTarget:
     return ChipTarget(htp_arch or DEFAULT_ARCH) if soc is None else ChipTarget(soc.htp_arch, soc)
 
 
+@functools.lru_cache(256)
 def find(key: str) -> Soc | None:
     """The chip of a soc_model number or of any name people use; None for 0 or nothing; CallError with the nearest."""
     wanted = key.strip()

@@ -43,7 +43,7 @@ class WholeArray(np.ndarray[Any, Any]):
     """An array made of less, which it keeps: a file holds that, and graphs that share it share the array."""
 
     source: Any
-    """The bytes in a file, or the [3, 3, in, out] weights that Winograd's cells are made of."""
+    """The bytes in a file, the [3, 3, in, out] weights that Winograd's cells are made of, or float16 numbers."""
     taps: tuple[int, int] | None = None
     """Input and output channels of such weights."""
 
@@ -51,8 +51,11 @@ class WholeArray(np.ndarray[Any, Any]):
 def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
     """What a file holds of an array; its bytes are put elsewhere."""
     said: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
-    if isinstance(array, WholeArray) and array.taps is not None:
-        return {"at": list(put(_halves(array.source))), **said, "winograd": list(array.taps)}
+    if isinstance(array, WholeArray):
+        if array.taps is not None:
+            return {"at": list(put(_halves(array.source))), **said, "winograd": list(array.taps)}
+        if isinstance(halves := getattr(array, "source", None), np.ndarray):
+            return {"at": list(put(halves)), **said, "half": 1}
     if array.nbytes >= LEAST_BYTES:
         flat = np.ascontiguousarray(array).reshape(-1)
         if array.dtype == np.float32 and (halves := _in_float16(flat)) is not None:
@@ -84,6 +87,14 @@ def cells_of(weights: Array, slack: int) -> WholeArray:
     whole = np.zeros(_cells(channels, outputs) + slack, np.float32).view(WholeArray)
     winograd_cells(_halves(weights).view(np.uint16), whole)
     whole.source, whole.taps = weights, (channels, outputs)
+    return whole
+
+
+def widened(halves: Array) -> WholeArray:
+    """Numbers of float16 as float32."""
+    whole = WholeArray(halves.shape, np.float32)
+    whole[...] = halves
+    whole.source = halves
     return whole
 
 
@@ -171,7 +182,12 @@ def _is_table(dtype: np.dtype[Any], count: int) -> bool:
 def _steps(table: Array) -> bytes:
     """The differences between the entries of a table, compressed, and zeros behind."""
     entries = table.view(f"u{table.itemsize}")
-    return zlib.compress(np.diff(entries, prepend=entries.dtype.type(0)).tobytes(), 6).ljust(LEAST_TABLE_BYTES, b"\0")
+    steps = entries.copy()
+    steps[1:] -= entries[:-1]
+    packed = zlib.compress(steps, 1)
+    if len(packed) > 2 * LEAST_TABLE_BYTES:  # of most tables the quickest way leaves less than that
+        packed = zlib.compress(steps, 6)
+    return packed.ljust(LEAST_TABLE_BYTES, b"\0")
 
 
 def _summed(raw: Array, dtype: np.dtype[Any], count: int) -> Array:

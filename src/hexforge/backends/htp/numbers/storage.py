@@ -95,5 +95,10 @@ def in_range(multipliers: Any) -> bool:
 
 def half(array: Array) -> Array:
     """float32 values rounded to float16."""
+    return narrow(array).astype(np.float32)
+
+
+def narrow(array: Array) -> Array:
+    """The nearest float16 numbers."""
     with np.errstate(over="ignore"):
-        return np.asarray(array).astype(np.float16).astype(np.float32)
+        return np.asarray(array).astype(np.float16)

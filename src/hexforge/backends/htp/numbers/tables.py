@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.backends.htp.numbers.arithmetic import binary
-from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
+from hexforge.backends.htp.numbers.file_arrays import widened
+from hexforge.backends.htp.numbers.storage import half, narrow, natural, storage, stored
 from hexforge.ir import Array, Call, Graph, Node, Role, TensorType, Value
 from hexforge.ops.evaluate import evaluate
 
@@ -157,5 +158,11 @@ def table(chain: Chain) -> Array:
         result = evaluate(
             Call(node.op, tuple(types), (TensorType(out.dtype, count, out.encoding),), node.params), arrays
         )
-        values[out] = half(result[0]) if storage(out.type).kind == "f32" else result[0]
-    return stored(values[chain.output], TensorType(chain.output.dtype, count, chain.output.encoding))
+        if storage(out.type).kind != "f32":
+            values[out] = result[0]
+        elif out is chain.output:
+            return widened(narrow(result[0]))
+        else:
+            values[out] = half(result[0])
+    found = stored(values[chain.output], TensorType(chain.output.dtype, count, chain.output.encoding))
+    return np.ascontiguousarray(found)

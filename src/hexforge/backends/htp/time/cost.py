@@ -198,7 +198,15 @@ def costs(soc: Soc, fit: Mapping[str, Any] | None = None) -> Costs:
 
     Its transfers take as much longer as the peak of its memory is lower.
     """
-    fit = fitted() if fit is None else fit
+    return _fitted_costs(soc) if fit is None else _costs(soc, fit)
+
+
+@functools.cache
+def _fitted_costs(soc: Soc) -> Costs:
+    return _costs(soc, fitted())
+
+
+def _costs(soc: Soc, fit: Mapping[str, Any]) -> Costs:
     chips: Mapping[str, Mapping[str, float]] = fit["chips"]
     factors, provenance = dict(chips.get(soc.name, {})), "fitted"
     if soc.name not in chips:

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from hexforge.backends.htp.chip.power import Corner, Power
 from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig
-from hexforge.backends.htp.time.cost import Costs
+from hexforge.backends.htp.chip.soc import Soc
+from hexforge.backends.htp.time.cost import Costs, costs
 from hexforge.backends.htp.time.tile import Task
 from hexforge.errors import CallError
 
@@ -96,6 +98,12 @@ class Settings:
     def spill_left(self) -> float:
         """What compression and the system level cache leave of spilled activations on their way to and from DRAM."""
         return (DLBC_ACTIVATIONS if self.config.dlbc else 1.0) * (SLC_SPILL if self.config.slc_alloc_enable else 1.0)
+
+
+@functools.lru_cache(256)
+def fitted_settings(soc: Soc, config: GraphConfig, power: Power) -> Settings:
+    """The settings of a chip as it was fitted, made once for each set of options; CallError for what it cannot do."""
+    return Settings.of(costs(soc), config, power)
 
 
 def _vtcm_bytes(costs: Costs, config: GraphConfig) -> int:

@@ -61,8 +61,12 @@ def simulate(
     batch: int = 1,
 ) -> Timeline:
     """The timeline of one inference; without a precision each node has that of its types."""
-    settings = Settings.of(costs, config or GraphConfig(), power or Power())
-    tasks = schedule(graph, precision, runtime, costs.vtcm_bytes, settings.config)
+    return timed(graph, Settings.of(costs, config or GraphConfig(), power or Power()), precision, runtime, batch)
+
+
+def timed(graph: Graph, settings: Settings, precision: Precision | None, runtime: str, batch: int = 1) -> Timeline:
+    """The timeline of one inference under settings."""
+    tasks = schedule(graph, precision, runtime, settings.costs.vtcm_bytes, settings.config)
     if settings.config.weights_packing:
         _pack(graph, tasks)
     elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs)) * batch
@@ -82,7 +86,17 @@ def run(tasks: Sequence[Task], settings: Settings, elements: int, runtime: str, 
 
 def _fastest(tasks: Sequence[Task], settings: Settings) -> _Order:
     work = _Work(tasks, settings)
+    least = settings.budgets[0]
+    if _fits(tasks, least):  # more of it would change nothing
+        return _Order(work, least)
     return min((_Order(work, size) for size in settings.budgets), key=lambda order: order.end_us)
+
+
+def _fits(tasks: Sequence[Task], vtcm_bytes: int) -> bool:
+    """True where no tensor and no weights are cut, moved out or waited for for want of VTCM."""
+    weights = sum(t.weight_bytes for t in tasks)
+    largest = max((size for t in tasks for _, size in t.reads), default=0)
+    return weights <= vtcm_bytes // 8 and largest <= vtcm_bytes // 2
 
 
 class _Work:

@@ -11,7 +11,7 @@ import numpy as np
 from hexforge.backends.htp.numbers.arithmetic import OPERATIONS, binary_scales
 from hexforge.backends.htp.numbers.lower.adapt import nest
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
-from hexforge.ir import Node, Role, Value
+from hexforge.ir import Array, Node, Role, Value
 
 
 def flat_nest(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> dict[str, Any] | None:
@@ -80,8 +80,8 @@ def _single(scale: float) -> float:
     return float(np.float32(scale))
 
 
-def table(lowering: Lowering, source: Value, out: Value, entries: Any) -> None:
+def table(lowering: Lowering, source: Value, out: Value, entries: Array) -> None:
     """A look-up of every element of `source`."""
     own, y = lowering.storage(source), lowering.storage(out)
     kind = f"table_{own.kind}" if own.kind == y.kind else f"table_{own.kind}_{y.kind}"
-    lowering.emit(kind, [source], [out], count=y.size, table=np.ascontiguousarray(entries))
+    lowering.emit(kind, [source], [out], count=y.size, table=entries)

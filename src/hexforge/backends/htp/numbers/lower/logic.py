@@ -193,6 +193,6 @@ def unary(lowering: Lowering, node: Node) -> bool:
     if key not in _tables:
         if len(_tables) >= 64:
             _tables.clear()
-        _tables[key] = np.ascontiguousarray(table(Chain(source, (node,), y)))
+        _tables[key] = table(Chain(source, (node,), y))
     elementwise.table(lowering, source, y, _tables[key])
     return True
