@@ -40,7 +40,8 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
     chips = backend if isinstance(backend, Prepares) else None
     if weight_sharing and chips is not None and (reason := chips.no_weight_sharing()) is not None:
         raise UnsupportedError(f"weight sharing: {reason}")
-    builder = ContextBuilder.of(backend, weight_sharing=weight_sharing)
+    targets = () if chips is None else chips.targets
+    builder = ContextBuilder(backend.name, targets, backend.config.pairs(), weight_sharing)
     if refused:
         builder.metadata[REFUSED] = "\n".join(f"{node}\t{reason}" for node, reason in refused.items())
     settings = {} if chips is None else chips.graph_settings()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from dataclasses import dataclass
 
@@ -29,8 +30,8 @@ class CompileRequest:
 
     @classmethod
     def read(cls, option: bytes) -> CompileRequest:
-        """What a serialized compile spec asks for."""
-        spec = read_options(option, "QnnManager")
+        """What a serialized compile spec asks for; those of equal specs share a backend."""
+        spec = _spec(option)
         if spec.backend not in registry.QNN_BACKENDS:
             raise UnsupportedError(
                 f"hexforge has no {spec.backend} backend: it computes and times what the HTP does; "
@@ -39,13 +40,24 @@ class CompileRequest:
         for package in spec.op_packages:
             _register(package)
         return cls(
-            registry.backend(spec.backend, _htp(spec) if spec.gpu is None else _gpu(spec.gpu)),
+            _backend(option),
             weight_sharing=spec.use_weight_sharing or (spec.gpu is not None and spec.gpu.use_weight_sharing),
             tensor_dump=spec.dump_intermediate_outputs,
             online_prepare=spec.online_prepare,
             profile_level=spec.profile_level,
             saver_folder=spec.saver_folder,
         )
+
+
+@functools.lru_cache(64)
+def _spec(option: bytes) -> QnnOptions:
+    return read_options(option, "QnnManager")
+
+
+@functools.lru_cache(64)
+def _backend(option: bytes) -> Backend:
+    spec = _spec(option)
+    return registry.backend(spec.backend, _htp(spec) if spec.gpu is None else _gpu(spec.gpu))
 
 
 def _htp(spec: QnnOptions) -> dict[str, str]:

@@ -222,9 +222,12 @@ def _sections(table: Any, count: int, where: str, at: int) -> tuple[ContainerSec
     return tuple(sections)
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
 def encoded(data: Any) -> bytes:
     """Data as JSON bytes, the same every time."""
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    return _ENCODER.encode(data).encode()
 
 
 def decoded(raw: bytes, where: str, offset: int) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import json
+import functools
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -26,7 +26,7 @@ from hexforge.errors import FormatError, ModelError
 from hexforge.ir.graph import Graph, Node, Value
 from hexforge.ir.packing import packed
 from hexforge.ir.text_reader import Get, TextReader
-from hexforge.ir.text_tokens import literal_text, name_text
+from hexforge.ir.text_tokens import literal_text, name_text, quoted
 from hexforge.ir.types import Array, DType, TensorType
 
 _INLINE = 16  # elements; more are printed as base64
@@ -44,7 +44,7 @@ def dumps(
 
     With `put` the data of statics lie elsewhere, and only of the `kept` ones, if that is given: the others are absent.
     """
-    lines = [f"graph {json.dumps(graph.name)} {{"]
+    lines = [f"graph {quoted(graph.name)} {{"]
     shown: set[Value] = set()
 
     def declare(value: Value) -> None:
@@ -76,7 +76,7 @@ def _node(node: Node) -> str:
         f"{name_text(node.name)}: {', '.join(map(_ref, node.outputs))} = {node.op.name}({ins})"
         + (f" {{{params}}}" if params else "")
         + f" : {', '.join(_type(v.type) for v in node.outputs)}"
-        + (f" from {', '.join(map(json.dumps, node.source))}" if node.source else "")
+        + (f" from {', '.join(map(quoted, node.source))}" if node.source else "")
     )
 
 
@@ -88,13 +88,21 @@ def _type(type: TensorType) -> str:
     if type.encoding is None:
         return str(type)
     fields_shown = []
-    for field in dataclasses.fields(type.encoding):
-        value = getattr(type.encoding, field.name)
-        scalar = float if "float" in str(field.type) else int  # whatever kind of number was given
-        if not (field.name.endswith("bitwidth") and value == field.default):
+    for name, scalar, default in _encoding_fields(type.encoding.__class__):
+        value = getattr(type.encoding, name)
+        if default is None or value != default:
             plain = tuple(map(scalar, value)) if isinstance(value, tuple) else scalar(value)
-            fields_shown.append(f"{field.name}={literal_text(plain)}")
+            fields_shown.append(f"{name}={literal_text(plain)}")
     return f"{type} {{{', '.join(fields_shown)}}}"
+
+
+@functools.cache
+def _encoding_fields(encoding: Any) -> list[tuple[str, Callable[[Any], Any], int | None]]:
+    """The fields of a kind of encoding: name, what makes its numbers plain ones, and the bit width that is left out."""
+    return [
+        (f.name, float if "float" in str(f.type) else int, f.default if f.name.endswith("bitwidth") else None)
+        for f in dataclasses.fields(encoding)
+    ]
 
 
 def dump_type(type: TensorType) -> str:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 WORD = re.compile(r"[A-Za-z0-9_./-]+")
@@ -13,7 +13,7 @@ KEYWORDS = ("graph", "return")
 
 def name_text(name: str) -> str:
     """A name, quoted as in JSON where it is not a plain word."""
-    return name if WORD.fullmatch(name) and name not in KEYWORDS else json.dumps(name)
+    return name if WORD.fullmatch(name) and name not in KEYWORDS else quoted(name)
 
 
 def literal_text(value: Any) -> str:

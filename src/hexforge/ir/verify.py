@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from hexforge.errors import ModelError
@@ -44,12 +43,13 @@ def _order(graph: Graph) -> Iterator[str]:
 
 
 def _links(graph: Graph) -> Iterator[str]:
-    users: dict[Value, Counter[Node]] = {}
+    users: dict[Value, dict[Node, int]] = {}
     written: dict[Value, Node] = {}
     for node in graph.nodes:
         for value in node.inputs:
             if value is not None:
-                users.setdefault(value, Counter())[node] += 1
+                own = users.setdefault(value, {})
+                own[node] = own.get(node, 0) + 1
         for value in node.outputs:
             if value in written:
                 yield f"tensor {value.name!r}: written by {written[value].name!r} and {node.name!r}"
@@ -62,12 +62,12 @@ def _links(graph: Graph) -> Iterator[str]:
             yield f"tensor {value.name!r}: listed under the name {name!r}"
         if value.producer is not written.get(value):
             yield f"tensor {value.name!r}: its producer is not the node that writes it"
-        if value.users != users.get(value, Counter()):
+        if value.users != users.get(value, {}):
             yield f"tensor {value.name!r}: its users are not the nodes that read it"
 
 
 def _value(value: Value) -> Iterator[str]:
-    if any(d < 0 for d in value.shape):
+    if value.shape and min(value.shape) < 0:
         yield f"shape {list(value.shape)} has a negative dimension"
         return
     problem = fault(value.type)

@@ -29,7 +29,7 @@ _REACH = 12  # regions that change together at most
 def channel_last(graph: Graph) -> int:
     """Remove the Transposes that a choice of layouts makes unnecessary."""
     changes = clean(graph)
-    for _ in range(_ROUNDS):
+    for _ in range(_ROUNDS if any(node.op.name == "Transpose" for node in graph.nodes) else 0):
         layouts = _Layouts(graph)
         if not layouts.choose():
             break

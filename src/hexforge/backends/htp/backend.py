@@ -215,9 +215,7 @@ class HtpBackend:
 
     def _graph_config(self, settings: GraphSettings) -> GraphConfig:
         """How a graph of a context is finalized."""
-        return replace(
-            self.config.graph, num_hvx_threads=settings["num_hvx_threads"], vtcm_mb=self._vtcm_mb(settings)
-        )
+        return replace(self.config.graph, num_hvx_threads=settings["num_hvx_threads"], vtcm_mb=self._vtcm_mb(settings))
 
     def _vtcm_mb(self, settings: GraphSettings) -> int:
         """A graph's VTCM in MB; 0 where it was asked for in bytes, and the settings only say how many MB that needs."""
