@@ -1,161 +1,166 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seconds of ExecuTorch's operator tests behind its front end: hexforge, and Qualcomm's library beside it.
+"""Seconds of ExecuTorch's operator tests and models behind its front end: hexforge, and Qualcomm's library beside it.
 
-    python -m benchmarks.executorch_vendor LIBRARIES
+    python -m benchmarks.executorch_vendor LIBRARIES [--each 20] [--models mobilenet_v2 inception_v3 deeplabv3]
 
 LIBRARIES is a folder with libQnnHtp.so for x86, which ExecuTorch's own adaptor and runtime load: that of the wheel
 onnxruntime-qnn 2.5.0 works with executorch 1.5.1 (2.3.0, 2.4.0 and 2.7.0 end with error 14001 when the device is made).
-Every `--each`-th test of both operator classes is lowered and run once; processor time of the adaptor's calls and of
-loading and running the .pte is counted, on both sides in this process's own, torch's part is not.
+Each side is a process, and both lower and run one test after the other, in turn. Counted is the processor time (of
+processes that are started, too) of the adaptor's calls, of loading and running the .pte, and of the whole test: what is
+left is torch's export and ExecuTorch's own front end, which both sides have. Of a model one inference is counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
-import io
 import json
-import logging
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import unittest
-import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.executorch_worker import TESTS, declare_torchvision
+from benchmarks.executorch_vendor_side import CLASSES, MODELS
 
-ADAPTOR = "executorch.backends.qualcomm.python.PyQnnManagerAdaptor"
-CLASSES = ("TestQNNQuantizedOperator", "TestQNNFloatingPointOperator")
-CALLS = "InitBackend InitContext InitContextCache IsNodeSupportedByBackend Compile Destroy DestroyContext".split()
-
-
-class Spent:
-    """Processor seconds by what they were spent on."""
-
-    def __init__(self) -> None:
-        self.compile, self.run = 0.0, 0.0
-
-    @contextlib.contextmanager
-    def on(self, what: str) -> Any:
-        """Count what happens meanwhile."""
-        start = time.process_time()
-        try:
-            yield
-        finally:
-            setattr(self, what, getattr(self, what) + time.process_time() - start)
+FIRST = "TestQNNFloatingPointOperator.test_qnn_backend_relu"
+"""Loads what a side needs; it is shown, and not counted among the others."""
 
 
-def side(ours: bool, each: int) -> None:
-    """Run the tests on one side, and print a line of JSON for each."""
-    logging.disable(logging.ERROR)
-    warnings.simplefilter("ignore")
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if ours:
-        import hexforge.executorch
+class Side:
+    """The process of a side; one that ends is started again for the next test."""
 
-        hexforge.executorch.enable()
-    declare_torchvision()
-    spent = Spent()
-    adaptor = importlib.import_module(ADAPTOR)
-    adaptor.QnnManager = _timed(adaptor.QnnManager, spent)  # type: ignore[attr-defined]
-    base = importlib.import_module(f"{TESTS}.utils").TestQNN
-    base.enable_x86_64, base.backend, base.soc_model, base.build_folder = True, "htp", "SM8650", "build-x86"
-    base.verify_output = _verify(ours, spent)
-    module = importlib.import_module(f"{TESTS}.test_qnn_delegate")
-    for name in CLASSES:
-        for test in unittest.defaultTestLoader.getTestCaseNames(getattr(module, name))[::each]:
-            importlib.import_module("torch").manual_seed(0)
-            spent.compile = spent.run = 0.0
-            found = unittest.TestResult()
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                unittest.defaultTestLoader.loadTestsFromName(f"{name}.{test}", module).run(found)
-            fine = found.wasSuccessful() and not found.skipped
-            row = {"test": f"{name}.{test}", "fine": fine, "compile": spent.compile, "run": spent.run}
-            answers.write(json.dumps(row) + "\n")
-            answers.flush()
+    def __init__(self, name: str, environment: dict[str, str]) -> None:
+        self.name, self._environment = name, environment
+        self._process: subprocess.Popen[str] | None = None
+        self.tests: dict[str, list[str]] = {}
 
+    def ask(self, what: str) -> dict[str, Any]:
+        """The seconds of a test or model; `fine` is False where it failed, and `why` says how."""
+        if self._process is None:
+            command = [sys.executable, "-m", "benchmarks.executorch_vendor_side", self.name]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                env={**os.environ, **self._environment},
+            )  # fmt: skip
+            self.tests = json.loads(self._line() or "{}")
+        answer = self._line(what) if what else "{}"
+        if answer:
+            return dict(json.loads(answer))
+        code, self._process = self._process.wait(), None
+        return {"fine": False, "why": [f"its process ended with code {code}"]}
 
-def _timed(manager: Any, spent: Spent) -> Any:
-    """The adaptor's class with its calls counted."""
+    def _line(self, what: str = "") -> str:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if what:
+            self._process.stdin.write(what + "\n")
+            self._process.stdin.flush()
+        return self._process.stdout.readline()
 
-    def counted(name: str) -> Any:
-        def call(self: Any, *rest: Any) -> Any:
-            with spent.on("compile"):
-                return getattr(manager, name)(self, *rest)
-
-        return call
-
-    return type("QnnManager", (manager,), {name: counted(name) for name in CALLS if hasattr(manager, name)})
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.communicate("\n")
 
 
-def _verify(ours: bool, spent: Spent) -> Any:
-    """Load and run a program, instead of the tests' runner and comparison."""
-
-    def verify(test: Any, module: Any, sample_inputs: Any, executorch_prog: Any, *rest: Any, **more: Any) -> None:
-        inputs, buffer = list(sample_inputs), bytes(executorch_prog.buffer)
-        if ours:
-            import hexforge.executorch as product
-
-            with spent.on("run"):
-                product.load(buffer).run("forward", inputs)
-            return
-        from executorch.runtime import Runtime
-
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.pte"
-            path.write_bytes(buffer)
-            with spent.on("run"):
-                Runtime.get().load_program(path).load_method("forward").execute(inputs)
-
-    return verify
-
-
-def main() -> int:
-    """Both sides, then the table and the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("libraries", type=Path, nargs="?", help="folder of Qualcomm's libraries for x86")
-    parser.add_argument("--each", type=int, default=16, help="every so many-th test of a class")
-    parser.add_argument("--side", choices=("hexforge", "vendor"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.side:
-        side(given.side == "hexforge", given.each)
-        return 0
-    if given.libraries is None or not (given.libraries / "libQnnHtp.so").is_file():
-        parser.error("give the folder with libQnnHtp.so for x86 (onnxruntime_qnn of the wheel onnxruntime-qnn 2.5.0)")
-    found: dict[str, dict[str, Any]] = {}
+@contextlib.contextmanager
+def sides(libraries: Path) -> Iterator[tuple[Side, Side]]:
+    """Hexforge and the vendor's library."""
     with tempfile.TemporaryDirectory() as root:
         place = Path(root) / "lib" / "x86_64-linux-clang"  # where an SDK has them
         place.parent.mkdir()
-        place.symlink_to(given.libraries.resolve(), target_is_directory=True)
-        beside = given.libraries.with_name("onnxruntime_qnn.libs")  # what the wheel's libraries need themselves
-        path = os.pathsep.join(str(p.resolve()) for p in (given.libraries, beside) if p.is_dir())
-        for name, more in (("hexforge", {}), ("vendor", {"LD_LIBRARY_PATH": path, "QNN_SDK_ROOT": root})):
-            command = [sys.executable, "-m", "benchmarks.executorch_vendor", "--side", name, "--each", str(given.each)]
-            done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, check=False)
-            rows = [json.loads(line) for line in done.stdout.splitlines()]
-            found[name] = {row["test"]: row for row in rows}
-            print(f"{name}: {len(rows)} tests, exit code {done.returncode}", flush=True)
-            if not rows:
-                print(done.stderr[-2000:])
-    print(f"{'test':<72} {'hexforge':>16} {'vendor':>18}   times as long")
-    both = [t for t, row in found["hexforge"].items() if row["fine"] and found["vendor"].get(t, {}).get("fine")]
-    total = {name: {what: sum(found[name][t][what] for t in both) for what in ("compile", "run")} for name in found}
-    for test in both:
-        print(_row(test, found["hexforge"][test], found["vendor"][test]))
-    print(_row(f"all {len(both)} that both lower and run", total["hexforge"], total["vendor"]))
+        place.symlink_to(libraries.resolve(), target_is_directory=True)
+        beside = libraries.with_name("onnxruntime_qnn.libs")  # what the wheel's libraries need themselves
+        path = os.pathsep.join(str(p.resolve()) for p in (libraries, beside) if p.is_dir())
+        both = Side("hexforge", {}), Side("vendor", {"LD_LIBRARY_PATH": path, "QNN_SDK_ROOT": root})
+        try:
+            yield both
+        finally:
+            for one in both:
+                one.close()
+
+
+def compared(both: tuple[Side, Side], names: Sequence[str]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """What both sides took for each name that both can do, in turn; printed as it comes."""
+    found = []
+    for i, name in enumerate(names):
+        answers = {one.name: one.ask(name) for one in (both if i % 2 else both[::-1])}
+        ours, theirs = answers["hexforge"], answers["vendor"]
+        failed = [one for one, answer in answers.items() if not answer["fine"]]
+        if failed:
+            last = " ".join(answers[failed[0]]["why"]).strip().splitlines()[-1:]
+            print(f"{name:<66} not by {' and '.join(failed)}: {' '.join(last)[:80]}", flush=True)
+            continue
+        found.append((name, ours, theirs))
+        print(row(name, ours, theirs), flush=True)
+    return found
+
+
+WHAT = "processor seconds: compiling + loading and running"
+HEAD = f"{WHAT:<66} {'hexforge':>15} {'vendor':>17} {'of it':>7} {'whole tests':>17}"
+
+
+def row(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """A line of the table; `of it`: our seconds over theirs."""
+    cells = [f"{one['compile']:.4f}+{one['run']:.4f}" for one in (ours, theirs)]
+    whole = f"{ours['whole']:.2f} {theirs['whole']:.2f}"
+    return f"{name:<66} {cells[0]:>15} {cells[1]:>17} {behind(ours) / behind(theirs):>7.3f} {whole:>17}"
+
+
+def behind(seconds: dict[str, Any], clock: str = "") -> float:
+    """What a test takes behind the front end."""
+    return float(seconds[f"compile{clock}"] + seconds[f"run{clock}"])
+
+
+def summary(found: Sequence[tuple[str, dict[str, Any], dict[str, Any]]]) -> str:
+    """Totals, and our seconds over theirs: in total and the median of the tests."""
+    total = [{k: sum(entry[i][k] for entry in found) for k in found[0][i] if k not in ("fine", "why")} for i in (1, 2)]
+    lines = [row(f"all {len(found)} that both lower and run", *total)]
+    for part, what in (("", "processor"), (" on the clock", "clock")):
+        ratios = sorted(behind(ours, part) / behind(theirs, part) for _, ours, theirs in found)
+        lines.append(
+            f"{what}: behind the front end {behind(total[0], part):.3f} s and {behind(total[1], part):.3f} s: "
+            f"{behind(total[0], part) / behind(total[1], part):.3f} in total, median {statistics.median(ratios):.3f}, "
+            f"{ratios[0]:.3f} to {ratios[-1]:.3f}; compiling "
+            f"{total[0][f'compile{part}'] / total[1][f'compile{part}']:.3f}, loading and running "
+            f"{total[0][f'run{part}'] / total[1][f'run{part}']:.3f}; whole tests "
+            f"{total[0][f'whole{part}']:.1f} s and {total[1][f'whole{part}']:.1f} s: "
+            f"{total[0][f'whole{part}'] / total[1][f'whole{part}']:.2f}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Both sides, in turn, then the totals and the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("libraries", type=Path, nargs="?", help="folder of Qualcomm's libraries for x86")
+    parser.add_argument("--each", type=int, default=20, help="every so many-th test of a class, 0 for none: 20")
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=[], help="models, beside the tests")
+    given = parser.parse_args()
+    if given.libraries is None or not (given.libraries / "libQnnHtp.so").is_file():
+        parser.error("give the folder with libQnnHtp.so for x86 (onnxruntime_qnn of the wheel onnxruntime-qnn 2.5.0)")
+    with sides(given.libraries) as both:
+        print(HEAD)
+        if given.each:
+            print("once, with all that is loaded then:")
+            compared(both, [FIRST])
+            listed = [f"{name}.{test}" for name in CLASSES for test in both[0].tests[name][:: given.each]]
+            found = compared(both, listed)
+            if found:
+                print(summary(found))
+        for name, ours, theirs in compared(both, given.models):
+            print(
+                f"{name}: one inference {ours['run on the clock']:.3f} s and {theirs['run on the clock']:.3f} s on the "
+                f"clock, {ours['run'] / theirs['run']:.4f} of the processor time; compiling "
+                f"{ours['compile']:.2f} s and {theirs['compile']:.2f} s, lowering whole "
+                f"{ours['whole']:.0f} s and {theirs['whole']:.0f} s"
+            )
     return 0
-
-
-def _row(name: str, ours: dict[str, float], theirs: dict[str, float]) -> str:
-    a, b = ours["compile"] + ours["run"], theirs["compile"] + theirs["run"]
-    cells = [f"{side['compile']:8.3f}+{side['run']:.3f} s" for side in (ours, theirs)]
-    return f"{name:<72} {cells[0]:>16} {cells[1]:>18} {b / max(a, 1e-9):>8.1f}"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ pytest.importorskip("executorch")
 pytestmark = [pytest.mark.executorch, pytest.mark.filterwarnings("ignore")]
 
 from hexforge.formats.executorch.pte import KernelCall, read_pte  # noqa: E402
-from hexforge.formats.executorch.qnn_options import KEY, read_options  # noqa: E402
+from hexforge.formats.executorch.qnn_options import KEY, GpuOptions, OpPackageOption, read_options  # noqa: E402
 from tests.executorch.test_lowering import lowered, spec  # noqa: E402
 
 
@@ -96,6 +96,41 @@ def test_compile_specs_are_read_as_executorch_wrote_them(cut: Path) -> None:
     assert mine.vtcm_mb == theirs.soc_info.htp_info.vtcm_size_in_mb
     assert (mine.backend, mine.use_fp16, mine.profile_level) == ("htp", True, 2)
     assert mine.use_fold_relu == theirs.backend_options.htp_options.use_fold_relu
+
+
+def test_every_option_of_a_compile_spec() -> None:
+    from executorch.backends.qualcomm.serialization import qc_schema as schema
+    from executorch.backends.qualcomm.serialization.qc_schema_serialize import option_to_flatbuffer
+
+    package = schema.QnnExecuTorchOpPackageInfo(
+        "mine", "mine.py", "provider", custom_op_name="my::op", qnn_op_type_name="Op",
+        platform=schema.QnnExecuTorchOpPackagePlatform.X86_64,
+    )  # fmt: skip
+    htp = schema.QnnExecuTorchHtpBackendOptions(use_fold_relu=False, use_dlbc=True, use_slc_allocator=True)
+    gpu = schema.QnnExecuTorchGpuBackendOptions(
+        precision=schema.QnnExecuTorchGpuPrecision.kGpuPrecisionHybrid, use_weight_sharing=True
+    )
+    kinds = schema.QnnExecuTorchBackendType
+    chip = schema._soc_info_table[schema.QcomChipset.SM8750]
+    for chosen in (
+        schema.QnnExecuTorchBackendOptions(kinds.kHtpBackend, htp_options=htp),
+        schema.QnnExecuTorchBackendOptions(kinds.kGpuBackend, gpu_options=gpu),
+    ):
+        options = schema.QnnExecuTorchOptions(
+            chip, chosen, saver=True, saver_output_dir="calls", online_prepare=True,
+            op_package_options=schema.QnnExecuTorchOpPackageOptions([package]),
+        )  # fmt: skip
+        found = read_options(option_to_flatbuffer(options), "spec")
+        assert (found.backend, found.soc_model, found.htp_arch) == (str(chosen.backend_type), 69, 79)
+        assert (found.saver_folder, found.online_prepare) == ("calls", True)
+        assert found.op_packages == (OpPackageOption("mine", "mine.py", "provider", "Op", "x86_64"),)
+        if chosen.gpu_options is None:
+            assert (found.use_fold_relu, found.use_dlbc, found.use_slc_allocator) == (False, True, True)
+            assert found.gpu is None
+        else:
+            assert found.gpu == GpuOptions(
+                "hybrid", gpu.use_memory_optimizations, gpu.use_node_optimizations, gpu.use_queue_recording, True
+            )
 
 
 def test_the_reader_agrees_with_executorchs(cut: Path) -> None:

@@ -144,3 +144,9 @@ def test_bad_wrappers_are_refused_by_name(make: Any, told: str) -> None:
 def test_the_version_is_one_that_executorch_reads() -> None:
     assert adaptor.GetQnnSdkBuildId().startswith("v2.")
     assert adaptor.GetQNNCtxBinAlignment() == 256
+
+
+def test_a_manager_of_no_compile_spec(caplog: pytest.LogCaptureFixture) -> None:
+    manager = adaptor.QnnManager(b"this is no flatbuffer")
+    assert manager.InitBackend() == adaptor.Error.NotSupported
+    assert "the compile spec" in caplog.text

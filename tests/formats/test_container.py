@@ -72,6 +72,16 @@ def test_a_pool_stores_the_same_bytes_once() -> None:
     assert pool.put_bytes == 803
 
 
+def test_a_pool_keeps_bytes_of_one_checksum_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hexforge.formats.container.checksum", lambda data, before=0: 7)
+    pool = Pool()
+    places = [pool.put(data) for data in (b"abc", b"abd", b"abc", b"abd")]
+    assert places[:2] == places[2:]
+    assert places[0] != places[1]
+    stored = b"".join(pool.parts)
+    assert [stored[at : at + size] for at, size in places[:2]] == [b"abc", b"abd"]
+
+
 def test_a_newer_version_is_refused_with_words() -> None:
     data = bytearray(sections(b"one").to_bytes())
     data[8] = 4

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hexforge.backend import Backend
 from hexforge.errors import UnsupportedError
-from hexforge.formats.qnn_options import GpuOptions, OpPackageOption, QnnOptions, read_options
+from hexforge.formats.executorch.qnn_options import GpuOptions, OpPackageOption, QnnOptions, read_options
 from hexforge.ops.packages import register_op_package
 from hexforge.runtime import registry
 

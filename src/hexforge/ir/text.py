@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import functools
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -27,7 +26,7 @@ from hexforge.ir.graph import Graph, Node, Value
 from hexforge.ir.packing import packed
 from hexforge.ir.text_reader import Get, TextReader
 from hexforge.ir.text_tokens import literal_text, name_text, quoted
-from hexforge.ir.types import Array, DType, TensorType
+from hexforge.ir.types import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, ScaleOffset, TensorType
 
 _INLINE = 16  # elements; more are printed as base64
 Put = Callable[[bytes], tuple[int, int]]
@@ -80,6 +79,16 @@ def _node(node: Node) -> str:
     )
 
 
+_FIELDS: dict[Any, list[tuple[str, Any, Any]]] = {
+    encoding: [
+        (f.name, float if "float" in str(f.type) else int, f.default if f.name.endswith("bitwidth") else None)
+        for f in dataclasses.fields(encoding)
+    ]
+    for encoding in (ScaleOffset, AxisScaleOffset, BlockwiseExpansion, Block)
+}
+"""The fields of encodings: name, what makes its numbers plain ones, and the bit width that is left out."""
+
+
 def _ref(value: Value) -> str:
     return f"%{name_text(value.name)}"
 
@@ -88,21 +97,12 @@ def _type(type: TensorType) -> str:
     if type.encoding is None:
         return str(type)
     fields_shown = []
-    for name, scalar, default in _encoding_fields(type.encoding.__class__):
+    for name, scalar, default in _FIELDS[type.encoding.__class__]:
         value = getattr(type.encoding, name)
         if default is None or value != default:
             plain = tuple(map(scalar, value)) if isinstance(value, tuple) else scalar(value)
             fields_shown.append(f"{name}={literal_text(plain)}")
     return f"{type} {{{', '.join(fields_shown)}}}"
-
-
-@functools.cache
-def _encoding_fields(encoding: Any) -> list[tuple[str, Callable[[Any], Any], int | None]]:
-    """The fields of a kind of encoding: name, what makes its numbers plain ones, and the bit width that is left out."""
-    return [
-        (f.name, float if "float" in str(f.type) else int, f.default if f.name.endswith("bitwidth") else None)
-        for f in dataclasses.fields(encoding)
-    ]
 
 
 def dump_type(type: TensorType) -> str:

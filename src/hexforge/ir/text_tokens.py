@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import re
-from json.encoder import encode_basestring_ascii as quoted
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 WORD = re.compile(r"[A-Za-z0-9_./-]+")
 KEYWORDS = ("graph", "return")
+
+
+quoted = encode_basestring_ascii
+"""A text as JSON has it."""
 
 
 def name_text(name: str) -> str:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import hexforge
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.config import HtpConfig
-from hexforge.backends.htp.numbers.file_arrays import read_array, write_array
+from hexforge.backends.htp.numbers.file_arrays import read_array, widened, write_array
 from hexforge.formats.container import Container, Pool
 from hexforge.ir import Array, DType, Graph, Role, TensorType
 from hexforge.runtime.contexts.compile import Compiled
@@ -359,6 +359,17 @@ def test_tables_of_16_bits_lie_in_the_file_as_their_steps(table: Array) -> None:
     read = read_array(said, lambda offset, size: memoryview(data)[offset : offset + size])
     assert read.dtype == table.dtype
     assert np.array_equal(read, table)
+
+
+def test_tables_of_float16_lie_in_the_file_as_they_were_made() -> None:
+    halves = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16)
+    pool, plain = Pool(), Pool()
+    said = write_array(widened(halves), pool.put, packing=False)
+    assert said == write_array(halves.astype(np.float32), plain.put, packing=False)
+    assert b"".join(pool.parts) == b"".join(plain.parts)
+    data = b"".join(bytes(part) for part in pool.parts)
+    read = read_array(said, lambda offset, size: memoryview(data)[offset : offset + size])
+    assert np.array_equal(read, halves.astype(np.float32), equal_nan=True)
 
 
 def test_a_table_that_no_steps_shorten_lies_in_the_file_as_it_is() -> None:

@@ -118,12 +118,12 @@ def _gpu(table: FlatTable | None) -> GpuOptions | None:
 def _op_packages(table: FlatTable | None) -> tuple[OpPackageOption, ...]:
     if table is None:
         return ()
-    return tuple(
-        OpPackageOption(
-            *(one.text(i) or "" for i in (0, 1, 2, 5)), _named(one, 6, OP_PACKAGE_PLATFORMS, "op package platform")
-        )
-        for one in table.tables(0)
-    )
+    return tuple(map(_op_package, table.tables(0)))
+
+
+def _op_package(table: FlatTable) -> OpPackageOption:
+    package, path, provider, op_type = (table.text(field) or "" for field in (0, 1, 2, 5))
+    return OpPackageOption(package, path, provider, op_type, _named(table, 6, OP_PACKAGE_PLATFORMS, "platform"))
 
 
 def _named(table: FlatTable | None, field: int, names: Sequence[str], what: str) -> str:

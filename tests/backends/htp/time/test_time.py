@@ -393,3 +393,10 @@ def test_impossible_requests_are_clear() -> None:
         tile.precision("w9a9")
     with pytest.raises(CallError, match="runtime 'trt' is not known"):
         schedule(graph(), W8A8, "trt", 8 << 20)
+
+
+@pytest.mark.parametrize(("size", "channels"), [(1, 4), (8, 16), (16, 32), (16, 64), (24, 96), (56, 64)])
+def test_what_fits_the_least_of_vtcm_needs_no_more(size: int, channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = simulate.simulate(graph(size, channels), COSTS, W8A8)
+    monkeypatch.setattr(simulate, "_fits", lambda tasks, vtcm_bytes: False)
+    assert simulate.simulate(graph(size, channels), COSTS, W8A8) == quick

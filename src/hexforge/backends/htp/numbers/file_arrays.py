@@ -184,9 +184,9 @@ def _steps(table: Array) -> bytes:
     entries = table.view(f"u{table.itemsize}")
     steps = entries.copy()
     steps[1:] -= entries[:-1]
-    packed = zlib.compress(steps, 1)
+    packed = zlib.compress(steps.data, 1)
     if len(packed) > 2 * LEAST_TABLE_BYTES:  # of most tables the quickest way leaves less than that
-        packed = zlib.compress(steps, 6)
+        packed = zlib.compress(steps.data, 6)
     return packed.ljust(LEAST_TABLE_BYTES, b"\0")
 
 

@@ -7,8 +7,8 @@ import functools
 from dataclasses import dataclass
 
 from hexforge.backends.htp.chip.power import Corner, Power
-from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig
 from hexforge.backends.htp.chip.soc import Soc
+from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig
 from hexforge.backends.htp.time.cost import Costs, costs
 from hexforge.backends.htp.time.tile import Task
 from hexforge.errors import CallError

@@ -46,7 +46,7 @@ class Lowering:
     _shared: dict[tuple[str, int], list[Array]] = field(default_factory=dict)
 
     def shared(self, array: Array) -> Array:
-        """The first contiguous array with these bytes: tables of one function lie in memory, and in the caches, once."""
+        """The first array with these bytes: tables of one function lie in memory, and in the caches, once."""
         raw = array.reshape(-1).view(np.uint8)
         alike = self._shared.setdefault((array.dtype.str, crc32c(raw, 0)), [])
         for known in alike:
