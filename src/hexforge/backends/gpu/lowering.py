@@ -81,10 +81,15 @@ class GpuLowering:
             value = self.aliases[value]
         return value
 
+    @property
+    def real(self) -> str:
+        """What pointwise ops and products compute in: half where fp16 is wanted and the device can."""
+        return "half" if self.config.gpu_precision == "fp16" and self.machine.half_math else "float"
+
     def kernel(self) -> Kernel:
         """An empty kernel."""
         fp16 = self.config.gpu_precision == "fp16"
-        return Kernel(Elements(self.storage, self.groups.inlined, self.faults, fp16))
+        return Kernel(Elements(self.storage, self.groups.inlined, self.faults, fp16, self.real))
 
     def constant(self, value: Value, name: str, make: Callable[[Array], Array]) -> Constant:
         """A constant of the graph in another form, made once."""
@@ -216,7 +221,7 @@ class GpuLowering:
             assert isinstance(grouped, Value)
             return [lay, *self._product(self.products.convolution(node, grouped), epilogue)]
         product = self.products.convolution(node)
-        fits = weight is not None and weight.is_static and winograd.suits(product)
+        fits = weight is not None and weight.is_static and self.real == "float" and winograd.suits(product)
         if not fits or not winograd_pays(product, self.machine):
             return self._product(product, epilogue)
         made = winograd.Winograd.of(product, node.outputs[0].shape[0])

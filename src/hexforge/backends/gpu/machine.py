@@ -15,6 +15,8 @@ class Machine:
     local_bytes: int
     most_items: int = 256
     """Work-items of a work-group at most."""
+    half_math: bool = False
+    """Whether it computes in float16 (cl_khr_fp16)."""
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ class GpuProgram:
     def _load(self, binaries: Mapping[str, bytes] | None) -> None:
         """Write the kernels, and bring everything to the device."""
         device, made = self.device, builder(self.device)
-        machine = Machine(device.is_processor, device.units, device.local_bytes, device.most_items)
+        machine = Machine(device.is_processor, device.units, device.local_bytes, device.most_items, device.half_math)
         lowering = GpuLowering(self.graph, self.config, machine)
         if self.config.gpu_tuning:
             lowering.choose = lambda key, choices: fastest(made, key, choices, lowering.storage)

@@ -87,12 +87,13 @@ class FourBitWeight:
         loads += " offset0 = convert_float8(vload8(0, wo)); offset1 = convert_float8(vload8(1, wo));"
         kernel.functions["next_block"] = f"#define NEXT_BLOCK {{ {loads} ws += {across}; wo += {across}; }}"
 
-    def load_row(self, code: KernelCode) -> None:
+    def load_row(self, code: KernelCode, real: str) -> None:
         """On a processor: row `c` of the panel, as b0 and b1."""
         code.add(f"  if (c % {BLOCK} == 0) NEXT_BLOCK")
         code.add("  const uchar8 packed = vload8(0, w); w += 8;")
-        code.add("  const float8 b0 = (convert_float8(packed & (uchar8)(15)) + offset0) * scale0;")
-        code.add("  const float8 b1 = (convert_float8(packed >> (uchar8)(4)) + offset1) * scale1;")
+        rounded = "convert_half8_rte" if real == "half" else ""
+        code.add(f"  const {real}8 b0 = {rounded}((convert_float8(packed & (uchar8)(15)) + offset0) * scale0);")
+        code.add(f"  const {real}8 b1 = {rounded}((convert_float8(packed >> (uchar8)(4)) + offset1) * scale1);")
 
 
 _HEAD = "(global const ushort* numbers, global const float* scales, global const char* offsets, int at) {{\n"

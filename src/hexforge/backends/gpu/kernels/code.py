@@ -27,7 +27,7 @@ C_TYPES: dict[DType, str] = {
     DType.UINT4: "uchar",
     DType.INT4: "char",
 }
-"""What elements are computed in; half is only stored."""
+"""What elements are computed in; where a device computes in half, `KernelCode.type` says where it does."""
 
 
 class NotVectorizedError(Exception):
@@ -48,15 +48,21 @@ class BufferType:
             return HALF if half else FLOAT
         return cls(C_TYPES[dtype], max(1, dtype.bits // 8))
 
-    def load(self, buffer: str, at: str, width: int = 1) -> str:
-        """The elements at `at`, a multiple of the width, as they are computed with."""
+    def load(self, buffer: str, at: str, width: int = 1, real: str = "float") -> str:
+        """The elements at `at`, a multiple of the width, as they are computed with: floats as `real`."""
+        if real == "half" and self.type in ("half", "float"):
+            wide = "" if width == 1 else str(width)
+            there = f"{buffer}[{at}]" if width == 1 else f"*(global const {self.type}{wide}*)({buffer} + {at})"
+            return there if self.type == "half" else f"convert_half{wide}_rte({there})"
         if self.type == "half":
             return f"vload_half({at}, {buffer})" if width == 1 else f"vloada_half{width}(0, {buffer} + {at})"
         return f"{buffer}[{at}]" if width == 1 else f"*(global const {self.type}{width}*)({buffer} + {at})"
 
-    def store(self, buffer: str, at: str, what: str, width: int = 1) -> str:
-        """The statement that stores elements at `at`, a multiple of the width."""
-        if self.type == "half":
+    def store(self, buffer: str, at: str, what: str, width: int = 1, real: str = "float") -> str:
+        """The statement that stores elements at `at`, a multiple of the width; floats come as `real`."""
+        if real == "half" and self.type == "float":
+            what = f"convert_float{'' if width == 1 else width}({what})"
+        elif self.type == "half" and real != "half":
             suffix = "vstore_half_rte" if width == 1 else f"vstorea_half{width}_rte"
             return f"{suffix}({what}, 0, {buffer} + {at});"
         return (
@@ -119,13 +125,23 @@ FAULT = "fault"
 class KernelCode:
     """Statements of a block, and what is known in it already."""
 
-    def __init__(self, buffers: Buffers, width: int = 1, depth: int = 1) -> None:
+    def __init__(self, buffers: Buffers, width: int = 1, depth: int = 1, real: str = "float") -> None:
         self.buffers = buffers
         self.width = width
+        self.real = real
         self.lines: list[str] = []
         self.known: dict[object, str] = {}
         self._depth = depth
         self._counter = [0]
+
+    def type(self, dtype: DType) -> str:
+        """What an element of a data type is computed in here."""
+        return self.real if dtype.is_float else C_TYPES[dtype]
+
+    @property
+    def vector(self) -> str:
+        """What the neighbours that are computed at once are computed in."""
+        return self.real if self.width == 1 else f"{self.real}{self.width}"
 
     def let(self, type: str, expression: str) -> str:
         """A constant of that type; one that is known already is not computed again."""
@@ -149,7 +165,7 @@ class KernelCode:
     @contextmanager
     def block(self, head: str) -> Iterator[KernelCode]:
         """A nested block; what becomes known in it is forgotten after it."""
-        inner = KernelCode(self.buffers, self.width, self._depth + 1)
+        inner = KernelCode(self.buffers, self.width, self._depth + 1, self.real)
         inner.known, inner._counter = dict(self.known), self._counter
         yield inner
         self.add(f"{head} {{")
@@ -158,7 +174,7 @@ class KernelCode:
 
     def widened(self, width: int) -> KernelCode:
         """An empty block at this place that works on as many neighbours at once."""
-        wide = KernelCode(self.buffers, width, self._depth + 1)
+        wide = KernelCode(self.buffers, width, self._depth + 1, self.real)
         wide.known, wide._counter = dict(self.known), self._counter
         return wide
 
@@ -202,7 +218,9 @@ def affine(terms: Sequence[str], factors: Sequence[int], constant: int = 0) -> s
 
 
 def literal(value: float | int | bool, type: str) -> str:
-    """A constant of a C type, exactly."""
+    """A constant of a C type, exactly; of half as near as there is one."""
+    if type == "half":
+        return f"(half){literal(float(np.float16(value)), 'float')}"
     if type != "float":
         whole = int(value)
         if type == "long":

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from hexforge.backends.gpu.kernels import pointwise
 from hexforge.backends.gpu.kernels.code import (
-    C_TYPES,
     FAULT,
     BufferType,
     Index,
@@ -43,11 +42,13 @@ class Elements:
     """Nodes that look things up by indices; a kernel reports number + 1 of one whose index is outside."""
     round_half: bool = False
     """Round what is computed between two ops to float16, as if it had been stored."""
+    real: str = "float"
+    """What pointwise chains and products compute floats in: half where precision and device say so."""
 
     def element(self, code: KernelCode, value: Value, index: Index) -> str:
         """The name or literal of an element of a value."""
         number = single(value)
-        type = C_TYPES[value.dtype]
+        type = code.type(value.dtype)
         if number is not None:
             return literal(number, type)
         producer = value.producer
@@ -58,13 +59,12 @@ class Elements:
     def _load(self, code: KernelCode, value: Value, index: Index) -> str:
         storage = self.storage(value)
         buffer = code.buffers.read(value, storage)
-        type = C_TYPES[value.dtype]
         if code.width == 1:
-            return code.let(type, storage.load(buffer, code.flat(index)))
+            return code.let(code.type(value.dtype), storage.load(buffer, code.flat(index), 1, code.real))
         # wider than one: the index is that of the first of neighbours along the last axis
-        if type != "float":
+        if not value.dtype.is_float:
             raise NotVectorizedError
-        return code.let(f"float{code.width}", storage.load(buffer, code.flat(index), code.width))
+        return code.let(code.vector, storage.load(buffer, code.flat(index), code.width, code.real))
 
     def _operand(self, code: KernelCode, value: Value, out: Index) -> str:
         """An element of an input that broadcasts to the output."""
@@ -73,7 +73,7 @@ class Elements:
         at = code.axes(out)[len(out.shape) - len(value.shape) :]
         axes = tuple("0" if n == 1 else a for a, n in zip(at, value.shape, strict=True))
         if code.width > 1 and (not value.shape or value.shape[-1] == 1):  # one element for all neighbours
-            narrow = KernelCode(code.buffers, 1)
+            narrow = KernelCode(code.buffers, 1, real=code.real)
             narrow.lines, narrow.known, narrow._counter, narrow._depth = (
                 code.lines,
                 code.known,
@@ -85,12 +85,12 @@ class Elements:
 
     def computed(self, code: KernelCode, node: Node, output: int, index: Index) -> str:
         """An element of an output of a node, computed here."""
-        key = (node, output, code.flat(index))
+        key = (node, output, code.flat(index), code.real)
         if key in code.known:
             return code.known[key]
         name = self._computed(code, node, output, index)
         out = node.outputs[output]
-        if self.round_half and out.dtype.is_float and node.op.name not in MOVES:
+        if self.round_half and code.real == "float" and out.dtype.is_float and node.op.name not in MOVES:
             suffix = "" if code.width == 1 else str(code.width)
             name = code.let(f"float{suffix}", f"round_half{suffix}({name})")
         code.known[key] = name
@@ -99,29 +99,27 @@ class Elements:
     def applied(self, code: KernelCode, node: Node, arguments: tuple[str, ...]) -> str:
         """A pointwise op of arguments that are there."""
         out = node.outputs[0]
-        type = C_TYPES[out.dtype]
+        type = code.type(out.dtype)
         first = next(v for v in node.inputs if v is not None)
         name, params = node.op.name, node.params
         if name == "Batchnorm":
-            wide = "float" if code.width == 1 else f"float{code.width}"
-            return code.let(wide, f"{arguments[0]} * {arguments[1]} + {arguments[2]}")
+            return code.let(code.vector, _batchnorm(code, *arguments))
         if code.width > 1:
             floats = all(v is None or v.dtype.is_float for v in node.inputs)
-            if not floats or type != "float" or name not in pointwise.FLOAT or name in pointwise.SCALAR_ONLY:
+            if not floats or not out.dtype.is_float or name not in pointwise.FLOAT or name in pointwise.SCALAR_ONLY:
                 raise NotVectorizedError
-            wide = f"float{code.width}"
+            wide = code.vector
             arguments = tuple(code.let(wide, f"({wide})({a})") for a in arguments)
-            return code.let(wide, pointwise.FLOAT[name](arguments, params, wide))
+            return code.let(wide, pointwise.real_row(name, arguments, params, wide))
         if name == "Cast":
-            return code.let(type, pointwise.cast(arguments[0], C_TYPES[first.dtype], type, out.dtype is DType.BOOL))
+            return code.let(type, pointwise.cast(arguments[0], code.type(first.dtype), type, out.dtype is DType.BOOL))
         if name == "Dequantize":
             encoding = first.encoding
             assert isinstance(encoding, ScaleOffset)
-            return code.let(
-                "float", f"(float)({arguments[0]} + {encoding.offset}) * {literal(encoding.scale, 'float')}"
-            )
+            scaled = f"(float)({arguments[0]} + {encoding.offset}) * {literal(encoding.scale, 'float')}"
+            return code.let(type, f"({type})({scaled})")
         if name == "ElementWiseUnary":
-            return code.let("float", f"1.0f / {arguments[0]}")
+            return code.let(type, f"({type})1.0f / {arguments[0]}")
         if name == "ElementWiseSelect":
             return code.let(type, f"({arguments[0]} ? {arguments[1]} : {arguments[2]})")
         if name == "IsInf":
@@ -129,9 +127,9 @@ class Elements:
         if name in pointwise.PREDICATE:
             return code.let(type, pointwise.PREDICATE[name](arguments, params, type))
         if first.dtype.is_float:
-            return code.let(type, pointwise.FLOAT[name](arguments, params, "float"))
+            return code.let(type, pointwise.real_row(name, arguments, params, code.real))
         if name == "ElementWisePower" and node.inputs[1] is not None and node.inputs[1].dtype.is_float:
-            power = f"pow((float){arguments[0]}, {arguments[1]})"
+            power = f"pow((float){arguments[0]}, (float){arguments[1]})"
             return code.let(type, pointwise.cast(power, "float", type, False))
         expression = pointwise.INTEGER[name](arguments, params, type)
         return code.let(type, f"({type}){expression}")
@@ -161,7 +159,7 @@ class Elements:
             channel = Index(first.shape[-1:], None, code.axes(index)[-1:])
             x = self.element(code, first, Index(first.shape, index.flat, index.axes))
             weight, bias = (self.element(code, v, channel) for v in node.inputs[1:3] if v is not None)
-            return code.let("float" if code.width == 1 else f"float{code.width}", f"{x} * {weight} + {bias}")
+            return code.let(code.vector, _batchnorm(code, x, weight, bias))
         arguments = tuple(self._operand(code, v, index) for v in node.inputs if v is not None)
         return self.applied(code, node, arguments)
 
@@ -179,7 +177,7 @@ class Elements:
 
     def _chosen(self, code: KernelCode, node: Node, at: str, options: list[tuple[int, Index]]) -> str:
         """The element of the first input whose bound is above `at`."""
-        type, name = C_TYPES[node.outputs[0].dtype], code.fresh()
+        type, name = code.type(node.outputs[0].dtype), code.fresh()
         code.add(f"{type} {name};")
         values = [v for v in node.inputs if v is not None]
         kept = [(v, *o) for v, o in zip(values, options, strict=True) if v.type.size]
@@ -194,7 +192,7 @@ class Elements:
     def _padded(self, code: KernelCode, node: Node, index: Index) -> str:
         first, params = node.inputs[0], node.params
         assert first is not None
-        type, scheme = C_TYPES[first.dtype], params.get("scheme", 0)
+        type, scheme = code.type(first.dtype), params.get("scheme", 0)
         at = list(code.axes(index))
         if node.op.name == "SpaceToBatch":
             (bh, bw), batch = params["block_size"], first.shape[0]
@@ -236,7 +234,7 @@ class Elements:
         axis = params["axis"] % len(index.shape)
         at = code.axes(index)
         hot = self.element(code, first, Index(first.shape, None, (*at[:axis], *at[axis + 1 :])))
-        type, depth = C_TYPES[out.dtype], params["depth"]
+        type, depth = code.type(out.dtype), params["depth"]
         on, off = literal(params["on_value"], type), literal(params["off_value"], type)
         return code.let(type, f"(({hot} < 0 ? {hot} + {depth} : {hot}) == {at[axis]} ? {on} : {off})")
 
@@ -274,6 +272,13 @@ class Elements:
             found = self.element(code, indices, Index(indices.shape, None, (*lead, str(i))))
             axes.append(self._bounded(code, node, found, data.shape[batch + i]))
         return self.element(code, data, Index(data.shape, None, (*axes, *at[len(lead) :])))
+
+
+def _batchnorm(code: KernelCode, x: str, weight: str, bias: str) -> str:
+    """A product and a sum, in half rounded once."""
+    if code.real == "float":
+        return f"{x} * {weight} + {bias}"
+    return f"fma({', '.join(f'({code.vector})({a})' for a in (x, weight, bias))})"
 
 
 def contiguous_rows(shape: tuple[int, ...]) -> tuple[int, int]:

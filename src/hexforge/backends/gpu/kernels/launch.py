@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Index, KernelCode, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.moves import ALIASES
-from hexforge.backends.gpu.kernels.pointwise import PREAMBLE, softplus
+from hexforge.backends.gpu.kernels.pointwise import HALF_PREAMBLE, PREAMBLE, half_softplus, softplus
 from hexforge.ir import Array, Node, Value
 
 _ROUND = """
@@ -74,15 +74,21 @@ class Kernel:
     functions: dict[str, str] = field(default_factory=dict)
     """Functions that the statements call, by name."""
 
-    def code(self, width: int = 1) -> KernelCode:
-        """An empty body."""
-        return KernelCode(self.buffers, width)
+    def code(self, width: int = 1, real: str = "float") -> KernelCode:
+        """An empty body that computes floats in `real`."""
+        return KernelCode(self.buffers, width, real=real)
 
     def text(self, body: str, *, before: str = "", attributes: str = "", contract: bool = False) -> str:
         """The whole source of the kernel."""
         widths = sorted({w for w in (4, 8, 16) if f"float{w}" in body or f"float{w}" in before})
         parts = [f"#pragma OPENCL FP_CONTRACT {'ON' if contract else 'OFF'}"]
         text = body + before
+        if self.elements.real == "half":
+            parts.insert(0, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable")
+            parts += [HALF_PREAMBLE] if "half_mod(" in text else []
+            types = ("half", "half2", "half4", "half8", "half16")
+            parts += [half_softplus(t) for t in types if f"softplus_{t}(" in text]
+            text = text.replace("softplus_half", "")
         if any(name in text for name in ("softplus", "int_", "float_mod")):
             parts += [
                 PREAMBLE,
@@ -153,7 +159,9 @@ class Epilogue:
         elements = kernel.elements
         suffix = "" if code.width == 1 else str(code.width)
         here = {self.result: (result, index)}
-        if elements.round_half and self.chain:
+        if code.real == "half" and self.result.dtype.is_float:
+            here[self.result] = (code.let(code.vector, f"convert_half{suffix}_rte({result})"), index)
+        elif elements.round_half and self.chain:
             here[self.result] = (code.let(f"float{suffix}", f"round_half{suffix}({result})"), index)
         for node in self.chain:
             out = node.outputs[0]
@@ -166,14 +174,16 @@ class Epilogue:
                 here[v][0] if v in here else elements._operand(code, v, place) for v in node.inputs if v is not None
             )
             value = elements.applied(code, node, arguments)
-            if elements.round_half and out.dtype.is_float and node is not self.chain[-1]:
+            if elements.round_half and code.real == "float" and out.dtype.is_float and node is not self.chain[-1]:
                 value = code.let(f"float{suffix}", f"round_half{suffix}({value})")
             here[out] = (value, place)
         return here[self.out]
 
     def write(self, kernel: Kernel, code: KernelCode, result: str, index: Index) -> None:
-        """Store an element (or neighbours) of the result after the chain."""
+        """Store an element (or neighbours) of the result after the chain; its chain may be in half."""
+        before, code.real = code.real, kernel.elements.real
         value, place = self.value(kernel, code, result, index)
+        code.real = before
         storage = kernel.elements.storage(self.out)
         buffer = code.buffers.write(self.target, storage.type, "out")
         at = code.flat(place)
@@ -182,7 +192,7 @@ class Epilogue:
                 raise NotVectorizedError
             row, step, offset = self.piece.row, self.piece.step, self.piece.offset
             at = code.let("int", f"{at} / {row} * {step} + {at} % {row} + {offset}")
-        code.add(storage.store(buffer, at, value, code.width))
+        code.add(storage.store(buffer, at, value, code.width, kernel.elements.real))
 
 
 def rounded_up(count: int, step: int) -> int:

@@ -39,7 +39,7 @@ def map_values(kernel_of: Callable[[], Kernel], node: Node, output: int, widths:
         if width > 1 and (not out.shape or out.shape[-1] % width):
             continue
         kernel = kernel_of()
-        code = kernel.code(width)
+        code = kernel.code(width, kernel.elements.real)
         total = out.type.size // width
         code.add("const int g = get_global_id(0);")
         code.add(f"if (g >= {total}) return;")
@@ -50,7 +50,7 @@ def map_values(kernel_of: Callable[[], Kernel], node: Node, output: int, widths:
             continue
         storage = kernel.elements.storage(out)
         buffer = kernel.buffers.write(out, storage.type, "out")
-        code.add(storage.store(buffer, flat, value, width))
+        code.add(storage.store(buffer, flat, value, width, code.real))
         size = rounded_up(total, local)
         return kernel.launch(
             node.op.name, (node,), kernel.text("\n".join(code.lines)), (out,), (size,), (local,), total

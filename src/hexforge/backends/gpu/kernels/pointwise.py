@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from hexforge.backends.gpu.kernels.code import literal
 
 Params = Mapping[str, Any]
+_FLOAT_LITERAL = re.compile(r"(?<![\w.])(\d+\.?\d*(?:e[+-]?\d+)?)f\b")
 _Row = Callable[[tuple[str, ...], Params, str], str]
 
 
@@ -89,6 +91,20 @@ FLOAT: dict[str, _Row] = {
     "Prelu": _text("({0} >= 0.0f ? {0} : ({T})({1} * {0}))"),
 }
 """Ops on floats; most are written for vectors too."""
+
+
+def real_row(name: str, arguments: tuple[str, ...], params: Params, type: str) -> str:
+    """An op on floats, in a type that may be half: constants and functions of a row are then half too."""
+    names = tuple(f"{{{i}}}" for i in range(len(arguments)))
+    if not type.startswith("half"):
+        return FLOAT[name](arguments, params, type)
+    text = _FLOAT_LITERAL.sub(r"((half)\1f)", FLOAT[name](names, params, type))
+    text = text.replace("softplus(", f"softplus_{type}(").replace("float_mod(", "half_mod(")
+    for i, argument in enumerate(arguments):
+        text = text.replace(f"{{{i}}}", argument)
+    return text
+
+
 SCALAR_ONLY = frozenset({"ElementWiseSign", "ElementWiseMaximum", "ElementWiseMinimum", "ElementWiseMod"})
 """Ops whose rows join conditions, which vectors cannot."""
 
@@ -153,6 +169,20 @@ long int_pow(long a, long b) {
 """Functions that the rows call."""
 
 
+HALF_PREAMBLE = """
+half half_mod(half a, half b) {
+  const half zero = (half)0.0f, r = fmod(a, b);
+  return (r != zero && (r < zero) != (b < zero)) ? r + b : r;
+}
+"""
+
+
+def half_softplus(type: str) -> str:
+    """The softplus function of half or of vectors of it."""
+    body = f"fmax(x, ({type})((half)0.0f)) + log1p(exp(-fabs(x)))"
+    return f"{type} softplus_{type}({type} x) {{ return {body}; }}"
+
+
 def softplus(width: int) -> str:
     """The softplus function for vectors of a width."""
     if width == 1:
@@ -172,7 +202,7 @@ def cast(x: str, source: str, target: str, to_bool: bool) -> str:
     """An element in another type: floats truncate and saturate, integers wrap, anything not 0 is true."""
     if to_bool:
         return f"({x} != 0)"
-    if target == "float" or source != "float":
+    if target in ("float", "half") or source not in ("float", "half"):
         return f"(({target}){x})"
     wide = target if target in ("int", "uint", "long") else "int"
     return f"(({target})(isnan({x}) ? 0 : convert_{wide}_sat_rtz({x})))"

@@ -17,6 +17,10 @@ from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel
 from hexforge.ir import Node, Value
 
 
+HALF_RUN = 16
+"""Products that are summed up in half before their sum goes to a float: longer sums in half lose what they add."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConvWindow:
     """How the rows of an implicit A read an input: sizes, taps and steps of each spatial axis."""
@@ -53,11 +57,12 @@ class Matrix:
     packed: FourBitWeight | None = None
     """What unpacks its elements, where they are 4 bits each."""
 
-    def read(self, kernel: Kernel, at: str, width: int = 1) -> str:
+    def read(self, kernel: Kernel, at: str, width: int = 1, real: str = "float") -> str:
         """The elements from `at` on, a multiple of the width."""
         if self.packed is not None:
-            return self.packed.read(kernel, at, width)
-        return self.storage.load(argument(kernel, self), at, width)
+            found = self.packed.read(kernel, at, width)
+            return found if real == "float" else f"convert_half{'' if width == 1 else width}_rte({found})"
+        return self.storage.load(argument(kernel, self), at, width, real)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import math
 from hexforge.backends.gpu.kernels.code import KernelCode
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch
 from hexforge.backends.gpu.kernels.product import (
+    HALF_RUN,
     ConvWindow,
     Product,
     Results,
@@ -28,7 +29,7 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
     """A product for processors; a packed right side is in panels of columns, any other is read through its strides."""
     rows, batches = min(ROWS, product.m), math.prod(product.batch)
     panels, blocks = -(-product.n // COLUMNS), -(-product.m // rows)
-    code = kernel.code()
+    code, real = kernel.code(), kernel.elements.real
     a, window = argument(kernel, product.a), product.window
     code.add("const int panel = get_global_id(0), block = get_global_id(1);")
     batch = batch_axes(code, product, "get_global_id(2)" if batches > 1 else "0")
@@ -41,6 +42,8 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
             window_row(code, window, f"m{r}", f"r{r}")
         for v in range(VECTORS):
             code.add(f"float{WIDTH} c{r}_{v} = (float{WIDTH})(0.0f);")
+            if real == "half":
+                code.add(f"half{WIDTH} h{r}_{v} = (half{WIDTH})((half)0.0f);")
     loops = _tap_loops(code, window)
     pointer = f"global const {product.a.storage.type}*"
     for r in range(rows):
@@ -57,10 +60,14 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
     for v in range(VECTORS):
         right.load(code, v)
     for r in range(rows):
-        code.add(f"  const float a{r} = {product.a.storage.load(f'p{r}', 'c' if step == 1 else f'c * {step}')};")
+        load = product.a.storage.load(f"p{r}", "c" if step == 1 else f"c * {step}", 1, real)
+        code.add(f"  const {real} a{r} = {load};")
         for v in range(VECTORS):
-            code.add(f"  c{r}_{v} += a{r} * b{v};")
+            half = f"h{r}_{v} = fma((half{WIDTH})(a{r}), b{v}, h{r}_{v});"
+            code.add(f"  {half}" if real == "half" else f"  c{r}_{v} += a{r} * b{v};")
     right.advance(code)
+    if real == "half":
+        _end_runs(code, rows, product.depth)
     code.add("}")
     code.lines += ["}"] * loops
     results = Results.of(kernel, code, product, epilogue, batch)
@@ -73,6 +80,14 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
         kernel.text("\n".join(code.lines), contract=True), (epilogue.target,), (panels, blocks, batches), (1, 1, 1),
         product.flops,
     )  # fmt: skip
+
+
+def _end_runs(code: KernelCode, rows: int, depth: int) -> None:
+    """Add sums in half to those in float, after each run and at the end of a tap."""
+    code.add(f"  if (c % {HALF_RUN} == {HALF_RUN - 1} || c == {depth - 1}) {{")
+    for name in (f"{r}_{v}" for r in range(rows) for v in range(VECTORS)):
+        code.add(f"    c{name} += convert_float{WIDTH}(h{name}); h{name} = (half{WIDTH})((half)0.0f);")
+    code.add("  }")
 
 
 def _taps(window: ConvWindow) -> tuple[str, ...]:
@@ -91,7 +106,7 @@ class _RightSide:
     """How a panel of B's columns is read: one row of it after the other."""
 
     def __init__(self, kernel: Kernel, code: KernelCode, product: Product, base: str) -> None:
-        self.product, self.base = product, base
+        self.product, self.base, self.real = product, base, kernel.elements.real
         self.buffer, self.storage = argument(kernel, product.b), product.b.storage
         self.packed = isinstance(product.b.value, Constant)
         self.blocks = product.b.packed
@@ -116,25 +131,25 @@ class _RightSide:
         b, n = self.product.b, self.product.n
         if self.blocks is not None:
             if v == 0:
-                self.blocks.load_row(code)
+                self.blocks.load_row(code, self.real)
             return
         if self.packed:
-            code.add(f"  const float{WIDTH} b{v} = {self.storage.load('w', str(v * WIDTH), WIDTH)};")
+            row = self.storage.load("w", str(v * WIDTH), WIDTH, self.real)
+            code.add(f"  const {self.real}{WIDTH} b{v} = {row};")
             return
         row = f"(c + tap) * {b.row}" if self.product.window is not None else f"c * {b.row}"
-        code.add(f"  float{WIDTH} b{v};")
+        code.add(f"  {self.real}{WIDTH} b{v};")
         code.add(f"  const int n{v} = panel * {COLUMNS} + {v * WIDTH};")
         aligned = n % WIDTH == 0 and b.column == 1 and b.row % WIDTH == 0 and all(s % WIDTH == 0 for s in b.batch)
         if aligned:
             guard = "1" if n % COLUMNS == 0 else f"n{v} < {n}"
-            whole = self.storage.load(self.buffer, f"({self.base} + {row} + n{v})", WIDTH)
+            whole = self.storage.load(self.buffer, f"({self.base} + {row} + n{v})", WIDTH, self.real)
             code.add(f"  if ({guard}) b{v} = {whole}; else {{")
         else:
             code.add("  {")
         at = f"({self.base} + {row} + min(n{v} + j, {n - 1}) * {b.column})"
-        code.add(
-            f"    float e[{WIDTH}]; for (int j = 0; j < {WIDTH}; j++) e[j] = {self.storage.load(self.buffer, at)};"
-        )
+        one = self.storage.load(self.buffer, at, 1, self.real)
+        code.add(f"    {self.real} e[{WIDTH}]; for (int j = 0; j < {WIDTH}; j++) e[j] = {one};")
         code.add(f"    b{v} = vload{WIDTH}(0, e); }}")
 
     def advance(self, code: KernelCode) -> None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from hexforge.backends.gpu.kernels.blocks import BLOCK, FourBitWeight
 from hexforge.backends.gpu.kernels.code import KernelCode
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch
-from hexforge.backends.gpu.kernels.product import Product, Results, argument
+from hexforge.backends.gpu.kernels.product import HALF_RUN, Product, Results, argument
 
 MOST_ROWS = 4
 MOST_DEPTH = 2048
 """Elements that are summed up at most where the weight is no 4-bit one: more are cut between work-groups."""
-_COLUMNS, _STEP = 32, 16
+_COLUMNS, _STEP = 32, HALF_RUN
 
 
 def suits(product: Product) -> bool:
@@ -55,31 +55,54 @@ def vector_product(kernel: Kernel, product: Product, epilogue: Epilogue, most_it
 
 
 def _plain(kernel: Kernel, code: KernelCode, product: Product, slices: int) -> None:
-    a, storage = argument(kernel, product.a), product.a.storage
-    code.add(f"for (int k0 = slice * {_STEP}; k0 < {product.k}; k0 += {slices * _STEP}) {{")
+    a, storage, real = argument(kernel, product.a), product.a.storage, kernel.elements.real
+    sums = _begin_run(
+        code, f"for (int k0 = slice * {_STEP}; k0 < {product.k}; k0 += {slices * _STEP}) {{", product.m, real
+    )
     code.add("#pragma unroll")
     code.add(f"  for (int i = 0; i < {_STEP}; i++) {{")
     code.add(f"    const int k = min(k0 + i, {product.k - 1});")
-    weight = product.b.read(kernel, f"({product.b.offset} + k * {product.b.row} + n)")
-    code.add(f"    const float w = {f'k0 + i < {product.k} ? {weight} : 0.0f' if product.k % _STEP else weight};")
-    load = storage.load(a, f"({product.a.offset} + r * {product.a.row} + k)")
-    code.add(f"    for (int r = 0; r < {product.m}; r++) acc[r] = fma({load}, w, acc[r]);")
+    weight = product.b.read(kernel, f"({product.b.offset} + k * {product.b.row} + n)", 1, real)
+    inside = f"k0 + i < {product.k} ? {weight} : ({real})0.0f"
+    code.add(f"    const {real} w = {inside if product.k % _STEP else weight};")
+    load = storage.load(a, f"({product.a.offset} + r * {product.a.row} + k)", 1, real)
+    code.add(f"    for (int r = 0; r < {product.m}; r++) {sums}[r] = fma({load}, w, {sums}[r]);")
     code.add("  }")
+    if real == "half":
+        code.add(f"  for (int r = 0; r < {product.m}; r++) acc[r] += (float)run[r];")
     code.add("}")
 
 
+def _begin_run(code: KernelCode, loop: str, rows: int, real: str) -> str:
+    """Begin a loop whose every turn sums up a run of products; the name of its sums."""
+    code.add(loop)
+    if real == "float":
+        return "acc"
+    code.add(f"  half run[{rows}]; for (int r = 0; r < {rows}; r++) run[r] = (half)0.0f;")
+    return "run"
+
+
 def _unpacked(kernel: Kernel, code: KernelCode, product: Product, weight: FourBitWeight, slices: int) -> None:
-    a, storage, rows = argument(kernel, product.a), product.a.storage, product.m
+    a, storage, rows, real = argument(kernel, product.a), product.a.storage, product.m, kernel.elements.real
     numbers, scales, offsets = weight.names(kernel)
     code.add(f"for (int b = slice; b < {weight.depth // BLOCK}; b += {slices}) {{")
     code.add(f"  const int at = b * {product.n} + n, offset = {offsets}[at];")
     code.add(f"  uint words[4]; vstore4(*(global const uint4*)({numbers} + at * 8), 0, words);")
     code.add(f"  float part[{rows}]; for (int r = 0; r < {rows}; r++) part[r] = 0.0f;")
+    step = BLOCK if real == "float" else HALF_RUN
+    sums = "part"
+    if real == "half":
+        sums = _begin_run(code, f"for (int k0 = 0; k0 < {BLOCK}; k0 += {step}) {{", rows, real)
     code.add("#pragma unroll")
-    code.add(f"  for (int k = 0; k < {BLOCK}; k++) {{")
-    code.add("    const float q = (float)((int)(words[k / 8] >> (k % 8 * 4) & 15) + offset);")
-    load = storage.load(a, f"(r * {product.a.row} + b * {BLOCK} + k)")
-    code.add(f"    for (int r = 0; r < {rows}; r++) part[r] = fma({load}, q, part[r]);")
+    code.add(
+        f"  for (int k = {'0' if real == 'float' else 'k0'}; k < {BLOCK if real == 'float' else f'k0 + {step}'}; k++) {{"
+    )
+    code.add(f"    const {real} q = ({real})((int)(words[k / 8] >> (k % 8 * 4) & 15) + offset);")
+    load = storage.load(a, f"(r * {product.a.row} + b * {BLOCK} + k)", 1, real)
+    code.add(f"    for (int r = 0; r < {rows}; r++) {sums}[r] = fma({load}, q, {sums}[r]);")
     code.add("  }")
+    if real == "half":
+        code.add(f"  for (int r = 0; r < {rows}; r++) part[r] += (float)run[r];")
+        code.add("}")
     code.add(f"  for (int r = 0; r < {rows}; r++) acc[r] = fma(part[r], {scales}[at], acc[r]);")
     code.add("}")

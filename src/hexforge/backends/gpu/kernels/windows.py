@@ -7,6 +7,7 @@ import math
 
 from hexforge.backends.gpu.kernels.code import FAULT, Index, KernelCode, NotVectorizedError, affine, literal, strides
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch, rounded_up
+from hexforge.backends.gpu.kernels.product import HALF_RUN
 from hexforge.ir import Node
 
 
@@ -33,8 +34,8 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
         raise NotVectorizedError
     (kh, kw), (sh, sw) = w.shape[:2], node.params["stride"]
     (dh, dw), pads = node.params["dilation"], node.params["pad_amount"]
-    code = kernel.code(width)
-    type = "float" if width == 1 else f"float{width}"
+    code, real = kernel.code(width), kernel.elements.real if kh * kw <= 2 * HALF_RUN else "float"
+    type = real if width == 1 else f"{real}{width}"
     groups = -(-out.shape[2] // across)
     lanes = out.shape[3] // width
     total = out.shape[0] * out.shape[1] * groups * lanes
@@ -46,7 +47,7 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
     storage, filters = kernel.elements.storage(x), kernel.elements.storage(w)
     xb, wb = kernel.buffers.read(x, storage), kernel.buffers.read(w, filters)
     for a in range(across):
-        code.add(f"{type} acc{a} = ({type})(0.0f);")
+        code.add(f"{type} acc{a} = ({type})(({real})0.0f);")
     source_channel = "channel" if multiple == 1 else f"(channel / {multiple})"
     unrolled = across > 1 and kh * kw <= 25  # a GPU has every load on its way at once; a processor skips rows outside
     if unrolled:
@@ -58,13 +59,14 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
     code.add(f"  const int line = ({at[0]} * {height} + y) * {columns};")
     code.add("#pragma unroll")
     code.add(f"  for (int j = 0; j < {kw}; j++) {{")
-    code.add(f"    const {type} f = {filters.load(wb, f'((i * {kw} + j) * {out.shape[3]} + channel)', width)};")
+    code.add(f"    const {type} f = {filters.load(wb, f'((i * {kw} + j) * {out.shape[3]} + channel)', width, real)};")
     for a in range(across):
         code.add(f"    {{ const int z = (column + {a}) * {sw} + j * {dw} - {pads[1][0]};")
-        load = storage.load(xb, f"((line + z) * {channels} + {source_channel})", width)
+        load = storage.load(xb, f"((line + z) * {channels} + {source_channel})", width, real)
         if unrolled:
             inside = f"(uint)y < {height}u && (uint)z < {columns}u"
-            code.add(f"      const {type} v = ({inside}) ? {load} : ({type})(0.0f); acc{a} = fma(v, f, acc{a}); }}")
+            zero = f"({type})(({real})0.0f)"
+            code.add(f"      const {type} v = ({inside}) ? {load} : {zero}; acc{a} = fma(v, f, acc{a}); }}")
         else:
             code.add(f"      if ((uint)z < {columns}u) acc{a} = fma({load}, f, acc{a}); }}")
     code.add("  }")
@@ -72,11 +74,11 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
     for a in range(across):
         guard = f"if (column + {a} < {out.shape[2]})" if out.shape[2] % across else ""
         with code.block(guard) as block:
-            value = f"acc{a}"
+            value = f"acc{a}" if real == "float" else block.let(block.vector, f"convert_{block.vector}(acc{a})")
             if bias is not None:
                 bias_storage = kernel.elements.storage(bias)
                 load = bias_storage.load(kernel.buffers.read(bias, bias_storage), "channel", width)
-                value = block.let(type, f"acc{a} + {load}")
+                value = block.let(block.vector, f"{value} + {load}")
             place = f"(({at[0]} * {out.shape[1]} + {at[1]}) * {out.shape[2]} + column + {a}) * {out.shape[3]} + channel"
             epilogue.write(kernel, block, value, Index(out.shape, block.let("int", place)))
     return kernel.launch(
