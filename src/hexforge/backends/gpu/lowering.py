@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -196,10 +196,14 @@ class GpuLowering:
             return [register_product(self.kernel(), product, epilogue, self._zeros(product.depth, product.a.storage))]
         if suits(product):
             return [vector_product(self.kernel(), product, epilogue, self.machine.most_items)]
-        choices = [(tile.name, self.tiled(product, epilogue, tile)) for tile in tiles(product, self.machine)]
+        choices = [
+            (tile.name, self.tiled(product, epilogue, replace(tile, real=self.real)))
+            for tile in tiles(product, self.machine)
+        ]
         if self.choose is None or len(choices) == 1:
             return choices[0][1]
-        return list(self.choose(product.key, choices))
+        key = product.key if self.real == "float" else f"{product.key} multiplied in half"
+        return list(self.choose(key, choices))
 
     def _lstm(self, node: Node) -> list[Launch]:
         """The inputs of all times as one product, then the states through time."""

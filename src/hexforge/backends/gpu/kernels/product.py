@@ -16,7 +16,6 @@ from hexforge.backends.gpu.kernels.code import BufferType, Index, KernelCode, No
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel
 from hexforge.ir import Node, Value
 
-
 HALF_RUN = 16
 """Products that are summed up in half before their sum goes to a float: longer sums in half lose what they add."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hexforge.backends.gpu.kernels.code import FLOAT, Index, KernelCode
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch, Scratch, rounded_up
 from hexforge.backends.gpu.kernels.product import (
+    HALF_RUN,
     ConvWindow,
     DepthwiseRows,
     Matrix,
@@ -38,6 +39,8 @@ class ProductTile:
     tn: int
     slices: int = 1
     parts: int = 1
+    real: str = "float"
+    """What tiles hold and are multiplied in; sums are float."""
 
     @property
     def name(self) -> str:
@@ -58,7 +61,12 @@ class ProductTile:
     @property
     def local_bytes(self) -> int:
         """What it takes of local memory."""
-        return 4 * self.slices * self.buffers * self.bk * (self.bm + self.bn + 2 * _PAD)
+        return (2 if self.real == "half" else 4) * self.slices * self.pool
+
+    @property
+    def pool(self) -> int:
+        """Elements of all tiles of a slice."""
+        return self.buffers * self.bk * (self.bm + self.bn + 2 * _PAD)
 
     @property
     def cut(self) -> bool:
@@ -128,14 +136,16 @@ class _TileLoader:
             slot = f"{'a' if self.is_a else 'b'}{i}"
             busy = "" if count % threads == 0 or i < rounds - 1 else f"{slot}_at < {count}"
             self.setup.append(f"const int {slot}_at = lane + {i * threads};")
-            self.setup.append(f"{_vector(width)} {slot};")
+            self.setup.append(f"{_vector(width, self.tile.real)} {slot};")
             conditions, place = (self._along if along_depth else self._across)(around, slot, per_row, width)
             guard = " && ".join(c for c in (*conditions, busy) if c)
             if self.is_a and self.product.rows is not None:
                 self._compute(around, self.product.rows, slot, width, guard)
             else:
-                read = self.operand.read(self.kernel, f"({self.base} + {place})", width)
-                self.load.append(f"{slot} = {f'({guard}) ? {read} : ({_vector(width)})(0.0f)' if guard else read};")
+                real = self.tile.real
+                read = self.operand.read(self.kernel, f"({self.base} + {place})", width, real)
+                zero = f"({_vector(width, real)})({'(half)' if real == 'half' else ''}0.0f)"
+                self.load.append(f"{slot} = {f'({guard}) ? {read} : {zero}' if guard else read};")
             self.put.append((f"if ({busy}) " if busy else "") + self._puts(slot, along_depth, width))
         return self
 
@@ -209,14 +219,14 @@ class _TileLoader:
         name, row = slot[0], self.outer + _PAD
         if not along_depth:
             target = f"&{name}_tile[buffer][{slot}_k * {row} + {slot}_o]"
-            return f"*(local float4*)({target}) = {slot};" if width == 4 else f"*({target}) = {slot};"
+            return f"*(local {self.tile.real}4*)({target}) = {slot};" if width == 4 else f"*({target}) = {slot};"
         parts = [slot] if width == 1 else [f"{slot}.s{j:x}" for j in range(width)]
         stores = (f"{name}_tile[buffer][({slot}_k + {j}) * {row} + {slot}_o] = {part};" for j, part in enumerate(parts))
         return "{ " + " ".join(stores) + " }"
 
 
-def _vector(width: int) -> str:
-    return "float" if width == 1 else f"float{width}"
+def _vector(width: int, real: str = "float") -> str:
+    return real if width == 1 else f"{real}{width}"
 
 
 def _tap_read(product: Product, window: ConvWindow, slot: str) -> tuple[list[str], str, list[str]]:
@@ -279,12 +289,12 @@ def tiled_product(
 
 def _declare_tiles(code: KernelCode, tile: ProductTile) -> None:
     size_a, size_b = tile.bk * (tile.bm + _PAD), tile.bk * (tile.bn + _PAD)
-    each = tile.buffers * (size_a + size_b)
-    code.add(f"local float pool[{tile.slices * each}] __attribute__((aligned(16)));")
-    own = f"pool + slice * {each}" if tile.slices > 1 else "pool"
+    code.add(f"local float pool[{tile.local_bytes // 4}] __attribute__((aligned(16)));")
+    tiles = "pool" if tile.real == "float" else "(local half*)pool"
+    own = f"{tiles} + slice * {tile.pool}" if tile.slices > 1 else tiles
     second = (size_a, 2 * size_a, 2 * size_a + size_b) if tile.buffers == 2 else (0, size_a, size_a)
-    code.add(f"local float* a_tile[2] = {{{own}, {own} + {second[0]}}};")
-    code.add(f"local float* b_tile[2] = {{{own} + {second[1]}, {own} + {second[2]}}};")
+    code.add(f"local {tile.real}* a_tile[2] = {{{own}, {own} + {second[0]}}};")
+    code.add(f"local {tile.real}* b_tile[2] = {{{own} + {second[1]}, {own} + {second[2]}}};")
     across = tile.bn // tile.tn
     code.add(f"const int ty = lane / {across}, tx = lane % {across};")
     code.add(f"float acc[{tile.tm}][{tile.tn}];")
@@ -329,16 +339,32 @@ def _sum_up(code: KernelCode, product: Product, tile: ProductTile, loaders: list
 
 def _multiply(code: KernelCode, tile: ProductTile) -> None:
     """The tiles in local memory, one depth after the other."""
-    code.add(f"for (int k = 0; k < {tile.bk}; k++) {{")
-    code.add(f"  float ra[{tile.tm}] __attribute__((aligned(16))), rb[{tile.tn}] __attribute__((aligned(16)));")
+    real, halves = tile.real, tile.real == "half"
+    width = min(4, tile.tn)
+    if halves:
+        code.add(f"for (int k1 = 0; k1 < {tile.bk}; k1 += {HALF_RUN}) {{")
+        code.add(f"half{width} run[{tile.tm}][{tile.tn // width}];")
+        code.add(f"for (int i = 0; i < {tile.tm}; i++) for (int j = 0; j < {tile.tn // width}; j++)")
+        code.add(f"  run[i][j] = (half{width})((half)0.0f);")
+    code.add(f"for (int k = {'k1' if halves else '0'}; k < {f'k1 + {HALF_RUN}' if halves else tile.bk}; k++) {{")
+    code.add(f"  {real} ra[{tile.tm}] __attribute__((aligned(16))), rb[{tile.tn}] __attribute__((aligned(16)));")
     for name, size, each, item in (("a", tile.bm, tile.tm, "ty"), ("b", tile.bn, tile.tn, "tx")):
-        chunks, width = max(1, each // 4), min(4, each)
-        vector = _vector(width)
+        chunks, across = max(1, each // 4), min(4, each)
+        vector = _vector(across, real)
         for chunk in range(chunks):
-            place = f"k * {size + _PAD} + {chunk * (size // chunks)} + {item} * {width}"
+            place = f"k * {size + _PAD} + {chunk * (size // chunks)} + {item} * {across}"
             code.add(
                 f"  *(private {vector}*)(r{name} + {chunk * 4}) = *(local {vector}*)({name}_tile[buffer] + {place});"
             )
+    if halves:
+        code.add(f"  for (int i = 0; i < {tile.tm}; i++) for (int j = 0; j < {tile.tn // width}; j++)")
+        code.add(f"    run[i][j] = fma((half{width})(ra[i]), *(private half{width}*)(rb + j * {width}), run[i][j]);")
+        code.add("}")
+        code.add(f"for (int i = 0; i < {tile.tm}; i++) for (int j = 0; j < {tile.tn // width}; j++) {{")
+        code.add(f"  float{width} so_far = vload{width}(j, acc[i]) + convert_float{width}(run[i][j]);")
+        code.add(f"  vstore{width}(so_far, j, acc[i]);")
+        code.add("} }")
+        return
     code.add(f"  for (int i = 0; i < {tile.tm}; i++) for (int j = 0; j < {tile.tn}; j++)")
     code.add("    acc[i][j] = fma(ra[i], rb[j], acc[i][j]);")
     code.add("}")

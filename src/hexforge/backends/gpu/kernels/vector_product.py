@@ -89,14 +89,12 @@ def _unpacked(kernel: Kernel, code: KernelCode, product: Product, weight: FourBi
     code.add(f"  const int at = b * {product.n} + n, offset = {offsets}[at];")
     code.add(f"  uint words[4]; vstore4(*(global const uint4*)({numbers} + at * 8), 0, words);")
     code.add(f"  float part[{rows}]; for (int r = 0; r < {rows}; r++) part[r] = 0.0f;")
-    step = BLOCK if real == "float" else HALF_RUN
-    sums = "part"
+    sums, first, end = "part", "0", str(BLOCK)
     if real == "half":
-        sums = _begin_run(code, f"for (int k0 = 0; k0 < {BLOCK}; k0 += {step}) {{", rows, real)
+        sums = _begin_run(code, f"for (int k0 = 0; k0 < {BLOCK}; k0 += {HALF_RUN}) {{", rows, real)
+        first, end = "k0", f"k0 + {HALF_RUN}"
     code.add("#pragma unroll")
-    code.add(
-        f"  for (int k = {'0' if real == 'float' else 'k0'}; k < {BLOCK if real == 'float' else f'k0 + {step}'}; k++) {{"
-    )
+    code.add(f"  for (int k = {first}; k < {end}; k++) {{")
     code.add(f"    const {real} q = ({real})((int)(words[k / 8] >> (k % 8 * 4) & 15) + offset);")
     load = storage.load(a, f"(r * {product.a.row} + b * {BLOCK} + k)", 1, real)
     code.add(f"    for (int r = 0; r < {rows}; r++) {sums}[r] = fma({load}, q, {sums}[r]);")
