@@ -7,6 +7,7 @@
 #              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or
 #              TESTS="CLASS CLASS.TEST"), goes on where it was stopped, and prints the table
 # make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
+# make gpu-half  the same kernels computing in half, on Intel's OpenCL for processors, which has cl_khr_fp16 (x86-64 Linux)
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
@@ -22,7 +23,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize cluster gpu bench clean \
+.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize cluster gpu gpu-half bench clean \
   executorch executorch-check executorch-test
 
 demo: $(INSTALLED)
@@ -142,6 +143,10 @@ executorch-test: executorch-check
 gpu: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m gpu
 	@$(BIN)/python -m benchmarks.gpu
+
+gpu-half: $(VENV)/.dev
+	@$(INSTALL) intel-opencl-rt intel-cmplr-lib-rt
+	@OCL_ICD_VENDORS=$(abspath $(VENV))/lib/libintelocl.so HEXFORGE_GPU_DEVICE=Intel $(BIN)/python -m pytest -m gpu tests/backends/gpu
 
 bench: models
 	-@$(BIN)/python -m benchmarks.memory

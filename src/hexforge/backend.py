@@ -100,6 +100,16 @@ class TellsUnsafe(Protocol):
 
 
 @runtime_checkable
+class TellsArithmetic(Protocol):
+    """A program whose device decides how its numbers are rounded."""
+
+    @property
+    def arithmetic(self) -> str:
+        """What it computes in, and why."""
+        ...
+
+
+@runtime_checkable
 class UsesArena(Protocol):
     """A program whose tensors share one piece of memory."""
 

@@ -16,6 +16,7 @@ from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.backends.gpu import lowering, machine
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig
+from hexforge.backends.gpu.device import choose
 from hexforge.ir import Block, DType, Graph, Role, TensorType, Value
 
 pytestmark = pytest.mark.gpu
@@ -291,7 +292,22 @@ def test_kernels_for_gpus_agree_too(make: Make, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("precision", ["fp16", "hybrid"])
 def test_half_precisions(precision: str) -> None:
-    agree(convolutions, GpuConfig(gpu_precision=precision), tolerance=4e-3)
+    tolerance = 1.5e-2 if precision == "fp16" and choose().half_math else 4e-3
+    agree(convolutions, GpuConfig(gpu_precision=precision), tolerance=tolerance)
+
+
+def test_kernels_in_half_are_written_for_devices_that_can() -> None:
+    """What a device with cl_khr_fp16 would be given; `make gpu-half` runs it."""
+    graph = Graph("g")
+    products(graph, np.random.default_rng(0))
+    for can, is_processor in ((True, True), (True, False), (False, True)):
+        made = machine.Machine(is_processor, units=8, local_bytes=32 << 10, half_math=can)
+        lowered = lowering.GpuLowering(graph, GpuConfig(gpu_precision="fp16"), made)
+        sources = [launch.source for launch in lowered.launches()]
+        assert all(("cl_khr_fp16" in source) == can for source in sources)
+        assert any("fma((half" in source for source in sources) == can
+        hybrid = lowering.GpuLowering(graph, GpuConfig(gpu_precision="hybrid"), made)
+        assert not any("cl_khr_fp16" in launch.source for launch in hybrid.launches())
 
 
 def test_nothing_fused_is_the_same_numbers() -> None:

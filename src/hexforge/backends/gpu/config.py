@@ -17,7 +17,7 @@ class GpuConfig(OptionTable):
     gpu_device: str = text("the OpenCL device, by number or part of its name; empty: HEXFORGE_GPU_DEVICE, else a GPU")
     gpu_precision: str = choice(
         PRECISIONS,
-        "float tensors as the model has them, all in fp32, all rounded to fp16, or stored in fp16 and computed in fp32",
+        "floats as the model has them, fp32, fp16 (in half where the device can), or fp16 computed in fp32",
     )
     gpu_ops: str = choice("qnn any", "take the ops that QNN's GPU has, or any op that the backend has a kernel for")
     gpu_use_memory_optimizations: bool = flag(True, "tensors that are never alive together share memory")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ from hexforge.backends.gpu.resident.resident import GraphMemory, Resident
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Value, text
+
+_LOG = logging.getLogger("hexforge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class GpuProgram:
         self.launches = lowering.launches()
         self._layout = GraphMemory(lowering, self.launches)
         self._on_device(binaries)
+        _LOG.info("graph %r on gpu device %r: %s", self.graph.name, device.name, self.arithmetic)
 
     # -- on the device ------------------------------------------------------------------------------------------------
 
@@ -100,6 +104,20 @@ class GpuProgram:
         resident, self._resident = self._resident, None
         if resident is not None:
             resident.release()
+
+    @property
+    def arithmetic(self) -> str:
+        """What it computes in, and why: the precision and the device decide."""
+        assert self._layout is not None
+        name, real = self.device.name, self._layout.lowering.real
+        return {
+            "fp32": "float32",
+            "hybrid": "float32, stored in float16",
+            "user_provided": "float32, stored as the model has it",
+            "fp16": f"float32, every result rounded to float16 ({name} has no cl_khr_fp16)"
+            if real == "float"
+            else f"float16, sums of more than 16 products in float32 ({name} has cl_khr_fp16)",
+        }[self.config.gpu_precision]
 
     @property
     def arena_bytes(self) -> int:

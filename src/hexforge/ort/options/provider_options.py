@@ -196,7 +196,7 @@ class ProviderOptions(OptionTable):
     )
     gpu_precision: str = choice(
         "user_provided fp32 fp16 hybrid",
-        "float tensors as the model has them, all in fp32, all rounded to fp16, or stored in fp16 and computed in fp32",
+        "floats as the model has them, fp32, fp16 (in half where the device can), or fp16 computed in fp32",
         backend="gpu",
     )
     gpu_ops: str = choice(

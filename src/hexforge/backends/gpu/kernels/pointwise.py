@@ -93,12 +93,20 @@ FLOAT: dict[str, _Row] = {
 """Ops on floats; most are written for vectors too."""
 
 
+HALF: dict[str, _Row] = {
+    "Gelu": _text("({0} * (0.5f * erfc(-{0} * 0.707106781f)))"),
+    "HardSwish": _text("({0} * (clamp({0} + 3.0f, ({T})(0.0f), ({T})(6.0f)) / 6.0f))"),
+}
+"""Ops that in half are written so that nothing is lost where they come near 0."""
+
+
 def real_row(name: str, arguments: tuple[str, ...], params: Params, type: str) -> str:
     """An op on floats, in a type that may be half: constants and functions of a row are then half too."""
-    names = tuple(f"{{{i}}}" for i in range(len(arguments)))
     if not type.startswith("half"):
         return FLOAT[name](arguments, params, type)
-    text = _FLOAT_LITERAL.sub(r"((half)\1f)", FLOAT[name](names, params, type))
+    names = tuple(f"{{{i}}}" for i in range(len(arguments)))
+    row = HALF.get(name, FLOAT[name])
+    text = _FLOAT_LITERAL.sub(r"((half)\1f)", row(names, params, type))
     text = text.replace("softplus(", f"softplus_{type}(").replace("float_mod(", "half_mod(")
     for i, argument in enumerate(arguments):
         text = text.replace(f"{{{i}}}", argument)

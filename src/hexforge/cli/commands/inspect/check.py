@@ -110,10 +110,18 @@ def checked(
         "backend": dict(options),
         "ep_version": EP_VERSION if read.parts.placed.ep_limited else None,
         "ep_obeyed": obey_ep,
+        "arithmetic": _arithmetic(plan),
         "nodes": nodes,
         "folded": [{"node": node.name, "op": node.op_type} for node in model.folded],
         "totals": _totals(model, plan, nodes),
     }
+
+
+def _arithmetic(plan: Plan) -> str | None:
+    """What the graphs compute in, where a device of this computer decides that."""
+    from hexforge.backend import TellsArithmetic
+
+    return next((s.runner.arithmetic for s in plan.stages if isinstance(s.runner, TellsArithmetic)), None)
 
 
 def _nodes(plan: Plan) -> list[dict[str, Any]]:
@@ -167,6 +175,8 @@ def _totals(model: reader.Model, plan: Plan, nodes: Sequence[Mapping[str, Any]])
 def print_checked(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:
     """The verdict, what is refused and why, then the first units; `every` shows all, `refused` nothing else."""
     _print_verdict(screen, facts)
+    if facts.get("arithmetic"):
+        screen.print(Text(f"computed in {facts['arithmetic']}"))
     units: dict[int, list[dict[str, Any]]] = {}
     for row in facts["nodes"]:
         units.setdefault(row["unit"], []).append(row)
