@@ -18,7 +18,6 @@ from hexforge.backends.gpu.kernels.code import (
     NotVectorizedError,
     literal,
     single,
-    strides,
 )
 from hexforge.backends.gpu.kernels.moves import ALIASES, MOVES, moved, starts
 from hexforge.ir import DType, Node, ScaleOffset, Value
@@ -70,6 +69,7 @@ class Elements:
         """An element of an input that broadcasts to the output."""
         if single(value) is not None or value.shape == out.shape:
             return self.element(code, value, Index(value.shape, out.flat, out.axes))
+        _along_a_row(code, out)
         at = code.axes(out)[len(out.shape) - len(value.shape) :]
         axes = tuple("0" if n == 1 else a for a, n in zip(at, value.shape, strict=True))
         if code.width > 1 and (not value.shape or value.shape[-1] == 1):  # one element for all neighbours
@@ -156,6 +156,7 @@ class Elements:
         if name == "OneHot":
             return self._one_hot(code, node, index)
         if name == "Batchnorm":
+            _along_a_row(code, index)
             channel = Index(first.shape[-1:], None, code.axes(index)[-1:])
             x = self.element(code, first, Index(first.shape, index.flat, index.axes))
             weight, bias = (self.element(code, v, channel) for v in node.inputs[1:3] if v is not None)
@@ -281,6 +282,7 @@ def _batchnorm(code: KernelCode, x: str, weight: str, bias: str) -> str:
     return f"fma({', '.join(f'({code.vector})({a})' for a in (x, weight, bias))})"
 
 
-def contiguous_rows(shape: tuple[int, ...]) -> tuple[int, int]:
-    """A tensor as rows of its last axis: how many, how long."""
-    return (strides(shape)[0] * shape[0] // shape[-1], shape[-1]) if shape else (1, 1)
+def _along_a_row(code: KernelCode, index: Index) -> None:
+    """Check that neighbours lie along the last axis; behind a reshape they may go on into the next row."""
+    if code.width > 1 and (not index.shape or index.shape[-1] % code.width):
+        raise NotVectorizedError
