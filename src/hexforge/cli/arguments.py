@@ -87,17 +87,6 @@ OpPackages = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every row, not only the first ten.")]
 
 
-Dlbc = Annotated[bool, typer.Option("--dlbc", help="Compress activations on their way to DRAM.")]
-WeightsPacking = Annotated[
-    bool, typer.Option("--weights-packing", help="8-bit weights of 4-bit range lie packed (quantized models).")
-]
-FoldReluOff = Annotated[
-    bool, typer.Option("--fold-relu-off", help="Activations after convolutions stay ops of their own.")
-]
-ShortDepthConvOff = Annotated[
-    bool, typer.Option("--short-depth-conv-off", help="Convolutions of short depth run on HVX.")
-]
-Slc = Annotated[bool, typer.Option("--slc", help="Spill into the system level cache (slc_alloc_enable).")]
 Beside = Annotated[
     list[str] | None,
     typer.Option("--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."),

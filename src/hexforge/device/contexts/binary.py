@@ -44,11 +44,6 @@ class GraphSpec:
     inputs: Tensors = ()
     outputs: Tensors = ()
 
-    @property
-    def load_bytes(self) -> int:
-        """What is loaded when it is switched in."""
-        return self.weights_bytes + self.spill_fill_bytes
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binary:

@@ -190,11 +190,6 @@ class Profile:
         return next((event.value for event in self.events if event.name == LEFT_OUT), 0)
 
     @property
-    def has_ops(self) -> bool:
-        """Whether single ops are in it."""
-        return self.level != LEVELS[0]
-
-    @property
     def has_activities(self) -> bool:
         """Whether single activities are in it."""
         return self.level == LEVELS[-1]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,33 +12,64 @@ import typer
 from rich.text import Text
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
-from hexforge.cli.arguments import (
-    BackendName,
-    Dims,
-    Dlbc,
-    FoldReluOff,
-    Json,
-    OpPackages,
-    Shapes,
-    ShortDepthConvOff,
-    Slc,
-    WeightsPacking,
-    pairs,
-    sizes,
-)
+from hexforge.cli.arguments import BackendName, Dims, Json, OpPackages, Shapes, pairs, sizes
+from hexforge.cli.graph_arguments import GraphArguments
+from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 from hexforge.runtime.refusals import by_reason, some_of
 
 if TYPE_CHECKING:
-    from hexforge.backend import Backend
+    from hexforge.backend import Backend, GraphSettings
     from hexforge.formats.backend_extensions import Config
     from hexforge.runtime.contexts.compile import Compiled
+    from hexforge.runtime.contexts.request import ContextRequest
 
 _FIXED = ("name", "arena_bytes", "spill_fill_bytes")
 _HEADINGS = {"optimization": "level", "num_hvx_threads": "HVX threads", "vtcm_mb": "VTCM budget MB"}
 
 
+@dataclass(frozen=True, slots=True)
+class ContextArguments:
+    """What the context file is to hold."""
+
+    graph_name: Annotated[
+        list[str] | None, typer.Option("--graph-name", help="Name of the graph, one for each model; else the file's.")
+    ] = None
+    quantized_io: Annotated[
+        bool, typer.Option("--quantized-io", help="Inputs and outputs of the graphs are integers, as QDQ nodes say.")
+    ] = False
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Leave refused nodes to the CPU: several graphs of one model.")
+    ] = False
+    updatable: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--updatable", metavar="PATTERN", help="Constants that LoRA adapters may change (`hexforge lora`)."
+        ),
+    ] = None
+    share: Annotated[
+        bool | None, typer.Option("--share/--no-share", help="Store common weights once; else where the chips can.")
+    ] = None
+
+    def request(self, names: Sequence[str], file: Config, settings: Sequence[GraphSettings]) -> ContextRequest:
+        """The request for graphs of these names; the config file says what the command line does not."""
+        from hexforge.runtime.contexts.request import ContextRequest
+
+        share = self.share
+        if share is None and len(names) > 1 and "weight_sharing_enabled" in file.htp.context.model_fields_set:
+            share = file.htp.context.weight_sharing_enabled
+        return ContextRequest(
+            weight_sharing=share,
+            quantized_io=self.quantized_io,
+            allow_partial=self.allow_partial,
+            updatable=tuple(self.updatable or ()),
+            graph_names=tuple(names),
+            settings=settings,
+        )
+
+
+@taking_groups
 def compile(
     models: Annotated[
         list[Path], typer.Argument(exists=True, dir_okay=False, help="The ONNX files.", show_default=False)
@@ -57,34 +89,10 @@ def compile(
     vtcm_mb: Annotated[
         int | None, typer.Option(min=0, help="Vector memory of each graph in MB (4); 0: all of the chip's.")
     ] = None,
-    vtcm_size: Annotated[int, typer.Option(min=0, help="The same in bytes (v81 and newer), by 64 KB.")] = 0,
     hvx_threads: Annotated[int | None, typer.Option(min=1, help="Vector threads of each graph (4).")] = None,
-    dlbc: Dlbc = False,
-    dlbc_weights: Annotated[
-        bool, typer.Option("--dlbc-weights", help="Compress weights in DRAM; graphs then share none.")
-    ] = False,
-    weights_packing: WeightsPacking = False,
-    fold_relu_off: FoldReluOff = False,
-    short_depth_conv_off: ShortDepthConvOff = False,
-    slc: Slc = False,
-    graph_name: Annotated[
-        list[str] | None, typer.Option("--graph-name", help="Name of the graph, one for each model; else the file's.")
-    ] = None,
-    quantized_io: Annotated[
-        bool, typer.Option("--quantized-io", help="Inputs and outputs of the graphs are integers, as QDQ nodes say.")
-    ] = False,
-    allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Leave refused nodes to the CPU: several graphs of one model.")
-    ] = False,
-    updatable: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--updatable", metavar="PATTERN", help="Constants that LoRA adapters may change (`hexforge lora`)."
-        ),
-    ] = None,
-    share: Annotated[
-        bool | None, typer.Option("--share/--no-share", help="Store common weights once; else where the chips can.")
-    ] = None,
+    *,
+    graph: GraphArguments,
+    context: ContextArguments,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A provider option.")
     ] = None,
@@ -97,31 +105,16 @@ def compile(
     """Compile models into one context file; nothing is run. A node the backend refuses is an error."""
     from hexforge.backends.htp.extensions import graph_settings
     from hexforge.runtime.contexts.compile import compile as compiled
-    from hexforge.runtime.contexts.request import ContextRequest, names_of
+    from hexforge.runtime.contexts.request import names_of
     from hexforge.runtime.contexts.wrap import wrap as wrapped
 
-    flags = _flags(
-        dlbc=dlbc, dlbc_weights=dlbc_weights, weights_packing=weights_packing, slc_alloc_enable=slc,
-        fold_relu_activation_into_conv_off=fold_relu_off, short_depth_conv_on_hmx_off=short_depth_conv_off,
-        vtcm_size=vtcm_size,
-    )  # fmt: skip
-    names = names_of(models, graph_name)
+    names = names_of(models, context.graph_name)
     options = pairs(option, "--option")
     if config_file is not None and options.setdefault("backend_extensions", str(config_file)) != str(config_file):
         raise CallError("the config file is given twice: as --config-file and in the option backend_extensions")
-    chosen = _backend(backend, soc, optimization, options, flags, names)
+    chosen = _backend(backend, soc, optimization, options, graph.settings(), names)
     file = _config_file(options)
-    settings = [graph_settings(file.graph(name), hvx_threads, vtcm_mb) for name in names]
-    if share is None and len(models) > 1 and "weight_sharing_enabled" in file.htp.context.model_fields_set:
-        share = file.htp.context.weight_sharing_enabled
-    request = ContextRequest(
-        weight_sharing=share,
-        quantized_io=quantized_io,
-        allow_partial=allow_partial,
-        updatable=tuple(updatable or ()),
-        graph_names=tuple(names),
-        settings=settings,
-    )
+    request = context.request(names, file, [graph_settings(file.graph(name), hvx_threads, vtcm_mb) for name in names])
     fixed = [sizes(model, dim, shape) for model in models]
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         result = compiled(
@@ -133,11 +126,6 @@ def compile(
         print_json(facts)
     else:
         _print(facts)
-
-
-def _flags(**flags: int) -> dict[str, str]:
-    """What the command line switches on, as the backend's options: those that are left out are not among them."""
-    return {name: str(int(value)) for name, value in flags.items() if value}
 
 
 def _config_file(options: Mapping[str, str]) -> Config:

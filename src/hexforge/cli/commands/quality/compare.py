@@ -11,7 +11,8 @@ import typer
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
-from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
+from hexforge.cli.commands.quality.picture_arguments import PictureArguments
+from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -28,6 +29,7 @@ Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to wor
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 0: all.")]
 
 
+@taking_groups
 def compare(
     float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file, or .pte.")],
     quantized: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it, or a .pte.")],
@@ -41,12 +43,8 @@ def compare(
     limit: Limit = 0,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
-    mean: Mean = "",
-    std: Std = "",
-    resize: Resize = "",
-    crop: Crop = 0,
-    layout: Layout = "",
-    scale: Scale = "",
+    *,
+    pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
@@ -61,7 +59,6 @@ def compare(
         print_compared(float_model, quantized, data, limit, as_json)
         return
     require_writable(report)
-    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
     with stoppable("nothing was written"), bar(f"comparing {quantized.name}") as progress:

@@ -11,7 +11,8 @@ import typer
 
 from hexforge.cli.arguments import DEFAULT_BACKEND, Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.commands.quality.compare import Backend, Data, Jobs, Limit
-from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
+from hexforge.cli.commands.quality.picture_arguments import PictureArguments
+from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import bar, console, print_json, stoppable, table
 
 Labels = Annotated[
@@ -23,6 +24,7 @@ Classes = Annotated[
 ]
 
 
+@taking_groups
 def evaluate(
     model: Model,
     data: Data,
@@ -37,19 +39,14 @@ def evaluate(
     limit: Limit = 0,
     dim: Dims = None,
     shape: Shapes = None,
-    mean: Mean = "",
-    std: Std = "",
-    resize: Resize = "",
-    crop: Crop = 0,
-    layout: Layout = "",
-    scale: Scale = "",
+    *,
+    pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
     """Run a model on samples and score its outputs; the score is the same for any number of jobs."""
     from hexforge.analysis.quality.evaluate import evaluate as evaluated
     from hexforge.analysis.quality.labels import read_classes
 
-    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
     named, whole = sizes(model, dim, shape)

@@ -132,7 +132,8 @@ def print_optimized(screen: Console, optimized: Optimized) -> None:
     ]
     unit = "SQNR dB" if optimized.metric == "sqnr" else optimized.metric
     screen.print()
-    title = f"the front: {len(searched.mixes.points)} mixes measured, those no other beats"
+    measured = f"{len(searched.mixes.points)} mixes measured on {optimized.comparison.samples} samples"
+    title = f"the front: {measured}, those no other beats"
     screen.print(table(title, ("", "ms", unit, f"groups at {searched.high.name}"), rows, whole=True))
     if optimized.rewrites.applied:
         screen.print(Text(f"rewritten: {', '.join(optimized.rewrites.applied)}"))

@@ -8,42 +8,36 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from hexforge.errors import CallError
 
 _PANEL = "Pictures"
-
-Mean = Annotated[
-    str, typer.Option("--mean", help="Taken from each channel, e.g. 0.485,0.456,0.406.", rich_help_panel=_PANEL)
-]
-Std = Annotated[
-    str, typer.Option("--std", help="Each channel is divided by it, e.g. 0.229,0.224,0.225.", rich_help_panel=_PANEL)
-]
-Resize = Annotated[
-    str,
-    typer.Option(
-        "--resize", help="stretch, crop, pad, or a number: the shorter side becomes that.", rich_help_panel=_PANEL
-    ),
-]
-Crop = Annotated[
-    int, typer.Option("--crop", min=0, help="The middle square of so many pixels is taken.", rich_help_panel=_PANEL)
-]
-Layout = Annotated[str, typer.Option("--layout", help="NCHW or NHWC.", rich_help_panel=_PANEL)]
-Scale = Annotated[
-    str, typer.Option("--scale", help="Pixels times this, before the mean: 1/255, 1.", rich_help_panel=_PANEL)
-]
 
 
 @dataclass(frozen=True, slots=True)
 class PictureArguments:
     """What the command line says of pictures."""
 
-    mean: str = ""
-    std: str = ""
-    resize: str = ""
-    crop: int = 0
-    layout: str = ""
-    scale: str = ""
+    mean: Annotated[
+        str, Option("--mean", help="Taken from each channel, e.g. 0.485,0.456,0.406.", rich_help_panel=_PANEL)
+    ] = ""
+    std: Annotated[
+        str, Option("--std", help="Each channel is divided by it, e.g. 0.229,0.224,0.225.", rich_help_panel=_PANEL)
+    ] = ""
+    resize: Annotated[
+        str,
+        Option(
+            "--resize", help="stretch, crop, pad, or a number: the shorter side becomes that.", rich_help_panel=_PANEL
+        ),
+    ] = ""
+    crop: Annotated[
+        int, Option("--crop", min=0, help="The middle square of so many pixels is taken.", rich_help_panel=_PANEL)
+    ] = 0
+    layout: Annotated[str, Option("--layout", help="NCHW or NHWC.", rich_help_panel=_PANEL)] = ""
+    scale: Annotated[
+        str, Option("--scale", help="Pixels times this, before the mean: 1/255, 1.", rich_help_panel=_PANEL)
+    ] = ""
 
     def data(self, source: str) -> Any:
         """The samples with the options; what is no folder or file of pictures stays as it is."""

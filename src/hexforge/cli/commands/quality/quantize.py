@@ -13,7 +13,8 @@ import typer
 
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
-from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
+from hexforge.cli.commands.quality.picture_arguments import PictureArguments
+from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import bars, console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
 from hexforge.runtime.refusals import by_reason, some_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+@taking_groups
 def quantize(
     model: Model,
     data: Annotated[
@@ -55,18 +57,13 @@ def quantize(
     ] = True,
     dim: Dims = None,
     shape: Shapes = None,
-    mean: Mean = "",
-    std: Std = "",
-    resize: Resize = "",
-    crop: Crop = 0,
-    layout: Layout = "",
-    scale: Scale = "",
+    *,
+    pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
     """Quantize a float model for the NPU by samples of its inputs."""
     from hexforge.analysis.quality.quantize import quantize as quantized
 
-    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
     samples = pictures.data(data)
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
     named, whole = sizes(model, dim, shape)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,37 +15,63 @@ import typer
 from hexforge.backends.htp.chip.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, sizes
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
-from hexforge.cli.commands.quality.picture_arguments import Crop, Layout, Mean, PictureArguments, Resize, Scale, Std
+from hexforge.cli.commands.quality.picture_arguments import PictureArguments
+from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import bar, console, print_json, stoppable, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.analysis.quality.search import Searched
+    from hexforge.analysis.quality.search import Scoring, Searched
     from hexforge.quant.decide.recipe import Recipe
 
 
+@dataclass(frozen=True, slots=True)
+class ScoringArguments:
+    """How the quality of a mix is measured."""
+
+    metric: Annotated[
+        str, typer.Option("--metric", help="sqnr, or top1, top5, top1:OUTPUT, FILE.py:NAME as of eval; more is better.")
+    ] = "sqnr"
+    labels: Labels = ""
+    classes: Classes = None
+    evaluation: Annotated[
+        str, typer.Option("--evaluation", help="Samples quality is measured on; unless given, --data.")
+    ] = ""
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that quality is measured on.")] = 16
+
+    def scoring(self, pictures: PictureArguments) -> Scoring:
+        """The same, with labels and samples read."""
+        from hexforge.analysis.quality.labels import read_classes
+        from hexforge.analysis.quality.search import Scoring
+
+        classes = None if self.classes is None else read_classes(self.classes)
+        judged = pictures.data(self.evaluation) if self.evaluation else None
+        return Scoring(self.metric, self.labels or None, classes, judged, self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceArguments:
+    """Which mixes are tried."""
+
+    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8_channel"
+    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16_channel"
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Groups of layers that change together.")] = 16
+    target: Annotated[
+        float | None, typer.Option("--target", help="Quality to reach; unless given, the knee of the front.")
+    ] = None
+    budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100
+
+
+@taking_groups
 def search(
     model: Model,
     data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, or random:8.")],
-    metric: Annotated[
-        str, typer.Option("--metric", help="sqnr, or top1, top5, top1:OUTPUT, FILE.py:NAME as of eval; more is better.")
-    ] = "sqnr",
-    labels: Labels = "",
-    classes: Classes = None,
-    evaluation: Annotated[
-        str, typer.Option("--evaluation", help="Samples quality is measured on; unless given, --data.")
-    ] = "",
-    target: Annotated[
-        float | None, typer.Option("--target", help="Quality to reach; unless given, the knee of the front.")
-    ] = None,
-    budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100,
     soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = DEFAULT_SOC,
     runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
-    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8_channel",
-    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16_channel",
-    groups: Annotated[int, typer.Option("--groups", min=1, help="Groups of layers that change together.")] = 16,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that quality is measured on.")] = 16,
+    *,
+    scoring: ScoringArguments,
+    space: SpaceArguments,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
     cluster: Annotated[bool, typer.Option("--cluster", help="Spread over a Ray cluster (extra `cluster`).")] = False,
     state: Annotated[
@@ -55,25 +82,18 @@ def search(
     report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
     dim: Dims = None,
     shape: Shapes = None,
-    mean: Mean = "",
-    std: Std = "",
-    resize: Resize = "",
-    crop: Crop = 0,
-    layout: Layout = "",
-    scale: Scale = "",
+    pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
-    from hexforge.analysis.quality.labels import read_classes
     from hexforge.analysis.quality.quantize import quantize, require_other
-    from hexforge.analysis.quality.search import Scoring, SearchSpace, Workers, search_precision, statistics_beside
+    from hexforge.analysis.quality.search import SearchSpace, Workers, search_precision, statistics_beside
     from hexforge.backend import processors
     from hexforge.backends.htp.deployment import Deployment
 
     require_writable(recipe, report, state)
     named, whole = sizes(model, dim, shape)
-    pictures = PictureArguments(mean, std, resize, crop, layout, scale)
-    calibration, judged = pictures.data(data), pictures.data(evaluation) if evaluation else None
+    calibration, measured = pictures.data(data), scoring.scoring(pictures)
     pictures.say(calibration, quiet=as_json)
     if output is not None:
         require_other(output, model)
@@ -84,8 +104,8 @@ def search(
             model,
             calibration,
             Deployment(soc, runtime=runtime),
-            SearchSpace(low, high, groups, target, budget),
-            Scoring(metric, labels or None, None if classes is None else read_classes(classes), judged, samples),
+            SearchSpace(**asdict(space)),
+            measured,
             workers=Workers(jobs or processors(), cluster),
             state=state,
             dims=named,

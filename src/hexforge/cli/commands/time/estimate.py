@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,20 +20,17 @@ from hexforge.cli.arguments import (
     All,
     Beside,
     Dims,
-    Dlbc,
-    FoldReluOff,
     Json,
     Model,
     OpPackages,
     Pins,
     Shapes,
-    ShortDepthConvOff,
-    Slc,
-    WeightsPacking,
     model_and_priority,
     pins,
     sizes,
 )
+from hexforge.cli.graph_arguments import GraphArguments
+from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import TOP, bar, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
@@ -41,6 +39,7 @@ from hexforge.runtime.refusals import by_reason, counted
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
     from hexforge.analysis.timed_graphs import TimedGraphs
+    from hexforge.backends.htp.config import GraphConfig
     from hexforge.timeline import Shared
 
 ALL = "all"
@@ -51,6 +50,32 @@ Precision = Annotated[
 Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite: the path to the device.")]
 
 
+@dataclass(frozen=True, slots=True)
+class EstimatedGraph(GraphArguments):
+    """How the graph that is timed is prepared."""
+
+    hvx_threads: Annotated[int, typer.Option(min=0, help="Vector threads the graph may use; 0: all.")] = 0
+    vtcm_mb: Annotated[int, typer.Option(min=0, help="Vector memory the graph may use in MB; 0: all.")] = 0
+    optimization: Annotated[int, typer.Option(min=0, max=3, help="Finalization level, 1 to 3; 0: 2.")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateFiles:
+    """What is written of an estimate."""
+
+    trace: Annotated[Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace; .gz compresses it.")] = (
+        None
+    )
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None
+
+    def check(self, model: Path) -> None:
+        """CallError where a file to write is the model or is to be written twice."""
+        outputs = [path.resolve() for path in (self.trace, self.report) if path is not None]
+        if model.resolve() in outputs or len(set(outputs)) < len(outputs):
+            raise CallError("--trace and --report are files of their own; neither may be the model or the other")
+
+
+@taking_groups
 def estimate(
     model: Model,
     soc: Annotated[
@@ -63,21 +88,13 @@ def estimate(
     ] = "burst",
     batch: Annotated[int, typer.Option(min=1, help="Samples a call: a multiple of the model's batch.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads that call at the same time.")] = 1,
-    hvx_threads: Annotated[int, typer.Option(min=0, help="Vector threads the graph may use; 0: all.")] = 0,
-    vtcm_mb: Annotated[int, typer.Option(min=0, help="Vector memory the graph may use; 0: all.")] = 0,
-    vtcm_size: Annotated[int, typer.Option(min=0, help="The same in bytes (v81 and newer).")] = 0,
-    optimization: Annotated[int, typer.Option(min=0, max=3, help="Finalization level, 1 to 3; 0: 2.")] = 0,
-    dlbc: Dlbc = False,
-    dlbc_weights: Annotated[bool, typer.Option("--dlbc-weights", help="Compress weights in DRAM.")] = False,
-    weights_packing: WeightsPacking = False,
-    slc: Slc = False,
-    fold_relu_off: FoldReluOff = False,
-    short_depth_conv_off: ShortDepthConvOff = False,
     interval_ms: Annotated[float, typer.Option(min=0, help="From one inference to the next; 0: at once.")] = 0.0,
     priority: Annotated[
         str, typer.Option(help="low … critical_plus (qnn_context_priority), with --beside.")
     ] = "normal",
     beside: Beside = None,
+    *,
+    graph: EstimatedGraph,
     dim: Dims = None,
     shape: Shapes = None,
     op_package: OpPackages = None,
@@ -86,10 +103,7 @@ def estimate(
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
     every: All = False,
     refused: Annotated[bool, typer.Option("--refused", help="Every node the NPU does not take, with why.")] = False,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace; .gz compresses it.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    files: EstimateFiles,
     as_json: Json = False,
 ) -> None:
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
@@ -97,44 +111,38 @@ def estimate(
     from hexforge.analysis.estimate import everywhere
     from hexforge.analysis.timed_graphs import timed_graphs
     from hexforge.backends.htp.chip.power import Power
-    from hexforge.backends.htp.config import GraphConfig
     from hexforge.backends.htp.deployment import Deployment
 
-    _require_own_files(model, trace, report)
+    files.check(model)
     if priority != "normal" and not beside:
         raise CallError("--priority is against other models on the chip; name them with --beside")
-    config = GraphConfig(
-        optimization=optimization, num_hvx_threads=hvx_threads, vtcm_mb=vtcm_mb, vtcm_size=vtcm_size, dlbc=dlbc,
-        dlbc_weights=dlbc_weights, weights_packing=weights_packing, slc_alloc_enable=slc,
-        fold_relu_activation_into_conv_off=fold_relu_off, short_depth_conv_on_hmx_off=short_depth_conv_off,
-    )  # fmt: skip
     every_chip = soc.lower() == ALL
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
-    deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, config, power)
+    deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, _config(graph), power)
     with waiting(f"reading {model.name}"):
         source = _source(model, dim, shape, pin, method)
         graphs = timed_graphs(source, deployment)
-    if weights_packing:
+    if graph.weights_packing:
         _require_weights_to_pack(graphs)
+
+    def chips(what: str) -> Sequence[Estimate | tuple[str, str]]:
+        with bar(what) as progress:
+            return everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
+
     if every_chip:
-        if trace is not None or report is not None or beside:
+        if files != EstimateFiles() or beside:
             raise CallError(
                 "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
             )
-        with bar("timing chips") as progress:
-            outcomes = everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
-        _compare(outcomes, model.name, as_json)
+        _compare(chips("timing chips"), model.name, as_json)
         return
     with waiting(f"timing {model.name}"):
         timed = estimated(graphs, deployment, batch=batch, threads=threads)
         shared = _beside(timed, priority, beside, batch) if beside else None
-    if trace is not None:
-        data = json.dumps(timed.timeline.trace()).encode()
-        write_atomically(trace, gzip.compress(data, mtime=0) if trace.suffix == ".gz" else data)
-    if report is not None:
-        with bar("comparing chips") as progress:
-            others = everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
-        _write_report(report, model.name, timed, graphs, others)
+    if files.trace is not None:
+        _write_trace(files.trace, timed)
+    if files.report is not None:
+        _write_report(files.report, model.name, timed, graphs, chips("comparing chips"))
     _say_made_for_another(model, timed.soc)
     if as_json:
         print_json(timed.to_json() | ({"together": _together(shared)} if shared else {}))
@@ -142,6 +150,18 @@ def estimate(
     _print(console(), timed, 0 if every else rows, refused)
     if shared:
         _print_together(console(), shared, interval_ms)
+
+
+def _config(graph: EstimatedGraph) -> GraphConfig:
+    from hexforge.backends.htp.config import GraphConfig
+
+    given = graph.by_qnn_names()
+    return GraphConfig(num_hvx_threads=given.pop("hvx_threads"), **given)
+
+
+def _write_trace(path: Path, timed: Estimate) -> None:
+    data = json.dumps(timed.timeline.trace()).encode()
+    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def _say_made_for_another(model: Path, soc: str) -> None:
@@ -154,13 +174,6 @@ def _say_made_for_another(model: Path, soc: str) -> None:
     if judged is not None and judged.verdict is Verdict.UNSUPPORTED:
         why = "; ".join(judged.reasons)
         typer.secho(f"{model.name}: cannot run there: {why}; timed as if that was done", fg="yellow", err=True)
-
-
-def _require_own_files(model: Path, trace: Path | None, report: Path | None) -> None:
-    """CallError where a file to write is the model or is to be written twice."""
-    outputs = [path.resolve() for path in (trace, report) if path is not None]
-    if model.resolve() in outputs or len(set(outputs)) < len(outputs):
-        raise CallError("--trace and --report are files of their own; neither may be the model or the other")
 
 
 def _require_weights_to_pack(graphs: TimedGraphs) -> None:
