@@ -452,6 +452,33 @@ def test_float_borders_are_float32(dtype: DType) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("how", ["inputs", "constant", "shared", "moved"])
+def test_floor_divisions_of_floats_are_float32(how: str) -> None:
+    """Of inputs and constants as they are: in float16 many of these quotients would be past the next integer."""
+    net = Net(3, DType.UINT8)
+    float32, flat = TensorType(DType.FLOAT32, (4, 512)), TensorType(DType.FLOAT32, (2048,))
+    b = net.rng.standard_normal(float32.shape).astype(np.float32)
+    a = (b * net.rng.integers(1, 3000, b.shape) * np.float32(1 - 4e-4)).astype(np.float32)
+    net.feeds = {"a": a} if how == "constant" else {"a": a, "b": b}
+    role, data = (Role.STATIC, b) if how == "constant" else (Role.APP_WRITE, None)
+    operands = [net.graph.value("a", float32, Role.APP_WRITE), net.graph.value("b", float32, role, data)]
+    if how == "shared":
+        net.graph.node("ElementWiseAdd", operands, [net.graph.value("sum", float32, Role.APP_READ)])
+    if how == "moved":
+        moved = [net.graph.value(f"flat_{v.name}", flat) for v in operands]
+        for value, target in zip(operands, moved, strict=True):
+            net.graph.node("Reshape", [value], [target])
+        operands = moved
+    net.graph.node("ElementWiseFloorDiv", operands, [net.graph.value("y", operands[0].type, Role.APP_READ)])
+    found = net.run(native=False)
+    np.testing.assert_array_equal(found["y"].reshape(a.shape), np.floor_divide(a, b))
+    rounded = np.floor_divide(a.astype(np.float16).astype(np.float32), b.astype(np.float16).astype(np.float32))
+    assert (rounded != np.floor_divide(a, b)).mean() > 0.1
+    if how == "shared":
+        halves = (v.astype(np.float16).astype(np.float32) for v in (a, b))
+        np.testing.assert_array_equal(found["sum"], sum(halves).astype(np.float16).astype(np.float32))  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("weight", [DType.INT16, DType.INT8], ids=lambda d: d.value)
 @examples(10)
 @given(seed=SEEDS, inputs=st.integers(1, 300), outputs=st.integers(1, 20))

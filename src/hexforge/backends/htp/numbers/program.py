@@ -14,7 +14,7 @@ from hexforge.backends.htp.numbers import large_pages
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, has_room, with_room
-from hexforge.backends.htp.numbers.storage import half, natural, storage, stored
+from hexforge.backends.htp.numbers.storage import computes_in_float32, half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.formats.container import mappings_of, require_whole
 from hexforge.ir import Array, Graph, Node, Role, Value, text
@@ -145,11 +145,15 @@ def _runners(stages: Sequence[Segment | Evaluated]) -> list[SegmentRunner | Eval
 
 
 class Evaluated:
-    """A node run by its reference on the model's types; float results are rounded to float16."""
+    """A node run by its reference on the model's types; float results are rounded to float16, but where it computes in
+    float32 what no other node reads.
+    """
 
     def __init__(self, node: Node, ins: Sequence[str | None], outs: Sequence[str]) -> None:
         self.node, self.ins, self.outs = node, list(ins), list(outs)
-        real = storage(node.outputs[0].type).kind == "f32"
+        wide = computes_in_float32(node)
+        real = storage(node.outputs[0].type).kind == "f32" and not wide
+        self._exact = [wide and v.role is Role.APP_READ and not v.users for v in node.outputs]
         constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
         self._mappings = mappings_of(c for c in constants if c is not None)
@@ -169,8 +173,10 @@ class Evaluated:
         ]
         results = self._evaluation(arrays)
         require_whole(self._mappings)
-        for name, value, result in zip(self.outs, self.node.outputs, results, strict=True):
-            tensors[name] = np.ascontiguousarray(stored(result, value.type))
+        for name, value, result, exact in zip(self.outs, self.node.outputs, results, self._exact, strict=True):
+            tensors[name] = (
+                np.ascontiguousarray(result, np.float32) if exact else np.ascontiguousarray(stored(result, value.type))
+            )
 
 
 def _stored(value: Value) -> tuple[int, np.dtype[Any]]:
@@ -251,15 +257,18 @@ def stages_of(lowering: Lowering) -> list[Segment | Evaluated]:
     used: list[set[str]] = []
     for group in groups:
         if isinstance(group, ReferenceStep):
-            used.append({lowering.name(v) for v in (*group.node.inputs, *group.node.outputs) if v is not None})
+            node = group.node
+            read = {lowering.read_by(node, v) for v in node.inputs if v is not None}
+            used.append(read | {lowering.name(v) for v in node.outputs})
         else:
             used.append({n for s in group for n in (*s.ins, *s.outs)})
     graph_outputs = {lowering.name(v) for v in lowering.graph.values.values() if v.role is Role.APP_READ}
     stages: list[Segment | Evaluated] = []
     for i, group in enumerate(groups):
         if isinstance(group, ReferenceStep):
-            names = [None if v is None or v.data is not None else lowering.name(v) for v in group.node.inputs]
-            stages.append(Evaluated(group.node, names, [lowering.name(v) for v in group.node.outputs]))
+            node = group.node
+            names = [None if v is None or v.data is not None else lowering.read_by(node, v) for v in node.inputs]
+            stages.append(Evaluated(node, names, [lowering.name(v) for v in node.outputs]))
             continue
         elsewhere = set().union(*used[:i], *used[i + 1 :])
         written: dict[str, None] = {}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hexforge.ir import Array, DType, ScaleOffset, TensorType
+from hexforge.ir import Array, DType, Node, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import quantized_range
 
 Kind = Literal["u8", "s16", "f32", "raw"]
@@ -68,6 +68,14 @@ def storage(type: TensorType) -> Storage:
     if encoding is None and type.dtype in (DType.FLOAT16, DType.FLOAT32):
         return Storage("f32", np.dtype(np.float32), type.shape)
     return Storage("raw", type.dtype.numpy, type.shape)
+
+
+def computes_in_float32(node: Node) -> bool:
+    """True for a floor division of floats, which would be one off where float16 moves a quotient past an integer.
+
+    It reads graph inputs and constants as they are, and what it gives the application is not rounded.
+    """
+    return node.op.name == "ElementWiseFloorDiv" and storage(node.outputs[0].type).kind == "f32"
 
 
 def stored(array: Array, type: TensorType) -> Array:

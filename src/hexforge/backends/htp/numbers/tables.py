@@ -13,7 +13,7 @@ import numpy as np
 
 from hexforge.backends.htp.numbers.arithmetic import binary
 from hexforge.backends.htp.numbers.file_arrays import widened
-from hexforge.backends.htp.numbers.storage import half, narrow, natural, storage, stored
+from hexforge.backends.htp.numbers.storage import computes_in_float32, half, narrow, natural, storage, stored
 from hexforge.ir import Array, Call, Graph, Node, Role, TensorType, Value
 from hexforge.ops.evaluate import evaluate
 
@@ -64,7 +64,7 @@ def _border(node: Node) -> bool:
     """True where floats enter or leave as float32: a table over float16 values would round them."""
     if node.op.name == "Quantize":
         return node.inputs[0] is not None and node.inputs[0].role is Role.APP_WRITE
-    return node.op.name == "Dequantize" and node.outputs[0].role is Role.APP_READ
+    return computes_in_float32(node) or (node.op.name == "Dequantize" and node.outputs[0].role is Role.APP_READ)
 
 
 def _root(node: Node, roots: dict[Value, tuple[Value, tuple[Node, ...]]]) -> tuple[Value, tuple[Node, ...]] | None:

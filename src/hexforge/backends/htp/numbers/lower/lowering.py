@@ -11,7 +11,7 @@ import numpy as np
 
 from hexforge._native import crc32c
 from hexforge.backends.htp.numbers.segment import with_room
-from hexforge.backends.htp.numbers.storage import Storage, half, storage, stored
+from hexforge.backends.htp.numbers.storage import Storage, computes_in_float32, half, storage, stored
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value
 
 
@@ -73,7 +73,8 @@ class Lowering:
     def round_inputs(self) -> None:
         """Round the float inputs to float16 for every node that computes with them.
 
-        Quantize reads float32, also where data is only moved before it: where a move stands is a choice of passes.
+        Quantize and floor divisions read float32, also where data is only moved before: where a move stands is a choice
+        of passes.
         """
         for value in self.graph.inputs:
             own = self.storage(value)
@@ -81,6 +82,13 @@ class Lowering:
                 rounded = self.temp(own, value.name)
                 self.emit("round_half", [value], [rounded], count=own.size)
                 self.alias[value.name] = rounded
+
+    def read_by(self, node: Node, value: Value) -> str:
+        """The tensor that a node run by its reference reads: a graph input itself where it computes in float32."""
+        if value.role is not Role.APP_WRITE or not computes_in_float32(node):
+            return self.name(value)
+        self.tensors.setdefault(value.name, self.storage(value))
+        return value.name
 
     def temp(self, like: Storage, stem: str) -> str:
         """A new tensor."""
@@ -106,8 +114,8 @@ _MOVES = frozenset(("Reshape", "Transpose"))
 
 
 def _keeps_float32(node: Node) -> bool:
-    """True for Quantize, and for a move whose result only such nodes read."""
-    if node.op.name == "Quantize":
+    """True for Quantize and a floor division, and for a move whose result only such nodes read."""
+    if node.op.name == "Quantize" or computes_in_float32(node):
         return True
     moved = node.outputs[0]
     return node.op.name in _MOVES and moved.role is Role.NATIVE and all(_keeps_float32(user) for user in moved.users)
