@@ -261,7 +261,26 @@ def damaged(pair: Pair) -> None:
     print("damaged caches are made again")
 
 
-SCENARIOS = {f.__name__: f for f in (runs, loads, compiles, tuned, gone, threads, damaged)}
+def sessions(pair: Pair) -> None:
+    """What code written for onnxruntime sees: EngineError and Fail at the session at fault, results at the other."""
+    from onnxruntime.capi.onnxruntime_pybind11_state import EngineError, Fail
+
+    from tests.backends.gpu.test_gpu_session import X, network, session
+
+    one, two = (session(network().SerializeToString()) for _ in range(2))
+    expected = one.run(None, {"x": X})[0].tobytes()
+    cases = ((GONE, LOST["DEVICE_NOT_AVAILABLE"], EngineError), (ONCE, FULL["OUT_OF_HOST_MEMORY"], Fail))
+    for mode, code, kind in cases:
+        arm("clEnqueueNDRangeKernel", 1, code, mode)
+        error = refusal(lambda: one.run(None, {"x": X}))
+        assert isinstance(error, kind), error
+        arm()
+        assert all(s.run(None, {"x": X})[0].tobytes() == expected for s in (two, one))
+    pair.right(0), pair.right(1)
+    print("sessions say EngineError and Fail")
+
+
+SCENARIOS = {f.__name__: f for f in (sessions, runs, loads, compiles, tuned, gone, threads, damaged)}
 
 if __name__ == "__main__":
     if sys.argv[1] == "tuned":  # tiles are measured for GPUs alone

@@ -23,7 +23,7 @@ from hexforge.ir import DType, Graph, Role, TensorType
 from tests import ROOT
 
 pytestmark = pytest.mark.gpu
-SCENARIOS = ("runs", "loads", "compiles", "tuned", "gone", "threads", "damaged")
+SCENARIOS = ("sessions", "runs", "loads", "compiles", "tuned", "gone", "threads", "damaged")
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ class DoesNotFitError(CapacityError, real.Fail):  # type: ignore[misc]
 
 
 class EngineFailedError(HexforgeError, real.EngineError):  # type: ignore[misc]
-    """The device crashed: onnxruntime's EngineError (ENGINE_ERROR); the session is to be created again."""
+    """The device crashed or was lost: onnxruntime's EngineError (ENGINE_ERROR)."""
 
 
 class FailedError(HexforgeError, real.Fail):  # type: ignore[misc]
@@ -57,6 +57,7 @@ _KINDS: tuple[tuple[type[HexforgeError], type[HexforgeError]], ...] = (
     (CapacityError, DoesNotFitError),
     (HexforgeError, FailedError),
 )
+_DEVICE_LOST = 1007  # QNN_COMMON_ERROR_SYSTEM_COMMUNICATION
 _OURS = (*(kind for _, kind in _KINDS), NoSuchFileError, EngineFailedError)
 
 
@@ -65,6 +66,8 @@ def as_onnxruntime(error: HexforgeError, source: Any = None) -> HexforgeError:
     if isinstance(error, _OURS):
         return error
     kind = next(ours for theirs, ours in _KINDS if isinstance(error, theirs))
+    if error.code == _DEVICE_LOST:
+        kind = EngineFailedError
     if kind is InvalidProtobufError and isinstance(source, str | os.PathLike) and not Path(source).exists():
         kind = NoSuchFileError
     made = kind.__new__(kind, *error.args)
