@@ -10,10 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ import onnxruntime
 
 import hexforge
 from benchmarks.gpu_models import MODELS, GpuModel, feeds
+from benchmarks.gpu_peer import Tinygrad, median_ms
 from hexforge.backends.gpu.device import ClDevice, choose, opencl
 
 ROUNDS = 5
@@ -60,18 +58,6 @@ def peak_tflops(device: ClDevice, half: bool = False) -> float:
     return best
 
 
-def milliseconds(run: Callable[[], object], seconds: float = BLOCK_S) -> float:
-    """The median of runs that take about so long together."""
-    run()
-    times = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 3:
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return 1e3 * float(np.median(times))
-
-
 def session(path: Path, options: dict[str, str]) -> Any:
     """A session whose model runs whole on the gpu backend."""
     strict = hexforge.SessionOptions()
@@ -98,13 +84,12 @@ def at_batch(path: Path, batch: int) -> Path:
     return target
 
 
-def measured(model: GpuModel, folder: Path, arguments: argparse.Namespace, peak: float) -> dict[str, Any]:
-    """One row: our times, the peers' times, and how far the results are apart."""
-    path = at_batch(model.at(folder), arguments.batch)
+def measured(model: GpuModel, peers: list[Tinygrad], arguments: argparse.Namespace, peak: float) -> dict[str, Any]:
+    """One row: our times and the peers', measured in turns, and how far our results are from onnxruntime's."""
+    path = at_batch(model.at(arguments.folder), arguments.batch)
     data = feeds(path)
-    options = {"gpu_tuning": "1"} if arguments.tune else {}
     begin = time.perf_counter()
-    ours = session(path, options)
+    ours = session(path, {"gpu_tuning": "1"} if arguments.tune else {})
     made_s = time.perf_counter() - begin
     threads = onnxruntime.SessionOptions()
     threads.intra_op_num_threads = len(os.sched_getaffinity(0))
@@ -114,60 +99,73 @@ def measured(model: GpuModel, folder: Path, arguments: argparse.Namespace, peak:
     error = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max()) / scale
     times: dict[str, list[float]] = {"hexforge": [], "onnxruntime": []}
     for _ in range(ROUNDS):
-        times["hexforge"].append(milliseconds(lambda: ours.run(None, data), arguments.seconds))
-        times["onnxruntime"].append(milliseconds(lambda: theirs.run(None, data), arguments.seconds))
+        times["hexforge"].append(median_ms(lambda: ours.run(None, data), arguments.seconds))
+        times["onnxruntime"].append(median_ms(lambda: theirs.run(None, data), arguments.seconds))
+        for peer in peers:
+            peer.measure(arguments.seconds)
+    row: dict[str, Any] = {"model": model.name, "error": error, "session_s": made_s, "rounds": times}
+    row |= {name: min(found) for name, found in times.items()}
+    for peer in peers:
+        row[peer.name] = peer.best("resident")
+        row[f"{peer.name} hosted"] = peer.best("hosted")
+        row[f"{peer.name} about"] = {k: v for k, v in peer.about.items() if k != "result"}
     program = ours.stages[0].runner
     inner = {v.name: data[v.name] for v in program.graph.inputs if v.name in data}
-    row: dict[str, Any] = {"model": model.name, "error": error, "session_s": made_s}
-    row |= {name: min(found) for name, found in times.items()}
     if len(ours.stages) == 1 and len(inner) == len(program.graph.inputs):
-        runs = [program.profile(inner) for _ in range(9)]
-        best = min(runs, key=lambda r: r.kernels_us)
-        row |= {"kernels_ms": best.kernels_us / 1e3, "device_ms": min(r.device_us for r in runs) / 1e3}
-        row["run_ms"] = milliseconds(lambda: program.run(inner), arguments.seconds)
-        flops = sum(k.flops for k in best.kernels)
-        row |= {"launches": len(best.kernels), "gflop": flops / 1e9}
-        row["tflops"] = flops / max(best.kernels_us, 1e-9) / 1e6
-        row["share"] = row["tflops"] / peak if peak else 0.0
-        products = [k for k in best.kernels if k.name.startswith(("Conv", "FullyConnected", "MatMul", "Winograd"))]
-        spent = sum(k.us for k in products)
-        row["product_share"] = sum(k.flops for k in products) / max(spent, 1e-9) / 1e6 / peak if peak else 0.0
-        # What the ops are by definition: Winograd's tiles multiply less.
-        defined = 2 * sum(node.op.work(node.call).macs for node in program.graph.nodes)
-        row["defined_share"] = defined / max(spent, 1e-9) / 1e6 / peak if peak else 0.0
-        row["kernels"] = [(k.name, round(k.us, 2), k.flops, k.nodes[0]) for k in best.kernels]
+        row["run_ms"] = median_ms(lambda: program.run(inner), arguments.seconds)
+        row |= kernel_figures(program, inner, peak)
     return row
 
 
-def tinygrad_ms(path: Path, device: str, limit_s: float) -> float | str:
-    """tinygrad on the same file, jitted, in a process of its own."""
-    code = (
-        "import sys, time, numpy as np, json\n"
-        "from pathlib import Path\n"
-        "from tinygrad import Tensor, TinyJit, Device\n"
-        "from tinygrad.nn.onnx import OnnxRunner\n"
-        "from benchmarks.gpu_models import feeds\n"
-        f"path = Path({str(path)!r})\n"
-        "runner = OnnxRunner(str(path))\n"
-        "data = {k: Tensor(v).realize() for k, v in feeds(path).items()}\n"
-        "run = TinyJit(lambda **k: next(iter(runner(k).values())).realize())\n"
-        "for _ in range(4): run(**data).numpy()\n"
-        "times = []\n"
-        "for _ in range(60):\n"
-        "    b = time.perf_counter(); run(**data); Device[Device.DEFAULT].synchronize()\n"
-        "    times.append(time.perf_counter() - b)\n"
-        "print(json.dumps(1e3 * float(np.median(times))))\n"
+def kernel_figures(program: Any, inner: dict[str, Any], peak: float) -> dict[str, Any]:
+    """What the device's own clock says of a program's kernels, and their share of the peak."""
+    runs = [program.profile(inner) for _ in range(9)]
+    best = min(runs, key=lambda r: r.kernels_us)
+    flops = sum(k.flops for k in best.kernels)
+    products = [k for k in best.kernels if k.name.startswith(("Conv", "FullyConnected", "MatMul", "Winograd"))]
+    spent = max(sum(k.us for k in products), 1e-9)
+    # What the ops are by definition: Winograd's tiles multiply less.
+    defined = 2 * sum(node.op.work(node.call).macs for node in program.graph.nodes)
+    tflops = flops / max(best.kernels_us, 1e-9) / 1e6
+
+    def share(of: float) -> float:
+        return of / peak if peak else 0.0
+
+    return {
+        "kernels_ms": best.kernels_us / 1e3, "device_ms": min(r.device_us for r in runs) / 1e3,
+        "launches": len(best.kernels), "gflop": flops / 1e9, "tflops": tflops, "share": share(tflops),
+        "product_share": share(sum(k.flops for k in products) / spent / 1e6),
+        "defined_share": share(defined / spent / 1e6),
+        "kernels": [(k.name, round(k.us, 2), k.flops, k.nodes[0]) for k in best.kernels],
+    }  # fmt: skip
+
+
+def started(models: list[GpuModel], arguments: argparse.Namespace) -> dict[str, list[Tinygrad]]:
+    """The peers of every model, prepared all at once, since each takes a core for a while."""
+    names = [name for name in arguments.tinygrad.split(",") if name]
+    made = {m.name: [Tinygrad(at_batch(m.at(arguments.folder), arguments.batch), n) for n in names] for m in models}
+    until = time.monotonic() + arguments.tinygrad_limit
+    for peers in made.values():
+        for peer in peers:
+            peer.prepare(until)
+    return made
+
+
+def shown(row: dict[str, Any]) -> str:
+    """A row as one line."""
+    peers = "  ".join(
+        f"{k} {v if isinstance(v, str) else f'{v:.2f}'}"
+        for k, v in row.items()
+        if k.startswith("tinygrad") and not k.endswith("about")
     )
-    environment = {**os.environ, "DEV": device, device: "1"}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=limit_s, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer in {limit_s:.0f} s"
-    if done.returncode:
-        return done.stderr.strip().splitlines()[-1][:120] if done.stderr.strip() else "failed"
-    return float(json.loads(done.stdout.strip().splitlines()[-1]))
+    return (
+        f"{row['model']:22} {row['hexforge']:8.3f} ms (program {row.get('run_ms', 0):.3f}, device "
+        f"{row.get('device_ms', 0):.3f}, kernels {row.get('kernels_ms', 0):.3f} in {row.get('launches', 0)})  "
+        f"{100 * row.get('share', 0):.1f} % of peak, products {100 * row.get('product_share', 0):.1f} % "
+        f"({100 * row.get('defined_share', 0):.1f} % by definition)  "
+        f"ort {row['onnxruntime']:.2f} ({row['hexforge'] / row['onnxruntime']:.2f}x)  {peers}  "
+        f"error {row['error']:.1e}  session {row['session_s']:.1f} s"
+    )
 
 
 def main() -> None:
@@ -176,7 +174,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", help="only models whose names contain this")
     parser.add_argument("--folder", type=Path, default=Path("build/gpu-models"))
     parser.add_argument("--tinygrad", default="", help="devices of tinygrad to compare with: CL, CUDA, or both")
-    parser.add_argument("--tinygrad-limit", type=float, default=60.0)
+    parser.add_argument("--tinygrad-limit", type=float, default=180.0)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=BLOCK_S)
     parser.add_argument("--tune", action="store_true", help="measure tiles first (gpu_tuning=1)")
@@ -187,25 +185,15 @@ def main() -> None:
     peak, half_peak = peak_tflops(device), peak_tflops(device, half=True)
     print(f"{device.name} ({device.platform}), {device.units} units")
     print(f"peak by registers alone: fp32 {peak:.2f} TFLOP/s, fp16 {half_peak or 'not computed in'}", flush=True)
+    models = [m for m in MODELS if not arguments.model or any(part in m.name for part in arguments.model)]
+    peers = started(models, arguments)
     rows = []
-    for model in MODELS:
-        if arguments.model and not any(part in model.name for part in arguments.model):
-            continue
-        row = measured(model, arguments.folder, arguments, peak)
-        for name in filter(None, arguments.tinygrad.split(",")):
-            row[f"tinygrad {name}"] = tinygrad_ms(at_batch(model.at(arguments.folder), arguments.batch), name,
-                                                  arguments.tinygrad_limit)  # fmt: skip
+    for model in models:
+        row = measured(model, peers[model.name], arguments, peak)
         rows.append(row)
-        peers = "  ".join(f"{k} {v if isinstance(v, str) else f'{v:.2f}'}" for k, v in row.items() if "tinygrad" in k)
-        print(
-            f"{row['model']:22} {row['hexforge']:8.3f} ms (program {row.get('run_ms', 0):.3f}, device "
-            f"{row.get('device_ms', 0):.3f}, kernels {row.get('kernels_ms', 0):.3f} in {row.get('launches', 0)})  "
-            f"{100 * row.get('share', 0):.1f} % of peak, products {100 * row.get('product_share', 0):.1f} % "
-            f"({100 * row.get('defined_share', 0):.1f} % by definition)  "
-            f"ort {row['onnxruntime']:.2f} ({row['hexforge'] / row['onnxruntime']:.2f}x)  {peers}  "
-            f"error {row['error']:.1e}  session {row['session_s']:.1f} s",
-            flush=True,
-        )
+        print(shown(row), flush=True)
+        for peer in peers[model.name]:
+            peer.close()
         if arguments.kernels:
             for name, us, flops, node in sorted(row.get("kernels", ()), key=lambda k: -k[1])[:40]:
                 print(f"    {us:9.2f} us  {flops / max(us, 1e-9) / 1e6:7.2f} TFLOP/s  {name}  {node}")

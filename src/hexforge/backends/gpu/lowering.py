@@ -23,7 +23,8 @@ from hexforge.backends.gpu.kernels.register_product import register_product
 from hexforge.backends.gpu.kernels.tiled_product import ProductTile, partial_sum, tiled_product
 from hexforge.backends.gpu.kernels.vector_product import suits, vector_product
 from hexforge.backends.gpu.machine import Machine
-from hexforge.backends.gpu.products import Products, tiles, winograd_pays
+from hexforge.backends.gpu.products import Products
+from hexforge.backends.gpu.tiling import tiles, winograd_pays
 from hexforge.ir import Array, DType, Graph, Node, Role, Value
 
 Choose = Callable[[str, Sequence[tuple[str, Sequence[Launch]]]], Sequence[Launch]]

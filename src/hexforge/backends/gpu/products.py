@@ -6,34 +6,48 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from hexforge.backends.gpu.grouping import Groups
 from hexforge.backends.gpu.kernels.blocks import FourBitWeight
-from hexforge.backends.gpu.kernels.code import FLOAT, strides
+from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, strides
 from hexforge.backends.gpu.kernels.launch import Constant
 from hexforge.backends.gpu.kernels.product import ConvWindow, DepthwiseRows, Matrix, Product
 from hexforge.backends.gpu.kernels.register_product import COLUMNS
-from hexforge.backends.gpu.kernels.tiled_product import ProductTile
 from hexforge.backends.gpu.kernels.winograd import POINTS, Winograd, transformed_filters
 from hexforge.backends.gpu.machine import Machine
 from hexforge.ir import Array, Block, Node, Value
 
-if TYPE_CHECKING:
-    from hexforge.backends.gpu.lowering import GpuLowering
+
+class Operands(Protocol):
+    """Where the values of a graph are read, and in which form."""
+
+    machine: Machine
+    groups: Groups
+    packed: dict[Value, FourBitWeight]
+
+    def storage(self, value: Value) -> BufferType:
+        """How a value is stored."""
+
+    def placed(self, value: Value) -> Value:
+        """The value whose memory a value is read from."""
+
+    def constant(self, value: Value, name: str, make: Callable[[Array], Array]) -> Constant:
+        """A constant of the graph in another form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Products:
     """Reads products off the nodes of a graph."""
 
-    lowering: GpuLowering
+    operands: Operands
 
     def _panels(self, value: Value, name: str, matrix: Callable[[Array], Array]) -> Constant:
         """A weight as [batch, K, N], for processors in panels of columns with zeros at the end."""
-        if not self.lowering.machine.is_processor:
-            return self.lowering.constant(value, name, matrix)
+        if not self.operands.machine.is_processor:
+            return self.operands.constant(value, name, matrix)
         columns = COLUMNS
 
         def packed(data: Array) -> Array:
@@ -44,11 +58,11 @@ class Products:
             padded[..., :n] = w
             return padded.reshape(batch, k, panels, columns).transpose(0, 2, 1, 3)
 
-        return self.lowering.constant(value, f"{name}:panels{columns}", packed)
+        return self.operands.constant(value, f"{name}:panels{columns}", packed)
 
     def _weight(self, value: Value, name: str, k: int, n: int, groups: int, matrix: Callable[[Array], Array]) -> Matrix:
         constant = self._panels(value, name, matrix)
-        padded = -(-n // COLUMNS) * COLUMNS if self.lowering.machine.is_processor else n
+        padded = -(-n // COLUMNS) * COLUMNS if self.operands.machine.is_processor else n
         return Matrix(constant, constant.storage, (k * padded if groups > 1 else 0,), n, 1)
 
     def convolution(self, node: Node, grouped: Value | None = None) -> Product:
@@ -80,13 +94,13 @@ class Products:
             b = self._weight(w, "conv", k, columns, group, matrix)
         else:  # [taps, Cin / group, Cout] as it lies
             b = Matrix(
-                self.lowering.placed(w), self.lowering.storage(w), (columns if group > 1 else 0,), w.shape[-1], 1
+                self.operands.placed(w), self.operands.storage(w), (columns if group > 1 else 0,), w.shape[-1], 1
             )
-        if node in self.lowering.groups.depthwise:
+        if node in self.operands.groups.depthwise:
             return self._after_depthwise(node, b)
         source = self.view(x)[0]
         window = replace(window, planes=source is not x)
-        a = Matrix(self.lowering.placed(source), self.lowering.storage(source), (depth if group > 1 else 0,), 0, 1)
+        a = Matrix(self.operands.placed(source), self.operands.storage(source), (depth if group > 1 else 0,), 0, 1)
         rows_count = x.shape[0] * math.prod(out.shape[1:-1])
         plain = (
             not transposed
@@ -104,7 +118,7 @@ class Products:
 
     def _after_depthwise(self, node: Node, b: Matrix) -> Product:
         """A convolution of one tap whose rows a depthwise one gives."""
-        before = self.lowering.groups.depthwise[node]
+        before = self.operands.groups.depthwise[node]
         x, filters, out, params = before.inputs[0], before.inputs[1], node.outputs[0], before.params
         assert x is not None
         assert filters is not None
@@ -112,9 +126,9 @@ class Products:
             x.shape[1:-1], before.outputs[0].shape[1:-1], filters.shape[:2], tuple(params["stride"]),
             tuple(params["dilation"]), tuple(p[0] for p in params["pad_amount"]), x.shape[-1],
         )  # fmt: skip
-        rows = DepthwiseRows(before, self.lowering.groups.chains.get(before, ()), window)
+        rows = DepthwiseRows(before, self.operands.groups.chains.get(before, ()), window)
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (0,), x.shape[-1], 1)
+        a = Matrix(self.operands.placed(x), self.operands.storage(x), (0,), x.shape[-1], 1)
         m, n = math.prod(out.shape[:-1]), out.shape[-1]
         return Product(node, m, n, x.shape[-1], (1,), a, b, bias, n, (0,), rows=rows)
 
@@ -129,9 +143,9 @@ class Products:
 
     def _four_bits(self, weight: Value) -> FourBitWeight:
         """A weight of 4 bits, packed once."""
-        made = self.lowering.packed
+        made = self.operands.packed
         if weight not in made:
-            made[weight] = FourBitWeight.of(weight, COLUMNS if self.lowering.machine.is_processor else 0)
+            made[weight] = FourBitWeight.of(weight, COLUMNS if self.operands.machine.is_processor else 0)
         return made[weight]
 
     def fully_connected(self, node: Node) -> Product:
@@ -144,14 +158,14 @@ class Products:
         """Rows of a value times a weight [N, K]."""
         n, k = w.shape
         m = x.type.size // k
-        a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (0,), k, 1)
+        a = Matrix(self.operands.placed(x), self.operands.storage(x), (0,), k, 1)
         if isinstance(w.encoding, Block):
             packed = self._four_bits(w)
             b = Matrix(packed.numbers, packed.numbers.storage, (0,), 1, k, packed=packed)
         elif w.is_static:
             b = self._weight(w, "transposed", k, n, 1, lambda data: data.T[None])
         else:
-            b = Matrix(self.lowering.placed(w), self.lowering.storage(w), (0,), 1, k)
+            b = Matrix(self.operands.placed(w), self.operands.storage(w), (0,), 1, k)
         return Product(node, m, n, k, (1,), a, b, bias, n, (0,))
 
     def matmul(self, node: Node) -> Product:
@@ -171,17 +185,17 @@ class Products:
                 return (flat.T if second else flat)[None]
 
             b = self._weight(w, f"matmul{int(second)}", k, n, 1, matrix)
-            if not first and self.view(x)[1] == strides(x.shape) and node not in self.lowering.groups.turned:
+            if not first and self.view(x)[1] == strides(x.shape) and node not in self.operands.groups.turned:
                 # all batches are rows of one product
                 rows_count = math.prod(batch) * m
-                a = Matrix(self.lowering.placed(x), self.lowering.storage(x), (0,), k, 1)
+                a = Matrix(self.operands.placed(x), self.operands.storage(x), (0,), k, 1)
                 if math.prod(x.shape[:-2]) == math.prod(batch):
                     return Product(node, rows_count, n, k, (1,), a, b, bias, n, (0,))
             b = replace(b, batch=(0,) * len(batch))
         else:
             b = self._operand(w, len(batch), second)
         a = self._operand(x, len(batch), first)
-        if node in self.lowering.groups.turned:  # the axis before the rows comes behind them
+        if node in self.operands.groups.turned:  # the axis before the rows comes behind them
             steps = strides((*batch[:-1], m, batch[-1], n))
             return Product(node, m, n, k, batch, a, b, bias, batch[-1] * n, (*steps[: len(batch) - 1], n))
         return Product(node, m, n, k, batch, a, b, bias, n, strides((*batch, m * n))[:-1])
@@ -189,7 +203,7 @@ class Products:
     def view(self, value: Value) -> tuple[Value, tuple[int, ...]]:
         """Where a value's elements are, and its strides: a transpose that products read through is not in memory."""
         producer = value.producer
-        if producer is None or producer not in self.lowering.groups.views:
+        if producer is None or producer not in self.operands.groups.views:
             return value, strides(value.shape)
         source = producer.inputs[0]
         assert source is not None
@@ -202,53 +216,9 @@ class Products:
         row, column = (steps[-1], steps[-2]) if flipped else (steps[-2], steps[-1])
         batch = [0 if n == 1 else s for n, s in zip(value.shape[:-2], steps[:-2], strict=True)]
         return Matrix(
-            self.lowering.placed(source),
-            self.lowering.storage(source),
+            self.operands.placed(source),
+            self.operands.storage(source),
             (*(0,) * (rank - len(batch)), *batch),
             row,
             column,
         )
-
-
-def winograd_pays(product: Product, machine: Machine) -> bool:
-    """Whether 36 products of tiles take less time than the convolution: three kernels instead of one."""
-    if machine.is_processor:
-        return product.m >= 36
-    return product.flops >= 1 << 28
-
-
-_SHAPES = ((128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4))
-"""Rows and columns of a work-group and of a work-item, the largest first."""
-
-
-def tiles(product: Product, machine: Machine) -> list[ProductTile]:
-    """Tiles for a product on a GPU, the likeliest first; all of them sum up in the same order."""
-    batches = math.prod(product.batch)
-
-    def groups(bm: int, bn: int) -> int:
-        return -(-product.m // bm) * -(-product.n // bn) * batches
-
-    fitting = [
-        s for s in _SHAPES if groups(s[0], s[1]) >= machine.units and product.n > s[1] // 2 and product.m > s[0] // 2
-    ]
-    roomy = [s for s in fitting if groups(s[0], s[1]) >= 2 * machine.units]
-    if roomy:
-        return [ProductTile(bm, bn, 16, tm, tn) for bm, bn, tm, tn in roomy[:4]]
-    # too little for every unit to be busy: the depth is cut, inside work-groups and, where it is long, between them
-    bm, bn, each = (32 if product.m > 16 else 16), 32, 4
-    steps, slices, parts = -(-product.k // 16), 1, 1
-    small = groups(bm, bn) < machine.units // 3 and steps <= 64
-    if small:
-        bm, bn, each = 16, 16, 2
-    count = groups(bm, bn)
-    most, least = 8 if small or count < machine.units // 2 else 4, 1 if small else 2
-    while slices < most and count * slices < 4 * machine.units and steps // (slices * 2) >= least:
-        more = ProductTile(bm, bn, 16, each, each, slices * 2)
-        if more.threads > machine.most_items or more.local_bytes > machine.local_bytes:
-            break
-        slices *= 2
-    while parts < 16 and count * parts < 2 * machine.units and steps // (slices * parts * 2) >= 4:
-        parts *= 2
-    if parts == 2:  # adding the parts up would take as long
-        parts = 1
-    return [ProductTile(bm, bn, 16, each, each, slices, parts)]
