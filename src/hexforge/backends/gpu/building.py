@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from hexforge.backend import processors
 from hexforge.backends.gpu.cache import DeviceCache
 from hexforge.backends.gpu.device import ClDevice, code_of, opencl
 from hexforge.backends.gpu.kernels.launch import Launch
+from hexforge.backends.gpu.resident.cuda import NOT_LOADED, Cuda, CudaError
 from hexforge.errors import UnsupportedError
 
+T = TypeVar("T")
 OPTIONS = "-cl-std=CL1.2"
 
 
@@ -44,14 +47,40 @@ class KernelBuilder:
             with self._lock:
                 self._programs.setdefault(key, program)
 
+        self._each(make, sources.items())
+
+    def _each(self, make: Callable[[T], None], items: Iterable[T]) -> None:
+        """Do something for every kernel, several at a time where the driver can."""
         threads = 1 if self.device.is_processor else min(8, processors())
         if threads == 1:
-            for item in sources.items():
+            for item in items:
                 make(item)
         else:
             with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(make, sources.items()))
+                list(pool.map(make, items))
         self.cache.flush()
+
+    def functions(
+        self, launches: Sequence[Launch], binaries: Mapping[str, bytes] | None, cuda: Cuda
+    ) -> list[ctypes.c_void_p]:
+        """The kernels of launches for CUDA: binaries of the cache or a context file, or what OpenCL compiles now."""
+
+        def make(launch: Launch) -> None:
+            for binary in (self.cache.binary(launch.key), (binaries or {}).get(launch.key)):
+                try:
+                    found[launch.key] = cuda.function(launch.key, binary) if binary is not None else None
+                except CudaError as error:
+                    if error.code not in NOT_LOADED:
+                        raise
+                    self.cache.drop(launch.key)
+                if found.get(launch.key) is not None:
+                    return
+            self._built(launch.key, launch.source, None)
+            found[launch.key] = cuda.function(launch.key, self.cache.binary(launch.key) or b"")
+
+        found: dict[str, ctypes.c_void_p | None] = {}
+        self._each(make, {launch.key: launch for launch in launches}.values())
+        return [function for launch in launches if (function := found[launch.key]) is not None]
 
     def _built(self, key: str, source: str, saved: bytes | None) -> Any:
         cl = opencl()

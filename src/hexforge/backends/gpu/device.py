@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hexforge.backends.gpu.resident.cuda import OUT_OF_MEMORY, Cuda, CudaError
 from hexforge.backends.gpu.resident.gate import Gate
 from hexforge.errors import CallError, UnsupportedError
 
 if TYPE_CHECKING:
     import types
 
+_LOG = logging.getLogger("hexforge")
 VARIABLE = "HEXFORGE_GPU_DEVICE"
 """The environment variable that names a device where no option does."""
 _INSTALL = (
@@ -70,6 +75,9 @@ class ClDevice:
     """The largest buffer."""
     _context: Any = None
     _making: threading.Lock = field(default_factory=threading.Lock)
+    _cuda: Cuda | None = None
+    _cuda_known: bool = False
+    _lost_cuda: Cuda | None = None
 
     def __post_init__(self) -> None:
         self.name = str(self.handle.name).strip()  # a device that is gone cannot be asked
@@ -82,6 +90,29 @@ class ClDevice:
             if self._context is None:
                 self._context = opencl().Context([self.handle])
             return self._context
+
+    @property
+    def cuda(self) -> Cuda | None:
+        """CUDA on the same device, where the driver is NVIDIA's and nothing was lost there before."""
+        with self._making:
+            if not self._cuda_known and self.platform == "NVIDIA CUDA":
+                handle = self.handle
+                try:
+                    self._cuda = Cuda.at(handle.pci_domain_id_nv, handle.pci_bus_id_nv, handle.pci_slot_id_nv)
+                except (AttributeError, CudaError, opencl().Error) as error:
+                    _LOG.warning("CUDA cannot record kernels on %r, OpenCL enqueues them: %s", self.name, error)
+            self._cuda_known = True
+            return self._cuda
+
+    @contextmanager
+    def giving_up_cuda(self) -> Iterator[None]:
+        """Where CUDA fails, other than for want of memory, OpenCL alone is used from then on."""
+        try:
+            yield
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
+                self._lost_cuda, self._cuda = self._lost_cuda or self._cuda, None
+            raise
 
     def answers(self) -> bool:
         """Whether the context still does what it is asked: after a fault none of its calls works."""
@@ -96,11 +127,18 @@ class ClDevice:
 
     def renew_if_lost(self) -> None:
         """Drop a context that does not answer, with all that lives in it; only for who is alone at the gate."""
+        if self._lost_cuda is not None:
+            self._forget_all()
+            self._lost_cuda.destroy()
+            self._lost_cuda = None
         if not self.answers():
             self._context = None
             self.generation += 1
-            for lodger in list(self.lodgers):
-                lodger.forget()
+            self._forget_all()
+
+    def _forget_all(self) -> None:
+        for lodger in list(self.lodgers):
+            lodger.forget()
 
     @property
     def driver(self) -> str:

@@ -14,7 +14,7 @@ from hexforge.backends.gpu.grouping import Groups, group
 from hexforge.backends.gpu.kernels import other, recurrent, rows, windows, winograd
 from hexforge.backends.gpu.kernels.attention import Attention, attention_tile, register_attention, tiled_attention
 from hexforge.backends.gpu.kernels.blocks import FourBitWeight
-from hexforge.backends.gpu.kernels.code import BufferType, NotVectorizedError
+from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import MAPS, Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Piece, Scratch
 from hexforge.backends.gpu.kernels.moves import ALIASES
@@ -92,11 +92,12 @@ class GpuLowering:
         fp16 = self.config.gpu_precision == "fp16"
         return Kernel(Elements(self.storage, self.groups.inlined, self.faults, fp16, self.real))
 
-    def constant(self, value: Value, name: str, make: Callable[[Array], Array]) -> Constant:
-        """A constant of the graph in another form, made once."""
+    def constant(self, value: Value, name: str, make: Callable[[Array], Array], whole: bool = False) -> Constant:
+        """A constant of the graph in another form, made once; in float32 where it is to be whole."""
         key = (value, name)
         if key not in self._constants:
-            storage = BufferType.of(DType.FLOAT32, self.config.half(value.dtype is DType.FLOAT16))
+            half = self.config.half(value.dtype is DType.FLOAT16) and not whole
+            storage = BufferType.of(DType.FLOAT32, half)
             assert value.data is not None
 
             def made(data: Array = value.data) -> Array:
@@ -196,7 +197,7 @@ class GpuLowering:
         if self.machine.is_processor:
             return [register_product(self.kernel(), product, epilogue, self._zeros(product.depth, product.a.storage))]
         if suits(product):
-            return [vector_product(self.kernel(), product, epilogue, self.machine.most_items)]
+            return [vector_product(self.kernel(), product, epilogue, self.machine.units, self.machine.most_items)]
         choices = [
             (tile.name, self.tiled(product, epilogue, replace(tile, real=self.real)))
             for tile in tiles(product, self.machine)
@@ -230,6 +231,9 @@ class GpuLowering:
         if not fits or not winograd_pays(product, self.machine):
             return self._product(product, epilogue)
         made = winograd.Winograd.of(product, node.outputs[0].shape[0])
+        stored = (self.storage(made.inputs), product.a.storage if self.machine.is_processor else FLOAT)
+        if stored != (FLOAT, FLOAT):  # tiles are float32, and on processors their filters would take 8 times the memory
+            return self._product(product, epilogue)
         middle = self._product(self.products.winograd(product, made), Epilogue(made.sums))
         local = self.machine.local
         into = self._by_width(product.depth, lambda k, w: winograd.into_tiles(k, made, w, local))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,11 +44,11 @@ def slots(
     return chosen, bytes_of
 
 
-_shared: weakref.WeakValueDictionary[tuple[int, int, str], _Held] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[tuple[int, int, str], Held] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-class _Held:
+class Held:
     """A buffer of constants; it lives as long as a program uses it."""
 
     __slots__ = ("__weakref__", "buffer")
@@ -57,7 +57,7 @@ class _Held:
         self.buffer = buffer
 
 
-def constant(device: ClDevice, array: Array, share: bool) -> _Held:
+def constant(device: ClDevice, array: Array, share: bool) -> Held:
     """A buffer with an array; equal arrays in one context share one."""
     cl = opencl()
     data = np.ascontiguousarray(array)
@@ -69,14 +69,16 @@ def constant(device: ClDevice, array: Array, share: bool) -> _Held:
             f"({device.most_bytes} bytes)"
         )
 
-    def made() -> _Held:
+    def made() -> Held:
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        return _Held(cl.Buffer(device.context, flags, hostbuf=data))
+        return Held(cl.Buffer(device.context, flags, hostbuf=data))
 
-    if not share:
-        return made()
-    digest = hashlib.blake2b(data.data, digest_size=16).hexdigest()
-    key = (int(device.handle.int_ptr), device.generation, digest)
+    return shared((int(device.handle.int_ptr), device.generation), data, made) if share else made()
+
+
+def shared(context: tuple[int, int], array: Array, made: Callable[[], Held]) -> Held:
+    """The buffer with an array in a context, made where no program there has one with the same bytes."""
+    key = (*context, hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).hexdigest())
     with _lock:
         held = _shared.get(key)
         if held is None:

@@ -34,8 +34,8 @@ class Operands(Protocol):
     def placed(self, value: Value) -> Value:
         """The value whose memory a value is read from."""
 
-    def constant(self, value: Value, name: str, make: Callable[[Array], Array]) -> Constant:
-        """A constant of the graph in another form."""
+    def constant(self, value: Value, name: str, make: Callable[[Array], Array], whole: bool = False) -> Constant:
+        """A constant of the graph in another form; in float32 where it is to be whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Products:
 
     operands: Operands
 
-    def _panels(self, value: Value, name: str, matrix: Callable[[Array], Array]) -> Constant:
+    def _panels(self, value: Value, name: str, matrix: Callable[[Array], Array], whole: bool) -> Constant:
         """A weight as [batch, K, N], for processors in panels of columns with zeros at the end."""
         if not self.operands.machine.is_processor:
-            return self.operands.constant(value, name, matrix)
+            return self.operands.constant(value, name, matrix, whole)
         columns = COLUMNS
 
         def packed(data: Array) -> Array:
@@ -58,10 +58,13 @@ class Products:
             padded[..., :n] = w
             return padded.reshape(batch, k, panels, columns).transpose(0, 2, 1, 3)
 
-        return self.operands.constant(value, f"{name}:panels{columns}", packed)
+        return self.operands.constant(value, f"{name}:panels{columns}", packed, whole)
 
-    def _weight(self, value: Value, name: str, k: int, n: int, groups: int, matrix: Callable[[Array], Array]) -> Matrix:
-        constant = self._panels(value, name, matrix)
+    def _weight(
+        self, value: Value, name: str, k: int, n: int, groups: int, matrix: Callable[[Array], Array],
+        whole: bool = False,
+    ) -> Matrix:  # fmt: skip
+        constant = self._panels(value, name, matrix, whole)
         padded = -(-n // COLUMNS) * COLUMNS if self.operands.machine.is_processor else n
         return Matrix(constant, constant.storage, (k * padded if groups > 1 else 0,), n, 1)
 
@@ -89,7 +92,7 @@ class Products:
             return data.reshape(k, group, columns).transpose(1, 0, 2)
 
         if grouped is not None:
-            b = Matrix(grouped, self.lowering.storage(grouped), (k * columns,), columns, 1)
+            b = Matrix(grouped, self.operands.storage(grouped), (k * columns,), columns, 1)
         elif w.is_static:
             b = self._weight(w, "conv", k, columns, group, matrix)
         else:  # [taps, Cin / group, Cout] as it lies
@@ -138,7 +141,7 @@ class Products:
         assert weight is not None
         k, n, count = direct.depth, direct.n, winograd.inputs.shape[1]
         a = Matrix(winograd.inputs, FLOAT, (count * k,), k, 1)
-        b = self._weight(weight, "winograd", k, n, POINTS, transformed_filters)
+        b = self._weight(weight, "winograd", k, n, POINTS, transformed_filters, whole=True)
         return Product(direct.node, count, n, k, (POINTS,), a, b, None, n, (count * n,))
 
     def _four_bits(self, weight: Value) -> FourBitWeight:

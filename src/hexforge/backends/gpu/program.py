@@ -16,12 +16,13 @@ import numpy as np
 from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kernel_times
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
-from hexforge.backends.gpu.device import ClDevice, opencl
+from hexforge.backends.gpu.device import ClDevice
 from hexforge.backends.gpu.kernels.code import BufferType
 from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.machine import Machine
-from hexforge.backends.gpu.resident.loss import Attempt, Needs, failed
-from hexforge.backends.gpu.resident.resident import GraphMemory, Resident
+from hexforge.backends.gpu.resident.cuda_graph import resident
+from hexforge.backends.gpu.resident.loss import Attempt, Needs
+from hexforge.backends.gpu.resident.resident import GraphMemory, Resident, Times
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, Value, text
@@ -95,15 +96,15 @@ class GpuProgram:
         """Buffers and kernels in the device's context, made where they are not."""
         if self._resident is None:
             assert self._layout is not None
-            self._resident = Resident(self.device, self._layout)
+            self._resident = resident(self.device, self._layout)
             self._resident.place(binaries)
         return self._resident
 
     def forget(self) -> None:
         """Let go of everything on the device: the next run makes it again."""
-        resident, self._resident = self._resident, None
-        if resident is not None:
-            resident.release()
+        left, self._resident = self._resident, None
+        if left is not None:
+            left.release()
 
     @property
     def arithmetic(self) -> str:
@@ -142,90 +143,46 @@ class GpuProgram:
 
     def _timed(self, arrays: Mapping[str, Array], times: list[KernelTime]) -> dict[str, Array]:
         """A run whose kernels are timed by the device's own clock, each under the node it is for."""
-
-        def timed() -> dict[str, Array]:
-            events: list[Any] = []
-            results = self._run(arrays, self.device.queue(profiled=True), events)
-            for launch, event in zip(self.launches, events, strict=True):
-                measured.append(KernelTime(launch.nodes[0].name, "GPU", event.profile.start, event.profile.end))
-            return results
-
-        measured: list[KernelTime] = []
         with self._lock:
-            results = self._attempt("ran").carried_out(timed)
-        times += measured[-len(self.launches) :] if self.launches else []
+            results, measured = self._attempt("ran").carried_out(lambda: self._measured_run(arrays))
+        for launch, (start, end) in zip(self.launches, measured.kernels, strict=True):
+            times.append(KernelTime(launch.nodes[0].name, "GPU", start, end))
         return results
 
-    def _run(self, arrays: Mapping[str, Array], queue: Any = None, events: list[Any] | None = None) -> dict[str, Array]:
-        cl, resident = opencl(), self._on_device()
-        queue = resident.queue if queue is None else queue
-        for value in self._inputs:
-            if value.type.size and value in resident.buffers:
-                host = np.ascontiguousarray(arrays[value.name]).astype(self._storage(value).numpy, copy=False)
-                cl.enqueue_copy(queue, resident.buffers[value], host, is_blocking=False)
-        if resident.fault_word is not None:
-            cl.enqueue_fill_buffer(queue, resident.fault_word, np.int32(0), 0, 4)
-        check = interruption.get()
-        record = self.config.gpu_use_queue_recording
-        if record and events is None and check is None and resident.enqueue is not None:
-            if code := resident.enqueue():
-                raise failed("clEnqueueNDRangeKernel", code)
-            return self._results(resident, queue)
-        for i, (launch, kernel) in enumerate(zip(self.launches, resident.kernels, strict=True)):
-            if check is not None and i % 16 == 0:
-                check()
-            if not record:
-                kernel.set_args(*resident.arguments[i])
-            event = cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
-            if events is not None:
-                events.append(event)
-        return self._results(resident, queue)
+    def _measured_run(self, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], Times]:
+        times = Times()
+        return self._run(arrays, times), times
+
+    def _run(self, arrays: Mapping[str, Array], times: Times | None = None) -> dict[str, Array]:
+        found = self._on_device()
+        inputs = [
+            (v, np.ascontiguousarray(arrays[v.name]).astype(self._storage(v).numpy, copy=False))
+            for v in self._inputs
+            if v.type.size and v in found.buffers
+        ]
+        results = {v.name: np.empty(v.shape, self._storage(v).numpy) for v in self._outputs}
+        outputs = [(v, results[v.name]) for v in self._outputs if v.type.size]
+        if fault := found.run(inputs, outputs, interruption.get(), times):
+            node = found.layout.lowering.faults[fault - 1]
+            raise CallError(f"{node.op.name} {node.name!r}: an index is outside the axis it counts along")
+        return {name: array.astype(self.graph.values[name].dtype.numpy, copy=False) for name, array in results.items()}
 
     def _storage(self, value: Value) -> BufferType:
         assert self._layout is not None
         return self._layout.lowering.storage(value)
 
-    def _results(self, resident: Resident, queue: Any) -> dict[str, Array]:
-        """The outputs, once everything that was enqueued is done."""
-        cl = opencl()
-        results: dict[str, Array] = {}
-        reads = []
-        for value in self._outputs:
-            host = np.empty(value.shape, self._storage(value).numpy)
-            if value.type.size:
-                reads.append(cl.enqueue_copy(queue, host, resident.buffer(value), is_blocking=False))
-            results[value.name] = host
-        fault = np.zeros(1, np.int32)
-        if resident.fault_word is not None:
-            reads.append(cl.enqueue_copy(queue, fault, resident.fault_word, is_blocking=False))
-        queue.finish()
-        for event in reads:  # what ended badly has not filled the array
-            if (code := event.command_execution_status) < 0:
-                raise failed("clEnqueueReadBuffer", code)
-        if fault[0]:
-            node = resident.layout.lowering.faults[fault[0] - 1]
-            raise CallError(f"{node.op.name} {node.name!r}: an index is outside the axis it counts along")
-        return {name: array.astype(self.graph.values[name].dtype.numpy, copy=False) for name, array in results.items()}
-
     def profile(self, feeds: Mapping[str, Array]) -> MeasuredRun:
         """One run with every kernel timed by the device."""
         arrays = checked_feeds(self.graph.name, self._inputs, feeds)
-        with self._lock:
-            return self._attempt("ran").carried_out(lambda: self._measured(arrays))
-
-    def _measured(self, arrays: Mapping[str, Array]) -> MeasuredRun:
-        queue, events = self.device.queue(profiled=True), list[Any]()
         begin = time.perf_counter()
-        self._run(arrays, queue, events)
+        with self._lock:
+            _, times = self._attempt("ran").carried_out(lambda: self._measured_run(arrays))
         host_us = 1e6 * (time.perf_counter() - begin)
         kernels = tuple(
-            LaunchTime(
-                launch.name, tuple(n.name for n in launch.nodes), (e.profile.end - e.profile.start) / 1e3, launch.flops
-            )
-            for launch, e in zip(self.launches, events, strict=True)
+            LaunchTime(launch.name, tuple(n.name for n in launch.nodes), (end - start) / 1e3, launch.flops)
+            for launch, (start, end) in zip(self.launches, times.kernels, strict=True)
         )
-        span = (events[-1].profile.end - events[0].profile.start) / 1e3 if events else 0.0
-        return MeasuredRun(kernels, host_us, span)
+        return MeasuredRun(kernels, host_us, times.span_us)
 
     # -- contexts -----------------------------------------------------------------------------------------------------
 

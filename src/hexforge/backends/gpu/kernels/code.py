@@ -55,6 +55,8 @@ class BufferType:
             there = f"{buffer}[{at}]" if width == 1 else f"*(global const {self.type}{wide}*)({buffer} + {at})"
             return there if self.type == "half" else f"convert_half{wide}_rte({there})"
         if self.type == "half":
+            if width == 4:
+                return f"half4_at({buffer} + {at})"
             return f"vload_half({at}, {buffer})" if width == 1 else f"vloada_half{width}(0, {buffer} + {at})"
         return f"{buffer}[{at}]" if width == 1 else f"*(global const {self.type}{width}*)({buffer} + {at})"
 

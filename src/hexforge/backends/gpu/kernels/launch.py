@@ -20,6 +20,19 @@ float round_half(float x) {
   return vload_half(0, (private half*)&h);
 }
 """
+_HALF4 = """
+#ifdef __NV_CL_C_VERSION  // whose compiler reads vloada_half4 one half at a time
+float4 half4_at(global const half* at) {
+  const uint2 both = *(global const uint2*)at;
+  ushort h[4];
+  vstore4(as_ushort4(both), 0, h);
+  return (float4)(vload_half(0, (private half*)&h[0]), vload_half(0, (private half*)&h[1]),
+                  vload_half(0, (private half*)&h[2]), vload_half(0, (private half*)&h[3]));
+}
+#else
+#define half4_at(at) vloada_half4(0, at)
+#endif
+"""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,7 +93,7 @@ class Kernel:
 
     def text(self, body: str, *, before: str = "", attributes: str = "", contract: bool = False) -> str:
         """The whole source of the kernel."""
-        widths = sorted({w for w in (4, 8, 16) if f"float{w}" in body or f"float{w}" in before})
+        widths = sorted({w for w in (2, 4, 8, 16) if f"float{w}" in body or f"float{w}" in before})
         parts = [f"#pragma OPENCL FP_CONTRACT {'ON' if contract else 'OFF'}"]
         text = body + before
         if self.elements.real == "half":
@@ -94,6 +107,8 @@ class Kernel:
                 PREAMBLE,
                 *([softplus(1)] if "softplus(" in text and not widths else [softplus(w) for w in widths]),
             ]
+        if "half4_at" in text:
+            parts.append(_HALF4)
         if "round_half" in text:
             parts.append(_ROUND)
             parts += [_wide_round(w) for w in widths]

@@ -9,9 +9,11 @@ from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch
 from hexforge.backends.gpu.kernels.product import HALF_RUN, Product, Results, argument
 
 MOST_ROWS = 4
-MOST_DEPTH = 2048
+MOST_DEPTH = 4096
 """Elements that are summed up at most where the weight is no 4-bit one: more are cut between work-groups."""
-_COLUMNS, _STEP = 32, HALF_RUN
+_ITEMS, _STEP = 512, HALF_RUN
+_COLUMNS = (32, 16, 8)
+"""Columns of a work-group: eight neighbours are still what memory gives at once."""
 
 
 def suits(product: Product) -> bool:
@@ -26,13 +28,16 @@ def suits(product: Product) -> bool:
     return few and (product.b.packed is not None or (product.b.column == 1 and product.k <= MOST_DEPTH))
 
 
-def vector_product(kernel: Kernel, product: Product, epilogue: Epilogue, most_items: int) -> Launch:
+def vector_product(kernel: Kernel, product: Product, epilogue: Epilogue, units: int, most_items: int) -> Launch:
     """A work-item takes a column and a slice of the depth; the slices are added up in local memory, in their order."""
-    rows, n, slices = product.m, product.n, max(1, min(16, most_items // _COLUMNS))
+    rows, n = product.m, product.n
+    narrow = next((c for c in _COLUMNS if -(-n // c) >= units), _COLUMNS[-1])
+    columns = _COLUMNS[0] if product.b.packed is not None else narrow
+    slices = max(1, min(_ITEMS, most_items) // columns)
     code = kernel.code()
-    code.add(f"const int lane = get_local_id(0) % {_COLUMNS}, slice = get_local_id(0) / {_COLUMNS};")
-    code.add(f"const int column = get_group_id(0) * {_COLUMNS} + lane, n = min(column, {n - 1});")
-    code.add(f"local float shared[{slices}][{rows}][{_COLUMNS}];")
+    code.add(f"const int lane = get_local_id(0) % {columns}, slice = get_local_id(0) / {columns};")
+    code.add(f"const int column = get_group_id(0) * {columns} + lane, n = min(column, {n - 1});")
+    code.add(f"local float shared[{slices}][{rows}][{columns}];")
     code.add(f"float acc[{rows}]; for (int r = 0; r < {rows}; r++) acc[r] = 0.0f;")
     if product.b.packed is not None:
         _unpacked(kernel, code, product, product.b.packed, slices)
@@ -46,11 +51,11 @@ def vector_product(kernel: Kernel, product: Product, epilogue: Epilogue, most_it
         row.add("float total = 0.0f;")
         row.add(f"for (int s = 0; s < {slices}; s++) total += shared[s][r][lane];")
         results.finish(row, "r", "column", "total")
-    threads = _COLUMNS * slices
+    threads = columns * slices
     kind = "4 bits" if product.b.packed is not None else "few rows"
     return kernel.launch(
         f"{product.node.op.name} {kind}", (product.node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
-        (epilogue.target,), (-(-n // _COLUMNS) * threads,), (threads,), product.flops,
+        (epilogue.target,), (-(-n // columns) * threads,), (threads,), product.flops,
     )  # fmt: skip
 
 

@@ -61,13 +61,12 @@ class Winograd:
 
 
 def suits(product: Product) -> bool:
-    """Whether a convolution is one of 3 by 3 taps, one step at a time, in float32."""
+    """Whether a convolution is one of 3 by 3 taps, one step at a time."""
     window = product.window
     if window is None or window.transposed or window.planes or product.batch != (1,):
         return False
     plain = window.taps == (3, 3) and window.stride == (1, 1) and window.dilation == (1, 1)
-    whole = product.a.storage == FLOAT and product.depth % 4 == 0 and product.n % 4 == 0
-    return plain and whole and min(product.depth, product.n) >= 16
+    return plain and product.depth % 4 == 0 and product.n % 4 == 0 and min(product.depth, product.n) >= 16
 
 
 def _combined(row: tuple[int, ...], names: list[str]) -> str:

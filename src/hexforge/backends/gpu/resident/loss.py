@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hexforge.backends.gpu.device import ClDevice, code_of, opencl
+from hexforge.backends.gpu.resident.cuda import OUT_OF_MEMORY, CudaError, error_name
 from hexforge.errors import CapacityError, HexforgeError, UnsupportedError
 
 T = TypeVar("T")
@@ -107,8 +108,10 @@ def failed(call: str, code: int) -> Exception:
 
 
 def status(error: Exception) -> str | None:
-    """The name of OpenCL's status that an error is about; None where it is none of OpenCL's."""
+    """The name of the status of OpenCL or CUDA that an error is about; None where it is neither's."""
     cl = opencl()
+    if isinstance(error, CudaError):
+        return _FULL_NAMES[0] if error.code == OUT_OF_MEMORY else error_name(error.code)
     if isinstance(error, MemoryError):
         return _FULL_NAMES[1]
     if not isinstance(error, cl.Error):

@@ -12,12 +12,12 @@ import numpy as np
 from hexforge.backends.gpu import memory
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.device import ClDevice, opencl
-from hexforge.backends.gpu.enqueue import prepared
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Constant, Launch, Scratch
 from hexforge.backends.gpu.lowering import GpuLowering
-from hexforge.backends.gpu.resident.loss import Needs
-from hexforge.ir import Role, Value
+from hexforge.backends.gpu.resident.enqueue import prepared
+from hexforge.backends.gpu.resident.loss import Needs, failed
+from hexforge.ir import Array, Role, Value
 from hexforge.ir.arena import arena
 
 
@@ -66,6 +66,16 @@ class GraphMemory:
         return what.bytes if isinstance(what, Constant) else self.lowering.bytes_of(what)
 
 
+@dataclass(slots=True)
+class Times:
+    """Measures of a run by the device's own clock."""
+
+    kernels: list[tuple[int, int]] = field(default_factory=list)
+    """Nanoseconds at the start and the end of each."""
+    span_us: float = 0.0
+    """From the start of the first to the end of the last."""
+
+
 class Resident:
     """The buffers, kernels and queue of a graph in one context."""
 
@@ -112,14 +122,14 @@ class Resident:
         if device.is_processor:
             offsets, self.arena_bytes = arena(layout.sizes, layout.lives, device.alignment, share=share)
             self.largest_bytes = self.arena_bytes
-            whole = memory.activations(device, self.arena_bytes)
+            whole = self._activations(self.arena_bytes)
             self._own.append(whole)
             self.buffers |= memory.pieces(whole, offsets, layout.sizes)
             return
         chosen, bytes_of = memory.slots(layout.sizes, layout.lives, share)
         self.arena_bytes, self.largest_bytes = sum(bytes_of), max(bytes_of, default=0)
         for size in bytes_of:
-            self._own.append(memory.activations(device, size))
+            self._own.append(self._activations(size))
         self.buffers |= {key: self._own[slot] for key, slot in chosen.items()}
 
     def _place_constants(self) -> None:
@@ -130,14 +140,60 @@ class Resident:
             else:
                 assert what.data is not None
                 array = np.ascontiguousarray(what.data).astype(lowering.storage(what).numpy)
-            held = memory.constant(self.device, array, lowering.config.gpu_use_weight_sharing)
+            held = self._constant(array, lowering.config.gpu_use_weight_sharing)
             self.held.append(held)
             self.buffers[key] = held.buffer
+
+    def _activations(self, size: int) -> Any:
+        return memory.activations(self.device, size)
+
+    def _constant(self, array: Array, share: bool) -> memory.Held:
+        return memory.constant(self.device, array, share)
 
     def buffer(self, argument: Any) -> Any:
         """Where an argument of a kernel lies."""
         key = self.layout.lowering.placed(argument) if isinstance(argument, Value) else argument
         return self.buffers[key]
+
+    def run(
+        self, inputs: Sequence[tuple[Value, Array]], outputs: Sequence[tuple[Value, Array]],
+        check: Callable[[], None] | None, times: Times | None,
+    ) -> int:  # fmt: skip
+        """One run: inputs there, all kernels, outputs back; the number of the fault that a kernel reported, or 0."""
+        cl, queue = opencl(), self.queue if times is None else self.device.queue(profiled=True)
+        for value, host in inputs:
+            cl.enqueue_copy(queue, self.buffers[value], host, is_blocking=False)
+        if self.fault_word is not None:
+            cl.enqueue_fill_buffer(queue, self.fault_word, np.int32(0), 0, 4)
+        events = self._enqueued(queue, check, times is not None)
+        fault = np.zeros(1, np.int32)
+        back = [(host, self.buffer(value)) for value, host in outputs]
+        if self.fault_word is not None:
+            back.append((fault, self.fault_word))
+        reads = [cl.enqueue_copy(queue, host, buffer, is_blocking=False) for host, buffer in back]
+        queue.finish()
+        for event in reads:  # what ended badly has not filled the array
+            if (code := event.command_execution_status) < 0:
+                raise failed("clEnqueueReadBuffer", code)
+        if times is not None and events:
+            times.kernels += [(e.profile.start, e.profile.end) for e in events]
+            times.span_us = (times.kernels[-1][1] - times.kernels[0][0]) / 1e3
+        return int(fault[0])
+
+    def _enqueued(self, queue: Any, check: Callable[[], None] | None, timed: bool) -> list[Any]:
+        """Enqueue every kernel; their events, where they are timed."""
+        cl, record, events = opencl(), self.layout.lowering.config.gpu_use_queue_recording, []
+        if record and not timed and check is None and self.enqueue is not None:
+            if code := self.enqueue():
+                raise failed("clEnqueueNDRangeKernel", code)
+            return []
+        for i, (launch, kernel) in enumerate(zip(self.layout.launches, self.kernels, strict=True)):
+            if check is not None and i % 16 == 0:
+                check()
+            if not record:
+                kernel.set_args(*self.arguments[i])
+            events.append(cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size))
+        return events
 
     def release(self) -> None:
         """Give memory back now, whoever still looks at this; shared constants stay while another program has them."""

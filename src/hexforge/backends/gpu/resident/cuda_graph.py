@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CudaResident: what a graph has on an NVIDIA GPU, where CUDA starts all of its kernels by one call."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from ctypes import byref, c_float, c_size_t, c_uint, c_ulonglong, c_void_p
+from itertools import pairwise
+
+import numpy as np
+
+from hexforge.backends.gpu import memory
+from hexforge.backends.gpu.building import builder
+from hexforge.backends.gpu.device import ClDevice
+from hexforge.backends.gpu.kernels.code import FAULT
+from hexforge.backends.gpu.kernels.launch import Launch
+from hexforge.backends.gpu.resident.cuda import Cuda, CudaBuffer, CudaError, call
+from hexforge.backends.gpu.resident.resident import GraphMemory, Resident, Times
+from hexforge.ir import Array, Value
+
+_RELAXED, _IN_GRAPH, _OWN_STREAM = 2, 1, 1
+
+
+class CudaResident(Resident):
+    """The buffers of a graph in CUDA's memory, and its kernels recorded as a graph of CUDA's."""
+
+    def __init__(self, device: ClDevice, layout: GraphMemory, cuda: Cuda) -> None:
+        super().__init__(device, layout)
+        self.cuda = cuda
+        self._stream = c_void_p()
+        self._graphs: dict[bool, c_void_p] = {}
+        self._events: list[c_void_p] = []
+        self._functions: list[c_void_p] = []
+
+    def place(self, binaries: Mapping[str, bytes] | None = None) -> None:
+        """Take memory, bring constants there, load what OpenCL compiled, and record the kernels."""
+        with self.device.giving_up_cuda():
+            self._place_activations()
+            self._place_constants()
+            if self.layout.lowering.faults:
+                self.fault_word = self.buffers[FAULT] = CudaBuffer(self.cuda, 4)
+            self._functions = builder(self.device).functions(self.layout.launches, binaries, self.cuda)
+            with self.cuda.current():
+                call("cuStreamCreate", byref(self._stream), _OWN_STREAM)
+                self._graphs[False] = self._recorded(timed=False)
+
+    def _activations(self, size: int) -> CudaBuffer:
+        return CudaBuffer(self.cuda, size)
+
+    def _constant(self, array: Array, share: bool) -> memory.Held:
+        def made() -> memory.Held:
+            buffer, data = CudaBuffer(self.cuda, array.nbytes), np.ascontiguousarray(array)
+            with self.cuda.current():
+                call("cuMemcpyHtoD_v2", buffer.pointer, c_void_p(data.ctypes.data), c_size_t(data.nbytes))
+            return memory.Held(buffer)
+
+        return memory.shared((int(self.cuda.context.value or 0), 0), array, made) if share else made()
+
+    def _recorded(self, timed: bool) -> c_void_p:
+        """All kernels as a graph; where they are timed, with an event before each and one at the end."""
+        launches, graph, ready = self.layout.launches, c_void_p(), c_void_p()
+        call("cuStreamBeginCapture_v2", self._stream, _RELAXED)
+        if self.fault_word is not None:
+            call("cuMemsetD32Async", self.fault_word.pointer, 0, c_size_t(1), self._stream)
+        for i, (launch, function) in enumerate(zip(launches, self._functions, strict=True)):
+            if timed:
+                call("cuEventRecordWithFlags", self._event(i), self._stream, _IN_GRAPH)
+            pointers = [self.buffer(a).pointer for a in launch.arguments]
+            addresses = (c_void_p * len(pointers))(*(ctypes.addressof(p) for p in pointers))
+            call("cuLaunchKernel", function, *_sizes(launch), 0, self._stream, addresses, None)
+        if timed:
+            call("cuEventRecordWithFlags", self._event(len(launches)), self._stream, _IN_GRAPH)
+        call("cuStreamEndCapture", self._stream, byref(graph))
+        call("cuGraphInstantiateWithFlags", byref(ready), graph, c_ulonglong(0))
+        call("cuGraphDestroy", graph)
+        return ready
+
+    def _event(self, number: int) -> c_void_p:
+        while len(self._events) <= number:
+            event = c_void_p()
+            call("cuEventCreate", byref(event), 0)
+            self._events.append(event)
+        return self._events[number]
+
+    def run(
+        self, inputs: Sequence[tuple[Value, Array]], outputs: Sequence[tuple[Value, Array]],
+        check: Callable[[], None] | None, times: Times | None,
+    ) -> int:  # fmt: skip
+        """One run: inputs there, all kernels, outputs back; the number of the fault that a kernel reported, or 0."""
+        if check is not None:
+            check()
+        fault = np.zeros(1, np.int32)
+        with self.device.giving_up_cuda(), self.cuda.current():
+            self._bring(inputs)
+            if times is None:
+                call("cuGraphLaunch", self._graphs[False], self._stream)
+            else:
+                self._timed(inputs, times)
+            back = [(self.buffer(value), host) for value, host in outputs]
+            if self.fault_word is not None:
+                back.append((self.fault_word, fault))
+            for buffer, host in back:
+                size = c_size_t(host.nbytes)
+                call("cuMemcpyDtoHAsync_v2", c_void_p(host.ctypes.data), buffer.pointer, size, self._stream)
+            call("cuStreamSynchronize", self._stream)
+        return int(fault[0])
+
+    def _bring(self, inputs: Sequence[tuple[Value, Array]]) -> None:
+        for value, host in inputs:
+            pointer, size = self.buffers[value].pointer, c_size_t(host.nbytes)
+            call("cuMemcpyHtoDAsync_v2", pointer, c_void_p(host.ctypes.data), size, self._stream)
+
+    def _timed(self, inputs: Sequence[tuple[Value, Array]], times: Times) -> None:
+        """All kernels twice: as they always run, and with events between them."""
+        if True not in self._graphs:
+            self._graphs[True] = self._recorded(timed=True)
+        count, passed = len(self.layout.launches), c_float()
+        first, last = self._event(count + 1), self._event(count + 2)
+        call("cuEventRecord", first, self._stream)
+        call("cuGraphLaunch", self._graphs[False], self._stream)
+        call("cuEventRecord", last, self._stream)
+        self._bring(inputs)  # kernels write over inputs that none reads any more
+        call("cuGraphLaunch", self._graphs[True], self._stream)
+        call("cuStreamSynchronize", self._stream)
+        call("cuEventElapsedTime", byref(passed), first, last)
+        times.span_us = 1e3 * passed.value
+        ends = [0]
+        for event in self._events[1 : count + 1]:
+            call("cuEventElapsedTime", byref(passed), self._events[0], event)
+            ends.append(round(1e6 * passed.value))
+        times.kernels += list(pairwise(ends))
+
+    def release(self) -> None:
+        """Give everything back now; constants that others share stay."""
+        own = [b for b in (*self._own, self.fault_word) if b is not None]
+        with suppress(CudaError), self.cuda.current():  # in a lost context nothing is left to be given back
+            for graph in self._graphs.values():
+                call("cuGraphExecDestroy", graph)
+            for event in self._events:
+                call("cuEventDestroy_v2", event)
+            if self._stream:
+                call("cuStreamDestroy_v2", self._stream)
+        self._graphs, self._events, self._stream = {}, [], c_void_p()
+        super().release()
+        for buffer in own:
+            buffer.release()
+
+
+def _sizes(launch: Launch) -> list[c_uint]:
+    """Work-groups along three axes, and work-items of each."""
+    filled = (1,) * (3 - len(launch.global_size))
+    groups = (*(n // local for n, local in zip(launch.global_size, launch.local_size, strict=True)), *filled)
+    return [c_uint(n) for n in (*groups, *launch.local_size, *filled)]
+
+
+def resident(device: ClDevice, layout: GraphMemory) -> Resident:
+    """Where a graph lives on a device: in CUDA's memory where its kernels are recorded and CUDA has the device."""
+    recorded = layout.lowering.config.gpu_use_queue_recording and not layout.lowering.machine.is_processor
+    cuda = device.cuda if recorded else None
+    return CudaResident(device, layout, cuda) if cuda is not None else Resident(device, layout)
