@@ -22,7 +22,7 @@ class GpuConfig(OptionTable):
     gpu_ops: str = choice("qnn any", "take the ops that QNN's GPU has, or any op that the backend has a kernel for")
     gpu_use_memory_optimizations: bool = flag(True, "tensors that are never alive together share memory")
     gpu_use_node_optimizations: bool = flag(True, "chains of nodes run as one kernel")
-    gpu_use_queue_recording: bool = flag(True, "arguments of kernels are set once, not at every run")
+    gpu_use_queue_recording: bool = flag(True, "kernels are recorded once, not set up at every run")
     gpu_use_weight_sharing: bool = flag(True, "programs on one device share equal weights")
     gpu_tuning: bool = flag(
         False, "measure which tiles are fastest on the device, and remember it; numbers stay the same"

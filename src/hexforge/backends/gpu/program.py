@@ -17,7 +17,6 @@ from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kerne
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import ClDevice
-from hexforge.backends.gpu.kernels.code import BufferType
 from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.resident.cuda_graph import resident
@@ -25,7 +24,7 @@ from hexforge.backends.gpu.resident.loss import Attempt, Needs
 from hexforge.backends.gpu.resident.resident import GraphMemory, Resident, Times
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
-from hexforge.ir import Array, Graph, Value, text
+from hexforge.ir import Array, Graph, text
 
 _LOG = logging.getLogger("hexforge")
 
@@ -81,6 +80,8 @@ class GpuProgram:
             lowering.choose = lambda key, choices: fastest(made, key, choices, lowering.storage)
         self.launches = lowering.launches()
         self._layout = GraphMemory(lowering, self.launches)
+        self._takes = [(v, lowering.storage(v).numpy) for v in self._inputs if v.type.size]
+        self._gives = [(v, lowering.storage(v).numpy, v.dtype.numpy) for v in self._outputs]
         self._on_device(binaries)
         _LOG.info("graph %r on gpu device %r: %s", self.graph.name, device.name, self.arithmetic)
 
@@ -156,20 +157,16 @@ class GpuProgram:
     def _run(self, arrays: Mapping[str, Array], times: Times | None = None) -> dict[str, Array]:
         found = self._on_device()
         inputs = [
-            (v, np.ascontiguousarray(arrays[v.name]).astype(self._storage(v).numpy, copy=False))
-            for v in self._inputs
-            if v.type.size and v in found.buffers
+            (v, np.ascontiguousarray(arrays[v.name]).astype(stored, copy=False))
+            for v, stored in self._takes
+            if v in found.buffers
         ]
-        results = {v.name: np.empty(v.shape, self._storage(v).numpy) for v in self._outputs}
-        outputs = [(v, results[v.name]) for v in self._outputs if v.type.size]
+        results = {v.name: np.empty(v.shape, stored) for v, stored, _ in self._gives}
+        outputs = [(v, results[v.name]) for v, _, _ in self._gives if v.type.size]
         if fault := found.run(inputs, outputs, interruption.get(), times):
             node = found.layout.lowering.faults[fault - 1]
             raise CallError(f"{node.op.name} {node.name!r}: an index is outside the axis it counts along")
-        return {name: array.astype(self.graph.values[name].dtype.numpy, copy=False) for name, array in results.items()}
-
-    def _storage(self, value: Value) -> BufferType:
-        assert self._layout is not None
-        return self._layout.lowering.storage(value)
+        return {v.name: results[v.name].astype(own, copy=False) for v, _, own in self._gives}
 
     def profile(self, feeds: Mapping[str, Array]) -> MeasuredRun:
         """One run with every kernel timed by the device."""

@@ -93,7 +93,8 @@ def _possible(work: _Work, machine: Machine) -> list[ProductTile]:
                 tile = ProductTile(bm, bn, _DEPTH, tm, tn, slices, parts)
                 if tile.cut and (work.k < _DEPTH * slices * parts or work.groups(tile) > 8 * machine.units):
                     continue
-                if tile.threads <= machine.most_items and tile.local_bytes <= machine.local_bytes:
+                fits = tile.threads <= machine.most_items and tile.local_bytes <= machine.local_bytes
+                if fits and (slices == 1 or 8 * bm * bn <= tile.local_bytes):  # in half too, where a slice is added up
                     found.append(tile)
     return found
 

@@ -204,7 +204,7 @@ class ProviderOptions(OptionTable):
     )
     gpu_use_memory_optimizations: bool = flag(True, "tensors that are never alive together share memory", backend="gpu")
     gpu_use_node_optimizations: bool = flag(True, "chains of nodes run as one kernel", backend="gpu")
-    gpu_use_queue_recording: bool = flag(True, "arguments of kernels are set once, not at every run", backend="gpu")
+    gpu_use_queue_recording: bool = flag(True, "kernels are recorded once, not set up at every run", backend="gpu")
     gpu_use_weight_sharing: bool = flag(True, "programs on one device share equal weights", backend="gpu")
     gpu_tuning: bool = flag(
         False, "measure which tiles are fastest on the device, and remember it; numbers stay the same", backend="gpu"

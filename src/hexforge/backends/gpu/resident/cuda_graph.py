@@ -21,6 +21,10 @@ from hexforge.backends.gpu.resident.resident import GraphMemory, Resident, Times
 from hexforge.ir import Array, Value
 
 _RELAXED, _IN_GRAPH, _OWN_STREAM = 2, 1, 1
+_STAGED = 4 << 20
+"""Bytes of an input or output that at most has memory of the host that the device reads and writes by itself."""
+_AT_ONCE = 128 << 10
+"""Bytes of an input from which on its second half is copied while the device fetches the first."""
 
 
 class CudaResident(Resident):
@@ -33,6 +37,7 @@ class CudaResident(Resident):
         self._graphs: dict[bool, c_void_p] = {}
         self._events: list[c_void_p] = []
         self._functions: list[c_void_p] = []
+        self._staged: dict[Value, int] = {}
 
     def place(self, binaries: Mapping[str, bytes] | None = None) -> None:
         """Take memory, bring constants there, load what OpenCL compiled, and record the kernels."""
@@ -44,7 +49,16 @@ class CudaResident(Resident):
             self._functions = builder(self.device).functions(self.layout.launches, binaries, self.cuda)
             with self.cuda.current():
                 call("cuStreamCreate", byref(self._stream), _OWN_STREAM)
+                self._stage()
                 self._graphs[False] = self._recorded(timed=False)
+
+    def _stage(self) -> None:
+        """Memory of the host for inputs and outputs that are not large."""
+        lowering, pointer = self.layout.lowering, c_void_p()
+        for value in {*lowering.graph.inputs, *lowering.graph.outputs}:
+            if 0 < lowering.bytes_of(value) <= _STAGED:
+                call("cuMemHostAlloc", byref(pointer), c_size_t(lowering.bytes_of(value)), 0)
+                self._staged[value] = pointer.value or 0
 
     def _activations(self, size: int) -> CudaBuffer:
         return CudaBuffer(self.cuda, size)
@@ -98,19 +112,29 @@ class CudaResident(Resident):
                 call("cuGraphLaunch", self._graphs[False], self._stream)
             else:
                 self._timed(inputs, times)
-            back = [(self.buffer(value), host) for value, host in outputs]
+            back = [(self.buffer(v), self._staged.get(v, host.ctypes.data), host.nbytes) for v, host in outputs]
             if self.fault_word is not None:
-                back.append((self.fault_word, fault))
-            for buffer, host in back:
-                size = c_size_t(host.nbytes)
-                call("cuMemcpyDtoHAsync_v2", c_void_p(host.ctypes.data), buffer.pointer, size, self._stream)
+                back.append((self.fault_word, fault.ctypes.data, fault.nbytes))
+            for buffer, address, size in back:
+                call("cuMemcpyDtoHAsync_v2", c_void_p(address), buffer.pointer, c_size_t(size), self._stream)
             call("cuStreamSynchronize", self._stream)
+        for value, host in outputs:
+            if value in self._staged:
+                ctypes.memmove(host.ctypes.data, self._staged[value], host.nbytes)
         return int(fault[0])
 
     def _bring(self, inputs: Sequence[tuple[Value, Array]]) -> None:
         for value, host in inputs:
-            pointer, size = self.buffers[value].pointer, c_size_t(host.nbytes)
-            call("cuMemcpyHtoDAsync_v2", pointer, c_void_p(host.ctypes.data), size, self._stream)
+            source, target, size = host.ctypes.data, self.buffers[value].pointer.value, host.nbytes
+            staged = self._staged.get(value)
+            step = size if staged is None or size < _AT_ONCE else -(-size // 8192) * 4096
+            for at in range(0, size, step):
+                count, address = min(step, size - at), source + at
+                if staged is not None:
+                    address = staged + at
+                    ctypes.memmove(address, source + at, count)
+                place = c_void_p(target + at)
+                call("cuMemcpyHtoDAsync_v2", place, c_void_p(address), c_size_t(count), self._stream)
 
     def _timed(self, inputs: Sequence[tuple[Value, Array]], times: Times) -> None:
         """All kernels twice: as they always run, and with events between them."""
@@ -140,9 +164,11 @@ class CudaResident(Resident):
                 call("cuGraphExecDestroy", graph)
             for event in self._events:
                 call("cuEventDestroy_v2", event)
+            for address in self._staged.values():
+                call("cuMemFreeHost", c_void_p(address))
             if self._stream:
                 call("cuStreamDestroy_v2", self._stream)
-        self._graphs, self._events, self._stream = {}, [], c_void_p()
+        self._graphs, self._events, self._staged, self._stream = {}, [], {}, c_void_p()
         super().release()
         for buffer in own:
             buffer.release()
