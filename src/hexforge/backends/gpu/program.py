@@ -21,7 +21,7 @@ from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.resident.cuda_graph import resident
 from hexforge.backends.gpu.resident.loss import Attempt, Needs
-from hexforge.backends.gpu.resident.resident import GraphMemory, Resident, Times
+from hexforge.backends.gpu.resident.resident import DeviceTimes, GraphMemory, Resident
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, text
@@ -150,11 +150,11 @@ class GpuProgram:
             times.append(KernelTime(launch.nodes[0].name, "GPU", start, end))
         return results
 
-    def _measured_run(self, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], Times]:
-        times = Times()
+    def _measured_run(self, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], DeviceTimes]:
+        times = DeviceTimes()
         return self._run(arrays, times), times
 
-    def _run(self, arrays: Mapping[str, Array], times: Times | None = None) -> dict[str, Array]:
+    def _run(self, arrays: Mapping[str, Array], times: DeviceTimes | None = None) -> dict[str, Array]:
         found = self._on_device()
         inputs = [
             (v, np.ascontiguousarray(arrays[v.name]).astype(stored, copy=False))

@@ -17,7 +17,7 @@ from hexforge.backends.gpu.device import ClDevice
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Launch
 from hexforge.backends.gpu.resident.cuda import Cuda, CudaBuffer, CudaError, call
-from hexforge.backends.gpu.resident.resident import GraphMemory, Resident, Times
+from hexforge.backends.gpu.resident.resident import DeviceTimes, GraphMemory, Resident
 from hexforge.ir import Array, Value
 
 _RELAXED, _IN_GRAPH, _OWN_STREAM = 2, 1, 1
@@ -100,7 +100,7 @@ class CudaResident(Resident):
 
     def run(
         self, inputs: Sequence[tuple[Value, Array]], outputs: Sequence[tuple[Value, Array]],
-        check: Callable[[], None] | None, times: Times | None,
+        check: Callable[[], None] | None, times: DeviceTimes | None,
     ) -> int:  # fmt: skip
         """One run: inputs there, all kernels, outputs back; the number of the fault that a kernel reported, or 0."""
         if check is not None:
@@ -136,7 +136,7 @@ class CudaResident(Resident):
                 place = c_void_p(target + at)
                 call("cuMemcpyHtoDAsync_v2", place, c_void_p(address), c_size_t(count), self._stream)
 
-    def _timed(self, inputs: Sequence[tuple[Value, Array]], times: Times) -> None:
+    def _timed(self, inputs: Sequence[tuple[Value, Array]], times: DeviceTimes) -> None:
         """All kernels twice: as they always run, and with events between them."""
         if True not in self._graphs:
             self._graphs[True] = self._recorded(timed=True)

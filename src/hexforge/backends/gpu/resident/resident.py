@@ -67,7 +67,7 @@ class GraphMemory:
 
 
 @dataclass(slots=True)
-class Times:
+class DeviceTimes:
     """Measures of a run by the device's own clock."""
 
     kernels: list[tuple[int, int]] = field(default_factory=list)
@@ -157,7 +157,7 @@ class Resident:
 
     def run(
         self, inputs: Sequence[tuple[Value, Array]], outputs: Sequence[tuple[Value, Array]],
-        check: Callable[[], None] | None, times: Times | None,
+        check: Callable[[], None] | None, times: DeviceTimes | None,
     ) -> int:  # fmt: skip
         """One run: inputs there, all kernels, outputs back; the number of the fault that a kernel reported, or 0."""
         cl, queue = opencl(), self.queue if times is None else self.device.queue(profiled=True)
