@@ -238,6 +238,15 @@ def context_blob(*graphs: Graph) -> bytes:
     return blob.wrapped(ContextBuilder.of(backend, rows).writer().to_bytes())
 
 
+def compile_spec(log_level: int = 1) -> bytes:
+    """What the htp delegate of a chip is compiled with."""
+    writer = Writer()
+    soc, chosen = writer.table(2, s0=("Int32", 57)), writer.table(4, s0=("Int32", 2))
+    root = writer.table(9, s0=("o", soc), s1=("o", chosen), s3=("Int32", log_level))
+    writer.made.Finish(root)
+    return bytes(writer.made.Output())
+
+
 def delegated(data: bytes | None = None, backend: str = "QnnBackend", name: str = "forward") -> Plan:
     """A method that is one delegate: twice its input."""
     like = Tensor(np.float32, (2, 3))

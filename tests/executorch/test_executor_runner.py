@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hexforge.cli import main
-from tests.executorch.pte_files import Plan, Tensor, context_blob, counting, delegated, pte
+from hexforge.formats.executorch.qnn_options import KEY
+from tests.executorch.pte_files import Plan, Tensor, compile_spec, context_blob, counting, delegated, pte
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -53,12 +55,31 @@ def test_ones_without_a_list(folder: Path) -> None:
     assert names == ["before_context_created", "after_context_freed"]
 
 
+def test_ones_where_the_usual_list_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("--input_list_path", "input_list.txt")
+    assert set(np.fromfile("outputs/output_0_0.raw", np.float32)) == {2.0}
+    assert (
+        "<W> input_list_path: there is no input_list.txt; every number of the inputs is one" in capsys.readouterr().out
+    )
+
+
 def test_the_log(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("--htp_performance_mode", "2", "--log_level", "4", "--shared_buffer", "--lpai_fps", "3")
     shown = capsys.readouterr().out
     assert "[Qnn ExecuTorch]:  <V> performance mode burst" in shown
     assert "coreVoltageCornerMin 160" in shown
     assert "<W> lpai_*: hexforge has no LPAI backend; these flags do nothing" in shown
+
+
+@pytest.mark.parametrize(("flags", "shown"), [((), True), (("--log_level", "3"), False), (("--log_level", "4"), True)])
+def test_the_log_is_as_loud_as_the_delegates_were_compiled(
+    folder: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], shown: bool
+) -> None:
+    """`debug=True` of a compile spec is level 5; a flag wins over it."""
+    plan = replace(delegated(), specs={KEY: compile_spec(log_level=5)})
+    Path("model.pte").write_bytes(pte(plan))
+    run(*flags)
+    assert ("<V> performance mode default" in capsys.readouterr().out) == shown
 
 
 def test_buffers_last_from_line_to_line(folder: Path) -> None:

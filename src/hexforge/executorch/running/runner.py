@@ -7,7 +7,7 @@ import gc
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from hexforge.formats.executorch.qnn_options import PERFORMANCE_MODES
 from hexforge.formats.files import write_together
 from hexforge.ir import Array
 
-Log = Callable[[int, str], None]
+Write = Callable[[int, str], None]
 """Told a level (1 error to 5 debug) and a line."""
 _CORNERS = {
     Corner.DISABLE: 0x10, Corner.SVS2: 0x30, Corner.SVS: 0x40, Corner.SVS_PLUS: 0x50, Corner.NOM: 0x60,
@@ -32,6 +32,8 @@ _CORNERS = {
 }  # fmt: skip
 """DCVS_VOLTAGE_VCORNER_*, as QNN's power votes number them."""
 ERROR, WARN, INFO, VERBOSE, DEBUG = range(1, 6)
+DEFAULT_LIST = Path("input_list.txt")
+"""What qnn_executor_runner reads unless told; scripts name it whether they made one or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,18 @@ class RunnerFlags:
     htp_performance_mode: int = 0
     threads: int = 0
     data_path: tuple[Path, ...] = ()
+
+
+class Log:
+    """Writes what is asked for: by the flag, else by what the delegates were compiled with."""
+
+    def __init__(self, level: int, write: Write) -> None:
+        self.level, self._write = level, write
+
+    def __call__(self, level: int, line: str) -> None:
+        """Write a line, or leave it."""
+        if level <= (self.level or INFO):
+            self._write(level, line)
 
 
 def voted(name: str) -> str:
@@ -86,11 +100,16 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     loaded = (start, time.perf_counter_ns())
     log(INFO, f"method {method.name!r}: {len(method.inputs)} inputs, {len(method.outputs)} outputs, "
               f"{len(method.delegates)} delegates, {len(method.plan.operators)} operators left to the CPU")  # fmt: skip
-    modes = [d.options.performance_mode for d in method.delegates if d.options is not None]
+    options = [d.options for d in method.delegates if d.options is not None]
+    log.level = log.level or max([INFO, *(o.log_level for o in options)])
+    modes = [o.performance_mode for o in options]
     if flags.htp_performance_mode:
         modes = [PERFORMANCE_MODES[flags.htp_performance_mode]]
     for mode in dict.fromkeys(modes):
         log(VERBOSE, f"{voted(mode)}; a device would vote so, nothing on this computer depends on it")
+    if flags.input_list_path == DEFAULT_LIST and not DEFAULT_LIST.exists():
+        log(WARN, f"input_list_path: there is no {DEFAULT_LIST}; every number of the inputs is one")
+        flags = replace(flags, input_list_path=None)
     sizes = _shapes(flags.input_shape_path)
     expected = _shapes(flags.output_shape_path)
     flags.output_folder_path.mkdir(parents=True, exist_ok=True)

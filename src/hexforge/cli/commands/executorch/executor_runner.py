@@ -52,7 +52,9 @@ def executor_runner(
     performance_output_path: Annotated[
         Path | None, _flag("performance_output_path", "Milliseconds per inference are written there.")
     ] = None,
-    log_level: Annotated[int, _flag("log_level", "1 errors to 5 everything.", min=0, max=5)] = 0,
+    log_level: Annotated[
+        int, _flag("log_level", "1 errors to 5 everything; 0 as the delegates were compiled.", min=0, max=5)
+    ] = 0,
     htp_performance_mode: Annotated[
         int, _flag("htp_performance_mode", "0 to 8: what a device's clocks would be.", min=0, max=8)
     ] = 0,
@@ -72,12 +74,12 @@ def executor_runner(
     threads: Annotated[int, _flag("threads", "Threads of a run; 0: as many as processors.", min=0)] = 0,
 ) -> None:
     """Run a .pte over files of inputs, with the flags of ExecuTorch's qnn_executor_runner."""
-    from hexforge.executorch.running.runner import INFO, WARN, RunnerFlags, execute
+    from hexforge.executorch.running.runner import INFO, WARN, Log, RunnerFlags, execute
 
-    def log(level: int, line: str) -> None:
-        if level <= (log_level or INFO):
-            sys.stdout.write(f"[Qnn ExecuTorch]:  <{_LETTERS[level]}> {line}\n")
+    def write(level: int, line: str) -> None:
+        sys.stdout.write(f"[Qnn ExecuTorch]:  <{_LETTERS[level]}> {line}\n")
 
+    log = Log(log_level, write)
     lpai = [lpai_fps, lpai_ftrt_ratio, lpai_client_perf_type, lpai_affinity, lpai_core_selection]
     if any(lpai):
         log(WARN, "lpai_*: hexforge has no LPAI backend; these flags do nothing")
