@@ -42,6 +42,13 @@ def _infer_predicate(call: Call) -> tuple[TensorType, ...]:
     return (TensorType(DType.BOOL, _infer_binary(call)[0].shape),)
 
 
+def _infer_logic(call: Call) -> tuple[TensorType, ...]:
+    for index, type in enumerate(call.ins):
+        if type is not None and type.dtype is not DType.BOOL:
+            raise call.fail(f"input {index} is {type.dtype.value}; it combines booleans, not the bits of numbers")
+    return (TensorType(DType.BOOL, broadcast(call, *(t.shape for t in call.ins if t is not None))),)
+
+
 def _wrap(function: Callable[..., Any]) -> Callable[..., Array]:
     def reference(call: Call, *arrays: Array) -> Array:
         return np.asarray(function(*arrays))
@@ -102,7 +109,7 @@ for _name, _function, _kind in _UNARY:
     define(
         f"ElementWise{_name}",
         "in",
-        infer=_infer_unary,
+        infer=_infer_logic if _name == "Not" else _infer_unary,
         reference=_wrap(_function),
         kind=_kind,
         work=per_element(lanes=1 - _lookups, lookups=_lookups),
@@ -153,7 +160,7 @@ for _name, _function in _PREDICATE:
     define(
         f"ElementWise{_name}",
         "in0 in1",
-        infer=_infer_predicate,
+        infer=_infer_logic if _name in ("And", "Or", "Xor") else _infer_predicate,
         reference=_wrap(_function),
         kind=Work.LOGIC,
         work=per_element(),
