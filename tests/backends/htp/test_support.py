@@ -252,11 +252,11 @@ def test_fixed_point_in_float_out() -> None:
     assert "quantize the output" in reason(matmul((DType.UINT8, U8), (DType.UINT8, U8), out=(FLOAT, None)))
 
 
-def test_block_scales_need_v69() -> None:
+@pytest.mark.parametrize("arch", ARCHS)
+def test_block_scales_are_taken_everywhere(arch: int) -> None:
     blocks = BlockwiseExpansion(1, 0, (0.1,) * 3, (0,) * 3, (1, 2) * 3)
     node = matmul((DType.UINT16, U16), (DType.INT4, blocks), constant=True)
-    assert reason(node, 69) == ""
-    assert "needs v69" in reason(node, 68)
+    assert reason(node, arch) == ""
 
 
 def test_normalization_constants_beside_fixed_point() -> None:

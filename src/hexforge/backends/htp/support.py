@@ -19,7 +19,6 @@ from hexforge.backends.htp.chip.soc import SESSION_BYTES, ChipTarget
 from hexforge.errors import CapacityError
 from hexforge.ir import (
     AxisScaleOffset,
-    BlockwiseExpansion,
     DType,
     Graph,
     Node,
@@ -260,9 +259,6 @@ WEIGHTED: tuple[Weighted, ...] = (
 )  # fmt: skip
 """Pairs of operands, data first. What is not here is refused for the ops that are."""
 
-BLOCKWISE_SINCE = 69
-"""ExecuTorch: block-wise expansion (LPBQ) from v69 on."""
-
 
 @functools.cache
 def _operands_of(op: str) -> tuple[Weighted, ...]:
@@ -291,7 +287,7 @@ def _weighted(node: Node, target: ChipTarget) -> str | None:
         )
     if data.encoding is not None and out.encoding is None:
         return f"its output {out.name!r} is float but its input is fixed point; quantize the output"
-    return _int16_weight(weight) or _blockwise(weight, target)
+    return _int16_weight(weight)
 
 
 def _int16_weight(weight: Value) -> str | None:
@@ -313,15 +309,6 @@ def _int16_weight(weight: Value) -> str | None:
             "make their scale a little larger"
         )
     return None
-
-
-def _blockwise(weight: Value, target: ChipTarget) -> str | None:
-    if not isinstance(weight.encoding, BlockwiseExpansion) or target.arch >= BLOCKWISE_SINCE:
-        return None
-    return (
-        f"weights {weight.name!r} have a scale per block, which needs v{BLOCKWISE_SINCE}, this is {target.name}; "
-        "give them a scale per channel"
-    )
 
 
 def _bits(type: TensorType) -> int:
