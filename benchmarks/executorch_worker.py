@@ -27,12 +27,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.executorch_phone import NAME, Phone
 from benchmarks.executorch_runner import WarmRunner
 from benchmarks.executorch_steps import Measured, recorded
 
 TESTS = "executorch.backends.qualcomm.tests"
 DELEGATE = f"{TESTS}.test_qnn_delegate"
-SOC = "SM8650"
+SOC, ARCH = "SM8650", 75
 SEED = 1126
 """What ExecuTorch's own scripts are run with."""
 
@@ -58,7 +59,7 @@ Tell = Callable[[Outcome], None]
 
 @contextlib.contextmanager
 def environment() -> Iterator[None]:
-    """What the tests ask for: a runner in one file, and the one tool of the SDK that some of them call."""
+    """What the tests ask for: a runner in one file, a phone, and the one tool of the SDK that some of them call."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         runner = WarmRunner(root)
@@ -68,6 +69,7 @@ def environment() -> Iterator[None]:
             place.mkdir(parents=True)
         (built / runner.script.name).symlink_to(runner.script)
         _script(tools / "qnn-context-binary-utility", "tool", "qnn-context-binary-utility")
+        Phone(root, root / "sdk", root / "build-x86", ARCH)
         os.environ["QNN_EXECUTOR_RUNNER"] = str(runner.script)
         os.environ["QNN_SDK_ROOT"] = str(root / "sdk")
         here = Path.cwd()
@@ -251,7 +253,7 @@ def run_function(suite: str, module: str, test: str, seed: int, tell: Tell) -> N
     options = ["-q", "--import-mode=importlib", "-c", os.devnull]
     for unused in ("cacheprovider", "xdist", "unraisableexception", "threadexception"):  # the last two collect garbage
         options += ["-p", f"no:{unused}"]
-    options += ["--soc_model", SOC, "--build_folder", "build-x86", "--enable_x86_64"]
+    options += ["--soc_model", SOC, "--build_folder", "build-x86", "--enable_x86_64", "--device", NAME]
     pytest.main([*options, f"{file}::{test}"], plugins=[_Reports(suite, tell)])
 
 
