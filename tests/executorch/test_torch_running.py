@@ -86,6 +86,25 @@ def test_views_between_a_delegate_and_what_was_left(tmp_path: Path) -> None:
         np.testing.assert_array_equal(theirs.numpy(), found)
 
 
+def test_indices_that_are_outputs(tmp_path: Path) -> None:
+    """ExecuTorch declares them as int64, its builder of topk hands over int32."""
+    from executorch.runtime import Runtime
+
+    class Top(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            values, at = torch.topk(x, 3)
+            return values, at
+
+    x = torch.randn(2, 16)
+    path = tmp_path / "top.pte"
+    path.write_bytes(lowered(Top(), (x,), spec(fp16=True)).buffer)
+    values, at = hexforge.executorch.load(path).run("forward", [x])
+    theirs = Runtime.get().load_program(path).load_method("forward").execute((x,))
+    np.testing.assert_array_equal(at, Top()(x)[1].numpy())
+    np.testing.assert_array_equal(theirs[1].numpy(), at)
+    np.testing.assert_array_equal(theirs[0].numpy(), values)
+
+
 def test_compile_specs_are_read_as_executorch_wrote_them(cut: Path) -> None:
     from executorch.backends.qualcomm.serialization.qc_schema_serialize import flatbuffer_to_option
 

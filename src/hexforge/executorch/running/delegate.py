@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -101,11 +102,7 @@ class QnnDelegate:
 
     def _fed(self, value: Value, array: Array) -> Array:
         """An argument as the graph takes it: the same bytes under the graph's type and sizes."""
-        dtype = value.dtype.numpy
-        if array.dtype != dtype:
-            if array.dtype.itemsize != dtype.itemsize or (array.dtype.kind == "f") != (dtype.kind == "f"):
-                raise CallError(f"{self.where}: input {value.name!r} is {array.dtype.name}, it must be {dtype.name}")
-            array = np.ascontiguousarray(array).view(dtype)
+        array = retyped(array, value.dtype.numpy, f"{self.where}: input {value.name!r}")
         if array.shape != value.shape:
             if array.size != int(np.prod(value.shape)):
                 raise CallError(
@@ -114,6 +111,23 @@ class QnnDelegate:
                 )
             array = array.reshape(value.shape)
         return array
+
+
+def retyped(array: Array, dtype: np.dtype[Any], where: str) -> Array:
+    """What crosses a delegate's border in the other side's type: integers of another width as numbers, else the bytes.
+
+    ExecuTorch declares indices of 64 bits for some ops, such as topk, whose QNN ops have 32.
+    """
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize != dtype.itemsize:
+        found = array.astype(dtype)
+        if dtype.itemsize < array.dtype.itemsize and not np.array_equal(found, array):
+            raise CallError(f"{where}: has integers that {dtype.name} does not hold")
+        return found
+    if array.dtype.itemsize != dtype.itemsize or (array.dtype.kind == "f") != (dtype.kind == "f"):
+        raise CallError(f"{where} is {array.dtype.name}, it must be {dtype.name}")
+    return np.ascontiguousarray(array).view(dtype)
 
 
 def _number(value: Value) -> int:

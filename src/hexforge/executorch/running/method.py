@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.executorch.running.delegate import QnnDelegate
+from hexforge.executorch.running.delegate import QnnDelegate, retyped
 from hexforge.executorch.running.kernels import COPIES, TorchKernel, missing, primitive
 from hexforge.executorch.running.planned_memory import constant, laid_out, written_in_place
 from hexforge.formats.executorch.pte import (
@@ -188,8 +188,7 @@ class Method:
         value = self.plan.values[index]
         if not isinstance(value, TensorValue):
             raise FormatError(f"{self.where}: value {index} is written as a tensor, and is none")
-        if array.dtype != value.dtype.numpy:
-            array = array.view(value.dtype.numpy)
+        array = retyped(array, value.dtype.numpy, f"{self.where}: value {index}")
         if not value.dynamism and array.shape != value.sizes:
             array = array.reshape(value.sizes)
         place = value.allocation

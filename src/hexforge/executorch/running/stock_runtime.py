@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import CallError, HexforgeError
+from hexforge.executorch.running.delegate import retyped
 from hexforge.executorch.running.event_log import measures
 from hexforge.executorch.running.loading import open_delegate
 from hexforge.executorch.stand_in import BINDINGS
@@ -81,8 +82,8 @@ class RuntimeBackend:
             delegate = Delegate("QnnBackend", memoryview(data), 0, specs)
             handle = next(self._handles)
             self._delegates[handle] = open_delegate(delegate, name, f"method {name!r}")
-        except HexforgeError as error:
-            logger.error("%s", error)
+        except Exception as error:  # none may pass through C++
+            logger.error("%s", error if isinstance(error, HexforgeError) else repr(error))
             return -1
         return handle
 
@@ -97,11 +98,12 @@ class RuntimeBackend:
                 raise CallError(f"{delegate.where}: is called with {count} tensors")
             outputs = delegate.run(arrays[:given])
             for i, (output, into) in enumerate(zip(outputs, arrays[given:], strict=True)):
-                if output.nbytes != into.nbytes:
+                output = retyped(output, into.dtype, f"{delegate.where}: output {i}")
+                if output.size != into.size:
                     into = self._resized(given + i, output.shape, arguments)
-                np.copyto(into, output.reshape(into.shape).view(into.dtype))
-        except HexforgeError as error:
-            logger.error("%s", error)
+                np.copyto(into, output.reshape(into.shape))
+        except Exception as error:  # none may pass through C++
+            logger.error("%s", error if isinstance(error, HexforgeError) else repr(error))
             return _FAILED
         if tracer:
             for name, amount in measures(delegate, 0, 0):
