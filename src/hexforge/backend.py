@@ -310,6 +310,10 @@ class Prepares(Backend, Protocol):
         """The graph on a chip, None where too little is known of the chip."""
         ...
 
+    def fits(self, graph: Graph) -> bool:
+        """Whether all of a graph fits the chips' own memory at once: its schematic can wait until someone asks."""
+        ...
+
     def compatibility(self, targets: Sequence[Target], graphs: Mapping[str, GraphSettings]) -> Compatibility:
         """How well a context for `targets`, with these graphs, suits the chip of this backend."""
         ...

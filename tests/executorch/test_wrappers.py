@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hexforge.backend import Prepares
 from hexforge.errors import CallError, FormatError, ModelError, UnsupportedError
 from hexforge.executorch import adaptor, blob
 from hexforge.executorch.compilation import compile_graphs, refusal
+from hexforge.frontends.qnn.graph import build_graph
 from hexforge.runtime import registry
 
 UNDEFINED = adaptor.Qnn_QuantizationEncoding_t.QNN_QUANTIZATION_ENCODING_UNDEFINED
@@ -150,3 +152,32 @@ def test_a_manager_of_no_compile_spec(caplog: pytest.LogCaptureFixture) -> None:
     manager = adaptor.QnnManager(b"this is no flatbuffer")
     assert manager.InitBackend() == adaptor.Error.NotSupported
     assert "the compile spec" in caplog.text
+
+
+def test_a_small_graph_is_timed_when_someone_asks() -> None:
+    assert blob.opened(compiled("forward")).container.names("schematic") == ["SM8650/forward"]
+    backend = registry.backend("htp", {"soc_model": "57"})
+    assert isinstance(backend, Prepares)
+    ops = [relu(wrapper("x", (1, 64), "APP_WRITE"), wrapper("y", (1, 64), "APP_READ")).declaration]
+    context = blob.opened(compile_graphs({"forward": ops}, backend))
+    assert not context.container.names("schematic")
+    row = context.graph("forward")
+    eager = backend.schematic(backend.compile(build_graph("forward", ops)).graph, backend.targets[0], row.settings)
+    assert eager is not None
+    assert context.schematic("forward") == eager.data
+    assert row.spill_fill_bytes == eager.spill_fill_bytes == 0
+    assert context.schematic("forward", "SM8550") is None
+
+
+def test_small_graphs_spill_nothing_on_any_chip() -> None:
+    for chip, side in (("SM8650", 200), ("SM8850", 60)):
+        backend = registry.backend("htp", {"soc_model": chip})
+        assert isinstance(backend, Prepares)
+        x, y = wrapper("x", (1, side, side), "APP_WRITE"), wrapper("y", (1, side, side), "APP_READ")
+        for fits, ops in ((False, [relu(x, y)]), (True, [relu(wrapper("x", (1, side, 8), "APP_WRITE"),
+                                                              wrapper("y", (1, side, 8), "APP_READ"))])):  # fmt: skip
+            graph = backend.compile(build_graph("forward", [op.declaration for op in ops])).graph
+            assert backend.fits(graph) == fits
+            found = backend.schematic(graph, backend.targets[0], backend.graph_settings())
+            assert found is not None
+            assert not (fits and found.spill_fill_bytes)

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hexforge.backend import Backend, Prepares, Schematic
+from hexforge.backend import Backend, GraphSettings, Prepares, Schematic
 from hexforge.backends.saver.backend import SaverBackend
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.executorch.blob import REFUSED, ops_key
@@ -37,14 +38,13 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
     `refused` are nodes of the model that it refused before, with why; the file keeps them for those who look at it.
     """
-    chips = backend if isinstance(backend, Prepares) else None
+    chips, settings = _prepares(backend)  # type: ignore[arg-type]  # backends are hashable
     if weight_sharing and chips is not None and (reason := chips.no_weight_sharing()) is not None:
         raise UnsupportedError(f"weight sharing: {reason}")
     targets = () if chips is None else chips.targets
     builder = ContextBuilder(backend.name, targets, backend.config.pairs(), weight_sharing)
     if refused:
         builder.metadata[REFUSED] = "\n".join(f"{node}\t{reason}" for node, reason in refused.items())
-    settings = {} if chips is None else chips.graph_settings()
     for name, ops in graphs.items():
         graph = build_graph(name, ops)
         builder.metadata[ops_key(name)] = "\n".join(node.name for node in graph.nodes)
@@ -53,13 +53,19 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
             builder.metadata[dynamic_key(name)] = dynamic
         run(graph, NEUTRAL)
         program = backend.compile(graph)
-        schematics = {} if chips is None else _schematics(program.graph, chips, settings)
+        schematics = {} if chips is None or chips.fits(program.graph) else _schematics(program.graph, chips, settings)
         spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
         data = {soc: schematic.data for soc, schematic in schematics.items()}
         if not weight_sharing:
             builder.pool.forget()
         builder.add(ContextGraph(name, program, settings, spill, (), data))
     return b"".join(builder.writer().parts())
+
+
+@functools.lru_cache(16)
+def _prepares(backend: Backend) -> tuple[Prepares | None, GraphSettings]:
+    """The backend where it prepares for chips, and how: to find that out takes as long as to compile a small graph."""
+    return (backend, backend.graph_settings()) if isinstance(backend, Prepares) else (None, {})
 
 
 def record_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, folder: Path) -> None:

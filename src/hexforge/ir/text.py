@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import math
+import re
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -150,8 +152,19 @@ def loads(text: str, get: Get | None = None) -> Graph:
             raise placed from error
 
 
+_PLAIN_TYPE = re.compile(r"(\w+)\[(\d{1,9}(?:, \d{1,9}){0,4})\]", re.ASCII)
+"""A type without an encoding."""
+_ORDINARY = 1 << 48
+_DTYPES = {d.value: d for d in DType}
+
+
 def load_type(text: str) -> TensorType:
     """The type that `dump_type` printed; FormatError if the text is none."""
+    plain = _PLAIN_TYPE.fullmatch(text)
+    if plain is not None and plain[1] in _DTYPES:
+        shape = tuple(map(int, plain[2].split(", ")))
+        if math.prod(shape) < _ORDINARY:
+            return TensorType(_DTYPES[plain[1]], shape)
     reader = TextReader(text)
     type = reader.type()
     reader.skip()

@@ -232,6 +232,14 @@ class HtpBackend:
         line = Clock(soc, self._graph_config(settings), self.power).timeline(graph, AS_IS, "qnn_dlc")
         return Schematic(_schematic(line, target.name, settings), line.spill_fill_bytes)
 
+    def fits(self, graph: Graph) -> bool:
+        """Whether all of a graph fits the least VTCM that is tried on the chips, so that nothing is cut or spilled."""
+        from hexforge.backends.htp.time.settings import BYTES_ARCH, GRANULE, MB
+
+        least = GRANULE if max(chip.arch for chip in self._chips) >= BYTES_ARCH else MB
+        # a code of 8 bits may be computed with in 16, and a tensor fits where it takes half of VTCM
+        return sum(v.type.nbytes for v in graph.values.values()) <= least // 4
+
     def compatibility(self, targets: Sequence[Target], graphs: Mapping[str, GraphSettings]) -> Compatibility:
         """How well a context suits the chip; anything does where no chip is named."""
         known = self.target.soc is not None or self.config.htp_arch[0]

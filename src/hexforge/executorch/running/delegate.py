@@ -8,6 +8,7 @@ graph gives are intermediate tensors that were asked for.
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError
 from hexforge.executorch.resizing import dynamic_key, resized
-from hexforge.formats.executorch.qnn_options import QnnOptions
+from hexforge.formats.executorch.qnn_options import QnnOptions, read_options
 from hexforge.ir import Array, ScaleOffset, Value
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
@@ -42,11 +43,10 @@ class QnnDelegate:
     """A graph of a context with its buffers; runs of one delegate follow each other."""
 
     def __init__(
-        self, context: Context, graph: str, program: Program, where: str, options: QnnOptions | None = None
+        self, context: Context, graph: str, program: Program, where: str, spec: memoryview | None = None
     ) -> None:
         self.context, self.graph, self.program, self.where = context, graph, program, where
-        self.options = options
-        """What it was compiled with, where the file says so."""
+        self._spec = spec
         row = context.graph(graph)
         inputs, outputs = row.values()
         named = any(_NUMBER.match(v.name) for v in inputs) or any(v.name.startswith("output_") for v in outputs)
@@ -62,6 +62,11 @@ class QnnDelegate:
         self._resized: dict[tuple[tuple[int, ...], ...], tuple[Program, Sequence[Value]]] = {}
         self.last: list[Intermediate] = []
         """Intermediate tensors of the last run."""
+
+    @functools.cached_property
+    def options(self) -> QnnOptions | None:
+        """What it was compiled with, where the file says so."""
+        return None if self._spec is None else read_options(self._spec, self.where)
 
     def reset(self) -> None:
         """Let the buffers be what they were at first."""

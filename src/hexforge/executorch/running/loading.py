@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
 
+from hexforge.backend import Backend
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.executorch import blob
 from hexforge.executorch.running.delegate import QnnDelegate
 from hexforge.executorch.running.method import MOST_INSTRUCTIONS, MemoryPools, Method, Observer, Result
 from hexforge.formats.executorch.ptd import read_all
 from hexforge.formats.executorch.pte import Delegate, PteFile, read_pte
-from hexforge.formats.executorch.qnn_options import KEY, read_options
+from hexforge.formats.executorch.qnn_options import KEY
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
 
@@ -81,10 +83,14 @@ def open_delegate(
         if len(names) > 1:
             raise CallError(f"{where}: its context has the graphs {', '.join(names)}, none for this method")
         method = names[0]
-    backend = registry.backend(context.info.backend, context.info.options, threads)
-    spec = delegate.specs.get(KEY)
-    options = None if spec is None else read_options(spec, where)
-    return QnnDelegate(context, method, context.program(method, backend), where, options)
+    backend = _backend(context.info.backend, tuple(context.info.options.items()), threads)
+    return QnnDelegate(context, method, context.program(method, backend), where, delegate.specs.get(KEY))
+
+
+@functools.lru_cache(64)
+def _backend(name: str, options: tuple[tuple[str, str], ...], threads: int) -> Backend:
+    """The backend of contexts with the same options."""
+    return registry.backend(name, dict(options), threads)
 
 
 def load(

@@ -15,6 +15,8 @@ from hexforge.errors import FormatError
 
 _U16, _I32, _U32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 _SCALARS = {code: struct.Struct(f"<{code}") for code in "?bBhHiIqQfd"}
+_MOST_FIELDS = 64
+"""Bytes of offsets that are read of a table: no schema here has as many fields."""
 _BUDGET = 4
 """How many times its size may be read of a file; writers share vectors and strings now and then."""
 _LEAST_BUDGET = 4096
@@ -66,16 +68,18 @@ class Flatbuffer:
 class FlatTable:
     """A table: fields by number."""
 
-    __slots__ = ("_at", "_buffer", "_fields", "_size", "_vtable")
+    __slots__ = ("_at", "_buffer", "_offsets", "_size")
 
     def __init__(self, buffer: Flatbuffer, at: int) -> None:
         self._buffer, self._at = buffer, at
         buffer.spend(4, at)
-        self._vtable = at - int(buffer.unpack(_I32, at))
-        self._fields = int(buffer.unpack(_U16, self._vtable))
-        self._size = int(buffer.unpack(_U16, self._vtable + 2))
-        if self._fields < 4 or self._vtable + self._fields > len(buffer.data) or at + self._size > len(buffer.data):
+        vtable = at - int(buffer.unpack(_I32, at))
+        fields = int(buffer.unpack(_U16, vtable))
+        self._size = int(buffer.unpack(_U16, vtable + 2))
+        if fields < 4 or vtable + fields > len(buffer.data) or at + self._size > len(buffer.data):
             raise buffer.fault("has a malformed table", at)
+        count = min(fields - 4, _MOST_FIELDS) // 2
+        self._offsets = struct.unpack_from(f"<{count}H", buffer.data, vtable + 4)
 
     def fault(self, message: str) -> FormatError:
         """The error that something is wrong with this table."""
@@ -83,10 +87,9 @@ class FlatTable:
 
     def _field(self, number: int) -> int:
         """Where a field is, 0 where it is absent."""
-        slot = 4 + 2 * number
-        if slot + 2 > self._fields:
+        if number >= len(self._offsets):
             return 0
-        offset = int(self._buffer.unpack(_U16, self._vtable + slot))
+        offset = self._offsets[number]
         if offset and not 4 <= offset < self._size:
             raise self.fault(f"has a table whose field {number} is outside of it")
         return self._at + offset if offset else 0

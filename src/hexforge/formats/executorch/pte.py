@@ -11,6 +11,7 @@ The file is untrusted: every offset, index and size in it is checked before it i
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -110,11 +111,7 @@ class TensorValue:
     @property
     def nbytes(self) -> int:
         """Bytes of the largest sizes."""
-        return (
-            int(np.prod(self.sizes, dtype=object)) * self.dtype.numpy.itemsize
-            if self.sizes
-            else (self.dtype.numpy.itemsize)
-        )
+        return math.prod(self.sizes) * self.dtype.numpy.itemsize
 
     @property
     def is_constant(self) -> bool:

@@ -144,11 +144,22 @@ class Context:
         return {n: self.program(n, backend) for n in (names if names is not None else [g.name for g in self.graphs])}
 
     def schematic(self, name: str, soc: str = "") -> Any:
-        """A graph as a chip of the file (the first unless named) runs it, as prepared; None where none is kept."""
-        self.graph(name)
+        """A graph as a chip of the file (the first unless named) runs it, as prepared; None where that is not known.
+
+        The file has it, or it is made now: those of graphs that are small are not kept.
+        """
+        row = self.graph(name)
         soc = soc or (self.info.targets[0].name if self.info.targets else "")
         key = ("schematic", f"{soc}/{name}")
-        return self._container.json(*key) if key in self._container else None
+        if key in self._container:
+            return self._container.json(*key)
+        target = next((t for t in self.info.targets if t.name == soc), None)
+        backend = registry.backend(self.info.backend, self.info.options)
+        if target is None or not isinstance(backend, Prepares):
+            return None
+        graph = self.program(name, backend).graph
+        found = backend.schematic(graph, target, row.settings) if backend.fits(graph) else None
+        return None if found is None else found.data
 
     def set_config(self, name: str, **changes: int | None) -> GraphInfo:
         """Change a graph's settings (num_hvx_threads, vtcm_mb) until it first runs, as QnnGraph_setConfig does.

@@ -34,7 +34,7 @@ class HtpProgram:
         name: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        runners: Sequence[SegmentRunner | Evaluated],
+        runners: Sequence[SegmentRunner | Evaluated] | None,
         graph: Callable[[], Graph],
         stages: Callable[[], Sequence[Segment | Evaluated]],
         threads: int = 1,
@@ -44,18 +44,19 @@ class HtpProgram:
         self.spinning = Spinning()
         """How long the threads of a run that wait for work stay awake."""
         self._ports = Ports(name, inputs, outputs)
-        self._runners, self._graph, self._stages = tuple(runners), graph, stages
+        self._made, self._graph, self._stages = runners, graph, stages
         self.packs_weights = False
         """Whether a file holds integers of few values in 4 bits."""
         self.on_first_run: Callable[[], None] | None = None
         """Called once, before the program first runs."""
-        self.arena_bytes = max((r.arena_bytes for r in runners if isinstance(r, SegmentRunner)), default=0)
+        parts = stages() if runners is None else runners
+        self.arena_bytes = max((p.arena_bytes for p in parts if not isinstance(p, Evaluated)), default=0)
 
     @classmethod
     def of(cls, graph: Graph, lowering: Lowering, threads: int = 1) -> HtpProgram:
         """The program of a graph that was lowered."""
         stages = stages_of(lowering)
-        return cls(graph.name, graph.inputs, graph.outputs, _runners(stages), lambda: graph, lambda: stages, threads)
+        return cls(graph.name, graph.inputs, graph.outputs, None, lambda: graph, lambda: stages, threads)
 
     @functools.cached_property
     def graph(self) -> Graph:
@@ -63,9 +64,17 @@ class HtpProgram:
         return self._graph()
 
     @property
+    def _runners(self) -> Sequence[SegmentRunner | Evaluated]:
+        """What runs, made when it first does: a program may only be saved."""
+        if self._made is None:
+            self._made = _runners(self._stages())
+        return self._made
+
+    @property
     def references(self) -> tuple[Node, ...]:
         """Nodes that have no native kernel."""
-        return tuple(r.node for r in self._runners if isinstance(r, Evaluated))
+        parts = self._stages() if self._made is None else self._made
+        return tuple(p.node for p in parts if isinstance(p, Evaluated))
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
