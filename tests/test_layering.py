@@ -69,7 +69,7 @@ INNER = {
         ("compile",),
         ("share", "request", "provenance", "compatibility"),
         ("context",),
-        ("context_builder", "adapted_program"),
+        ("context_builder", "adapted_program", "native_kv"),
     ),
     "device": (
         ("scenario",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import chdir
+from contextvars import copy_context
 from pathlib import Path
 
 import typer
@@ -31,5 +32,5 @@ def parse(line: str, folder: Path) -> str:
         if path.suffix and path.parent == folder and not word.startswith("-") and "=" not in word:
             path.touch()
     with chdir(folder):
-        command.make_context(name, list(arguments), parent=context)
+        copy_context().run(command.make_context, name, list(arguments), parent=context)  # options may set variables
     return str(name)

@@ -13,7 +13,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from hexforge.cli.qnn_tools import TOOLS, tool_command
@@ -21,6 +20,8 @@ from hexforge.cli.qnn_tools.data_formats import read_data_formats
 from hexforge.formats.backend_extensions import load, load_htp
 from hexforge.formats.json_text import parse_json
 from tests import ROOT
+from tests.runtime.contexts.test_native_kv import INPUTS as CACHES
+from tests.runtime.contexts.test_native_kv import decoder
 
 DEMO = ROOT / "src" / "hexforge" / "demo"
 
@@ -57,7 +58,7 @@ PLACEHOLDERS = {
     "$QNN_SDK_ROOT": "/sdk",
     "[SDK_PATH]": "/sdk",
     "[MODEL].so": "sample.onnx",
-    "[MODEL].dlc": "sample.onnx",
+    "[MODEL].dlc": "decoder.onnx",
     "[MODEL]": "sample",
     "[OUTPUT_DIR]": "made",
     "[PATH_TO]": ".",
@@ -155,7 +156,8 @@ def test_samples_of_a_tools_file_are_read(line: int, tmp_path: Path) -> None:
 def test_samples_of_data_formats_are_read(line: int, tmp_path: Path) -> None:
     path = tmp_path / "formats.json"
     path.write_text(filled(FORMAT_SAMPLES[line]))
-    assert read_data_formats(path, {"past_key_0_in", "past_key_0_out"})
+    (tensors,) = read_data_formats(path).values()
+    assert set(tensors) <= {"past_key_0_in", "past_key_0_out"}
 
 
 @pytest.fixture
@@ -171,9 +173,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "HtpConfigFile.json").write_text(TOOL_SAMPLES[1786])
     (tmp_path / "htp_config.json").write_text(HTP_SAMPLES[1794])
     (tmp_path / "config.json").write_text(VIEWER_SAMPLE)
-    output = onnx.load(tmp_path / "sample.onnx").graph.output[0].name
-    formats = {"tensor_name": output, "dataFormat": "QNN_TENSOR_DATA_FORMAT_HMX_WEIGHT_LAYOUT"}
-    text = json.dumps({"graphs": [{"graph_name": ["sample"], "tensors": [formats]}]})
+    (tmp_path / "decoder.onnx").write_bytes(decoder())
+    formats = [{"tensor_name": name, "dataFormat": "QNN_TENSOR_DATA_FORMAT_HMX_WEIGHT_LAYOUT"} for name in CACHES]
+    text = json.dumps({"graphs": [{"graph_name": ["decoder"], "tensors": formats}]})
     (tmp_path / "DataFormatFile.json").write_text(text)
     call("qnn-context-binary-generator --model sample.onnx --backend libQnnHtp.so --output_dir . --binary_file "
          "sample_model")  # fmt: skip

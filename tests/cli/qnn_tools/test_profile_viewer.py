@@ -141,6 +141,7 @@ def test_a_sessions_log(folder: Path) -> None:
         (["--input_log", "optrace.log", "--zoom_start", "sub"], "--reader"),
         (["--input_log", "optrace.log", "--dlc", "model.dlc"], "Qualcomm"),
         (["--input_log", "optrace.log", "--reader", OPTRACE, "--output", "nowhere/x.json"], "no folder"),
+        (["--input_log", "optrace.log", "--standardized_json_output"], "published nowhere"),
         (["--input_log", "optrace.log", "--readr", "x"], "did you mean"),
     ],
 )

@@ -40,9 +40,7 @@ class GeneratorFlags(ToolFlags):
         str, Option(help="basic, detailed, backend or client; with optrace a schematic is written.")
     ] = ""
     profiling_option: Annotated[str, Option(help="optrace: write <graph>_schematic.bin for qnn-profile-viewer.")] = ""
-    data_format_config: Annotated[Path | None, Option(help="Data formats of tensors; checked, and kept flat here.")] = (
-        None
-    )
+    data_format_config: Annotated[Path | None, Option(help="Which KV caches lie in the HMX layout.")] = None
     log_level: Annotated[str, Option(help="error, warn, info, debug or verbose.")] = "error"
     model_prefix: Annotated[str, Option(help=NOTHING + "no library is loaded.")] = ""
     platform_options: Annotated[str, Option(help=NOTHING + "there is no platform to configure.")] = ""
@@ -78,16 +76,13 @@ def run(flags: GeneratorFlags) -> None:
         weight_sharing=config.htp.context.weight_sharing_enabled if len(paths) > 1 else None,
         graph_names=names,
         exposed=_exposed(flags, names),
+        native={} if flags.data_format_config is None else read_data_formats(flags.data_format_config),
         settings=[graph_settings(config.graph(name)) if isinstance(made, Prepares) else {} for name in names],
     )
     name = flags.binary_file or names[0]
     target = flags.output_dir / (name if name.endswith(".bin") else f"{name}.bin")
     with bar(f"preparing {', '.join(names)}") as progress:
         compiled = compile_models(paths, None, made, request, progress=progress)
-    if flags.data_format_config is not None:
-        known = {t for graph in compiled.info.graphs for t, _ in (*graph.inputs, *graph.outputs)}
-        for tensor in read_data_formats(flags.data_format_config, known):
-            graphs.say(TOOL, f"{flags.data_format_config}: {tensor} stays flat; the HMX layout is not built")
     flags.output_dir.mkdir(parents=True, exist_ok=True)
     compiled.save(target)
     for graph in names if level == "optrace" else ():

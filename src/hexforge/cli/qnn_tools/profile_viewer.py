@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 RAW, AVERAGE, OPTRACE = "QnnHtpProfilingReader", "QnnChrometraceProfilingReader", "QnnHtpOptraceProfilingReader"
 READERS = (RAW, AVERAGE, OPTRACE)
+_UNPUBLISHED = "Refused: what it writes is published nowhere."
 _LIBRARY = re.compile(r"(?:lib)?(\w+?)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?")
 
 
@@ -37,6 +38,8 @@ def run(
     zoom_start: Annotated[str, typer.Option("--zoom_start", help="Only from this node on, by either name.")] = "",
     zoom_end: Annotated[str, typer.Option("--zoom_end", help="Only up to this node, by either name.")] = "",
     gzip: Annotated[bool, typer.Option("--gzip", help="Compress the trace.")] = False,
+    extract_opaque_objects: Annotated[bool, typer.Option("--extract_opaque_objects", help=_UNPUBLISHED)] = False,
+    standardized_json_output: Annotated[bool, typer.Option("--standardized_json_output", help=_UNPUBLISHED)] = False,
     version: Version = False,
 ) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
@@ -45,6 +48,14 @@ def run(
     from hexforge.analysis.profile.zoom import zoomed
     from hexforge.report.profile_files import viewer_files, write_files
 
+    for flag, given in (
+        ("extract_opaque_objects", extract_opaque_objects),
+        ("standardized_json_output", standardized_json_output),
+    ):
+        if given:
+            raise UnsupportedError(
+                f"--{flag}: what it writes is published nowhere; leave it out, --output writes a trace"
+            )
     if not input_log:
         raise CallError("--input_log is missing; it is a qnn-profiling-data log")
     chosen = reader_of(reader)

@@ -20,6 +20,7 @@ from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.native_kv import DATA_FORMATS, recorded
 from hexforge.runtime.contexts.provenance import metadata, origin
 from hexforge.runtime.contexts.request import ContextRequest, check_sources, item_of, shares_weights
 from hexforge.runtime.refusals import refusal_lines
@@ -122,6 +123,7 @@ def compile(
     weights: dict[str, int] = {}
     left: list[LeftOut] = []
     graphs: dict[str, list[str]] = {}
+    compiled_graphs: dict[str, Graph] = {}
     for name, source, how, settings in zip(names, sources, hows, settings_of_models, strict=True):
         exposed = request.exposed_of(name)
         plan, label = _planned(source, how, backend, request.quantized_io, request.allow_partial, exposed)
@@ -140,9 +142,12 @@ def compile(
             data = {soc: schematic.data for soc, schematic in schematics.items()}
             entry = ContextGraph(graph_name, program, settings, spill, updatable, data)
             weights[name] = weights.get(name, 0) + builder.add(entry)
+            compiled_graphs[graph_name] = program.graph
         graphs.setdefault(label if label not in graphs else name, []).extend(n for n, _ in programs)
         report.step()
     _require_updatable(request.updatable, builder.info)
+    if request.native:
+        builder.metadata[DATA_FORMATS] = recorded(request.native, compiled_graphs, backend)
     builder.metadata.update(metadata(dict(zip(names, map(origin, sources, hows), strict=True))))
     compiled = Compiled(builder, graphs, weights, left)
     if output is not None:

@@ -23,6 +23,7 @@ from hexforge.ops import packages
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.adapted_program import AdaptedProgram, Adapters
 from hexforge.runtime.contexts.context_builder import OP_PACKAGES
+from hexforge.runtime.contexts.native_kv import NativeKvProgram, recorded_tiles
 
 
 class Context:
@@ -96,13 +97,15 @@ class Context:
             raise UnsupportedError(f"{self.where}: was made for the {self.info.backend} backend, not {backend.name}")
         if not isinstance(backend, Loads):
             raise UnsupportedError(f"the {backend.name} backend loads no contexts")
+        tiles = recorded_tiles(self.info.metadata, name, self.where)
         if not row.updatable:
-            return self._loaded_program(row, backend, check)
+            program = self._loaded_program(row, backend, check)
+            return NativeKvProgram(program, tiles) if tiles else program
         with self.switching:  # a program made meanwhile would miss the adapters that are being applied
             adapted = AdaptedProgram(self, name, functools.partial(self._loaded_program, row, backend, check))
             adapted.under(self.adapters)
             self._adapted.add(adapted)
-        return adapted
+        return NativeKvProgram(adapted, tiles) if tiles else adapted
 
     def _require_packages(self) -> None:
         """ModelError where a graph has ops of a package that is not registered."""

@@ -6,17 +6,19 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from hexforge.backend import Backend, Compatibility, Loads, Prepares
 from hexforge.errors import FormatError
 from hexforge.formats.container import PAGE, VERSION
 from hexforge.formats.context import GraphInfo
+from hexforge.formats.hmx_layout import FLAT, HMX
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend, compare
 from hexforge.runtime.contexts.context import Context, is_context
+from hexforge.runtime.contexts.native_kv import recorded_tiles
 
 _BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "saver": 2}
 """QNN_BACKEND_ID_…"""
@@ -121,7 +123,10 @@ def described(context: Context, soc: str = "") -> dict[str, Any]:
             "numContextTensors": 0,
             "contextTensors": [],
             "numGraphs": len(info.graphs),
-            "graphs": [{"version": 1, "info": _graph_info(g, backend)} for g in info.graphs],
+            "graphs": [
+                {"version": 1, "info": _graph_info(g, backend, recorded_tiles(info.metadata, g.name, context.where))}
+                for g in info.graphs
+            ],
         },
         "hexforge": ours,
     }
@@ -193,18 +198,20 @@ def _summary(schematic: dict[str, Any]) -> dict[str, Any]:
         raise FormatError(f"a schematic is malformed: {error!r}") from None
 
 
-def _graph_info(row: GraphInfo, backend: Backend) -> dict[str, Any]:
+def _graph_info(row: GraphInfo, backend: Backend, native: Collection[str]) -> dict[str, Any]:
     return {
         "graphName": row.name,
         "numGraphInputs": len(row.inputs),
-        "graphInputs": _tensors(row.inputs, "QNN_TENSOR_TYPE_APP_WRITE", 1),
+        "graphInputs": _tensors(row.inputs, "QNN_TENSOR_TYPE_APP_WRITE", 1, native),
         "numGraphOutputs": len(row.outputs),
-        "graphOutputs": _tensors(row.outputs, "QNN_TENSOR_TYPE_APP_READ", 1 + len(row.inputs)),
+        "graphOutputs": _tensors(row.outputs, "QNN_TENSOR_TYPE_APP_READ", 1 + len(row.inputs), native),
         "graphBlobInfo": backend.blob_info(row.settings, row.spill_fill_bytes) if isinstance(backend, Prepares) else {},
     }
 
 
-def _tensors(tensors: Sequence[tuple[str, TensorType]], kind: str, first: int) -> list[dict[str, Any]]:
+def _tensors(
+    tensors: Sequence[tuple[str, TensorType]], kind: str, first: int, native: Collection[str]
+) -> list[dict[str, Any]]:
     return [
         {
             "version": 1,
@@ -212,7 +219,7 @@ def _tensors(tensors: Sequence[tuple[str, TensorType]], kind: str, first: int) -
                 "id": first + i,
                 "name": name,
                 "type": kind,
-                "dataFormat": "QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER",
+                "dataFormat": HMX if name in native else FLAT,
                 "dataType": type.qnn_dtype,
                 "rank": len(type.shape),
                 "dimensions": list(type.shape),

@@ -32,6 +32,8 @@ class ContextRequest:
     """Patterns of the names of tensors inside that become outputs, too; of all models, or by the graph's name."""
     graph_names: tuple[str, ...] | None = None
     """What the graphs are called, one for each model; after the files where it is None."""
+    native: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Key and value caches, by the graph's name, that lie as HTP's matrix unit reads them (HMX_WEIGHT_LAYOUT)."""
     settings: Mapping[str, int] | Sequence[Mapping[str, int]] = field(default_factory=dict)
     """Settings of every graph, or of those of each model, by the backend's names: num_hvx_threads, and vtcm_mb, of
     which 0 is all there is."""
