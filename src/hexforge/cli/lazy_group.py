@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hexforge.cli.commands import COMMANDS, Command
+from hexforge.errors import CallError
 
 ROWS = {row.name: row for row in COMMANDS}
 
@@ -63,8 +64,26 @@ def _import(row: Command) -> Any:
         command.name, command.epilog = row.name, _epilog(row)
         return command
     alone = typer.Typer(add_completion=False)
-    alone.command(row.name, epilog=_epilog(row))(target)
+    alone.command(row.name, cls=_KnownCommand, epilog=_epilog(row))(target)
     return typer.main.get_command(alone)
+
+
+ABOUT_CHIPS = frozenset({"estimate", "profile", "advise", "optimize", "quantize", "search", "gate"})
+"""Commands that simulate the NPU of a chip, whatever else could run a model."""
+
+
+class _KnownCommand(TyperCommand):
+    """A command; one that is about chips says so where a backend is asked for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the arguments of the command."""
+        asked = any(a == "--backend" or a.startswith("--backend=") for a in args)
+        if asked and self.name in ABOUT_CHIPS:
+            raise CallError(
+                f"{self.name} is about the NPU of a chip and takes no --backend; check, run, bench, compile, compare "
+                "do, and `hexforge profile MODEL --measure gpu` times each kernel of the gpu backend"
+            )
+        return super().parse_args(ctx, args)
 
 
 def _epilog(row: Command) -> str:
