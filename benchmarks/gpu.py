@@ -32,16 +32,19 @@ def peak_tflops(device: ClDevice, half: bool = False) -> float:
         return 0.0
     cl = opencl()
     type = "half" if half else "float"
-    lanes, steps, chains = (8 if device.is_processor else 1), 2048, 16
+    lanes, steps, chains = (8 if device.is_processor else 2 if half else 1), 2048, 16
     vector = f"{type}{lanes}" if lanes > 1 else type
-    declare = "".join(f"{vector} a{i} = x + ({type}){i};" for i in range(chains))
+    own = f"({type})(get_global_id(0) & 7)"
+    declare = "".join(f"{vector} a{i} = x + ({type}){i} + {own};" for i in range(chains))
     work = "".join(f"a{i} = a{i} * x + y;" for i in range(chains))
     total = " + ".join(f"a{i}" for i in range(chains))
-    store = f"out[get_global_id(0)] = {'total.s0' if lanes > 1 else 'total'};"
+    whole = " + ".join(f"total.s{i}" for i in range(lanes)) if lanes > 1 else "total"  # no lane can be left out
+    store = f"out[get_global_id(0)] = {whole};"
+    apart = ", ".join(f"({type}){1 - i / 64}f" for i in range(lanes))  # what is equal would be computed once
     enable = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" if half else ""
     source = (
         f"{enable}#pragma OPENCL FP_CONTRACT ON\nkernel void run(global {type}* out, {type} s) {{ "
-        f"{vector} x = ({vector})(s), y = x; {declare} for (int i = 0; i < {steps}; i++) {{ {work} }} "
+        f"const {vector} x = s * ({vector})({apart}), y = x; {declare} for (int i = 0; i < {steps}; i++) {{ {work} }} "
         f"{vector} total = {total}; {store} }}"
     )
     queue = device.queue(profiled=True)

@@ -19,8 +19,9 @@ from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose
 from hexforge.backends.gpu.program import GpuProgram
-from hexforge.ir import Array, DType, Graph, Role, TensorType, Value
-from tests.backends.gpu.test_kernels import MAKES, Make, agree, random_graph
+from hexforge.ir import Array, Block, DType, Graph, Role, TensorType, Value
+from tests.backends.gpu.test_kernels import MAKES, Make, agree
+from tests.backends.gpu.test_random_graphs import random_graph
 
 pytestmark = pytest.mark.gpu
 FP16 = GpuConfig(gpu_precision="fp16")
@@ -138,6 +139,28 @@ def test_depthwise_convolutions_sum_up_in_half(form: bool) -> None:
         for j in range(3):
             total = fma(padded[:, i : i + 8, j : j + 9], w[i, j, 0].astype(H), total)
     np.testing.assert_array_equal(run(program, x), (total.astype(np.float32) + bias).astype(H))
+
+
+def test_weights_of_four_bits_are_rounded(form: bool) -> None:
+    """Many rows: unpacked in float, rounded, multiplied like any other weight."""
+    rng = np.random.default_rng(5)
+    rows, columns, depth = 20, 48, 96
+    numbers = rng.integers(0, 16, (columns, depth)).astype(DType.UINT4.numpy)
+    scales = (rng.random(columns * depth // 32) / 20 + 0.01).astype(np.float32)
+    encoding = Block((1, 32), tuple(scales.tolist()), (-8,) * len(scales))
+
+    def dense(g: Graph, x: Value) -> Value:
+        w = g.value("w", TensorType(DType.UINT4, (columns, depth), encoding), Role.STATIC, numbers)
+        return g.node("FullyConnected", [x, w]).outputs[0]
+
+    weight = ((numbers.astype(np.float32) - 8) * np.repeat(scales, 32).reshape(columns, depth)).astype(H)
+    a, runs = halves(rows, depth), [range(k, k + RUN) for k in range(0, depth, RUN)]
+    want = product(a, weight.T, runs).astype(H)
+    got = run(compiled(dense, a.shape), a)
+    if form:
+        np.testing.assert_array_equal(got, want)
+    else:  # the depth is shared by work-items: runs are added up in another order
+        assert ulps(got, want).max() <= 1
 
 
 EXACT = {

@@ -87,6 +87,11 @@ class GpuLowering:
         """What pointwise ops and products compute in: half where fp16 is wanted and the device can."""
         return "half" if self.config.gpu_precision == "fp16" and self.machine.half_math else "float"
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Neighbours that a work-item takes at once, best first: as many as 16 bytes hold on a GPU."""
+        return (8, 4, 1) if self.real == "half" else self.machine.widths
+
     def kernel(self) -> Kernel:
         """An empty kernel."""
         fp16 = self.config.gpu_precision == "fp16"
@@ -177,13 +182,13 @@ class GpuLowering:
         return True
 
     def _map(self, node: Node, output: int) -> Launch:
-        return other.map_values(self.kernel, node, output, self.machine.widths, self.machine.local)
+        return other.map_values(self.kernel, node, output, self.widths, self.machine.local)
 
     def _widest(self, node: Node, make: Callable[[Kernel, int], Launch]) -> Launch:
         return self._by_width(node.outputs[0].shape[-1], make)
 
     def _by_width(self, channels: int, make: Callable[[Kernel, int], Launch]) -> Launch:
-        for width in self.machine.widths:
+        for width in self.widths:
             if channels % width == 0:
                 try:
                     return make(self.kernel(), width)
