@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.executorch, pytest.mark.filterwarnings("ignore")]
 
 from hexforge.formats.executorch.pte import KernelCall, read_pte  # noqa: E402
 from hexforge.formats.executorch.qnn_options import KEY, GpuOptions, OpPackageOption, read_options  # noqa: E402
-from tests.executorch.test_lowering import lowered, spec  # noqa: E402
+from tests.executorch.test_lowering import lowered, qdq, spec  # noqa: E402
 
 
 class Curve(torch.nn.Module):
@@ -86,21 +86,28 @@ def test_views_between_a_delegate_and_what_was_left(tmp_path: Path) -> None:
         np.testing.assert_array_equal(theirs.numpy(), found)
 
 
-def test_indices_that_are_outputs(tmp_path: Path) -> None:
-    """ExecuTorch declares them as int64, its builder of topk hands over int32."""
+@pytest.mark.parametrize("quantized", [False, True])
+def test_indices_that_are_outputs(tmp_path: Path, quantized: bool) -> None:
+    """ExecuTorch declares them as int64, its builder of topk hands over int32; quantized, they come before values."""
     from executorch.runtime import Runtime
 
     class Top(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             values, at = torch.topk(x, 3)
-            return values, at
+            least, low = torch.topk(-x, 3)
+            return values, at, least, low
 
-    x = torch.randn(2, 16)
+    x = torch.arange(32.0)[torch.randperm(32)].reshape(2, 16)
     path = tmp_path / "top.pte"
-    path.write_bytes(lowered(Top(), (x,), spec(fp16=True)).buffer)
-    values, at = hexforge.executorch.load(path).run("forward", [x])
+    model = qdq(Top(), (x,)) if quantized else Top()
+    path.write_bytes(lowered(model, (x,), spec(fp16=not quantized)).buffer)
+    values, at, least, low = hexforge.executorch.load(path).run("forward", [x])
     theirs = Runtime.get().load_program(path).load_method("forward").execute((x,))
-    np.testing.assert_array_equal(at, Top()(x)[1].numpy())
+    wanted = [t.numpy() for t in model(x)]
+    np.testing.assert_array_equal(at, wanted[1])
+    np.testing.assert_array_equal(low, wanted[3])
+    np.testing.assert_allclose(values, wanted[0], atol=0.01)
+    np.testing.assert_allclose(least, wanted[2], atol=0.2)
     np.testing.assert_array_equal(theirs[1].numpy(), at)
     np.testing.assert_array_equal(theirs[0].numpy(), values)
 

@@ -135,6 +135,26 @@ def retyped(array: Array, dtype: np.dtype[Any], where: str) -> Array:
     return np.ascontiguousarray(array).view(dtype)
 
 
+def arranged(outputs: Sequence[Array], slots: Sequence[tuple[np.dtype[Any], int]]) -> Sequence[Array]:
+    """Outputs of a graph in the order of the file's own: data types, and numbers of elements.
+
+    ExecuTorch binds them by position, but its Dequantize of an op's first output comes after the op, and so behind the
+    op's other outputs: a quantized topk gives indices, then values, where the file has values, then indices.
+    """
+    left = list(outputs)
+    found: list[Array] = []
+    for dtype, size in slots:
+        at = next((i for i, o in enumerate(left) if (_kind(o.dtype), o.size) == (_kind(dtype), size)), None)
+        if at is None:
+            return outputs  # sizes that vary, or a mismatch that is said where it is met
+        found.append(left.pop(at))
+    return found
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    return "i" if dtype.kind in "iu" else dtype.kind
+
+
 def _number(value: Value) -> int:
     found = _NUMBER.match(value.name)
     return int(found.group(1)) if found else -1

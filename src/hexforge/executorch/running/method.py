@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.executorch.running.delegate import QnnDelegate, retyped
+from hexforge.executorch.running.delegate import QnnDelegate, arranged, retyped
 from hexforge.executorch.running.kernels import COPIES, TorchKernel, missing, primitive
 from hexforge.executorch.running.planned_memory import constant, laid_out, written_in_place
 from hexforge.formats.executorch.pte import (
@@ -228,11 +229,13 @@ class Method:
             )
         ins, outs = call.args[:count], call.args[count:]
         self._written.update(outs)
+        tensors = [v for i in outs if isinstance(v := self.plan.values[i], TensorValue)]
+        slots = [(v.dtype.numpy, math.prod(v.sizes)) for v in tensors]
 
         def run(observer: Observer | None, at: int) -> None:
             start = time.perf_counter_ns()
             found = delegate.run([self._argument(i) for i in ins])
-            for index, array in zip(outs, found, strict=True):
+            for index, array in zip(outs, arranged(found, slots), strict=True):
                 self._put(index, array)
             if observer is not None:
                 observer.delegate(at, delegate, start, time.perf_counter_ns(), found)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import CallError, HexforgeError
-from hexforge.executorch.running.delegate import retyped
+from hexforge.executorch.running.delegate import arranged, retyped
 from hexforge.executorch.running.event_log import measures
 from hexforge.executorch.running.loading import open_delegate
 from hexforge.executorch.stand_in import BINDINGS
@@ -96,7 +96,8 @@ class RuntimeBackend:
             given = len(delegate.inputs)
             if count != given + len(delegate.outputs):
                 raise CallError(f"{delegate.where}: is called with {count} tensors")
-            outputs = delegate.run(arrays[:given])
+            slots = [(into.dtype, into.size) for into in arrays[given:]]
+            outputs = arranged(delegate.run(arrays[:given]), slots)
             for i, (output, into) in enumerate(zip(outputs, arrays[given:], strict=True)):
                 output = retyped(output, into.dtype, f"{delegate.where}: output {i}")
                 if output.size != into.size:
