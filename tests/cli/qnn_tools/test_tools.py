@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.profile import log
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from tests import ROOT
+from tests.models import showcase
 
 MODEL = ROOT / "src" / "hexforge" / "demo" / "digits.onnx"
 PICTURES = np.load(MODEL.with_name("digits_heldout.npz"))["pictures"].astype(np.float32)[:4]
@@ -123,6 +125,36 @@ def test_throughput_of_two_threads(folder: Path, capsys: pytest.CaptureFixture[s
     (folder / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(CallError, match="no model 'digit' is defined"):
         tool("qnn-throughput-net-run", "--config", "plan.json")
+
+
+def test_priorities_of_a_throughput_test_act_on_the_simulated_chip(folder: Path) -> None:
+    (folder / "large.onnx").write_bytes(showcase.sub(64)[0])
+    plan: dict[str, Any] = {
+        "backends": [{"backendName": "htp", "backendPath": "libQnnHtp.so"}],
+        "models": [{"modelName": "large", "modelPath": "large.onnx"}],
+        "testCase": {
+            "threads": [
+                {"threadName": name, "backend": "htp", "model": "large", "context": name, "useRandomData": True}
+                for name in ("one", "two")
+            ]
+        },
+    }
+    means = []
+    for first, second in (("high", "low"), ("low", "high"), ("normal", "normal")):
+        plan["contexts"] = [{"contextName": n, "priority": p} for n, p in (("one", first), ("two", second))]
+        (folder / "plan.json").write_text(json.dumps(plan))
+        tool("qnn-throughput-net-run", "--config", "plan.json", "--output", "done.json")
+        rows = json.loads((folder / "done.json").read_text())["on_chips"]
+        assert [row["priority"] for row in rows] == [first, second]
+        means.append([row["mean_ms"] for row in rows])
+    (high, low), (low_first, high_second), (one, two) = means
+    assert high < low
+    assert high_second < low_first
+    assert one == pytest.approx(two, rel=0.3)
+    del plan["contexts"], plan["testCase"]["threads"][0]["context"], plan["testCase"]["threads"][1]["context"]
+    (folder / "plan.json").write_text(json.dumps(plan))
+    tool("qnn-throughput-net-run", "--config", "plan.json", "--output", "done.json")
+    assert "on_chips" not in json.loads((folder / "done.json").read_text())
 
 
 def test_profiles_are_logs_that_read_back(folder: Path) -> None:

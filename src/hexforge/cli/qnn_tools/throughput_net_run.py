@@ -19,6 +19,7 @@ from hexforge.backend import Backend, Program
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.flags import Version
 from hexforge.cli.qnn_tools.raw import OutputType, feeds_of, read_input_list, write_results
+from hexforge.cli.qnn_tools.throughput_on_chip import ChipThread, on_chips
 from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.backend_extensions import Config, load
@@ -108,6 +109,7 @@ class Lane:
     record: ThreadRecord
     model: ModelRecord
     program: Program
+    backend: Backend
     feeds: Sequence[Sequence[dict[str, Array]]]
     milliseconds: list[float] = field(default_factory=list)
     kept: list[list[dict[str, Array]]] = field(default_factory=list)
@@ -142,16 +144,26 @@ def run(
     screen.print(
         f"TotalTime: {total * 1e6:.0f} us, {sum(r['inferences'] for r in rows) / total:.1f} inferences a second"
     )
+    chips = on_chips([_on_chip(lane, plan) for lane in lanes]) if plan.contexts else []
+    if chips:
+        title = "on the chip, by the priorities of contexts (simulated)"
+        columns = ("thread", "chip", "priority", "per second", "mean ms", "worst ms", "yields")
+        cells = [[f"{c:.3f}" if isinstance(c, float) else str(c) for c in row.values()] for row in chips]
+        screen.print(table(title, columns, cells))
     if output is not None:
-        write_atomically(output, json.dumps({"total_s": total, "threads": rows}, indent=2).encode())
+        written = {"total_s": total, "threads": rows, **({"on_chips": chips} if chips else {})}
+        write_atomically(output, json.dumps(written, indent=2).encode())
+
+
+def _on_chip(lane: Lane, plan: ThroughputFile) -> ChipThread:
+    """A lane as a thread of a chip, with its context's priority."""
+    record = lane.record
+    priority = next((c.priority for c in plan.contexts if c.contextName == record.context), "default")
+    return ChipThread(record.threadName, lane.program, lane.backend, priority, 1e3 * record.interval)
 
 
 def _say_unheeded(plan: ThroughputFile) -> None:
     """What a plan says and nothing is done about."""
-    for context in plan.contexts:
-        if context.priority not in ("default", "normal"):
-            graphs.say(TOOL, f"contexts {context.contextName!r}: priority {context.priority} changes nothing: threads "
-                       "of this computer are alike; `hexforge device` plays priorities")  # fmt: skip
     for backend in plan.backends:
         if backend.profilingLevel.upper() != "OFF":
             graphs.say(TOOL, f"backends {backend.backendName!r}: profilingLevel {backend.profilingLevel} changes "
@@ -189,7 +201,7 @@ def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
     inputs = {value.name: value.type for value in program.graph.inputs}
     native = set(inputs) if model.inputDataType == "NATIVE" else set()
     if thread.useRandomData:
-        return Lane(thread, model, program, [[_random(inputs)]])
+        return Lane(thread, model, program, backend, [[_random(inputs)]])
     if not model.inputPath:
         raise CallError(
             f"{where}: model {model.modelName!r}: inputPath is missing; it names an input list, or let thread "
@@ -199,7 +211,7 @@ def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
     feeds = [
         feeds_of(line, inputs, native, f"{listed.path}: inference {i}") for i, line in enumerate(listed.inferences)
     ]
-    return Lane(thread, model, program, feeds)
+    return Lane(thread, model, program, backend, feeds)
 
 
 def _beside(name: str, where: Path) -> Path:
