@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import io
 import os
 import socket
 import subprocess
@@ -51,11 +53,16 @@ def _path() -> str:
 
 def serve(address: str) -> None:
     """Take calls, one after the other, until the parent ends this process."""
-    import hexforge.executorch.running.runner  # noqa: F401 - imported once, for all
     from hexforge.cli import main
+    from hexforge.runtime import registry
 
     with contextlib.suppress(ImportError):
         import torch  # noqa: F401 - what leftover operators run with
+    registry.backend()  # what a run imports is imported once, for all: that backend, and what reads its flags
+    silent = io.StringIO()
+    with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent), contextlib.suppress(SystemExit):
+        main(["executor-runner", "--model_path", os.devnull, "--input_list_path", os.devnull])
+    gc.freeze()  # and what is there by now, no run need look through for garbage
 
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)

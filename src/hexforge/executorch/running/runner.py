@@ -135,9 +135,9 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     if flags.performance_output_path is not None:
         flags.performance_output_path.parent.mkdir(parents=True, exist_ok=True)
         written.append((flags.performance_output_path, f"{average}\n".encode()))
-    del method, module
-    gc.collect()
     if flags.heap_profiling_path is not None:
+        del method, module
+        gc.collect()
         heap.append(("after_context_freed", _resident_bytes()))
         written.append((flags.heap_profiling_path, "".join(f"{name}, {size}\n" for name, size in heap).encode()))
     write_together(written)
