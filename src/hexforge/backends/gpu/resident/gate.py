@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class NotAloneError(Exception):
+    """Somebody stayed inside for too long."""
+
+
 class Gate:
     """Lets either any number of runs through, or one that is alone; who waits to be alone goes first."""
 
@@ -33,17 +37,17 @@ class Gate:
                     self._changed.notify_all()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Inside with nobody else."""
+    def alone(self, patience_s: float) -> Iterator[None]:
+        """Inside with nobody else; NotAloneError where others do not leave for so long."""
         with self._changed:
             self._waiting += 1
             try:
-                while self._alone or self._inside:
-                    self._changed.wait()
+                if not self._changed.wait_for(lambda: not (self._alone or self._inside), patience_s):
+                    raise NotAloneError
+                self._alone = True
             finally:
                 self._waiting -= 1
                 self._changed.notify_all()
-            self._alone = True
         try:
             yield
         finally:

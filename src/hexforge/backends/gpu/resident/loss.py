@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from hexforge.backends.gpu.device import ClDevice, code_of, opencl
 from hexforge.backends.gpu.resident.cuda import OUT_OF_MEMORY, CudaError, error_name
+from hexforge.backends.gpu.resident.gate import NotAloneError
 from hexforge.errors import CapacityError, HexforgeError, UnsupportedError
 
 T = TypeVar("T")
+_PATIENCE_S = 60.0
+"""How long a run that is to be alone waits for the others at most."""
 _LOG = logging.getLogger("hexforge")
 _LOST, _FULL = 1007, 1002
 """QNN's codes: QNN_COMMON_ERROR_SYSTEM_COMMUNICATION and QNN_COMMON_ERROR_MEM_ALLOC."""
@@ -51,14 +55,15 @@ class Attempt:
             return result[0]
         if not isinstance(failure, CapacityError):
             _LOG.warning("%s; it is tried once more, alone and with everything made anew", failure)
-            failure, result = self._tried(action, alone=True)
+            with suppress(NotAloneError):  # a run that hangs on the lost device: the first failure is said
+                failure, result = self._tried(action, alone=True)
             if failure is None:
                 return result[0]
         raise failure  # outside of the handler: the first error's frames would keep buffers alive
 
     def _tried(self, action: Callable[[], T], alone: bool) -> tuple[HexforgeError | None, list[T]]:
         """The failure, or what the action gave."""
-        with self.device.gate.alone() if alone else self.device.gate.shared():
+        with self.device.gate.alone(_PATIENCE_S) if alone else self.device.gate.shared():
             if alone:
                 self.device.renew_if_lost()
             try:
