@@ -109,6 +109,53 @@ def test_a_float_model_runs(net: tuple[Any, Any]) -> None:
     assert np.allclose(outputs(lowered(model, x, spec(fp16=True)), x), wanted, atol=2e-3)
 
 
+def test_bits_of_integers_stay_with_executorch() -> None:
+    """It hands them over as logic of booleans, which would be other numbers."""
+
+    class Bits(torch.nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return torch.bitwise_xor(x + 1, y)
+
+    x = (torch.arange(6).reshape(2, 3), torch.full((2, 3), 5))
+    program = lowered(Bits(), x, spec(fp16=True))
+    assert [o.name for o in program.executorch_program.execution_plan[0].operators] == ["aten::bitwise_xor"]
+    np.testing.assert_array_equal(outputs(program, x), Bits()(*x).numpy())
+
+
+@pytest.mark.parametrize("scheme", ["use_8a8w", "use_16a8w", None])
+def test_random_numbers_are_drawn_by_the_delegate(scheme: str | None) -> None:
+    class Noise(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.rand_like(x) + x
+
+    x = (torch.linspace(-1, 1, 240).reshape(2, 3, 40),)
+    program = lowered(Noise() if scheme is None else qdq(Noise(), x, scheme), x, spec(fp16=True))
+    assert not program.executorch_program.execution_plan[0].operators
+    drawn = outputs(program, x) - x[0].numpy()
+    assert -0.02 < drawn.min() < 0.1
+    assert 0.9 < drawn.max() < 1.02
+
+
+def test_floats_and_weights_by_block_on_the_oldest_architecture() -> None:
+    """SM8350 (v68): both are taken there by the vendor's library, though its documentation has them from v69 on."""
+    from executorch.backends.qualcomm.quantizer.quantizer import QnnQuantizer, QuantDtype
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 32)).eval(), (torch.randn(4, 64),)
+    wanted = model(*x).detach().numpy()
+    program = lowered(model, x, spec("SM8350", fp16=True))
+    assert np.allclose(outputs(program, x), wanted, atol=2e-3)
+    quantizer = QnnQuantizer()
+    quantizer.set_default_quant_config(QuantDtype.use_16a4w_block)
+    quantizer.set_block_size_map({"linear": (1, 32)})
+    prepared = prepare_pt2e(torch.export.export(model, x, strict=True).module(), quantizer)
+    prepared(*x)
+    program = lowered(convert_pt2e(prepared), x, spec("SM8350"))
+    assert not program.executorch_program.execution_plan[0].operators
+    assert np.abs(outputs(program, x) - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
 def test_methods_share_their_weights(net: tuple[Any, Any]) -> None:
     model, x = net
     wide = (torch.randn(1, 3, 32, 16),)
