@@ -46,6 +46,8 @@ SUITES = (
 )
 VENDOR = {"quantized operators": (191, 196), "float operators": (174, 178), "models": (52, 61), "utils": (40, 64)}
 """What Qualcomm's library passes on x86 with its own runner, and of how many tests (reference, not measured here)."""
+RARE = 20
+"""Data types of so few cells have no row of their own."""
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -57,12 +59,24 @@ def table(outcomes: Sequence[Outcome]) -> str:
     for suite in names:
         own = [o for o in outcomes if o.suite == suite.name]
         lines.append(_row(suite.name, own, ""))
+        lines += [_row(f"  {scheme}", cells, "") for scheme, cells in by_scheme(own).items()]
     for group, (passed, of) in VENDOR.items():
         members = [s.name for s in SUITES if s.group == group]
         own = [o for o in outcomes if o.suite in members]
         if own and all(any(o.suite == m for o in own) for m in members):
             lines.append(_row(f"= {group}", own, f"{passed} of {of}"))
     return "\n".join(lines)
+
+
+def by_scheme(own: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """Cells of functions with parameters by what is in brackets, the data types of a run; the rare ones together."""
+    found: dict[str, list[Outcome]] = {}
+    for one in own:
+        if one.test.endswith("]"):
+            found.setdefault(one.test.partition("[")[2][:-1], []).append(one)
+    common = {scheme: cells for scheme, cells in found.items() if len(cells) > RARE}
+    others = [one for scheme, cells in found.items() if scheme not in common for one in cells]
+    return {**common, "other schemes": others} if common and others else common
 
 
 def _row(name: str, own: Sequence[Outcome], vendor: str) -> str:
@@ -125,7 +139,7 @@ def run(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Outc
         kept = [outcome(row) for row in json.loads(given.json.read_text())]
     if given.show:
         return kept
-    done = {(o.suite, o.test.partition("[")[0]) for o in kept}
+    done = {name for o in kept for name in _names(o)}
     wanted = chosen(given.names, parser)
     left = [(suite, test) for suite, test in wanted if (suite.name, test) not in done]
     if kept:
@@ -137,7 +151,12 @@ def run(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Outc
         if given.json is not None:
             write_atomically(given.json, json.dumps([asdict(o) for o in kept]).encode())
     named = {(suite.name, test) for suite, test in wanted}
-    return [o for o in kept if (o.suite, o.test.partition("[")[0]) in named]
+    return [o for o in kept if named & _names(o)]
+
+
+def _names(one: Outcome) -> set[tuple[str, str]]:
+    """How a test may have been asked for: all of a function's cells, or one of them."""
+    return {(one.suite, one.test), (one.suite, one.test.partition("[")[0])}
 
 
 def main() -> int:
