@@ -67,13 +67,7 @@ def run(
     if dlc is not None:
         profile = with_sources(profile, dlc)
     if chosen == OPTRACE:
-        if not profile.has_activities:
-            raise CallError(
-                f"{input_log}: is of level {profile.level}, and {OPTRACE} reads optrace; "
-                "profile with --profiling_level detailed --profiling_option optrace"
-            )
-        if output is None:
-            raise CallError(f"{OPTRACE} writes a trace; say where with --output")
+        _require_trace(profile, input_log, output)
     elif zoom_start or zoom_end:
         raise CallError(f"--zoom_start and --zoom_end are for {OPTRACE}; name it with --reader")
     profile = zoomed(profile, zoom_start, zoom_end)
@@ -92,6 +86,17 @@ def run(
     write_files(files)
     for path, _ in files:
         typer.echo(str(path), err=True)
+
+
+def _require_trace(profile: Profile, input_log: str, output: Path | None) -> None:
+    """CallError where there is nothing to make a trace of, or nowhere to write it."""
+    if not profile.has_activities:
+        raise CallError(
+            f"{input_log}: is of level {profile.level}, and {OPTRACE} reads optrace; "
+            "profile with --profiling_level detailed --profiling_option optrace"
+        )
+    if output is None:
+        raise CallError(f"{OPTRACE} writes a trace; say where with --output")
 
 
 def reader_of(library: str) -> str:

@@ -116,10 +116,7 @@ def compile(
     builder = ContextBuilder.of(backend, weight_sharing=sharing)
     report = _Steps(progress, len(sources) * (2 + len(builder.targets)) + 1)
     names = request.names(sources)
-    hows = [
-        {"dims": item_of(dims, i, len(sources), "dims"), "shapes": item_of(shapes, i, len(sources), "shapes")}
-        for i in range(len(sources))
-    ]
+    hows = [_sizes(dims, shapes, i, len(sources)) for i in range(len(sources))]
     weights: dict[str, int] = {}
     left: list[LeftOut] = []
     graphs: dict[str, list[str]] = {}
@@ -154,6 +151,11 @@ def compile(
         compiled.save(output)
     report.step()
     return compiled
+
+
+def _sizes(dims: Any, shapes: Any, index: int, of: int) -> dict[str, Any]:
+    """The sizes that one of the models is read with."""
+    return {"dims": item_of(dims, index, of, "dims"), "shapes": item_of(shapes, index, of, "shapes")}
 
 
 def _settings(request: ContextRequest, count: int, backend: Backend) -> list[GraphSettings]:
