@@ -11,7 +11,7 @@ import pytest
 import hexforge
 from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.backends.htp.deployment import Deployment
-from hexforge.errors import UnsupportedError
+from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.ir import text
 from hexforge.model.reader import read
@@ -37,6 +37,12 @@ def test_the_graph_that_is_timed_is_the_graph_that_is_run(source: Path | bytes) 
     rows = hexforge.estimate(source, deployment).timeline.rows
     names = {node.name for graph in timed.graphs for node in graph}
     assert {name for row in rows for name in row.ops} <= names
+
+
+def test_a_chip_by_its_keyword() -> None:
+    assert hexforge.estimate(DIGITS, soc="SM8550").latency_ms == hexforge.estimate(DIGITS, "SM8550").latency_ms
+    with pytest.raises(CallError, match="give one of them"):
+        hexforge.estimate(DIGITS, "SM8550", soc="SM8650")
 
 
 def test_placing_leaves_the_model_alone() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hexforge
 import hexforge.executorch
 from hexforge.cli import main
 from hexforge.errors import FormatError
@@ -244,6 +245,11 @@ def test_tensors_kept_in_another_file(tmp_path: Path) -> None:
     for cut in range(0, len(whole), 7):
         with pytest.raises(FormatError):
             hexforge.executorch.load(tmp_path / "model.pte", data=[whole[:cut]])
+
+
+def test_an_exported_program_is_timed() -> None:
+    exported = torch.export.export(torch.nn.Conv2d(3, 8, 3).eval(), (torch.randn(1, 3, 16, 16),))
+    assert 0 < hexforge.estimate(exported, soc="SM8650").latency_ms < 1
 
 
 def test_loops_of_torch(tmp_path: Path) -> None:

@@ -164,8 +164,9 @@ def _row(row: Row, whole_us: float) -> dict[str, Any]:
 
 def estimate(
     model: ModelSource | Model | Graph | Program | TimedGraphs,
-    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
+    deployment: Deployment | str | None = None,
     *,
+    soc: str | None = None,
     batch: int = 1,
     threads: int = 1,
     dims: Mapping[str, int] | None = None,
@@ -174,10 +175,13 @@ def estimate(
     """How long an inference takes: of a model file, its bytes, a context, a .pte, an exported program of torch, a
     QNN graph or a compiled program.
 
-    `deployment` is a hexforge.Deployment, or a chip by name. What the NPU does not take is left out, and said. A float
-    model at the precision of integers is timed as the model that `quantize` would make of it.
+    `deployment` is a hexforge.Deployment, or a chip by name, as `soc` is. What the NPU does not take is left out, and
+    said. A float model at the precision of integers is timed as the model that `quantize` would make of it.
     """
-    chosen = Deployment.of(deployment)
+    if soc is not None and deployment is not None:
+        raise CallError(f"soc {soc!r} and a deployment are given: a deployment names its chip itself, give one of them")
+    given = soc if deployment is None else deployment
+    chosen = Deployment() if given is None else Deployment.of(given)
     if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
     backend = chosen.timed_backend()
