@@ -119,3 +119,19 @@ def test_group_query_attention(
     expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
     for ours, theirs in zip(session(model).run(None, feeds), expected, strict=True):
         assert np.abs(ours - theirs).max() < 1e-5
+
+
+def test_ops_beyond_qnn_are_refused_or_asked_for() -> None:
+    """What a phone's GPU would leave to the CPU is refused, and taken where somebody asks for any op."""
+    inputs = [helper.make_tensor_value_info(n, TensorProto.INT32, [2, 5]) for n in "ab"]
+    node = helper.make_node("Mod", ["a", "b"], ["y"], "mod")
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.INT32, [2, 5])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    with pytest.raises(hexforge.HexforgeError, match="QNN's GPU has no ElementWiseMod; gpu_ops=any runs it here"):
+        session(model)
+    feeds = {"a": np.arange(-5, 5, dtype=np.int32).reshape(2, 5), "b": np.full((2, 5), 3, np.int32)}
+    chosen = {"backend_type": "gpu", "gpu_ops": "any"}
+    options = hexforge.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    made = hexforge.InferenceSession(model, options, providers=[(QNN, chosen)]).run(None, feeds)[0]
+    np.testing.assert_array_equal(made, np.mod(feeds["a"], feeds["b"]))

@@ -18,7 +18,8 @@ from hexforge.backends.gpu.resident.cuda import NOT_LOADED, Cuda, CudaError
 from hexforge.errors import UnsupportedError
 
 T = TypeVar("T")
-OPTIONS = "-cl-std=CL1.2"
+OPTIONS = "-cl-std=CL1.2 -w"
+"""Without the compiler's warnings, which PoCL prints to the terminal."""
 
 
 class KernelBuilder:

@@ -33,12 +33,9 @@ def _cached(b: Builder, past: Value, new: Value, start: Value, length: int) -> V
     beyond = binary(b, "Add", binary(b, "Subtract", row, start), past.shape[2])
     chosen = b.emit("ElementWiseSelect", [binary(b, "Less", row, start), row, beyond])
     chosen = binary(b, "Minimum", chosen, joined.shape[2] - 1)
-    batch, heads, _, size = joined.shape
-    return b.emit(
-        "GatherElements",
-        [joined, b.emit("Tile", [chosen], multiples=(batch // chosen.shape[0], heads, 1, size))],
-        axis=2,
-    )
+    batch, heads = joined.shape[:2]
+    rows = b.emit("Tile", [chosen], multiples=(batch // chosen.shape[0], heads, 1, 1))
+    return b.emit("GatherNd", [joined, rows], batch_dims=2)
 
 
 @translates(
@@ -46,7 +43,7 @@ def _cached(b: Builder, past: Value, new: Value, start: Value, length: int) -> V
     writes=(
         "Concat", "ElementWiseAdd", "ElementWiseAnd", "ElementWiseDivide", "ElementWiseEqual",
         "ElementWiseGreaterEqual", "ElementWiseLess", "ElementWiseLessEqual", "ElementWiseMinimum",
-        "ElementWiseMultiply", "ElementWiseSelect", "ElementWiseSubtract", "Gather", "GatherElements", "MatMul",
+        "ElementWiseMultiply", "ElementWiseSelect", "ElementWiseSubtract", "Gather", "GatherNd", "MatMul",
         "ReduceMax", "Softmax", "StridedSlice", "Tanh", "Tile",
     ),
 )  # fmt: skip
