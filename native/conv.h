@@ -18,6 +18,7 @@ struct ConvArgs {
   const void* x = nullptr;       // [n][d][h][w][x_stride elements per pixel]
   void* y = nullptr;             // [n][od][oh][ow][y_stride]
   const void* weights = nullptr; // packed, see pack_weights
+  const void* next_block = nullptr;  // what is read after a block's weights, where that does not lie behind them
   const void* weights8 = nullptr;  // 16-bit: the weights packed as bytes where they fit, or null
   const std::int32_t* weight_sums = nullptr;  // with weights8: per output channel
   const std::int64_t* bias = nullptr;   // per output channel: bias plus every zero-point term that is constant
@@ -111,6 +112,8 @@ struct ConvKernels {
   DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;
   WinogradKernel winograd;
   CorrectKernel correct_u8;
+  // s16 and f32 of weights in half as many bytes, int8 and float16, for a few pixels; null: they are widened first.
+  ConvKernel s16_half = nullptr, f32_half = nullptr;
   bool all_blocks = false;  // u8 and s16 gain from many blocks in one call
 };
 

@@ -8,7 +8,8 @@ template <class Bytes>
 constexpr ConvKernels kernels_with() {
   return {run_conv<Bytes, 8>,     run_conv<Avx2, 16>,      run_conv<Avx2, 32>,
           run_depthwise<Avx2, 8>, run_depthwise<Avx2, 16>, run_depthwise<Avx2, 32>,
-          run_winograd<Avx2>,     correct<Avx2>};
+          run_winograd<Avx2>,     correct<Avx2>,           run_conv<Avx2, 16, true>,
+          run_conv<Avx2, 32, true>};
 }
 }  // namespace
 

@@ -47,7 +47,8 @@ namespace {
 // group), groups, x_stride, y_stride, x_offset, y_offset, row_taps, flush, planes, weight_offset, zero_point, low, high.
 // Constants: weights (packed, group after group) and, per output channel padded to whole blocks per group, bias32 and
 // multiplier32 (8-bit), bias (int64) and multiplier (float64) (16-bit), bias_f32 (float); pad_row. With `winograd` the
-// weights of a float convolution are its 4 x 4 cells. With `weight_strides` the second input has the weights
+// weights of a float convolution are its 4 x 4 cells. With `half_weights` they lie in half as many bytes: float16 (of Winograd's
+// the 3 x 3 weights), or int8 of those that are multiplied with 16 bits. With `weight_strides` the second input has the weights
 // (computed_weights.h), and what follows from them is no constant.
 ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
   ConvArgs a;
@@ -166,33 +167,46 @@ Split split_of(const ConvArgs& a, std::int64_t pixels, std::int64_t blocks, std:
 }
 
 // Kernels read whole k-steps: what lies behind a run is multiplied too, so its weights must be 0, whatever a file says.
-void require_silent_tails(const char* weights, const ConvArgs& a, std::int64_t groups, std::int64_t bits) {
-  const std::int64_t rest = a.run % (32 / bits) * bits / 8;
+void require_silent_tails(const char* weights, const ConvArgs& a, std::int64_t groups, std::int64_t bits, std::int64_t step_bytes) {
+  const std::int64_t rest = a.run % (32 / bits) * bits * step_bytes / 32;
   if (rest == 0) return;
   for (std::int64_t group = 0; group < groups; ++group) {
     for (std::int64_t channel = 0; channel < a.out_channels; channel += kBlock) {
       const std::int64_t cells = std::min<std::int64_t>(kBlock, (a.out_channels - channel + kLane - 1) / kLane * kLane);
       for (std::int64_t tap = 0; tap < a.planes * a.taps; ++tap) {
-        const char* last = weights + ((tap + 1) * a.steps - 1) * cells * 4;
+        const char* last = weights + ((tap + 1) * a.steps - 1) * cells * step_bytes;
         for (std::int64_t cell = 0; cell < cells; ++cell) {
-          if (std::any_of(last + cell * 4 + rest, last + cell * 4 + 4, [](char byte) { return byte != 0; })) {
+          if (std::any_of(last + cell * step_bytes + rest, last + (cell + 1) * step_bytes, [](char byte) { return byte != 0; })) {
             throw std::invalid_argument("conv: weights behind the channels are not 0");
           }
         }
       }
-      weights += a.planes * a.taps * a.steps * kBlock * 4;
+      weights += a.planes * a.taps * a.steps * kBlock * step_bytes;
     }
   }
 }
 
-// Float16 weights of a block as float32 ones, given as the place that all of them would begin at: kernels add what the
-// blocks before it have.
-const void* widened(const char* halves, std::int64_t block, std::int64_t block_bytes) {
-  thread_local std::vector<float> memory;
-  const std::int64_t count = block_bytes / 4;
-  if (static_cast<std::int64_t>(memory.size()) < count + kLane) memory.resize(static_cast<std::size_t>(count + kLane));
-  float* start = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
-  loops(current_level()).widen_half(reinterpret_cast<const std::uint16_t*>(halves) + block * count, start, count);
+// Pixels that are worth widening a block of weights in memory first: fewer multiply what they widen in registers. There
+// widening costs little where it has a unit of its own beside the products.
+std::int64_t many_pixels() {
+  static const std::int64_t many = widens_beside_products() ? 1024 : 48;
+  return many;
+}
+
+// Weights of some blocks that lie in half as many bytes, widened: float16 as float32, or int8 as int16. Given as the place that all
+// of them would begin at, as kernels add what the blocks before have.
+template <int Bits>
+const void* widened(const char* narrow, std::int64_t block, std::int64_t some, std::int64_t block_bytes) {
+  thread_local std::vector<char> memory;
+  const std::int64_t bytes = some * block_bytes;
+  if (static_cast<std::int64_t>(memory.size()) < bytes + 64) memory.resize(static_cast<std::size_t>(bytes + 64));
+  char* start = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
+  const char* from = narrow + block * (block_bytes / 2);
+  if constexpr (Bits == 32) {
+    loops(current_level()).widen_half(reinterpret_cast<const std::uint16_t*>(from), reinterpret_cast<float*>(start), bytes / 4);
+  } else {
+    loops(current_level()).widen_bytes(reinterpret_cast<const std::int8_t*>(from), reinterpret_cast<std::int16_t*>(start), bytes / 2);
+  }
   return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(start) - static_cast<std::uintptr_t>(block * block_bytes));
 }
 
@@ -244,15 +258,21 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   } else {
     weight_bytes = times({a.planes, winograd ? kWinogradTaps : a.taps, a.steps, padded, 4});
   }
-  // Floats may lie in memory as float16: a block of them is widened where it is read, and stays small beside the model.
-  const bool halves = Bits == 32 && !Depthwise && !winograd && !computed && at.integer("half_weights", 0) != 0;
+  // Weights may lie in memory in half as many bytes, floats as float16 and those of 16 bits as int8: a block of them is widened
+  // where it is read, and stays small beside the model.
+  const bool halves = Bits != 8 && !Depthwise && !winograd && !computed && at.integer("half_weights", 0) != 0;
+  std::shared_ptr<WinogradCells> cells;
+  if (winograd && at.integer("half_weights", 0) != 0) {
+    times({kWinogradTaps, a.channels, padded, 4});
+    cells = WinogradCells::of(at.constant<std::uint16_t>("weights", times({9, a.channels, a.out_channels})), a.channels, a.out_channels);
+  }
   Stationary held;
   held.padded = padded;
   held.weight_bytes = halves ? weight_bytes / 2 : weight_bytes;
   if (!computed) {
-    held.weights = halves ? reinterpret_cast<const char*>(at.constant<std::uint16_t>("weights", times({groups, held.weight_bytes}) / 2))
+    if (!cells) held.weights = halves && Bits == 32 ? reinterpret_cast<const char*>(at.constant<std::uint16_t>("weights", times({groups, held.weight_bytes}) / 2))
                           : at.constant<char>("weights", times({groups, held.weight_bytes}) + (Bits == 8 && !Depthwise ? kWeightSlack : 0));
-    if (Bits != 32 && !Depthwise) require_silent_tails(held.weights, a, groups, Bits);
+    if (Bits != 32 && !Depthwise) require_silent_tails(held.weights, a, groups, Bits, halves ? 2 : 4);
     if (Bits == 16) held.multiplier = at.constant<double>("multiplier", groups * padded);
     if (Bits == 16) held.bias = at.constant<std::int64_t>("bias", groups * padded);
     if (Bits == 32) held.bias_f32 = at.constant<float>("bias_f32", groups * padded);
@@ -270,7 +290,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   a.pad_row = at.constant<char>("pad_row", (Depthwise ? padded * kElement : winograd ? divided_up(a.steps, kLane) * kLane * 4 : a.steps * 4));
   if (winograd) {
     held.give(a, 0);
-    return winograd_run(a, x_offset, y_offset, residual);
+    return winograd_run(a, cells, x_offset, y_offset, residual);
   }
   std::shared_ptr<const Quads> quads;
   if (Bits == 8 && Depthwise && !computed && groups == 1 && best_level() >= Level::avx512) {
@@ -289,9 +309,9 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     ConvArgs a = args;
     ComputedWeights::Room room;
     const Stationary stationary = packer ? packer->packed(operands.in<char>(1), room, a, members) : held;
-    const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks;
+    const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks && (!halves || held.weights8);
     const Split split = Depthwise ? rows_of(a, pixels)
-                                  : split_of(a, pixels, blocks, groups, members, all_blocks, weight_bytes, in_bytes / groups);
+                                  : split_of(a, pixels, blocks, groups, members, all_blocks, held.weight_bytes, in_bytes / groups);
     // Pixels [first, last) of blocks [block, block_end) of a group.
     const auto compute = [&](std::int64_t group, std::int64_t block, std::int64_t block_end, std::int64_t first, std::int64_t last, const Scratch& scratch) {
       ConvArgs own = a;
@@ -304,15 +324,21 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
       if constexpr (Depthwise) {
         (Bits == 8 ? kernels.depthwise_u8 : Bits == 16 ? kernels.depthwise_s16 : kernels.depthwise_f32)(own, first, last, scratch);
       } else {
-        const auto kernel = Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32;
+        const ConvKernel narrow = Bits == 16 ? kernels.s16_half : kernels.f32_half;
+        const bool in_registers = halves && narrow && last - first < many_pixels(), widen = halves && !in_registers && !all_blocks;
+        const ConvKernel kernel = in_registers ? narrow : Bits == 8 ? kernels.u8 : Bits == 16 ? kernels.s16 : kernels.f32;
         if (Bits == 8 && a.weight_offset && !all_blocks && block_end - block > 1) own.corrections = corrections_for(own, first, last, kernels, scratch);
         // What is read again and again is the smaller: the weights for every chunk of pixels, or the pixels for every block.
         const std::int64_t chunks = std::max<std::int64_t>(1, divided_up(last - first, Bits == 32 ? kFloatPixels : kChunk)), some = block_end - block;
         const std::int64_t chunk = Bits == 32 ? divided_up(divided_up(last - first, chunks), 28) * 28 : kChunk;
-        const bool by_chunks = all_blocks || halves ? all_blocks : chunks * some * (weight_bytes / blocks) < some * (in_bytes / std::max<std::int64_t>(1, pixels)) * (last - first);
+        const bool by_chunks = all_blocks || chunks * some * (held.weight_bytes / blocks) < some * (in_bytes / std::max<std::int64_t>(1, pixels)) * (last - first);
         const std::int64_t step = by_chunks ? some : 1;
         for (; block < block_end; block += step) {
-          if (halves) own.weights = widened(held.weights + group * held.weight_bytes, block, weight_bytes / blocks);
+          if (widen) {
+            const char* all = held.weights + group * held.weight_bytes;
+            own.weights = widened<Bits>(all, block, step, weight_bytes / blocks);
+            if (!by_chunks) own.next_block = all + (block + 1) * (weight_bytes / blocks / 2);
+          }
           for (std::int64_t at = first; at < last; at += chunk) kernel(own, at, std::min(last, at + chunk), block, block + step, scratch);
         }
       }

@@ -152,8 +152,8 @@ inline void widen(const std::int32_t* sums, double* wide, int n, bool add, doubl
 // MR pixels times NR vectors of output channels. The accumulators live in registers between two spills to `sums`:
 // loops over them have constant bounds and no branches, or GCC keeps them in memory.
 // 8-bit sums go to bytes straight from the registers where the vectors can. With every k-step a line of what is needed
-// next is fetched from `ahead`.
-template <class V, int Bits, int MR, int NR>
+// next is fetched from `ahead`. Where Half, weights lie in half as many bytes and are widened in the registers.
+template <class V, int Bits, int MR, int NR, bool Half>
 [[gnu::noinline]] void run_tile(const ConvArgs& a, const char* const* rows, const Part& part, const char* weights, std::int64_t advance,
                                 std::int64_t channel, std::int64_t pixel, const std::int32_t* corrections, int count,
                                 float* waiting, Ahead ahead) {
@@ -192,10 +192,13 @@ template <class V, int Bits, int MR, int NR>
       const std::int64_t until = Bits == 16 && a.flush ? std::min(a.steps, c + left) : Bits == 32 ? part.step_end : a.steps;
       if (Bits == 16) left -= until - c;
       for (; c < until; ++c) {
-        constexpr int kHeld = V::kReadsMemory && MR * NR > 24 && NR == 4 ? NR - 1 : NR;  // vectors of weights in registers
+        constexpr int kHeld = V::kReadsMemory && !Half && MR * NR > 24 && NR == 4 ? NR - 1 : NR;  // vectors of weights in registers
         typename V::Weights w[kHeld];
 #pragma GCC unroll 4
-        for (int j = 0; j < kHeld; ++j) w[j] = V::load(weights + j * kLane * 4);
+        for (int j = 0; j < kHeld; ++j) {
+          if constexpr (Half) w[j] = V::template load_half<Bits>(weights + j * kLane * 2);
+          else w[j] = V::load(weights + j * kLane * 4);
+        }
 #pragma GCC unroll 16
         for (int i = 0; i < MR; ++i) {
           const auto xv = V::broadcast(x[i] + 4 * c);
@@ -203,7 +206,7 @@ template <class V, int Bits, int MR, int NR>
           for (int j = 0; j < kHeld; ++j) V::template dot<Bits>(acc[i][j], xv, w[j]);
           if constexpr (kHeld < NR) V::template dot_memory<Bits>(acc[i][NR - 1], xv, weights + kHeld * kLane * 4);
         }
-        weights += V::kWholeBlocks ? NR * kLane * 4 : advance;
+        weights += V::kWholeBlocks ? NR * kLane * (Half ? 2 : 4) : advance;
         __builtin_prefetch(ahead.line, 0, 2);
         ahead.line += ahead.step;
       }
@@ -274,14 +277,14 @@ namespace hexforge {
 namespace {
 
 // Pixels [begin, end) times NR vectors of output channels from `channel` on, of a block's `vectors`.
-template <class V, int Bits, int MR, int NR>
+template <class V, int Bits, int MR, int NR, bool Half>
 void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t channel, std::int64_t vectors, const Part& part,
                 const char* weights, const char* next, const Scratch& scratch) {
   const bool kept = Bits == 32 && !a.row_taps;  // where inputs lie is found out once for all parts
   Locator<Bits> locator(a, begin, scratch.copies);
   constexpr int kTail = MR < 3 ? MR : 3;  // a short last tile is cheaper than a whole one
   std::int32_t corrections[MR] = {};
-  const std::int64_t advance = vectors * kLane * 4, length = Bits == 32 ? part.length() : a.taps * a.steps * a.planes;
+  const std::int64_t advance = vectors * kLane * (Half ? 2 : 4), length = Bits == 32 ? part.length() : a.taps * a.steps * a.planes;
   std::int64_t fetched = 0;  // bytes of the next weights
   for (std::int64_t pixel = begin; pixel < end; pixel += MR) {
     const int count = static_cast<int>(std::min<std::int64_t>(MR, end - pixel));
@@ -303,9 +306,9 @@ void run_pixels(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::in
     fetched += length * 64;
     float* waiting = Bits == 32 ? scratch.sums + (pixel - begin) * NR * kLane : nullptr;
     if (count > kTail) {
-      run_tile<V, Bits, MR, NR>(a, rows, part, weights, advance, channel, pixel, corrected, count, waiting, ahead);
+      run_tile<V, Bits, MR, NR, Half>(a, rows, part, weights, advance, channel, pixel, corrected, count, waiting, ahead);
     } else {
-      run_tile<V, Bits, kTail, NR>(a, rows, part, weights, advance, channel, pixel, corrected, count, waiting, ahead);
+      run_tile<V, Bits, kTail, NR, Half>(a, rows, part, weights, advance, channel, pixel, corrected, count, waiting, ahead);
     }
   }
 }
@@ -340,15 +343,16 @@ void in_parts(const ConvArgs& a, const Body& body) {
 }
 
 // Pixels [begin, end) of one block: its weights lie at `packed`, what is needed after them at `after`, or null.
-template <class V, int Bits>
+template <class V, int Bits, bool Half = false>
 void multiply_block(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t channel, std::int64_t vectors, const char* packed,
                     const char* after, const Scratch& scratch) {
+  constexpr std::int64_t kCell = Half ? 2 : 4;  // bytes of an output's k-step
   // NR of the block's vectors, from `vector` on.
   const auto run = [&]<int MR, int NR>(std::int64_t vector) {
     in_parts<V, Bits>(a, [&](const Part& part, std::int64_t passed) {
-      const char* weights = packed + passed * vectors * kLane * 4;
-      const char* next = part.last ? after : weights + part.length() * vectors * kLane * 4;
-      run_pixels<V, Bits, MR, NR>(a, begin, end, channel + vector * kLane, vectors, part, weights + vector * kLane * 4, next, scratch);
+      const char* weights = packed + passed * vectors * kLane * kCell;
+      const char* next = part.last ? after : weights + part.length() * vectors * kLane * kCell;
+      run_pixels<V, Bits, MR, NR, Half>(a, begin, end, channel + vector * kLane, vectors, part, weights + vector * kLane * kCell, next, scratch);
     });
   };
   if constexpr (!V::kWholeBlocks) {
@@ -358,19 +362,20 @@ void multiply_block(const ConvArgs& a, std::int64_t begin, std::int64_t end, std
       case 1: run.template operator()<V::kRows1, 1>(0); break;
       case 2: run.template operator()<V::kRows2, 2>(0); break;
       case 3: run.template operator()<V::kRows3, 3>(0); break;
-      default: run.template operator()<V::kRows4, 4>(0); break;
+      default: run.template operator()<Half ? V::kRows4 - 1 : V::kRows4, 4>(0); break;  // all four of weights need a register then
     }
   }
 }
 
-template <class V, int Bits>
+template <class V, int Bits, bool Half = false>
 void run_conv(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
               std::int64_t block_end, const Scratch& scratch) {
   for (std::int64_t block = block_begin; block < block_end; ++block) {
     const std::int64_t channel = block * kBlock, vectors = std::min<std::int64_t>(4, (a.out_channels - channel + kLane - 1) / kLane);
-    const std::int64_t bytes = a.planes * a.taps * a.steps * kBlock * 4;
+    const std::int64_t bytes = a.planes * a.taps * a.steps * kBlock * (Half ? 2 : 4);
     const char* packed = static_cast<const char*>(a.weights) + block * bytes;
-    multiply_block<V, Bits>(a, begin, end, channel, vectors, packed, channel + kBlock < a.out_channels ? packed + bytes : nullptr, scratch);
+    const char* after = channel + kBlock >= a.out_channels ? nullptr : a.next_block ? static_cast<const char*>(a.next_block) : packed + bytes;
+    multiply_block<V, Bits, Half>(a, begin, end, channel, vectors, packed, after, scratch);
   }
 }
 }  // namespace

@@ -137,11 +137,17 @@ void run_depthwise(const ConvArgs& a, std::int64_t begin, std::int64_t end, cons
   depthwise_rows<V, Bits, 4, 0, 0>(a, begin, end, scratch);
 }
 
+template <class V, int Bits>
+constexpr ConvKernel half_kernel() {
+  if constexpr (V::kWidens) return run_conv<V, Bits, true>;
+  else return nullptr;
+}
+
 template <class V>
 constexpr ConvKernels kernels_of() {
   return {run_conv<V, 8>,      run_conv<V, 16>,      run_conv<V, 32>,
           run_depthwise<V, 8>, run_depthwise<V, 16>, run_depthwise<V, 32>,
-          run_winograd<V>,     correct<V>};
+          run_winograd<V>,     correct<V>,           half_kernel<V, 16>(), half_kernel<V, 32>()};
 }
 }  // namespace
 }  // namespace hexforge

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps "binary_*", "table_*", "quantize_*", "dequantize_*", "round_half", "widen_half".
+// Steps "binary_*", "table_*", "quantize_*", "dequantize_*", "round_half".
 #include <algorithm>
 #include <cmath>
 
@@ -201,15 +201,6 @@ Run round_half_step(const Attributes& at, std::span<const Tensor> ins, std::span
   };
 }
 
-Run widen_half_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
-  const std::int64_t n = count(at, ins, outs, 2, 4);
-  return [=](const Operands& o) {
-    parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      loops(current_level()).widen_half(o.in<std::uint16_t>() + begin, o.out<float>() + begin, end - begin);
-    });
-  };
-}
-
 Run table_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const std::int64_t n = count(at, ins, outs, 4, 4);
   const float* table = at.constant<float>("table", 65536);
@@ -237,7 +228,6 @@ void register_elementwise_steps() {
   register_step("dequantize_u8", dequantize_step<std::uint8_t>(&Loops::dequantize_u8));
   register_step("dequantize_s16", dequantize_step<std::int16_t>(&Loops::dequantize_s16));
   register_step("round_half", round_half_step);
-  register_step("widen_half", widen_half_step);
 }
 
 }  // namespace hexforge

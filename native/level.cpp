@@ -42,6 +42,18 @@ bool has_avx_vnni() {
 #endif
 }
 
+bool widens_beside_products() {
+#if defined(__x86_64__)
+  static const bool found = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd") != 0;
+  }();
+  return found;
+#else
+  return false;
+#endif
+}
+
 Level best_level() {
 #if defined(__x86_64__)
   static const Level best = [] {

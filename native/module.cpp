@@ -83,7 +83,7 @@ NB_MODULE(_native, module) {
           throw std::invalid_argument("winograd_cells: sizes do not agree");
         }
         nb::gil_scoped_release release;
-        hexforge::winograd_cells(halves.data(), cells.data(), channels, outputs);
+        hexforge::winograd_cells(halves.data(), cells.data(), channels, outputs, 0, blocks);
       },
       nb::arg("halves"), nb::arg("cells"),
       "Write the cells of [3, 3, in, out] weights, given by their bits in float16, as the kernels read them.");

@@ -118,8 +118,8 @@ class PyProgram {
     kept_.try_emplace(view ? PyMemoryView_GET_BUFFER(owner.ptr())->obj : owner.ptr(), owner);
   }
 
+  std::map<PyObject*, nb::object> kept_;  // longer than what points there
   Program program_;
-  std::map<PyObject*, nb::object> kept_;
   std::set<int> mappings_;  // files that constants lie in, which are kept and so stay what they are
   std::vector<std::int64_t> input_bytes_, output_bytes_;
 };

@@ -22,6 +22,17 @@ struct Avx2 : Portable {
   static __m256i vector(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static Acc resume(const float* sums) { return {vector(sums), vector(sums + 8)}; }
   static Weights load(const char* p) { return {vector(p), vector(p + 32)}; }
+  // 16 float16 numbers as float32, or 32 bytes as 16 bits.
+  static constexpr bool kWidens = true;
+  template <int Bits>
+  static Weights load_half(const char* p) {
+    const auto wide = [&](int at) {
+      const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + at));
+      if constexpr (Bits == 32) return _mm256_castps_si256(_mm256_cvtph_ps(narrow));
+      else return _mm256_cvtepi8_epi16(narrow);
+    };
+    return {wide(0), wide(16)};
+  }
   static __m256i broadcast(const char* p) {
     std::int32_t v;
     std::memcpy(&v, p, 4);

@@ -33,6 +33,14 @@ struct Avx512 {
   static Acc zero() { return _mm512_setzero_si512(); }
   static Acc resume(const float* sums) { return _mm512_load_si512(sums); }
   static Weights load(const char* p) { return _mm512_loadu_si512(p); }
+  // 16 float16 numbers as float32, or 32 bytes as 16 bits.
+  static constexpr bool kWidens = true;
+  template <int Bits>
+  static Weights load_half(const char* p) {
+    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    if constexpr (Bits == 32) return _mm512_castps_si512(_mm512_cvtph_ps(narrow));
+    else return _mm512_cvtepi8_epi16(narrow);
+  }
   static __m512i broadcast(const char* p) {
     std::int32_t v;
     std::memcpy(&v, p, 4);

@@ -24,7 +24,7 @@ struct Portable {
   static constexpr bool kWholeBlocks = false;
   static constexpr std::int64_t kPartSteps = 160;  // of one vector, which stay in a level-1 cache
   static constexpr int kRows1 = 4;  // pixels of a tile
-  static constexpr bool kStoresRegisters = false, kReadsMemory = false, kHoldsColumns = false;
+  static constexpr bool kStoresRegisters = false, kReadsMemory = false, kHoldsColumns = false, kWidens = false;
   static void look_up(std::uint8_t* row, int rows, std::int64_t stride, std::int64_t lanes, const std::uint8_t* table) {
     for (int i = 0; i < rows; ++i, row += stride)
       for (std::int64_t j = 0; j < lanes; ++j) row[j] = table[row[j]];

@@ -1,46 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// float16 numbers as float32, every bit kept: by the CPU's instruction where it has one, else by integers.
 #include "widen.h"
 
 #include <cstring>
 
 #include "level.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "loops.h"
 
 namespace hexforge {
 namespace {
-
-float widened(std::uint16_t half) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16, magnitude = half & 0x7fffu;
-  std::uint32_t bits;
-  if (magnitude >= 0x7c00u) {
-    bits = magnitude << 13 | 0x7f800000u;                     // infinity and NaN
-    if (magnitude > 0x7c00u) bits |= 0x00400000u;             // quiet, as the instruction makes it
-  } else if (magnitude >= 0x0400u) {
-    bits = (magnitude << 13) + 0x38000000u;
-  } else {
-    const float small = static_cast<float>(magnitude) * 0x1p-24f;  // subnormal halves are ordinary floats
-    std::memcpy(&bits, &small, 4);
-  }
-  bits |= sign;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx,f16c"))) std::size_t by_instruction(const std::uint16_t* halves, float* wide,
-                                                               std::size_t count) {
-  std::size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    _mm256_storeu_ps(wide + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves + i))));
-  }
-  return i;
-}
-#endif
 
 constexpr std::size_t kBlock = 64, kLane = 16, kTaps = 9;
 
@@ -81,13 +48,16 @@ __attribute__((target("avx2"))) void cells_avx2(const float (*taps)[kBlock], flo
 
 }  // namespace
 
-void winograd_cells(const std::uint16_t* halves, float* cells, std::size_t channels, std::size_t outputs) {
+void winograd_cells(const std::uint16_t* halves, float* cells, std::size_t channels, std::size_t outputs, std::size_t block,
+                    std::size_t block_end) {
   auto make = cells_portable;
 #if defined(__x86_64__)
   if (current_level() >= Level::avx2) make = cells_avx2;
 #endif
   float taps[kTaps][kBlock] = {}, made[16][kBlock];
-  for (std::size_t first = 0; first < outputs; first += kBlock) {
+  for (; block < block_end; ++block) {
+    const std::size_t first = block * kBlock;
+    float* to = cells + first * 16 * channels;
     const std::size_t count = outputs - first < kBlock ? outputs - first : kBlock;
     const std::size_t lanes = (count + kLane - 1) / kLane * kLane;
     for (std::size_t channel = 0; channel < channels; ++channel) {
@@ -96,19 +66,14 @@ void winograd_cells(const std::uint16_t* halves, float* cells, std::size_t chann
       }
       make(taps, made);
       for (std::size_t cell = 0; cell < 16; ++cell) {
-        std::memcpy(cells + (cell * channels + channel) * lanes, made[cell], count * sizeof(float));
+        std::memcpy(to + (cell * channels + channel) * lanes, made[cell], count * sizeof(float));
       }
     }
-    cells += 16 * channels * kBlock;
   }
 }
 
 void widen_halves(const std::uint16_t* halves, float* wide, std::size_t count) {
-  std::size_t i = 0;
-#if defined(__x86_64__)
-  if (current_level() >= Level::avx2) i = by_instruction(halves, wide, count);
-#endif
-  for (; i < count; ++i) wide[i] = widened(halves[i]);
+  loops(current_level()).widen_half(halves, wide, static_cast<std::int64_t>(count));
 }
 
 }  // namespace hexforge

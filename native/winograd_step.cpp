@@ -65,7 +65,7 @@ WinogradScratch scratch_for(const ConvArgs& a, std::int64_t tiles) {
 
 }  // namespace
 
-Run winograd_run(const ConvArgs& args, std::int64_t x_offset, std::int64_t y_offset, bool residual) {
+Run winograd_run(const ConvArgs& args, std::shared_ptr<WinogradCells> cells, std::int64_t x_offset, std::int64_t y_offset, bool residual) {
   const std::int64_t tiles = times({args.batch, (args.out[1] + 1) / 2, (args.out[2] + 1) / 2});
   const std::int64_t blocks = divided_up(args.out_channels, kBlock);
   const double macs = static_cast<double>(tiles) * kWinogradTaps * static_cast<double>(args.channels) * static_cast<double>(args.out_channels);
@@ -76,6 +76,7 @@ Run winograd_run(const ConvArgs& args, std::int64_t x_offset, std::int64_t y_off
     a.residual_f32 = residual ? operands.in<float>(1) : nullptr;
     const WinogradKernel kernel = conv_kernels(current_level()).winograd;
     const int members = worthwhile(operands.threads(), macs, kLeastMacs);
+    if (cells) a.weights = cells->get(operands.threads());
     const Split split = split_of(a, tiles, blocks, members);
     parallel_for(members, split.shares * split.units, 1, [&](std::int64_t begin, std::int64_t end) {
       const WinogradScratch scratch = scratch_for(a, split.unit);

@@ -84,9 +84,9 @@ def test_a_pool_keeps_bytes_of_one_checksum_apart(monkeypatch: pytest.MonkeyPatc
 
 def test_a_newer_version_is_refused_with_words() -> None:
     data = bytearray(sections(b"one").to_bytes())
-    data[8] = 4
+    data[8] = 5
     data[HEADER.size - 4 : HEADER.size] = checksum(bytes(data[: HEADER.size - 4])).to_bytes(4, "little")
-    with pytest.raises(FormatError, match="format version 4, this hexforge reads 2 to 3; compile the model again"):
+    with pytest.raises(FormatError, match="format version 5, this hexforge reads 2 to 4; compile the model again"):
         Container(data)
 
 

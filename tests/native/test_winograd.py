@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.numbers.winograd import cells
+from hexforge import _native
 from tests.native.kernels import assert_bits, fma, half, packed_conv, run, spread
 from tests.native.windows import Geometry
 
@@ -24,12 +24,20 @@ def plane(batch: int, height: int, width: int, pad: int) -> Geometry:
     return Geometry(batch, (1, height, width), (1, 3, 3), (1, 1, 1), (0, pad, pad), (0, pad, pad), (1, 1, 1))
 
 
+def cells(w: np.ndarray) -> np.ndarray:
+    """The 4 x 4 cells of [1, 3, 3, in, out] weights, as the kernels read them."""
+    inputs, outputs = w.shape[3:]
+    made = np.zeros(-(-outputs // 64) * 64 * 16 * inputs + 1024, np.float32)
+    _native.winograd_cells(np.ascontiguousarray(w[0], np.float16).view(np.uint16), made)
+    return made
+
+
 def attributes(g: Geometry, w: np.ndarray, bias: np.ndarray, tiles: bool) -> dict[str, Any]:
     inputs, outputs = w.shape[3:]
     return {
         **g.attributes(), "channels": inputs, "out_channels": outputs, "groups": 1, "x_stride": inputs,
         "y_stride": outputs, "row_taps": 0, "low": -np.inf, "high": np.inf, "half": 1,
-        "weights": cells(w, 1024) if tiles else packed_conv(w, 32, 1, False),
+        "weights": cells(w) if tiles else packed_conv(w, 32, 1, False),
         "bias_f32": spread(bias, 1, np.float32), "pad_row": np.zeros(-(-inputs // 16) * 16, np.float32),
         **({"winograd": 1} if tiles else {}),
     }  # fmt: skip
@@ -81,6 +89,8 @@ def test_tiles(seed: int, batch: int, height: int, width: int, pad: int, inputs:
     sums = defined(g, x, w)
     got = run("conv_f32", [x], np.zeros(sums.shape, np.float32), attributes(g, w, bias, True))
     assert_bits(got, half(sums + bias))
+    later = attributes(g, w, bias, True) | {"weights": w[0].astype(np.float16), "half_weights": 1}
+    assert_bits(run("conv_f32", [x], np.zeros(sums.shape, np.float32), later), half(sums + bias))
     relu = attributes(g, w, bias, True) | {"residual": 1, "low": 0.0}
     other = half(rng.standard_normal(sums.shape).astype(np.float32))
     got = run("conv_f32", [x, other], np.zeros(sums.shape, np.float32), relu)
@@ -138,3 +148,11 @@ def test_other_geometries_are_refused() -> None:
     with pytest.raises(ValueError, match="only 3x3 kernels of stride 1"):
         run("conv_f32", [np.ones((1, 1, 6, 6, 4), np.float32)], np.zeros((1, *g.outs, 4), np.float32),
             attributes(g, w, np.zeros(4), True))  # fmt: skip
+
+
+def test_weights_that_are_too_short_are_refused() -> None:
+    g = plane(1, 6, 6, 1)
+    w = np.ones((1, 3, 3, 4, 4), np.float32)
+    short = attributes(g, w, np.zeros(4), True) | {"weights": np.ones(143, np.float16), "half_weights": 1}
+    with pytest.raises(ValueError, match="too short"):
+        run("conv_f32", [np.ones((1, 1, 6, 6, 4), np.float32)], np.zeros((1, *g.outs, 4), np.float32), short)

@@ -27,8 +27,8 @@ from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 
 MAGIC = b"HXFCTX\r\n"
-VERSION, READABLE = 3, (2, 3)
-"""What is written, and what is read: version 2 has all arrays as they are used."""
+VERSION, READABLE = 4, (2, 3, 4)
+"""What is written, and what is read: version 2 has all arrays as they are used, 3 no weights in half their bytes."""
 PAGE = 4096
 SLACK = 2 * PAGE
 """Zeros behind the arrays of a file."""

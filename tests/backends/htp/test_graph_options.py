@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
+from hexforge import _native
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.config import HtpConfig
 from hexforge.backends.htp.numbers.file_arrays import read_array, widened, write_array
@@ -84,7 +85,7 @@ def quantized_conv(
         helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, outputs, 12, 12)),
     ]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
 
 
 def small_weights(outputs: int = 128, channels: int = 128, dtype: Any = np.int8) -> Array:
@@ -150,7 +151,12 @@ def test_weights_that_need_eight_bits_are_not_packed() -> None:
         (np.full(3000, 1e30, np.float32), False, 1.0),
         (RNG.integers(-8, 8, 9001).astype(np.int8), True, 0.51),
         (RNG.integers(0, 16, (70, 71)).astype(np.int32) * 1000 - 5, True, 0.13),
-        (RNG.integers(0, 17, 70_000).astype(np.int16), True, 1.0),
+        (RNG.integers(0, 17, 70_000).astype(np.int16), True, 0.5),
+        (RNG.integers(-255, 1, 70_001).astype(np.int16), False, 0.5),
+        ((RNG.integers(0, 256, 5000) - 32768).astype(np.int16), False, 0.5),
+        (RNG.integers(-100, 156, (9, 512)).astype(np.int32) & 0xFFFF, False, 0.25),
+        (RNG.integers(-100, 156, (9, 512)).astype(np.int32), False, 1.0),
+        (RNG.integers(-128, 129, 5000).astype(np.int16), False, 1.0),
         (RNG.integers(-8, 8, 9001).astype(np.int8), False, 1.0),
         (np.arange(100, dtype=np.float32), False, 1.0),
     ],
@@ -199,11 +205,43 @@ def test_graphs_that_share_weights_share_the_whole_arrays(tmp_path: Path) -> Non
         {"at": [0, 18], "dtype": "float32", "shape": [1024], "winograd": [1]},
         {"at": [0, 0], "dtype": "float32", "shape": [0], "winograd": [0, 1]},
         {"at": [0, 18], "dtype": "float32", "shape": [1024], "winograd": [1 << 40, 1 << 40]},
+        {"at": [0, 100], "dtype": "int16", "shape": [101], "bytes": [0]},
+        {"at": [0, 100], "dtype": "int8", "shape": [100], "bytes": [0]},
+        {"at": [0, 100], "dtype": "int16", "shape": [100], "bytes": [1 << 15]},
+        {"at": [0, 100], "dtype": "int16", "shape": [100], "bytes": []},
+        {"at": [0, 100], "dtype": "int16", "shape": [100], "bytes": [0, 1]},
+        {"at": [0, 100], "dtype": "int16", "shape": [100], "bytes": "0"},
+        {"at": [0, 100], "dtype": "int16", "shape": [100], "bytes": [0], "values": [0]},
     ],
 )
 def test_a_file_that_says_nonsense_of_an_array_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
         read_array(said, lambda offset, size: memoryview(bytes(size)))
+
+
+def test_a_file_of_the_version_before_still_runs() -> None:
+    """Its float weights are widened, and Winograd's cells made of the 3x3 ones, when it is loaded."""
+    weights = RNG.standard_normal((3, 3, 32, 40)).astype(np.float16)
+    said = {"at": [0, weights.nbytes], "dtype": "float32", "shape": [64 * 16 * 32 + 1024], "winograd": [32, 40]}
+    found = read_array(said, lambda offset, size: memoryview(weights.tobytes())[offset : offset + size])
+    made = np.zeros(64 * 16 * 32, np.float32)
+    _native.winograd_cells(weights.view(np.uint16), made)
+    np.testing.assert_array_equal(found[: made.size], made)
+    assert not found[made.size :].any()
+    pool = Pool()
+    again = write_array(found, pool.put, False)
+    assert {k: v for k, v in again.items() if k != "at"} == {k: v for k, v in said.items() if k != "at"}
+    assert b"".join(bytes(part) for part in pool.parts)[: weights.nbytes] == weights.tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [(np.int8, 0), (np.uint8, 100)])
+def test_8_bit_weights_beside_16_bits_take_a_byte_each(dtype: Any, zero: int) -> None:
+    weights = (RNG.integers(-127, 128, (128, 128, 3, 3)) + (128 if zero else 0)).astype(dtype)
+    model = quantized_conv(weights, activation=np.uint16, weight_zero=zero)
+    found = compiled(model)
+    assert stored(found)["weights"] < 1.1 * weights.size + 16384
+    x = RNG.standard_normal((1, 128, 12, 12)).astype(np.float32)
+    np.testing.assert_array_equal(outputs(found, x), session_of(model).run(None, {"x": x})[0])
 
 
 # -- activations that are folded --------------------------------------------------------------------------------------

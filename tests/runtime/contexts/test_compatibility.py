@@ -118,11 +118,11 @@ def test_versions_and_damage(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     compile(quantized(), path)
     data = bytearray(path.read_bytes())
-    struct.pack_into("<I", data, 8, 4)
+    struct.pack_into("<I", data, 8, 5)
     struct.pack_into("<I", data, HEADER.size - 4, checksum(bytes(data[: HEADER.size - 4])))
     found = hexforge.validate(bytes(data), "SM8650")
     assert found.verdict is UNSUPPORTED
-    assert "is of format version 4" in found.reasons[0]
+    assert "is of format version 5" in found.reasons[0]
     broken = bytearray(path.read_bytes())
     broken[4100] ^= 1
     with pytest.raises(FormatError):

@@ -15,13 +15,13 @@ from hexforge.backend import Get, Put, Spinning, interruption
 from hexforge.backends.htp.numbers.file_arrays import (
     DTYPES,
     LEAST,
-    ROOM,
     dtype_of,
     number,
     numbers,
     read_array,
     write_array,
 )
+from hexforge.backends.htp.numbers.file_forms import ROOM
 from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.formats.container import as_text
 from hexforge.ir import Array

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers import winograd
 from hexforge.backends.htp.numbers.lower.adapt import three
 from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
 from hexforge.backends.htp.numbers.lower.move import merged, strides
@@ -17,9 +16,9 @@ from hexforge.backends.htp.numbers.lower.products.phases import phases
 from hexforge.backends.htp.numbers.lower.products.weights import (
     BLOCK,
     LANE,
-    SLACK,
     Weights,
     expanded,
+    in_float16,
     kept_weights,
     packed,
     sixteen,
@@ -159,7 +158,8 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     attributes |= {"channels": channels, "out_channels": outputs, "groups": groups}
     if bits == 32 and groups == 1 and _has_tiles(x, filter, windows):
         lanes = -(-channels // LANE) * LANE
-        tiles = {"winograd": 1, "row_taps": 0, "weights": winograd.cells(weights.values, SLACK // 4)}
+        # [3, 3, in, out]: the 4 x 4 cells of them, which are more, are made by the first run
+        tiles = {"winograd": 1, "row_taps": 0, **kept_weights(in_float16(weights.values[0]))}
         lowering.emit("conv_f32", [x], [out], **attributes, **tiles, pad_row=_row(own, bits, lanes))
         return True
     # A kernel row is one run where a single position is too short for the loop around it; rows that leave the image are
@@ -168,7 +168,7 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     run = kernel[2] * channels if row_taps else channels
     steps = -(-run // (32 // bits))
     attributes |= {
-        "row_taps": row_taps, **kept_weights(packed(weights.stacked, bits, groups, row_taps)),
+        "row_taps": row_taps, **kept_weights(packed(weights.stacked, bits, groups, row_taps), bits),
         "pad_row": _row(own, bits, steps * (32 // bits)), "weight_offset": -weights.offset,
     }  # fmt: skip
     if bits == 16:
@@ -343,7 +343,7 @@ def _rows(
         f"conv_{flat.kind}", [x], [out], batch=1, **{"in": (1, 1, rows)}, out=(1, 1, rows), kernel=(1, 1, 1),
         stride=(1, 1, 1), pad=(0, 0, 0), dilation=(1, 1, 1), channels=inner, out_channels=y.shape[1],
         x_stride=inner, y_stride=y.shape[1], row_taps=True, weight_offset=-weights.offset,
-        **kept_weights(packed(weights.stacked, bits, 1, True)),
+        **kept_weights(packed(weights.stacked, bits, 1, True), bits),
         **(sixteen(weights, 1, True) if bits == 16 else {}),
         pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
     )  # fmt: skip

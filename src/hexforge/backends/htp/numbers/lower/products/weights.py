@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backends.htp.numbers.storage import half
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import centered, scale_array
 
@@ -36,20 +35,30 @@ def pack(weights: Array, bits: int, row_taps: bool, slack: int = 0, rounded: boo
         lanes = -(-count // LANE) * LANE
         part = runs[:, :, first : first + count]
         block = np.zeros((taps, steps * values, lanes), packed.dtype)
-        block[:, :run, :count] = half(part) if rounded else part
+        block[:, :run, :count] = in_float16(part) if rounded else part
         cells = block.reshape(taps, steps, values, lanes).swapaxes(2, 3)
         packed[index * size : index * size + block.size] = cells.ravel()
     return packed
 
 
 def packed(weights: Array, bits: int, groups: int, row_taps: bool) -> Array:
-    """The weights of every group, with the bytes behind them that a kernel may read; float16 ones stay float16."""
-    kept = np.dtype(np.float16 if bits == 32 and weights.dtype == np.float16 else _ELEMENT[bits])
+    """The weights of every group, with the bytes behind them that a kernel may read.
+
+    Floats are kept as float16, as which they are multiplied, and integers beside 16 bits as bytes where they are some.
+    """
+    narrow = bits == 16 and weights.min(initial=0) >= -128 and weights.max(initial=0) <= 127
+    kept = np.dtype(np.float16 if bits == 32 else np.int8 if narrow else _ELEMENT[bits])
     slack = SLACK // kept.itemsize
     if groups == 1:
         return pack(weights, bits, row_taps, slack, bits == 32, kept)
     parts = [pack(part, bits, row_taps, 0, bits == 32, kept) for part in np.split(weights, groups, axis=-1)]
-    return np.concatenate([*parts, np.zeros(slack, parts[0].dtype)])
+    return np.concatenate([*parts, np.zeros(slack, kept)])
+
+
+def in_float16(weights: Array) -> Array:
+    """Floats rounded to float16; those beyond it are infinite."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(weights, np.float16)
 
 
 def flush_interval(weights: Array, row_taps: bool) -> int:
@@ -171,6 +180,6 @@ def expanded(weight: Value) -> Value:
     return Value(weight.name, type, weight.role, integers.astype(np.int8))
 
 
-def kept_weights(weights: Array) -> dict[str, Any]:
-    """Packed weights, and the word that they are float16 where they are."""
-    return {"weights": weights} | ({"half_weights": 1} if weights.dtype == np.float16 else {})
+def kept_weights(weights: Array, bits: int = 32) -> dict[str, Any]:
+    """Weights as attributes, with the word that they lie in half as many bytes as they are multiplied in, where so."""
+    return {"weights": weights} | ({"half_weights": 1} if weights.itemsize * 16 == bits else {})

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forms in which arrays lie in a context file in less room than in memory, none of which loses a bit: one table."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any, Protocol
+
+import numpy as np
+
+from hexforge._native import widen_halves, winograd_cells
+from hexforge.ir import Array
+
+ROOM = 64
+"""Bytes behind a tensor that kernels may read, and never use."""
+VALUES = 16
+"""Of 4 bits."""
+MOST_SLACK = 1 << 16
+"""Elements behind the cells of weights."""
+TABLE = range(1 << 16, (1 << 16) + 65)
+"""How many entries a table of 16 bits has, with what kernels read behind it."""
+LEAST_TABLE_BYTES = 4096
+"""What a table takes in a file at least, so that a file cannot make more than 32 times its size."""
+_PIECE = 1 << 20
+
+
+class FileForm(Protocol):
+    """One of them. What a file says under its `word` is `said`, checked to be integers: a tuple, or 1."""
+
+    word: str
+
+    def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
+        """The bytes that a file holds of an array, and what it says; None where this form does not suit."""
+
+    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        """True where so many bytes can be so many elements."""
+
+    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        """Write so many elements, behind which is room; ValueError where the bytes are none."""
+
+
+class _Half:
+    """Floats that are all float16 numbers, as HTP's are: two bytes for four."""
+
+    word = "half"
+
+    def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
+        if flat.dtype != np.float32:
+            return None
+        halves = np.empty(flat.size, np.float16)
+        for first in range(0, flat.size, _PIECE):
+            part, half = flat[first : first + _PIECE], halves[first : first + _PIECE]
+            with np.errstate(over="ignore"):
+                half[...] = part
+            if not np.array_equal(half.astype(np.float32).view(np.uint32), part.view(np.uint32)):
+                return None
+        return halves, 1
+
+    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        return dtype == np.float32 and size == count * 2
+
+    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        widen_halves(raw.view(np.uint16), whole[:count])
+
+
+class _Values:
+    """Integers of at most 16 different values, with weights packing: 4 bits each, the first in a byte's low bits."""
+
+    word = "values"
+
+    def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
+        if not packing or flat.dtype.kind not in "iu":
+            return None
+        for part in (flat[:4096], flat):
+            values = np.unique(part)
+            if len(values) > VALUES:
+                return None
+        packed = np.zeros(-(-flat.size // 2), np.uint8)
+        for first in range(0, flat.size, 2 * _PIECE):
+            part = np.searchsorted(values, flat[first : first + 2 * _PIECE]).astype(np.uint8)
+            target = packed[first // 2 : first // 2 + _PIECE]
+            target |= part[::2]
+            target[: part.size // 2] |= part[1::2] << 4
+        return packed, values.tolist()
+
+    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        if dtype.kind not in "iu" or not 0 < len(said) <= VALUES or size != -(-count // 2):
+            return False
+        return bool(np.iinfo(dtype).min <= min(said) <= max(said) <= np.iinfo(dtype).max)
+
+    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        table = np.resize(np.array(said, whole.dtype), VALUES)
+        pairs = np.stack([table[np.arange(256) & 15], table[np.arange(256) >> 4]], axis=1)
+        target = whole[:count]
+        for first in range(0, count, 2 * _PIECE):
+            part = pairs[raw[first // 2 : first // 2 + _PIECE]].reshape(-1)
+            target[first : first + 2 * _PIECE] = part[: count - first]
+
+
+class _Steps:
+    """Tables that are looked up by 16 bits: the differences from each entry to the next, compressed."""
+
+    word = "steps"
+
+    def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
+        if not _is_table(flat.dtype, flat.size):
+            return None
+        entries = flat.view(f"u{flat.itemsize}")
+        steps = entries.copy()
+        steps[1:] -= entries[:-1]
+        packed = zlib.compress(steps.data, 1)
+        if len(packed) > 2 * LEAST_TABLE_BYTES:  # of most tables the quickest way leaves less than that
+            packed = zlib.compress(steps.data, 6)
+        found = np.frombuffer(packed.ljust(LEAST_TABLE_BYTES, b"\0"), np.uint8)
+        return (found, 1) if found.nbytes <= flat.nbytes // 2 else None
+
+    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        return _is_table(dtype, count) and size >= LEAST_TABLE_BYTES
+
+    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        stream, wanted = zlib.decompressobj(), count * whole.itemsize
+        try:
+            steps = stream.decompress(raw.data, wanted)
+            ended = stream.eof or (not stream.decompress(stream.unconsumed_tail, 1) and stream.eof)
+        except zlib.error as problem:
+            raise ValueError(f"a table's steps are damaged: {problem}") from None
+        if not ended or len(steps) != wanted:
+            raise ValueError(f"{whole.dtype.name}[{count}] is not what a table's steps make")
+        entries = f"u{whole.itemsize}"
+        whole[:count] = np.cumsum(np.frombuffer(steps, entries), dtype=entries).view(whole.dtype)
+
+
+class _Bytes:
+    """Integers of 16 bits that lie close together, as weights less their zero point do: bytes, and the least of them.
+
+    Elements of 32 bits have those 16 in their lower half, as depthwise kernels read them.
+    """
+
+    word = "bytes"
+
+    def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
+        if flat.dtype not in (np.int16, np.int32):
+            return None
+        numbers = flat if flat.dtype == np.int16 else flat.astype(np.int16)
+        if flat.dtype == np.int32 and not np.array_equal(numbers.view(np.uint16), flat):
+            return None
+        least, most = int(numbers.min()), int(numbers.max())
+        if most - least > 255:
+            return None
+        return (numbers - np.int16(least)).astype(np.uint8), [least]
+
+    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        near = len(said) == 1 and -(1 << 15) <= said[0] < 1 << 15
+        return near and dtype in (np.int16, np.int32) and size == count
+
+    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        for first in range(0, count, _PIECE):
+            part = (raw[first : first + _PIECE] + np.uint16(said[0] & 0xFFFF)).astype(np.uint16)
+            whole[first : first + _PIECE][: part.size] = part if whole.dtype == np.int32 else part.view(np.int16)
+
+
+class _Winograd:
+    """The 4 x 4 cells of 3x3 weights, of which files of version 3 hold the weights; later ones hold no cells."""
+
+    word = "winograd"
+
+    def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
+        return None
+
+    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        if len(said) != 2 or min(said) < 1 or dtype != np.float32 or size != 18 * math.prod(said):
+            return False
+        cells = self._cells(*said)
+        return cells <= count <= cells + MOST_SLACK
+
+    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        channels, outputs = said
+        whole[self._cells(channels, outputs) - 64 * 16 * channels :] = 0  # where the last 64 outputs may be fewer
+        winograd_cells(raw.view(np.uint16).reshape(3, 3, channels, outputs), whole)
+
+    @staticmethod
+    def _cells(channels: int, outputs: int) -> int:
+        """How many there are, in blocks of 64 outputs."""
+        return -(-outputs // 64) * 64 * 16 * channels
+
+
+def _is_table(dtype: np.dtype[Any], count: int) -> bool:
+    """True for the size of a table that is looked up by 16 bits."""
+    return dtype.kind in "iu" and dtype.itemsize <= 2 and count in TABLE
+
+
+FORMS: dict[str, FileForm] = {form.word: form for form in (_Half(), _Values(), _Steps(), _Bytes(), _Winograd())}
+"""By the word that says so in a file, in the order in which they are tried."""
