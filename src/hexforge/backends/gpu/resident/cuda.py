@@ -119,24 +119,43 @@ class Cuda:
             return self._functions.setdefault(key, function)
 
 
-class CudaBuffer:
-    """Memory of a device; it is given back with the last who has it."""
+class CudaHandles:
+    """What was made in a context, each with the call that ends it: ended with the last who has them, or when told."""
 
-    def __init__(self, cuda: Cuda, size: int) -> None:
-        self.pointer = c_void_p()
-        with cuda.current():
-            call("cuMemAlloc_v2", byref(self.pointer), c_size_t(max(size, 1)))
-        self._free = weakref.finalize(self, _given_back, cuda, self.pointer)
-        self._free.atexit = False
+    def __init__(self, cuda: Cuda) -> None:
+        self._made: list[tuple[str, c_void_p]] = []
+        self._end = weakref.finalize(self, _ended, cuda, self._made)
+        self._end.atexit = False
+
+    def add(self, ending: str, handle: c_void_p) -> c_void_p:
+        """Something new."""
+        self._made.append((ending, handle))
+        return handle
 
     def release(self) -> None:
-        """Give the memory back now."""
-        self._free()
+        """End everything now."""
+        self._end()
 
 
-def _given_back(cuda: Cuda, pointer: c_void_p) -> None:
-    """Free memory, unless its context is lost with it."""
+def _ended(cuda: Cuda, made: list[tuple[str, c_void_p]]) -> None:
+    """End what was made last first, unless the context is lost with it all."""
     driver = _driver()
     if driver is not None and cuda.context and driver.cuCtxPushCurrent_v2(cuda.context) == 0:
-        driver.cuMemFree_v2(pointer)
+        for ending, handle in reversed(made):
+            getattr(driver, ending)(handle)
         driver.cuCtxPopCurrent_v2(byref(c_void_p()))
+
+
+class CudaBuffer(CudaHandles):
+    """Memory of a device, or memory of the host that the device reads and writes by itself."""
+
+    def __init__(self, cuda: Cuda, size: int, host: bool = False) -> None:
+        super().__init__(cuda)
+        self.pointer = c_void_p()
+        with cuda.current():
+            if host:
+                call("cuMemHostAlloc", byref(self.pointer), c_size_t(max(size, 1)), 0)
+            else:
+                call("cuMemAlloc_v2", byref(self.pointer), c_size_t(max(size, 1)))
+        self.add("cuMemFreeHost" if host else "cuMemFree_v2", self.pointer)
+        self.address = self.pointer.value or 0

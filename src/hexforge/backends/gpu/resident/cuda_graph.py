@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from ctypes import byref, c_float, c_size_t, c_uint, c_ulonglong, c_void_p
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.device import ClDevice
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Launch
-from hexforge.backends.gpu.resident.cuda import Cuda, CudaBuffer, CudaError, call
+from hexforge.backends.gpu.resident.cuda import Cuda, CudaBuffer, CudaHandles, call
 from hexforge.backends.gpu.resident.resident import DeviceTimes, GraphMemory, Resident
 from hexforge.ir import Array, Value
 
 _RELAXED, _IN_GRAPH, _OWN_STREAM = 2, 1, 1
-_STAGED = 4 << 20
-"""Bytes of an input or output that at most has memory of the host that the device reads and writes by itself."""
+_STAGED, _DIRECT = 4 << 20, 64 << 10
+"""Bytes up to which inputs and outputs have memory of the host that the device copies from and to, or that kernels read
+and write themselves."""
 _AT_ONCE = 128 << 10
 """Bytes of an input from which on its second half is copied while the device fetches the first."""
 
@@ -33,11 +34,14 @@ class CudaResident(Resident):
     def __init__(self, device: ClDevice, layout: GraphMemory, cuda: Cuda) -> None:
         super().__init__(device, layout)
         self.cuda = cuda
+        self._handles = CudaHandles(cuda)
         self._stream = c_void_p()
         self._graphs: dict[bool, c_void_p] = {}
         self._events: list[c_void_p] = []
         self._functions: list[c_void_p] = []
-        self._staged: dict[Value, int] = {}
+        self._staged: dict[Value, CudaBuffer] = {}
+        self._direct: set[Value] = set()
+        self._fault = ctypes.c_int32()
 
     def place(self, binaries: Mapping[str, bytes] | None = None) -> None:
         """Take memory, bring constants there, load what OpenCL compiled, and record the kernels."""
@@ -45,20 +49,31 @@ class CudaResident(Resident):
             self._place_activations()
             self._place_constants()
             if self.layout.lowering.faults:
-                self.fault_word = self.buffers[FAULT] = CudaBuffer(self.cuda, 4)
+                self.fault_word = self.buffers[FAULT] = CudaBuffer(self.cuda, 4, host=True)
+                self._fault = ctypes.c_int32.from_address(self.fault_word.address)
             self._functions = builder(self.device).functions(self.layout.launches, binaries, self.cuda)
+            self._stage()
             with self.cuda.current():
                 call("cuStreamCreate", byref(self._stream), _OWN_STREAM)
-                self._stage()
+                self._handles.add("cuStreamDestroy_v2", self._stream)
                 self._graphs[False] = self._recorded(timed=False)
 
     def _stage(self) -> None:
-        """Memory of the host for inputs and outputs that are not large."""
-        lowering, pointer = self.layout.lowering, c_void_p()
+        """Memory of the host for inputs and outputs that are not large; kernels use it where it is small."""
+        lowering = self.layout.lowering
+        used = [(launch, {lowering.placed(a) for a in launch.arguments if isinstance(a, Value)})
+                for launch in self.layout.launches]  # fmt: skip
         for value in {*lowering.graph.inputs, *lowering.graph.outputs}:
-            if 0 < lowering.bytes_of(value) <= _STAGED:
-                call("cuMemHostAlloc", byref(pointer), c_size_t(lowering.bytes_of(value)), 0)
-                self._staged[value] = pointer.value or 0
+            size, key = lowering.bytes_of(value), lowering.placed(value)
+            if key.is_static or not 0 < size <= _STAGED:
+                continue
+            self._staged[value] = CudaBuffer(self.cuda, size, host=True)
+            writers = [launch for launch, values in used if key in values]
+            written = all(any(lowering.placed(w) is key for w in x.writes if isinstance(w, Value)) for x in writers)
+            inner = value in lowering.graph.outputs and (key is not value or not written)
+            if size <= _DIRECT and not inner:
+                self._direct.add(value)
+                self.buffers[key] = self._staged[value]
 
     def _activations(self, size: int) -> CudaBuffer:
         return CudaBuffer(self.cuda, size)
@@ -76,8 +91,6 @@ class CudaResident(Resident):
         """All kernels as a graph; where they are timed, with an event before each and one at the end."""
         launches, graph, ready = self.layout.launches, c_void_p(), c_void_p()
         call("cuStreamBeginCapture_v2", self._stream, _RELAXED)
-        if self.fault_word is not None:
-            call("cuMemsetD32Async", self.fault_word.pointer, 0, c_size_t(1), self._stream)
         for i, (launch, function) in enumerate(zip(launches, self._functions, strict=True)):
             if timed:
                 call("cuEventRecordWithFlags", self._event(i), self._stream, _IN_GRAPH)
@@ -89,13 +102,13 @@ class CudaResident(Resident):
         call("cuStreamEndCapture", self._stream, byref(graph))
         call("cuGraphInstantiateWithFlags", byref(ready), graph, c_ulonglong(0))
         call("cuGraphDestroy", graph)
-        return ready
+        return self._handles.add("cuGraphExecDestroy", ready)
 
     def _event(self, number: int) -> c_void_p:
         while len(self._events) <= number:
             event = c_void_p()
             call("cuEventCreate", byref(event), 0)
-            self._events.append(event)
+            self._events.append(self._handles.add("cuEventDestroy_v2", event))
         return self._events[number]
 
     def run(
@@ -105,36 +118,42 @@ class CudaResident(Resident):
         """One run: inputs there, all kernels, outputs back; the number of the fault that a kernel reported, or 0."""
         if check is not None:
             check()
-        fault = np.zeros(1, np.int32)
+        fault = (
+            ctypes.c_int32.from_address(self.fault_word.address) if self.fault_word is not None else ctypes.c_int32()
+        )
+        fault.value = 0
         with self.device.giving_up_cuda(), self.cuda.current():
             self._bring(inputs)
             if times is None:
                 call("cuGraphLaunch", self._graphs[False], self._stream)
             else:
                 self._timed(inputs, times)
-            back = [(self.buffer(v), self._staged.get(v, host.ctypes.data), host.nbytes) for v, host in outputs]
-            if self.fault_word is not None:
-                back.append((self.fault_word, fault.ctypes.data, fault.nbytes))
-            for buffer, address, size in back:
-                call("cuMemcpyDtoHAsync_v2", c_void_p(address), buffer.pointer, c_size_t(size), self._stream)
+            for value, host in outputs:
+                if value not in self._direct:
+                    self._fetch(self.buffer(value), self._staged.get(value), host)
             call("cuStreamSynchronize", self._stream)
         for value, host in outputs:
-            if value in self._staged:
-                ctypes.memmove(host.ctypes.data, self._staged[value], host.nbytes)
-        return int(fault[0])
+            if (staged := self._staged.get(value)) is not None:
+                ctypes.memmove(host.ctypes.data, staged.address, host.nbytes)
+        return self._fault.value
+
+    def _fetch(self, buffer: Any, staged: CudaBuffer | None, host: Array) -> None:
+        target = c_void_p(host.ctypes.data) if staged is None else staged.pointer
+        call("cuMemcpyDtoHAsync_v2", target, buffer.pointer, c_size_t(host.nbytes), self._stream)
 
     def _bring(self, inputs: Sequence[tuple[Value, Array]]) -> None:
+        """Inputs on their way to the device, the second half of a longer one copied while the first is fetched."""
         for value, host in inputs:
-            source, target, size = host.ctypes.data, self.buffers[value].pointer.value, host.nbytes
-            staged = self._staged.get(value)
+            source, size, staged = host.ctypes.data, host.nbytes, self._staged.get(value)
             step = size if staged is None or size < _AT_ONCE else -(-size // 8192) * 4096
             for at in range(0, size, step):
                 count, address = min(step, size - at), source + at
                 if staged is not None:
-                    address = staged + at
+                    address = staged.address + at
                     ctypes.memmove(address, source + at, count)
-                place = c_void_p(target + at)
-                call("cuMemcpyHtoDAsync_v2", place, c_void_p(address), c_size_t(count), self._stream)
+                if value not in self._direct:
+                    place = c_void_p(self.buffers[value].pointer.value + at)
+                    call("cuMemcpyHtoDAsync_v2", place, c_void_p(address), c_size_t(count), self._stream)
 
     def _timed(self, inputs: Sequence[tuple[Value, Array]], times: DeviceTimes) -> None:
         """All kernels twice: as they always run, and with events between them."""
@@ -158,17 +177,8 @@ class CudaResident(Resident):
 
     def release(self) -> None:
         """Give everything back now; constants that others share stay."""
-        own = [b for b in (*self._own, self.fault_word) if b is not None]
-        with suppress(CudaError), self.cuda.current():  # in a lost context nothing is left to be given back
-            for graph in self._graphs.values():
-                call("cuGraphExecDestroy", graph)
-            for event in self._events:
-                call("cuEventDestroy_v2", event)
-            for address in self._staged.values():
-                call("cuMemFreeHost", c_void_p(address))
-            if self._stream:
-                call("cuStreamDestroy_v2", self._stream)
-        self._graphs, self._events, self._staged, self._stream = {}, [], {}, c_void_p()
+        own = [b for b in (*self._own, *self._staged.values(), self.fault_word) if b is not None]
+        self._handles.release()
         super().release()
         for buffer in own:
             buffer.release()
