@@ -151,11 +151,11 @@ class CudaBuffer(CudaHandles):
 
     def __init__(self, cuda: Cuda, size: int, host: bool = False) -> None:
         super().__init__(cuda)
-        self.pointer = c_void_p()
+        self.pointer, whole = c_void_p(), c_size_t(max(16, -(-size // 16) * 16))
         with cuda.current():
             if host:
-                call("cuMemHostAlloc", byref(self.pointer), c_size_t(max(size, 1)), 0)
+                call("cuMemHostAlloc", byref(self.pointer), whole, 0)
             else:
-                call("cuMemAlloc_v2", byref(self.pointer), c_size_t(max(size, 1)))
+                call("cuMemAlloc_v2", byref(self.pointer), whole)
         self.add("cuMemFreeHost" if host else "cuMemFree_v2", self.pointer)
         self.address = self.pointer.value or 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref, c_float, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from itertools import pairwise
 from typing import Any
 
@@ -22,10 +22,15 @@ from hexforge.ir import Array, Value
 
 _RELAXED, _IN_GRAPH, _OWN_STREAM = 2, 1, 1
 _STAGED, _DIRECT = 4 << 20, 64 << 10
-"""Bytes up to which inputs and outputs have memory of the host that the device copies from and to, or that kernels read
-and write themselves."""
-_AT_ONCE = 128 << 10
-"""Bytes of an input from which on its second half is copied while the device fetches the first."""
+"""Bytes up to which inputs and outputs have memory of the host that the device fetches from and writes to by itself,
+and up to which every kernel does."""
+_FETCH = """
+kernel void run(global const uint4* restrict from, global uint4* restrict to, int count) {
+  const int i = get_group_id(0) * 256 + get_local_id(0);
+  if (i < count) to[i] = from[i];
+}
+"""
+"""How an input is fetched that is not small: a kernel of the graph waits less than a copy beside it."""
 
 
 class CudaResident(Resident):
@@ -38,6 +43,7 @@ class CudaResident(Resident):
         self._stream = c_void_p()
         self._graphs: dict[bool, c_void_p] = {}
         self._events: list[c_void_p] = []
+        self._fetching = c_void_p()
         self._functions: list[c_void_p] = []
         self._staged: dict[Value, CudaBuffer] = {}
         self._direct: set[Value] = set()
@@ -51,7 +57,9 @@ class CudaResident(Resident):
             if self.layout.lowering.faults:
                 self.fault_word = self.buffers[FAULT] = CudaBuffer(self.cuda, 4, host=True)
                 self._fault = ctypes.c_int32.from_address(self.fault_word.address)
-            self._functions = builder(self.device).functions(self.layout.launches, binaries, self.cuda)
+            fetch = Launch("Fetch", (), _FETCH, (), (), (256,), (256,))
+            kernels = builder(self.device).functions([fetch, *self.layout.launches], binaries, self.cuda)
+            self._fetching, *self._functions = kernels
             self._stage()
             with self.cuda.current():
                 call("cuStreamCreate", byref(self._stream), _OWN_STREAM)
@@ -91,6 +99,9 @@ class CudaResident(Resident):
         """All kernels as a graph; where they are timed, with an event before each and one at the end."""
         launches, graph, ready = self.layout.launches, c_void_p(), c_void_p()
         call("cuStreamBeginCapture_v2", self._stream, _RELAXED)
+        for value in self.layout.lowering.graph.inputs:
+            if value in self._staged and value not in self._direct and value in self.buffers:
+                self._record_fetch(self._staged[value], self.buffers[value], self.layout.lowering.bytes_of(value))
         for i, (launch, function) in enumerate(zip(launches, self._functions, strict=True)):
             if timed:
                 call("cuEventRecordWithFlags", self._event(i), self._stream, _IN_GRAPH)
@@ -103,6 +114,13 @@ class CudaResident(Resident):
         call("cuGraphInstantiateWithFlags", byref(ready), graph, c_ulonglong(0))
         call("cuGraphDestroy", graph)
         return self._handles.add("cuGraphExecDestroy", ready)
+
+    def _record_fetch(self, source: CudaBuffer, target: CudaBuffer, size: int) -> None:
+        count = c_int(-(-size // 16))
+        places = (source.pointer, target.pointer, count)
+        addresses = (c_void_p * 3)(*(ctypes.addressof(p) for p in places))
+        grid = [c_uint(n) for n in (-(-count.value // 256), 1, 1, 256, 1, 1)]
+        call("cuLaunchKernel", self._fetching, *grid, 0, self._stream, addresses, None)
 
     def _event(self, number: int) -> c_void_p:
         while len(self._events) <= number:
@@ -142,18 +160,13 @@ class CudaResident(Resident):
         call("cuMemcpyDtoHAsync_v2", target, buffer.pointer, c_size_t(host.nbytes), self._stream)
 
     def _bring(self, inputs: Sequence[tuple[Value, Array]]) -> None:
-        """Inputs on their way to the device, the second half of a longer one copied while the first is fetched."""
+        """Inputs where kernels read them or fetch them from, or on their way to the device where they are large."""
         for value, host in inputs:
-            source, size, staged = host.ctypes.data, host.nbytes, self._staged.get(value)
-            step = size if staged is None or size < _AT_ONCE else -(-size // 8192) * 4096
-            for at in range(0, size, step):
-                count, address = min(step, size - at), source + at
-                if staged is not None:
-                    address = staged.address + at
-                    ctypes.memmove(address, source + at, count)
-                if value not in self._direct:
-                    place = c_void_p(self.buffers[value].pointer.value + at)
-                    call("cuMemcpyHtoDAsync_v2", place, c_void_p(address), c_size_t(count), self._stream)
+            if (staged := self._staged.get(value)) is not None:
+                ctypes.memmove(staged.address, host.ctypes.data, host.nbytes)
+            else:
+                source, size = c_void_p(host.ctypes.data), c_size_t(host.nbytes)
+                call("cuMemcpyHtoDAsync_v2", self.buffers[value].pointer, source, size, self._stream)
 
     def _timed(self, inputs: Sequence[tuple[Value, Array]], times: DeviceTimes) -> None:
         """All kernels twice: as they always run, and with events between them."""
