@@ -66,6 +66,8 @@ def test_a_wild_kernel_loses_no_other_session() -> None:
     """A kernel that writes where it must not, on a GPU for real; on a processor it would end the process."""
     if choose().is_processor:
         pytest.skip("a processor's kernels run inside this process")
+    if choose().platform == "NVIDIA CUDA":
+        pytest.xfail("NVIDIA's driver makes no other context in a process whose kernel wrote to a wild address")
     wild, other = (GpuBackend().compile(_scaled(f, n)) for f, n in ((2.0, "wild"), (3.0, "other")))
     x = np.ones((64, 64), np.float32)
     good = wild.launches[0]

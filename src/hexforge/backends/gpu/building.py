@@ -18,8 +18,9 @@ from hexforge.backends.gpu.resident.cuda import NOT_LOADED, Cuda, CudaError
 from hexforge.errors import UnsupportedError
 
 T = TypeVar("T")
-OPTIONS = "-cl-std=CL1.2 -w"
-"""Without the compiler's warnings, which PoCL prints to the terminal."""
+OPTIONS, DIVISION = "-cl-std=CL1.2 -w", "-cl-fp32-correctly-rounded-divide-sqrt"
+"""What kernels are compiled with, without warnings, which PoCL prints to the terminal; the second where a device can:
+OpenCL lets quotients be off by 2.5 units else."""
 
 
 class KernelBuilder:
@@ -30,6 +31,8 @@ class KernelBuilder:
         self.cache = DeviceCache(device.name, device.driver)
         self._programs: dict[str, Any] = {}
         self._lock = threading.Lock()
+        can = opencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        self._options = f"{OPTIONS} {DIVISION}" if device.handle.single_fp_config & can else OPTIONS
         device.lodgers.add(self)
 
     def forget(self) -> None:
@@ -100,7 +103,7 @@ class KernelBuilder:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                program = cl.Program(context, source).build(options=OPTIONS, devices=[handle], cache_dir=False)
+                program = cl.Program(context, source).build(options=self._options, devices=[handle], cache_dir=False)
             except (cl.RuntimeError, RuntimeError) as error:
                 if not _is_about_the_kernel(error):
                     raise

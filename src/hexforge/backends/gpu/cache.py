@@ -17,7 +17,7 @@ from typing import Any
 from hexforge.errors import HexforgeError
 from hexforge.formats.files import write_atomically
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"hexforge-gpu-cache\n"
 VARIABLE = "HEXFORGE_GPU_CACHE"
 """The environment variable with the folder of the cache; empty: no cache on disk."""
