@@ -32,7 +32,7 @@ from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.lora import config as lora
 from hexforge.runtime.contexts.lora.adapters import Maker
-from tests.executorch.pte_files import delegated, ptd_bytes, pte
+from tests.executorch.pte_files import delegated, ptd_bytes, pte, viewed
 from tests.executorch.test_running import counted
 from tests.formats.profile.test_log import made as made_profile
 from tests.formats.test_pte import PLAN
@@ -260,6 +260,7 @@ def seeds(target: str) -> Iterable[bytes]:
         yield pte(PLAN)
         yield pte(delegated())
         yield pte(counted(9))
+        yield pte(viewed())
     elif target == "ptd_file":
         yield ptd_bytes()
     elif target == "compile_spec":

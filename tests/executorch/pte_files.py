@@ -158,6 +158,19 @@ class Writer:
         )  # fmt: skip
 
 
+def viewed() -> Plan:
+    """An input, a delegate's output and an output that are seen under other shapes at their own places."""
+    wide, flat = Tensor(np.float32, (2, 3), memory=(1, 0)), Tensor(np.float32, (6,), memory=(1, 0))
+    made, turned = Tensor(np.float32, (2, 3), memory=(1, 64)), Tensor(np.float32, (3, 2), memory=(1, 64))
+    return Plan(
+        [flat, wide, made, turned, Tensor(np.float32, (2, 3), memory=(1, 128))],
+        [0],
+        [3, 4, 2],
+        [("delegate", 0, [1, 2]), ("delegate", 0, [3, 4])],
+        delegates=[("QnnBackend", context_blob(doubling("forward")))],
+    )
+
+
 def pte(*plans: Plan, version: int = 0, magic: bytes = b"ET12") -> bytes:
     """A file with these methods."""
     writer = Writer()

@@ -11,7 +11,7 @@ import pytest
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.executorch import blob
 from hexforge.executorch.running.loading import load
-from tests.executorch.pte_files import Ints, Plan, Tensor, context_blob, counting, delegated, doubling, pte
+from tests.executorch.pte_files import Ints, Plan, Tensor, context_blob, counting, delegated, doubling, pte, viewed
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -98,17 +98,7 @@ def test_a_view_and_a_copy() -> None:
 
 def test_views_that_no_instruction_makes() -> None:
     """A view of known sizes is a value at its source's place: of an input, of an output of a delegate, of an output."""
-    wide, flat = Tensor(np.float32, (2, 3), memory=(1, 0)), Tensor(np.float32, (6,), memory=(1, 0))
-    made, turned = Tensor(np.float32, (2, 3), memory=(1, 64)), Tensor(np.float32, (3, 2), memory=(1, 64))
-    other = Tensor(np.float32, (2, 3), memory=(1, 128))
-    plan = Plan(
-        [flat, wide, made, turned, other],
-        [0],
-        [3, 4, 2],
-        [("delegate", 0, [1, 2]), ("delegate", 0, [3, 4])],
-        delegates=[("QnnBackend", context_blob(doubling("forward")))],
-    )
-    method = load(pte(plan)).method()
+    method = load(pte(viewed())).method()
     for x in (X, X + 1):
         turned_x, twice, doubled = method.run([x.reshape(6)])
         np.testing.assert_array_equal(doubled, 2 * x)  # type: ignore[arg-type]
