@@ -29,7 +29,8 @@ ComputedWeights::ComputedWeights(const Attributes& at, const Tensor& tensor, Con
   const std::int64_t outputs = times({groups, a.out_channels});
   const std::int64_t counts[5] = {a.kernel[0], a.kernel[1], a.kernel[2], depthwise ? 1 : a.channels, outputs};
   std::int64_t first = start_, last = start_;
-  times({std::abs(start_)});
+  if (start_ < 0) throw std::invalid_argument("conv: weights begin before their tensor");
+  times({start_});
   for (int i = 0; i < 5; ++i) {
     if (strides_[i] < -INT32_MAX || strides_[i] > INT32_MAX) throw std::invalid_argument("conv: bad weight strides");
     (strides_[i] < 0 ? first : last) += (strides_[i] < 0 ? -1 : 1) * times({counts[i] - 1, std::abs(strides_[i])});
