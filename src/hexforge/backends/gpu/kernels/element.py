@@ -85,7 +85,7 @@ class Elements:
 
     def computed(self, code: KernelCode, node: Node, output: int, index: Index) -> str:
         """An element of an output of a node, computed here."""
-        key = (node, output, code.flat(index), code.real)
+        key = (node, output, code.flat(index), code.real, code.width)
         if key in code.known:
             return code.known[key]
         name = self._computed(code, node, output, index)
