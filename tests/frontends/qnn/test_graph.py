@@ -132,6 +132,17 @@ def test_another_integer_type_is_cast() -> None:
     assert run(graph, f=data[0])[0].tolist() == [1]
 
 
+@pytest.mark.parametrize("backend", ["cpu", "htp"])
+@pytest.mark.parametrize("dtype", ["UFIXED_POINT_8", "UFIXED_POINT_16"])
+def test_integers_are_cast_to_fixed_point_by_their_values(backend: str, dtype: str) -> None:
+    params = QuantizeParams(f"{ENCODING}SCALE_OFFSET", [0.5], [-20])
+    x, y = tensor("x", (4,), "APP_WRITE", "INT_64"), tensor("y", (4,), "APP_READ", dtype, quantization=params)
+    middle = tensor("middle", (4,), dtype="INT_32", quantization=params)  # an encoding that says nothing
+    graph = build_graph("g", [QnnOp("a", "Cast", (x,), (middle,)), QnnOp("b", "Cast", (middle,), (y,))])
+    made = registry.backend(backend).compile(graph).run({"x": np.int64([-9, -1, 0, 7])})["y"]
+    assert made.tolist() == [2, 18, 20, 34]
+
+
 def test_a_constant_may_be_declared_twice() -> None:
     x, y = tensor("x", (2,), "APP_WRITE"), tensor("y", (2,), "APP_READ")
     middle = tensor("middle", (2,))

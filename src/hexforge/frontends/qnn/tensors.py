@@ -34,20 +34,21 @@ def type_of(tensor: QnnTensor) -> TensorType:
     wrong = [d for d in tensor.dimensions if d < 0]
     if wrong:
         raise ModelError(f"tensor {tensor.name!r}: dimensions {list(tensor.dimensions)} are not all known")
-    if tensor.quantization is None:
-        dtype = _PLAIN.get(tensor.data_type)
-        if dtype is None and tensor.data_type in _FIXED:
-            raise ModelError(f"tensor {tensor.name!r}: is {tensor.data_type} but has no encoding")
-    else:
+    quantization, dtype = tensor.quantization, _PLAIN.get(tensor.data_type)
+    if dtype is None:
         dtype = _FIXED.get(tensor.data_type)
-        if dtype is None and tensor.data_type in _PLAIN:
-            raise ModelError(f"tensor {tensor.name!r}: has an encoding but is {tensor.data_type}, not fixed point")
+        if dtype is not None and quantization is None:
+            raise ModelError(f"tensor {tensor.name!r}: is {tensor.data_type} but has no encoding")
+    elif dtype.is_float and quantization is not None:
+        raise ModelError(f"tensor {tensor.name!r}: has an encoding but is {tensor.data_type}, not fixed point")
+    else:  # a plain integer's says nothing: ExecuTorch casts to INT_32 under the encoding of what it casts
+        quantization = None
     if dtype is None:
         raise ModelError(f"tensor {tensor.name!r}: hexforge has no tensors of {tensor.data_type}")
     shape = tensor.dimensions or (1,)  # QNN has no tensors of rank 0
-    if tensor.quantization is None:
+    if quantization is None:
         return TensorType(dtype, shape)
-    type = TensorType(dtype, shape, encoding_of(tensor.quantization, tensor))
+    type = TensorType(dtype, shape, encoding_of(quantization, tensor))
     problem = fault(type)
     if problem:
         raise ModelError(f"tensor {tensor.name!r}: {problem}")

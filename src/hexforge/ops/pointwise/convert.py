@@ -48,12 +48,12 @@ define(
     "Cast",
     "in",
     infer=_infer_cast,
-    reference=lambda call, x: cast(x, call.out().dtype),
+    reference=lambda call, x: cast(x, call.out().dtype) if call.out().encoding is None else x,
     kind=Work.CONVERT,
     work=per_element(),
     quant=rules.NEVER,
     layout=POINTWISE,
-    doc="Each element in the declared data type: floats truncate to integers, integers wrap.",
+    doc="Each element in the declared data type: floats truncate to integers, integers wrap; fixed point rounds.",
 )
 
 
