@@ -262,11 +262,20 @@ def mixed_types(g: Graph, rng: np.random.Generator) -> None:
     read(g, out(g, "ElementWiseAnd", [negative, out(g, "ElementWiseGreater", [whole, three])]))
 
 
+def tailed(g: Graph, rng: np.random.Generator) -> None:
+    """Products whose columns fill no vector: their sums are vectors, and what follows works on one at a time."""
+    x = given(g, 1, 5, 6, 8)
+    read(g, out(g, "ElementWiseSoftplus", [conv(g, rng, x, 5, 3, 1, 1, 1)]))
+    both = conv(g, rng, x, 16, 1, 1, 0, 1)
+    gate = out(g, "ElementWiseSoftplus", [given(g, 1, 5, 6, 1)])
+    read(g, out(g, "ElementWiseNeuron", [out(g, "ElementWiseMultiply", [both, gate])], operation=7, beta=0.5))
+
+
 MAKES: dict[str, Make] = {
     m.__name__: m
     for m in (
         convolutions, transposed, volumes, depthwise, products, attention, heads, filters, four_bits, deep, pools, rows,
-        moves, reshaped, joined, winograd, looked_up, mixed_types,
+        moves, reshaped, joined, winograd, looked_up, mixed_types, tailed,
     )
 }  # fmt: skip
 

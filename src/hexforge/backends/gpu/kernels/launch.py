@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hexforge.backends.gpu.kernels.code import Buffers, BufferType, Index, KernelCode, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import Elements
 from hexforge.backends.gpu.kernels.moves import ALIASES
-from hexforge.backends.gpu.kernels.pointwise import HALF_PREAMBLE, PREAMBLE, half_softplus, softplus
+from hexforge.backends.gpu.kernels.pointwise import HALF_PREAMBLE, PREAMBLE, softplus
 from hexforge.ir import Array, Node, Value
 
 _ROUND = """
@@ -99,14 +99,10 @@ class Kernel:
         if self.elements.real == "half":
             parts.insert(0, "#pragma OPENCL EXTENSION cl_khr_fp16 : enable")
             parts += [HALF_PREAMBLE] if "half_mod(" in text else []
-            types = ("half", "half2", "half4", "half8", "half16")
-            parts += [half_softplus(t) for t in types if f"softplus_{t}(" in text]
-            text = text.replace("softplus_half", "")
-        if any(name in text for name in ("softplus", "int_", "float_mod")):
-            parts += [
-                PREAMBLE,
-                *([softplus(1)] if "softplus(" in text and not widths else [softplus(w) for w in widths]),
-            ]
+        if any(name in text for name in ("int_", "float_mod(")):
+            parts.append(PREAMBLE)
+        types = (f"{real}{width}" for real in ("float", "half") for width in ("", "2", "4", "8", "16"))
+        parts += [softplus(t) for t in types if f"softplus_{t}(" in text]
         if "half4_at" in text:
             parts.append(_HALF4)
         if "round_half" in text:

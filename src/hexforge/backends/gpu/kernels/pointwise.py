@@ -48,7 +48,7 @@ def _neuron(arguments: tuple[str, ...], params: Params, type: str) -> str:
         return _elu(arguments, params, type)
     if params["operation"] == 2:
         return _clamp(0.0, 1.0)((f"({alpha} * {x} + {beta})",), params, type)
-    return f"(softplus({beta} * {x}) / {beta})"
+    return f"(softplus_{type}({beta} * {x}) / {beta})"
 
 
 FLOAT: dict[str, _Row] = {
@@ -66,7 +66,7 @@ FLOAT: dict[str, _Row] = {
     "ElementWiseSign": _text("(({0} > 0.0f || {0} < 0.0f) ? sign({0}) : ({0} == 0.0f ? ({T})(0.0f) : {0}))"),
     "ElementWiseSin": _text("sin({0})"),
     "ElementWiseSquareRoot": _text("sqrt({0})"),
-    "ElementWiseSoftplus": _text("softplus({0})"),
+    "ElementWiseSoftplus": _text("softplus_{T}({0})"),
     "ElementWiseAdd": _text("({0} + {1})"),
     "ElementWiseSubtract": _text("({0} - {1})"),
     "ElementWiseMultiply": _text("({0} * {1})"),
@@ -107,7 +107,7 @@ def real_row(name: str, arguments: tuple[str, ...], params: Params, type: str) -
     names = tuple(f"{{{i}}}" for i in range(len(arguments)))
     row = HALF.get(name, FLOAT[name])
     text = _FLOAT_LITERAL.sub(r"((half)\1f)", row(names, params, type))
-    text = text.replace("softplus(", f"softplus_{type}(").replace("float_mod(", "half_mod(")
+    text = text.replace("float_mod(", "half_mod(")
     for i, argument in enumerate(arguments):
         text = text.replace(f"{{{i}}}", argument)
     return text
@@ -155,7 +155,6 @@ PREDICATE: dict[str, _Row] = {
 """Ops that give booleans, on inputs of any type."""
 
 PREAMBLE = """
-float softplus1(float x) { return fmax(x, 0.0f) + log1p(exp(-fabs(x))); }
 float float_mod(float a, float b) { float r = fmod(a, b); return (r != 0.0f && (r < 0.0f) != (b < 0.0f)) ? r + b : r; }
 long int_floor_div(long a, long b) {
   if (b == 0) return 0;
@@ -185,18 +184,10 @@ half half_mod(half a, half b) {
 """
 
 
-def half_softplus(type: str) -> str:
-    """The softplus function of half or of vectors of it."""
-    body = f"fmax(x, ({type})((half)0.0f)) + log1p(exp(-fabs(x)))"
-    return f"{type} softplus_{type}({type} x) {{ return {body}; }}"
-
-
-def softplus(width: int) -> str:
-    """The softplus function for vectors of a width."""
-    if width == 1:
-        return "#define softplus softplus1"
-    type = f"float{width}"
-    return f"{type} softplus({type} x) {{ return fmax(x, ({type})(0.0f)) + log1p(exp(-fabs(x))); }}"
+def softplus(type: str) -> str:
+    """The softplus function of a type; each has its own name, for a kernel may compute in several."""
+    zero = "(half)0.0f" if type.startswith("half") else "0.0f"
+    return f"{type} softplus_{type}({type} x) {{ return fmax(x, ({type})({zero})) + log1p(exp(-fabs(x))); }}"
 
 
 def is_inf(x: str, params: Params) -> str:
