@@ -17,8 +17,8 @@ from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose
 from hexforge.backends.gpu.kernels.launch import Epilogue, Launch
-from hexforge.backends.gpu.kernels.product import Product
-from hexforge.backends.gpu.kernels.tiled_product import ProductTile
+from hexforge.backends.gpu.kernels.products.product import Product
+from hexforge.backends.gpu.kernels.products.tiles import ProductTile
 from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.tuning import measure

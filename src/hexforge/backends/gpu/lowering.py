@@ -11,17 +11,18 @@ import numpy as np
 
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.grouping import Groups, group
-from hexforge.backends.gpu.kernels import other, recurrent, rows, windows, winograd
+from hexforge.backends.gpu.kernels import maps, recurrent, rows, sampling, searching, windows
 from hexforge.backends.gpu.kernels.attention import Attention, attention_tile, register_attention, tiled_attention
-from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import MAPS, Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Piece, Scratch
 from hexforge.backends.gpu.kernels.moves import ALIASES
-from hexforge.backends.gpu.kernels.product import Product
-from hexforge.backends.gpu.kernels.register_product import register_product
-from hexforge.backends.gpu.kernels.tiled_product import ProductTile, partial_sum, tiled_product
-from hexforge.backends.gpu.kernels.vector_product import suits, vector_product
+from hexforge.backends.gpu.kernels.products import winograd
+from hexforge.backends.gpu.kernels.products.blocks import FourBitWeight
+from hexforge.backends.gpu.kernels.products.few_rows import suits, vector_product
+from hexforge.backends.gpu.kernels.products.product import Product
+from hexforge.backends.gpu.kernels.products.registers import register_product
+from hexforge.backends.gpu.kernels.products.tiles import ProductTile, partial_sum, tiled_product
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.products import Products
 from hexforge.backends.gpu.tiling import tiles, winograd_pays
@@ -150,13 +151,13 @@ class GpuLowering:
             case "Softmax" | "LogSoftmax" | "LayerNorm" | "RmsNorm" | "L2Norm" | "InstanceNorm" | "GroupNorm":
                 return [rows.normalize(self.kernel(), node, epilogue, wg)]
             case "Resize" | "ResizeBilinear" | "ResizeNearestNeighbor":
-                return [other.resize(self.kernel(), node, epilogue, local)]
+                return [sampling.resize(self.kernel(), node, epilogue, local)]
             case "ScatterElements" | "ScatterNd":
-                return [other.scatter(self.kernel(), node, local)]
+                return [searching.scatter(self.kernel(), node, local)]
             case "GridSample":
-                return [other.grid_sample(self.kernel(), node, epilogue, local)]
+                return [sampling.grid_sample(self.kernel(), node, epilogue, local)]
             case "TopK":
-                return [other.top_k(self.kernel(), node)]
+                return [searching.top_k(self.kernel(), node)]
             case _ if name.startswith("Reduce"):
                 return [rows.reduce(self.kernel(), node, epilogue, wg)]
         raise AssertionError(f"{name} has no kernel")
@@ -182,7 +183,7 @@ class GpuLowering:
         return True
 
     def _map(self, node: Node, output: int) -> Launch:
-        return other.map_values(self.kernel, node, output, self.widths, self.machine.local)
+        return maps.map_values(self.kernel, node, output, self.widths, self.machine.local)
 
     def _widest(self, node: Node, make: Callable[[Kernel, int], Launch]) -> Launch:
         return self._by_width(node.outputs[0].shape[-1], make)
@@ -227,7 +228,7 @@ class GpuLowering:
     def _convolution(self, node: Node, epilogue: Epilogue) -> list[Launch]:
         weight = node.inputs[1]
         if weight is not None and not weight.is_static and "Transpose" in node.op.name and node.params["group"] > 1:
-            lay = other.grouped_filter(self.kernel(), node, self.machine.local)
+            lay = maps.grouped_filter(self.kernel(), node, self.machine.local)
             (grouped,) = lay.writes
             assert isinstance(grouped, Value)
             return [lay, *self._product(self.products.convolution(node, grouped), epilogue)]

@@ -11,12 +11,12 @@ from typing import Protocol
 import numpy as np
 
 from hexforge.backends.gpu.grouping import Groups
-from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, strides
 from hexforge.backends.gpu.kernels.launch import Constant
-from hexforge.backends.gpu.kernels.product import ConvWindow, DepthwiseRows, Matrix, Product
-from hexforge.backends.gpu.kernels.register_product import COLUMNS
-from hexforge.backends.gpu.kernels.winograd import POINTS, Winograd, transformed_filters
+from hexforge.backends.gpu.kernels.products.blocks import FourBitWeight
+from hexforge.backends.gpu.kernels.products.product import ConvWindow, DepthwiseRows, Matrix, Product
+from hexforge.backends.gpu.kernels.products.registers import COLUMNS
+from hexforge.backends.gpu.kernels.products.winograd import POINTS, Winograd, transformed_filters
 from hexforge.backends.gpu.machine import Machine
 from hexforge.ir import Array, Block, Node, Value
 

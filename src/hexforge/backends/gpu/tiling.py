@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from hexforge.backends.gpu.kernels.code import HALF
-from hexforge.backends.gpu.kernels.product import Product
-from hexforge.backends.gpu.kernels.tiled_product import ProductTile
-from hexforge.backends.gpu.kernels.winograd import POINTS, Winograd
+from hexforge.backends.gpu.kernels.products.product import Product
+from hexforge.backends.gpu.kernels.products.tiles import ProductTile
+from hexforge.backends.gpu.kernels.products.winograd import POINTS, Winograd
 from hexforge.backends.gpu.machine import Machine
 
 _SHAPES = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from hexforge.backends.gpu.kernels.code import Index, KernelCode, literal
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch
-from hexforge.backends.gpu.kernels.product import Matrix, Product, Results, argument, batch_axes, operand_base
+from hexforge.backends.gpu.kernels.products.product import Matrix, Product, Results, argument, batch_axes, operand_base
 from hexforge.ir import Node
 
 LARGEST = 128

@@ -180,6 +180,12 @@ class KernelCode:
         wide.known, wide._counter = dict(self.known), self._counter
         return wide
 
+    def narrowed(self) -> KernelCode:
+        """This very block, working on one element at a time."""
+        narrow = KernelCode(self.buffers, 1, self._depth, self.real)
+        narrow.lines, narrow.known, narrow._counter = self.lines, self.known, self._counter
+        return narrow
+
     # -- indices ------------------------------------------------------------------------------------------------------
 
     def flat(self, index: Index) -> str:

@@ -65,7 +65,7 @@ class Elements:
             raise NotVectorizedError
         return code.let(code.vector, storage.load(buffer, code.flat(index), code.width, code.real))
 
-    def _operand(self, code: KernelCode, value: Value, out: Index) -> str:
+    def operand(self, code: KernelCode, value: Value, out: Index) -> str:
         """An element of an input that broadcasts to the output."""
         if single(value) is not None or value.shape == out.shape:
             return self.element(code, value, Index(value.shape, out.flat, out.axes))
@@ -73,14 +73,7 @@ class Elements:
         at = code.axes(out)[len(out.shape) - len(value.shape) :]
         axes = tuple("0" if n == 1 else a for a, n in zip(at, value.shape, strict=True))
         if code.width > 1 and (not value.shape or value.shape[-1] == 1):  # one element for all neighbours
-            narrow = KernelCode(code.buffers, 1, real=code.real)
-            narrow.lines, narrow.known, narrow._counter, narrow._depth = (
-                code.lines,
-                code.known,
-                code._counter,
-                code._depth,
-            )
-            return self.element(narrow, value, Index(value.shape, None, axes))
+            return self.element(code.narrowed(), value, Index(value.shape, None, axes))
         return self.element(code, value, Index(value.shape, None, axes))
 
     def computed(self, code: KernelCode, node: Node, output: int, index: Index) -> str:
@@ -161,7 +154,7 @@ class Elements:
             x = self.element(code, first, Index(first.shape, index.flat, index.axes))
             weight, bias = (self.element(code, v, channel) for v in node.inputs[1:3] if v is not None)
             return code.let(code.vector, _batchnorm(code, x, weight, bias))
-        arguments = tuple(self._operand(code, v, index) for v in node.inputs if v is not None)
+        arguments = tuple(self.operand(code, v, index) for v in node.inputs if v is not None)
         return self.applied(code, node, arguments)
 
     # -- choices ------------------------------------------------------------------------------------------------------
@@ -241,7 +234,7 @@ class Elements:
 
     # -- look-ups -----------------------------------------------------------------------------------------------------
 
-    def _bounded(self, code: KernelCode, node: Node, index: str, size: int) -> str:
+    def bounded(self, code: KernelCode, node: Node, index: str, size: int) -> str:
         """An index counted from the start; one outside is reported, and 0 is read instead."""
         at = code.let("int", f"(int)({index} < 0 ? {index} + {size} : {index})")
         fault = code.buffers.write(FAULT, "int", FAULT)
@@ -259,19 +252,19 @@ class Elements:
             axis = params["axis"] % len(data.shape)
             rank = len(indices.shape)
             found = self.element(code, indices, Index(indices.shape, None, at[axis : axis + rank]))
-            inner = self._bounded(code, node, found, data.shape[axis])
+            inner = self.bounded(code, node, found, data.shape[axis])
             return self.element(code, data, Index(data.shape, None, (*at[:axis], inner, *at[axis + rank :])))
         if node.op.name == "GatherElements":
             axis = params["axis"] % len(data.shape)
             found = self.element(code, indices, Index(indices.shape, index.flat, at))
-            inner = self._bounded(code, node, found, data.shape[axis])
+            inner = self.bounded(code, node, found, data.shape[axis])
             return self.element(code, data, Index(data.shape, None, (*at[:axis], inner, *at[axis + 1 :])))
         batch, depth = params["batch_dims"], indices.shape[-1]
         lead = at[: len(indices.shape) - 1]
         axes = list(lead[:batch])
         for i in range(depth):
             found = self.element(code, indices, Index(indices.shape, None, (*lead, str(i))))
-            axes.append(self._bounded(code, node, found, data.shape[batch + i]))
+            axes.append(self.bounded(code, node, found, data.shape[batch + i]))
         return self.element(code, data, Index(data.shape, None, (*axes, *at[len(lead) :])))
 
 

@@ -182,7 +182,7 @@ class Epilogue:
                 continue
             place = Index(out.shape, code.flat(known[1]), known[1].axes if known[1].shape == out.shape else None)
             arguments = tuple(
-                here[v][0] if v in here else elements._operand(code, v, place) for v in node.inputs if v is not None
+                here[v][0] if v in here else elements.operand(code, v, place) for v in node.inputs if v is not None
             )
             value = elements.applied(code, node, arguments)
             if elements.round_half and code.real == "float" and out.dtype.is_float and node is not self.chain[-1]:

@@ -7,7 +7,7 @@ import math
 
 from hexforge.backends.gpu.kernels.code import FAULT, Index, KernelCode, NotVectorizedError, affine, literal, strides
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch, rounded_up
-from hexforge.backends.gpu.kernels.product import HALF_RUN
+from hexforge.backends.gpu.kernels.products.product import HALF_RUN
 from hexforge.ir import Node
 
 

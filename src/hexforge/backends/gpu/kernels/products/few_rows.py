@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from hexforge.backends.gpu.kernels.blocks import BLOCK, FourBitWeight
 from hexforge.backends.gpu.kernels.code import KernelCode
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch
-from hexforge.backends.gpu.kernels.product import HALF_RUN, Product, Results, argument
+from hexforge.backends.gpu.kernels.products.blocks import BLOCK, FourBitWeight
+from hexforge.backends.gpu.kernels.products.product import HALF_RUN, Product, Results, argument
 
 MOST_ROWS = 4
 MOST_DEPTH = 4096

@@ -13,7 +13,7 @@ import numpy as np
 
 from hexforge.backends.gpu.kernels.code import FLOAT, Index, KernelCode
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch, rounded_up
-from hexforge.backends.gpu.kernels.product import Product
+from hexforge.backends.gpu.kernels.products.product import Product
 from hexforge.ir import Array, DType, TensorType, Value
 
 POINTS, _OUT, _IN = 36, 4, 6

@@ -7,7 +7,7 @@ import math
 
 from hexforge.backends.gpu.kernels.code import KernelCode
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch
-from hexforge.backends.gpu.kernels.product import (
+from hexforge.backends.gpu.kernels.products.product import (
     HALF_RUN,
     ConvWindow,
     Product,

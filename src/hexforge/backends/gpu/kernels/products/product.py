@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hexforge.backends.gpu.kernels.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.code import BufferType, Index, KernelCode, NotVectorizedError
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel
+from hexforge.backends.gpu.kernels.products.blocks import FourBitWeight
 from hexforge.ir import Node, Value
 
 HALF_RUN = 16

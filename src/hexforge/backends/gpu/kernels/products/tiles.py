@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hexforge.backends.gpu.kernels.code import FLOAT, Index, KernelCode
 from hexforge.backends.gpu.kernels.launch import Epilogue, Kernel, Launch, Scratch, rounded_up
-from hexforge.backends.gpu.kernels.product import (
+from hexforge.backends.gpu.kernels.products.product import (
     HALF_RUN,
     ConvWindow,
     DepthwiseRows,
