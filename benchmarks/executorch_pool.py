@@ -20,6 +20,10 @@ from typing import Any
 from benchmarks.executorch_steps import Measured
 from benchmarks.executorch_worker import Outcome
 
+WORKER = "benchmarks.executorch_worker"
+START_SECONDS = 300.0
+"""In which a process has to be ready; a test's own limit counts from then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suite:
@@ -33,8 +37,8 @@ class Suite:
 class Worker:
     """A process that runs tests, in a session and a folder of its own: nothing of it is left when it is ended."""
 
-    def __init__(self, limit: float, no_skips: bool, seed: int) -> None:
-        self.limit, self.no_skips, self.seed = limit, no_skips, seed
+    def __init__(self, limit: float, no_skips: bool, seed: int, program: str = WORKER) -> None:
+        self.limit, self.no_skips, self.seed, self.program = limit, no_skips, seed, program
         self._process: subprocess.Popen[str] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._module = ""
@@ -56,9 +60,7 @@ class Worker:
             for answer in self._ask({"suite": suite.name, "module": suite.module, "test": test, "seed": self.seed}):
                 found = True
                 yield outcome(answer)
-        except TimeoutError:
-            yield Outcome(suite.name, test, "failed", f"took longer than {self.limit:.0f} s", self.limit)
-        except EOFError as error:
+        except (TimeoutError, EOFError) as error:
             yield Outcome(suite.name, test, "failed", str(error), round(time.monotonic() - start, 1))
         else:
             if not found:
@@ -87,28 +89,37 @@ class Worker:
                 self._folder.cleanup()
         return code
 
+    def _start(self) -> subprocess.Popen[str]:
+        self._folder = tempfile.TemporaryDirectory(prefix="executorch-tests-")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            start_new_session=True, env={**os.environ, "TMPDIR": self._folder.name},
+        )  # fmt: skip
+        self._lines = queue.SimpleQueue()
+        threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
+        for _ in self._answers(START_SECONDS):
+            pass
+        return self._process
+
     def _ask(self, request: dict[str, Any]) -> Iterator[Any]:
-        if self._process is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="executorch-tests-")
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.executorch_worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                text=True, start_new_session=True, env={**os.environ, "TMPDIR": self._folder.name},
-            )  # fmt: skip
-            self._lines = queue.SimpleQueue()
-            threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
-            request = {**request, "no_skips": self.no_skips}
         process = self._process
+        if process is None:
+            process, request = self._start(), {**request, "no_skips": self.no_skips}
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
-        end = time.monotonic() + self.limit
+        yield from self._answers(self.limit)
+
+    def _answers(self, limit: float) -> Iterator[Any]:
+        """What the process answers until its empty line."""
+        end = time.monotonic() + limit
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
                 self.kill()
-                raise TimeoutError from None
+                raise TimeoutError(f"took longer than {limit:.0f} s") from None
             if line == "\n":
                 return
             if not line:
@@ -131,14 +142,14 @@ def outcome(row: dict[str, Any]) -> Outcome:
 
 
 def shared(
-    wanted: Sequence[tuple[Suite, str]], jobs: int, limit: float, no_skips: bool, seed: int
+    wanted: Sequence[tuple[Suite, str]], jobs: int, limit: float, no_skips: bool, seed: int, program: str = WORKER
 ) -> Iterator[tuple[int, Outcome]]:
     """Outcomes of tests as they come, from several processes, each with how many tests had begun."""
     left: queue.SimpleQueue[tuple[int, Suite, str]] = queue.SimpleQueue()
     found: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
     for number, item in enumerate(wanted):
         left.put((number + 1, *item))
-    workers = [Worker(limit, no_skips, seed) for _ in range(max(1, min(jobs, len(wanted))))]
+    workers = [Worker(limit, no_skips, seed, program) for _ in range(max(1, min(jobs, len(wanted))))]
 
     def work(worker: Worker) -> None:
         with contextlib.suppress(queue.Empty):

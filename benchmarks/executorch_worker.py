@@ -161,7 +161,8 @@ class _Record(unittest.TestResult):
 
     def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
         super().startTest(test)
-        importlib.import_module("torch").manual_seed(self.seed)  # few tests set one themselves
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.manual_seed(self.seed)  # few tests set one themselves
         recorded().clear()
         self._start, self._why, self._told = time.monotonic(), "", False
 
@@ -265,8 +266,20 @@ def listed(name: str, module: str) -> list[str]:
     return [name for name, value in vars(found).items() if name.startswith("test_") and callable(value)]
 
 
-def main() -> None:
-    """Answer requests, a class and its module with a test or without: outcomes, or a list; then an empty line."""
+@contextlib.contextmanager
+def prepared() -> Iterator[None]:
+    """ExecuTorch's tests ready to run on hexforge."""
+    with environment():
+        configure()
+        remember_operators()
+        yield
+
+
+def serve(ready: contextlib.AbstractContextManager[None]) -> None:
+    """Answer requests, a class and its module with a test or without: outcomes, or a list; then an empty line.
+
+    The first empty line says that the process is ready.
+    """
     answers = os.fdopen(os.dup(1), "w")
     quiet = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -281,9 +294,12 @@ def main() -> None:
     def tell(outcome: Outcome) -> None:
         say(asdict(outcome))
 
-    with environment():
-        configure()
-        remember_operators()
+    def done() -> None:
+        answers.write("\n")
+        answers.flush()
+
+    with ready:
+        done()
         for request in map(json.loads, sys.stdin):
             if request.pop("no_skips", False):
                 unskip()
@@ -294,9 +310,8 @@ def main() -> None:
                 run_class(suite, module, request["test"], request["seed"], tell)
             else:
                 run_function(suite, module, request["test"], request["seed"], tell)
-            answers.write("\n")
-            answers.flush()
+            done()
 
 
 if __name__ == "__main__":
-    main()
+    serve(prepared())

@@ -17,7 +17,7 @@ class TestEndless(unittest.TestCase):
 
     def test_b_endless(self) -> None:
         """Goes on for ever, with a process of its own."""
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(3600)  # of an endless test"], check=False)
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(3600)", os.environ["ENDLESS_MARK"]], check=False)
 
     def test_c_dies(self) -> None:
         """Takes its process with it."""

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hexforge.backend import Backend, GraphSettings, Prepares, Schematic
 from hexforge.backends.saver.backend import SaverBackend
 from hexforge.errors import HexforgeError, UnsupportedError
+from hexforge.executorch import validation
 from hexforge.executorch.blob import REFUSED, ops_key
 from hexforge.executorch.resizing import dynamic_key, dynamic_text
 from hexforge.frontends.qnn.declarations import QnnOp
@@ -19,16 +21,21 @@ from hexforge.ir.verify import node_faults
 from hexforge.passes import NEUTRAL, run
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 
+logger = logging.getLogger("hexforge.executorch")
+
 
 def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
-    """Why the backend does not take some ops, and what would work; None where it takes them."""
+    """Why ops are not taken, by the backend or by Qualcomm's library, and what would work; None where they are."""
     try:
         nodes = build_fragment(ops)
     except HexforgeError as error:
         return str(error)
     for node in nodes:
-        if (reason := next(node_faults(node), None) or backend.unsupported(node)) is not None:
+        reason = next(node_faults(node), None) or backend.unsupported(node) or validation.refused(node, backend)
+        if reason is not None:
             return f"op {node.name!r} ({node.op.name}): {reason}"
+        if (warning := validation.unprepared(node, backend)) is not None:
+            logger.warning("[hexforge] op %r (%s): %s", node.name, node.op.name, warning)
     return None
 
 

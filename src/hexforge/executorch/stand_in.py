@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib.metadata
 import importlib.util
 import os
@@ -16,15 +15,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from hexforge.errors import CallError
+from hexforge.executorch.stock_modules import ADAPTOR, BINDINGS, LOADERS
 
-STOCK = "executorch.backends.qualcomm.python.PyQnnManagerAdaptor"
-"""The stock module, which opens Qualcomm's libraries."""
-BINDINGS = "executorch.extension.pybindings._C"
-"""The Python bindings of ExecuTorch's runtime, which load the wheel's own QnnBackend."""
-PREPROCESSING = "executorch.backends.qualcomm.qnn_preprocess"
-"""What turns a partition into QNN's ops."""
-LOADERS = ("executorch.kernels.quantized", "executorch.extension.llm.custom_ops.custom_ops")
-"""Modules whose libraries load the runtime with its backends, too."""
 TESTED = {"executorch": "1.5.1", "torch": "2.13.0", "torchao": "0.18.0"}
 """The versions that the tests run with."""
 
@@ -52,7 +44,7 @@ class StandInFinder(MetaPathFinder):
         """The stand-in for the stock module, nothing for any other; before the runtime comes its QnnBackend."""
         if fullname == BINDINGS or fullname in LOADERS:
             _before_the_runtime(fullname)
-        return ModuleSpec(fullname, _Loads(), origin="hexforge") if fullname == STOCK else None
+        return ModuleSpec(fullname, _Loads(), origin="hexforge") if fullname == ADAPTOR else None
 
 
 def _before_the_runtime(module: str) -> None:
@@ -71,7 +63,7 @@ def enable() -> None:
     if is_enabled():
         return
     _check_versions()
-    if STOCK in sys.modules:
+    if ADAPTOR in sys.modules:
         raise CallError(
             "ExecuTorch's Qualcomm backend is imported already and holds Qualcomm's library; import "
             "hexforge.executorch before it, or run the script by `python -m hexforge.executorch SCRIPT`"
@@ -80,18 +72,6 @@ def enable() -> None:
     # ExecuTorch downloads Qualcomm's SDK unless this names a folder; hexforge's own stands for it.
     if not os.environ.get("QNN_SDK_ROOT"):
         os.environ["QNN_SDK_ROOT"] = str(Path(__file__).parent)
-
-
-def restore_builtins() -> None:
-    """Let ExecuTorch's preprocessing have Python's `range` and others again, where it has torch's.
-
-    Where ExecuTorch 1.5.1 meets an op that it has no builder for, and where it lowers a context binary, it copies all
-    of torch into that module; whatever is lowered after that in the same process would fail.
-    """
-    module, torch = sys.modules.get(PREPROCESSING), sys.modules.get("torch")
-    for name in vars(builtins) if module is not None and torch is not None else ():
-        if name in vars(module) and vars(module)[name] is vars(torch).get(name):
-            delattr(module, name)
 
 
 def is_enabled() -> bool:

@@ -28,7 +28,7 @@ from hexforge.errors import CallError, HexforgeError
 from hexforge.executorch.running.delegate import arranged, retyped
 from hexforge.executorch.running.event_log import measures
 from hexforge.executorch.running.loading import open_delegate
-from hexforge.executorch.stand_in import BINDINGS
+from hexforge.executorch.stock_modules import BINDINGS
 from hexforge.formats.executorch.pte import Delegate, ScalarType
 from hexforge.formats.executorch.qnn_options import KEY
 

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Qualcomm's HTP library refuses of QNN ops that hexforge computes: ExecuTorch leaves these to the CPU.
+
+Asked was the library itself through ExecuTorch's own adaptor, with the ops of its builders, for SM8350 and SM8650; only
+that of onnxruntime-qnn 2.5.0 works with executorch 1.5.1. Where 2.7.0 could be asked by onnxruntime's EP it says the
+same (`frontends/onnx/ep_limits` has its limits). A graph that has such an op already, as in a .pte, runs all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hexforge.backend import Backend, Prepares
+from hexforge.ir import DType, Node
+
+UNPREPARED_ON = "SM8350"
+UNPREPARED = frozenset("ElementWiseSelect Gather GatherElements GridSample ScatterElements ScatterNd".split())
+"""Ops that the library takes of float32 on that chip, and then fails when it prepares the graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Some ops that the library's validation refuses."""
+
+    ops: frozenset[str]
+    bites: Callable[[Node], bool]
+    reason: str
+    """What is refused; what would work."""
+    versions: str
+    """The releases of onnxruntime-qnn whose library was seen to refuse it."""
+
+
+def _refused(ops: str, bites: Callable[[Node], bool], reason: str, versions: str) -> Refused:
+    return Refused(frozenset(ops.split()), bites, reason, versions)
+
+
+def _floats(node: Node) -> bool:
+    """True where the op's first input is a float tensor."""
+    return node.call.input(0).dtype.is_float
+
+
+REFUSED: tuple[Refused, ...] = (
+    _refused(
+        "ElementWiseAsin",
+        _floats,
+        "asin of floats; quantize it, or compute atan(x / sqrt(1 - x * x))",
+        "2.5.0 and 2.7.0",
+    ),
+    _refused(
+        "GridSample",
+        lambda node: _floats(node) and len(node.call.input(0).shape) > 4,
+        "volumes of floats; quantize them, or sample slices of 4 dimensions",
+        "2.5.0 and 2.7.0",
+    ),
+    _refused(
+        "ScatterElements",
+        lambda node: _floats(node) and int(node.params["reduction"]) != 0,
+        "a reduction of floats; quantize it",
+        "2.5.0 and 2.7.0",
+    ),
+    _refused(
+        "RandomUniformLike",
+        lambda node: node.outputs[0].dtype.bits != 8,
+        "uniform random numbers of more than 8 bits; quantize them to 8 bits, and dequantize them",
+        "2.5.0",  # with 2.7.0 the EP never asks: it writes 8 bits, and a Dequantize behind them
+    ),
+    _refused(
+        "RandomNormalLike",
+        lambda node: node.outputs[0].dtype is DType.FLOAT32,
+        "normal random numbers in float32; make them float16, or quantize them",
+        "2.5.0",
+    ),
+)
+
+
+def refused(node: Node, backend: Backend) -> str | None:
+    """Why the library refuses a node that the backend computes, and what would work; None where it takes it."""
+    if backend.name != "htp":
+        return None
+    for row in REFUSED:
+        if node.op.name in row.ops and row.bites(node):
+            return f"Qualcomm's library (onnxruntime-qnn {row.versions}) refuses it: {row.reason}"
+    return None
+
+
+def unprepared(node: Node, backend: Backend) -> str | None:
+    """Why the library fails to prepare a graph with a node that its validation takes; None if nothing is known."""
+    plain = node.op.name in UNPREPARED and node.params.get("reduction", 0) == 0
+    if not plain or node.outputs[0].dtype is not DType.FLOAT32 or not isinstance(backend, Prepares):
+        return None
+    if UNPREPARED_ON not in (target.name for target in backend.targets):
+        return None
+    return (
+        f"Qualcomm's library (onnxruntime-qnn 2.5.0 and 2.7.0, on x86) takes float32 on {UNPREPARED_ON}, and fails to "
+        "prepare the graph; quantize it, or make it float16"
+    )
