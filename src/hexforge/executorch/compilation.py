@@ -30,11 +30,14 @@ def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
         nodes = build_fragment(ops)
     except HexforgeError as error:
         return str(error)
+    chips = _chips(backend)  # type: ignore[arg-type]  # backends are hashable
     for node in nodes:
-        reason = next(node_faults(node), None) or backend.unsupported(node) or validation.refused(node, backend)
+        reason = next(node_faults(node), None) or backend.unsupported(node)
+        if reason is None and chips is not None:
+            reason = validation.refused(node)
         if reason is not None:
             return f"op {node.name!r} ({node.op.name}): {reason}"
-        if (warning := validation.unprepared(node, backend)) is not None:
+        if chips is not None and (warning := validation.unprepared(node, chips)) is not None:
             logger.warning("[hexforge] op %r (%s): %s", node.name, node.op.name, warning)
     return None
 
@@ -70,9 +73,16 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
 
 @functools.lru_cache(16)
+def _chips(backend: Backend) -> Prepares | None:
+    """The backend where it prepares for chips: to find that out takes as long as to compile a small graph."""
+    return backend if isinstance(backend, Prepares) else None
+
+
+@functools.lru_cache(16)
 def _prepares(backend: Backend) -> tuple[Prepares | None, GraphSettings]:
-    """The backend where it prepares for chips, and how: to find that out takes as long as to compile a small graph."""
-    return (backend, backend.graph_settings()) if isinstance(backend, Prepares) else (None, {})
+    """The backend where it prepares for chips, and how."""
+    chips = _chips(backend)  # type: ignore[arg-type]  # backends are hashable
+    return chips, {} if chips is None else chips.graph_settings()
 
 
 def record_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, folder: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.backend import Backend, Prepares
+from hexforge.backend import Prepares
 from hexforge.ir import DType, Node
 
 UNPREPARED_ON = "SM8350"
@@ -74,22 +74,20 @@ REFUSED: tuple[Refused, ...] = (
 )
 
 
-def refused(node: Node, backend: Backend) -> str | None:
-    """Why the library refuses a node that the backend computes, and what would work; None where it takes it."""
-    if backend.name != "htp":
-        return None
+def refused(node: Node) -> str | None:
+    """Why the library refuses a node that the htp backend computes, and what would work; None where it takes it."""
     for row in REFUSED:
         if node.op.name in row.ops and row.bites(node):
             return f"Qualcomm's library (onnxruntime-qnn {row.versions}) refuses it: {row.reason}"
     return None
 
 
-def unprepared(node: Node, backend: Backend) -> str | None:
+def unprepared(node: Node, chips: Prepares) -> str | None:
     """Why the library fails to prepare a graph with a node that its validation takes; None if nothing is known."""
     plain = node.op.name in UNPREPARED and node.params.get("reduction", 0) == 0
-    if not plain or node.outputs[0].dtype is not DType.FLOAT32 or not isinstance(backend, Prepares):
+    if not plain or node.outputs[0].dtype is not DType.FLOAT32:
         return None
-    if UNPREPARED_ON not in (target.name for target in backend.targets):
+    if UNPREPARED_ON not in (target.name for target in chips.targets):
         return None
     return (
         f"Qualcomm's library (onnxruntime-qnn 2.5.0 and 2.7.0, on x86) takes float32 on {UNPREPARED_ON}, and fails to "
