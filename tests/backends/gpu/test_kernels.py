@@ -287,7 +287,8 @@ def agree(make: Make, config: GpuConfig | None = None, seed: int = 0, tolerance:
         make(graph, np.random.default_rng(seed))
         made.append(graph)
     rng = np.random.default_rng(seed + 1)
-    feeds = {v.name: rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in made[0].inputs}
+    exact = np.float16 if config is not None and config.gpu_precision in ("fp16", "hybrid") else np.float32
+    feeds = {v.name: rng.standard_normal(v.shape).astype(exact).astype(v.dtype.numpy) for v in made[0].inputs}
     got, want = GpuBackend(config).compile(made[0]).run(feeds), CpuBackend().compile(made[1]).run(feeds)
     assert set(got) == set(want)
     for name, expected in want.items():
