@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from inspect import CO_GENERATOR
 from pathlib import Path
 from types import FrameType
 
@@ -179,7 +180,8 @@ def ended(words: list[str], stop: int = 0) -> tuple[int, int]:
 
     def count(frame: FrameType, event: str, _: object) -> None:
         nonlocal calls
-        if event == "call" and "hexforge" in frame.f_code.co_filename:
+        # Not in generators: Python drops what is raised in one while it is given back.
+        if event == "call" and "hexforge" in frame.f_code.co_filename and not frame.f_code.co_flags & CO_GENERATOR:
             calls += 1
             if calls == stop:
                 signal.raise_signal(signal.SIGINT)

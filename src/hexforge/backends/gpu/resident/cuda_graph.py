@@ -136,10 +136,7 @@ class CudaResident(Resident):
         """One run: inputs there, all kernels, outputs back; the number of the fault that a kernel reported, or 0."""
         if check is not None:
             check()
-        fault = (
-            ctypes.c_int32.from_address(self.fault_word.address) if self.fault_word is not None else ctypes.c_int32()
-        )
-        fault.value = 0
+        self._fault.value = 0
         with self.device.giving_up_cuda(), self.cuda.current():
             self._bring(inputs)
             if times is None:
