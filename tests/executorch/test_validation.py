@@ -86,7 +86,7 @@ ROWS = (
 
 
 @pytest.mark.parametrize("chip", ["SM8350", "SM8650"])
-@pytest.mark.parametrize(("make", "given", "told"), ROWS, ids=str)
+@pytest.mark.parametrize(("make", "given", "told"), ROWS, ids=lambda part: getattr(part, "__name__", str(part)))
 def test_what_the_library_refuses_is_refused(make: Any, given: Any, told: str, chip: str) -> None:
     reason = refusal([make(*given).declaration], registry.backend("htp", {"soc_model": chip}))
     assert (reason is None) == (not told)
