@@ -60,9 +60,10 @@ class GraphMemory:
     @property
     def constant_bytes(self) -> int:
         """Bytes of all constants."""
-        return sum(map(self._bytes, self.constants.values()))
+        return sum(map(self.bytes_of, self.constants.values()))
 
-    def _bytes(self, what: Constant | Value) -> int:
+    def bytes_of(self, what: Constant | Value) -> int:
+        """Bytes of a constant, as the device stores it."""
         return what.bytes if isinstance(what, Constant) else self.lowering.bytes_of(what)
 
 
@@ -97,7 +98,7 @@ class Resident:
     def needs(self) -> Needs:
         """The memory it takes, as far as it is known."""
         constants = self.layout.constant_bytes
-        largest = max([self.largest_bytes, *map(self.layout._bytes, self.layout.constants.values())])
+        largest = max([self.largest_bytes, *map(self.layout.bytes_of, self.layout.constants.values())])
         return Needs(self.arena_bytes, constants, largest)
 
     def place(self, binaries: Mapping[str, bytes] | None = None) -> None:
