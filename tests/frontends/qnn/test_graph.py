@@ -223,11 +223,12 @@ def test_coefficients_of_channels_lie_along_them() -> None:
     assert run(graph, x=data)[0].ravel().tolist() == [-1, -2, -3] * 2
 
 
-def test_grouped_transposed_convolutions_keep_a_scale_per_channel() -> None:
+@pytest.mark.parametrize(("encoding", "bits"), [("AXIS_SCALE_OFFSET", 0), ("BW_AXIS_SCALE_OFFSET", 4)])
+def test_grouped_transposed_convolutions_keep_a_scale_per_channel(encoding: str, bits: int) -> None:
     per_tensor = QuantizeParams(f"{ENCODING}SCALE_OFFSET", [1.0], [0])
     x = tensor("x", (1, 1, 1, 4), "APP_WRITE", "UFIXED_POINT_8", quantization=per_tensor)
     y = tensor("y", (1, 1, 1, 4), "APP_READ", "UFIXED_POINT_8", quantization=per_tensor)
-    rows = QuantizeParams(f"{ENCODING}AXIS_SCALE_OFFSET", [0.5, 2.0], [0, 0], axis=3)
+    rows = QuantizeParams(f"{ENCODING}{encoding}", [0.5, 2.0], [0, 0], axis=3, bitwidth=bits)
     data = np.array([[1, 0], [0, 1], [2, 0], [0, 2]], np.int8).reshape(1, 1, 4, 2)
     weight = tensor("w", data.shape, "STATIC", "SFIXED_POINT_8", quantization=rows, data=data)
     params = {

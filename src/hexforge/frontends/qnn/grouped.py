@@ -13,7 +13,7 @@ import numpy as np
 
 from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor
 
-_AXIS = "QNN_QUANTIZATION_ENCODING_AXIS_SCALE_OFFSET"
+_PER_CHANNEL = ("QNN_QUANTIZATION_ENCODING_AXIS_SCALE_OFFSET", "QNN_QUANTIZATION_ENCODING_BW_AXIS_SCALE_OFFSET")
 _OPS = ("TransposeConv2d", "TransposeConv3d")
 
 
@@ -22,8 +22,8 @@ def ungrouped(op: QnnOp) -> QnnOp:
     group = int(op.params.get("group", 1))
     if op.type not in _OPS or group == 1 or len(op.inputs) < 2:
         return op
-    filter = op.inputs[1]
-    if filter.quantization is None or filter.quantization.encoding != _AXIS or op.inputs[0].quantization is None:
+    filter, q = op.inputs[1], op.inputs[1].quantization
+    if q is None or q.encoding not in _PER_CHANNEL or any(q.offsets) or op.inputs[0].quantization is None:
         return op
     inputs = [op.inputs[0], _spread(filter, group)]
     if len(op.inputs) > 2:
@@ -55,7 +55,7 @@ def _spread(filter: QnnTensor, group: int) -> QnnTensor:
 def _bias(bias: QnnTensor, x: QnnTensor, filter: QnnTensor, group: int) -> QnnTensor:
     """The bias in the scales of the accumulators: those of the input times the filter's."""
     own = bias.quantization
-    if own is None or own.encoding != _AXIS or x.quantization is None or filter.quantization is None:
+    if own is None or own.encoding not in _PER_CHANNEL or x.quantization is None or filter.quantization is None:
         return bias
     wanted = np.asarray(filter.quantization.scales, np.float64) * float(x.quantization.scales[0])
     data = bias.data
