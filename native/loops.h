@@ -65,6 +65,7 @@ struct Loops {
                         float*);
   void (*round_half)(const float*, float*, std::int64_t);  // to float16 and back
   void (*widen_half)(const std::uint16_t*, float*, std::int64_t);
+  void (*narrow_half)(const float*, std::uint16_t*, std::int64_t);
   void (*widen_bytes)(const std::int8_t*, std::int16_t*, std::int64_t);
   // softmax_u8 of rows of 16 values, one after the other; null where the set has nothing better than row after row.
   void (*softmax_u8_rows16)(const std::uint8_t*, std::int64_t rows, const std::uint32_t* table, double scale, std::int32_t zero,

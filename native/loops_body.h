@@ -264,6 +264,7 @@ void normalize_f32(const float* x, std::int64_t n, double mean, double factor, c
 
 void round_half(const float* x, float* y, std::int64_t n) { round_to_half(x, y, n); }
 void widen_half(const std::uint16_t* x, float* y, std::int64_t n) { widen_halves(x, y, n); }
+void narrow_half(const float* x, std::uint16_t* y, std::int64_t n) { to_half_bits(x, y, n); }
 void widen_bytes(const std::int8_t* x, std::int16_t* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i];
 }
@@ -276,7 +277,7 @@ constexpr Loops loops_here(decltype(Loops::table_u8) table_u8 = table<std::uint8
           mean_rows<double, std::int16_t>, softmax<std::uint8_t>, softmax<std::int16_t>, moments<std::uint8_t>,
           moments<std::int16_t>, channel_moments<std::uint8_t>, channel_moments<std::int16_t>,
           normalize<std::uint8_t>, normalize<std::int16_t>, table_f32, mean_f32,
-          softmax_f32, normalize_f32, round_half, widen_half, widen_bytes};
+          softmax_f32, normalize_f32, round_half, widen_half, narrow_half, widen_bytes};
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <stdexcept>
 
 #include "checksum.h"
+#include "halves.h"
 #include "kernels.h"
 #include "peak.h"
-#include "widen.h"
 
 namespace nb = nanobind;
 
@@ -74,6 +74,15 @@ NB_MODULE(_native, module) {
         hexforge::widen_halves(halves.data(), wide.data(), halves.size());
       },
       nb::arg("halves"), nb::arg("wide"), "Write float16 numbers, given by their bits, as float32.");
+  module.def(
+      "narrow_halves",
+      [](nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> wide,
+         nb::ndarray<std::uint16_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> halves) {
+        if (halves.size() != wide.size()) throw std::invalid_argument("narrow_halves: sizes do not agree");
+        nb::gil_scoped_release release;
+        hexforge::narrow_halves(wide.data(), halves.data(), wide.size());
+      },
+      nb::arg("wide"), nb::arg("halves"), "Write the bits of the float16 numbers nearest to float32 ones.");
   module.def(
       "winograd_cells",
       [](nb::ndarray<const std::uint16_t, nb::ndim<4>, nb::c_contig, nb::device::cpu> halves,

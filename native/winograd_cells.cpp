@@ -5,9 +5,9 @@
 #include <map>
 #include <tuple>
 
+#include "halves.h"
 #include "parallel.h"
 #include "program.h"
-#include "widen.h"
 #include "winograd.h"
 
 #if defined(__linux__)

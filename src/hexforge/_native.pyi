@@ -62,6 +62,12 @@ def widen_halves(
 ) -> None:
     """Write float16 numbers, given by their bits, as float32."""
 
+def narrow_halves(
+    wide: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    halves: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """Write the bits of the float16 numbers nearest to float32 ones."""
+
 def winograd_cells(
     halves: Annotated[
         NDArray[numpy.uint16], dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge._native import widen_halves
 from hexforge.backend import Get, Put
 from hexforge.backends.htp.numbers.file_forms import FORMS, ROOM
 from hexforge.formats.container import as_text, mappings_of, require_whole
@@ -69,7 +70,7 @@ def read_array(value: dict[str, Any], get: Get) -> Array:
 def widened(halves: Array) -> WholeArray:
     """Numbers of float16 as float32."""
     whole = WholeArray(halves.shape, np.float32)
-    whole[...] = halves
+    widen_halves(np.ascontiguousarray(halves).reshape(-1).view(np.uint16), whole.reshape(-1).view(np.ndarray))
     whole.source = halves
     return whole
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hexforge._native import widen_halves, winograd_cells
+from hexforge._native import narrow_halves, widen_halves, winograd_cells
 from hexforge.ir import Array
 
 ROOM = 64
@@ -48,14 +48,14 @@ class _Half:
     def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
         if flat.dtype != np.float32:
             return None
-        halves = np.empty(flat.size, np.float16)
+        halves, again = np.empty(flat.size, np.uint16), np.empty(min(flat.size, _PIECE), np.float32)
         for first in range(0, flat.size, _PIECE):
             part, half = flat[first : first + _PIECE], halves[first : first + _PIECE]
-            with np.errstate(over="ignore"):
-                half[...] = part
-            if not np.array_equal(half.astype(np.float32).view(np.uint32), part.view(np.uint32)):
+            narrow_halves(part, half)
+            widen_halves(half, again[: part.size])
+            if not np.array_equal(again[: part.size].view(np.uint32), part.view(np.uint32)):
                 return None
-        return halves, 1
+        return halves.view(np.float16), 1
 
     def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
         return dtype == np.float32 and size == count * 2

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hexforge._native import narrow_halves, widen_halves
 from hexforge.ir import Array, DType, Node, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import quantized_range
 
@@ -103,10 +104,18 @@ def in_range(multipliers: Any) -> bool:
 
 def half(array: Array) -> Array:
     """float32 values rounded to float16."""
-    return narrow(array).astype(np.float32)
+    halves = narrow(array)
+    wide = np.empty(halves.shape, np.float32)
+    widen_halves(halves.reshape(-1).view(np.uint16), wide.reshape(-1))
+    return wide
 
 
 def narrow(array: Array) -> Array:
     """The nearest float16 numbers."""
-    with np.errstate(over="ignore"):
-        return np.asarray(array).astype(np.float16)
+    given = np.ascontiguousarray(array)
+    if given.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            return np.asarray(array).astype(np.float16)
+    halves = np.empty(np.shape(array), np.float16)
+    narrow_halves(given.reshape(-1), halves.reshape(-1).view(np.uint16))
+    return halves

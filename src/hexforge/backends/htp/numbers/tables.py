@@ -7,6 +7,7 @@ every value the source can have; intermediate tensors are rounded exactly as the
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,7 +119,14 @@ def every_value(type: TensorType) -> Array:
         return natural(np.arange(256).astype(np.uint8), type)
     if own.kind == "s16":
         return natural(np.arange(-32768, 32768).astype(np.int16), type)
-    return np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
+    return _every_half()
+
+
+@functools.cache
+def _every_half() -> Array:
+    halves = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
+    halves.flags.writeable = False
+    return halves
 
 
 def _native(node: Node, arrays: list[Array | None]) -> Array | None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "widen.h"
+#include "halves.h"
 
 #include <cstring>
 
@@ -74,6 +74,10 @@ void winograd_cells(const std::uint16_t* halves, float* cells, std::size_t chann
 
 void widen_halves(const std::uint16_t* halves, float* wide, std::size_t count) {
   loops(current_level()).widen_half(halves, wide, static_cast<std::int64_t>(count));
+}
+
+void narrow_halves(const float* wide, std::uint16_t* halves, std::size_t count) {
+  loops(current_level()).narrow_half(wide, halves, static_cast<std::int64_t>(count));
 }
 
 }  // namespace hexforge
