@@ -219,9 +219,13 @@ def run_class(name: str, module: str, test: str, seed: int, tell: Tell) -> None:
 class _Reports:
     """Outcomes of pytest's cells; a cell whose sub-tests fail has failed."""
 
-    def __init__(self, suite: str, tell: Tell) -> None:
-        self.suite, self.tell = suite, tell
+    def __init__(self, suite: str, seed: int, tell: Tell) -> None:
+        self.suite, self.seed, self.tell = suite, seed, tell
         self._why: dict[str, str] = {}
+
+    def pytest_runtest_call(self) -> None:
+        """A test is about to run: with the same random numbers whatever ran before."""
+        importlib.import_module("torch").manual_seed(self.seed)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A part of a test has ended."""
@@ -255,7 +259,7 @@ def run_function(suite: str, module: str, test: str, seed: int, tell: Tell) -> N
     for unused in ("cacheprovider", "xdist", "unraisableexception", "threadexception"):  # the last two collect garbage
         options += ["-p", f"no:{unused}"]
     options += ["--soc_model", SOC, "--build_folder", "build-x86", "--enable_x86_64", "--device", NAME]
-    pytest.main([*options, f"{file}::{test}"], plugins=[_Reports(suite, tell)])
+    pytest.main([*options, f"{file}::{test}"], plugins=[_Reports(suite, seed, tell)])
 
 
 def listed(name: str, module: str) -> list[str]:
