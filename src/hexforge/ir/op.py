@@ -182,15 +182,14 @@ class Op:
 
     def complete(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
         """`params` checked for names, with defaults filled in, in the declared order."""
-        known = {p.name: p for p in self.params}
-        unknown = [name for name in params if name not in known]
-        if unknown:
-            has = ", ".join(known) or "none"
-            raise ModelError(f"{self.name}: no parameter named {', '.join(unknown)}; it has {has}")
+        full = {p.name: _frozen(params.get(p.name, p.default)) for p in self.params}
+        if not params.keys() <= full.keys():
+            unknown, has = ", ".join(name for name in params if name not in full), ", ".join(full) or "none"
+            raise ModelError(f"{self.name}: no parameter named {unknown}; it has {has}")
         missing = [p.name for p in self.params if p.required and p.name not in params]
         if missing:
             raise ModelError(f"{self.name}: parameter {', '.join(missing)} is missing")
-        return {p.name: _frozen(params.get(p.name, p.default)) for p in self.params}
+        return full
 
 
 def _frozen(value: Any) -> ParamValue:

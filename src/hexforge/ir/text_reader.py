@@ -63,6 +63,9 @@ class TextReader:
         raise self.error
 
     def skip(self) -> None:
+        if "#" < self.text[self.at : self.at + 1] < "\x7f":  # nothing to skip
+            self.start = self.at
+            return
         match = _SKIP.match(self.text, self.at)
         assert match is not None  # the pattern matches the empty string
         self.start = self.at = match.end()
@@ -124,9 +127,10 @@ class TextReader:
                     self.expect(",")
                 items.append(self.literal(depth + 1))
             return tuple(items)
-        for word, constant in _CONSTANTS.items():
-            if self.accept(word):
-                return constant
+        if self.text[self.at : self.at + 1].isalpha():
+            for word, constant in _CONSTANTS.items():
+                if self.accept(word):
+                    return constant
         return self.number()
 
     def fields(self) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Lowering:
     alias: dict[str, str] = field(default_factory=dict)
     node: Node | None = None
     _shared: dict[tuple[str, int], list[Array]] = field(default_factory=dict)
+    _storages: dict[Value, Storage] = field(default_factory=dict)
 
     def shared(self, array: Array) -> Array:
         """The first array with these bytes: tables of one function lie in memory, and in the caches, once."""
@@ -57,7 +58,10 @@ class Lowering:
 
     def storage(self, value: Value) -> Storage:
         """How a value is stored."""
-        return storage(value.type)
+        found = self._storages.get(value)
+        if found is None:
+            found = self._storages[value] = storage(value.type)
+        return found
 
     def name(self, value: Value) -> str:
         """The tensor that holds a value, adding it on first use."""

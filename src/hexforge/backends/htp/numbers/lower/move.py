@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from hexforge.ir import Node, Role, Value
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Element strides of a dense tensor."""
-    return tuple(int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape)))
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def alike(lowering: Lowering, *values: Value) -> bool:
