@@ -271,11 +271,38 @@ def tailed(g: Graph, rng: np.random.Generator) -> None:
     read(g, out(g, "ElementWiseNeuron", [out(g, "ElementWiseMultiply", [both, gate])], operation=7, beta=0.5))
 
 
+def left_out(g: Graph, rng: np.random.Generator) -> None:
+    """Every op that can do without a weight or a bias, without them."""
+    x = given(g, 1, 5, 6, 8)
+    vector = [weight(g, rng, 8) for _ in range(3)]
+    for first, *rest in ((x,), (conv(g, rng, x, 8, 3, 1, 1, 1), vector[2])):
+        read(g, out(g, "Batchnorm", [first, vector[0], *rest]))
+        read(g, out(g, "Relu", [out(g, "Batchnorm", [first, vector[1]])]))
+    norms = (
+        ("LayerNorm", {"axes": (3,)}),
+        ("RmsNorm", {"axes": (3,)}),
+        ("InstanceNorm", {}),
+        ("GroupNorm", {"group": 2}),
+    )
+    for op, params in norms:
+        for more in ([], vector[:1], [None, vector[1]], vector[:2]):
+            read(g, out(g, op, [x, *more], **params))
+    one = {"stride": (1, 1), "pad_amount": ((0, 0), (0, 0))}
+    for op, w in (("Conv2d", (3, 3, 8, 4)), ("TransposeConv2d", (3, 3, 8, 4)), ("DepthWiseConv2d", (3, 3, 1, 8))):
+        read(g, out(g, op, [x, weight(g, rng, *w)], **one))
+    volume, threefold = given(g, 1, 4, 5, 6, 8), {"stride": (1, 1, 1), "pad_amount": ((0, 0),) * 3}
+    for op in ("Conv3d", "TransposeConv3d"):
+        for bias in ([], [weight(g, rng, 4)]):
+            read(g, out(g, op, [volume, weight(g, rng, 2, 2, 2, 8, 4), *bias], **threefold))
+    read(g, out(g, "MatMul", [x, weight(g, rng, 8, 5)]))
+    read(g, out(g, "FullyConnected", [x, weight(g, rng, 5, 240)]))
+
+
 MAKES: dict[str, Make] = {
     m.__name__: m
     for m in (
         convolutions, transposed, volumes, depthwise, products, attention, heads, filters, four_bits, deep, pools, rows,
-        moves, reshaped, joined, winograd, looked_up, mixed_types, tailed,
+        moves, reshaped, joined, winograd, looked_up, mixed_types, tailed, left_out,
     )
 }  # fmt: skip
 

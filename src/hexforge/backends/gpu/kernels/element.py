@@ -152,8 +152,8 @@ class Elements:
             _along_a_row(code, index)
             channel = Index(first.shape[-1:], None, code.axes(index)[-1:])
             x = self.element(code, first, Index(first.shape, index.flat, index.axes))
-            weight, bias = (self.element(code, v, channel) for v in node.inputs[1:3] if v is not None)
-            return code.let(code.vector, _batchnorm(code, x, weight, bias))
+            factors = [self.element(code, v, channel) for v in node.inputs[1:] if v is not None]
+            return code.let(code.vector, _batchnorm(code, x, *factors))
         arguments = tuple(self.operand(code, v, index) for v in node.inputs if v is not None)
         return self.applied(code, node, arguments)
 
@@ -268,8 +268,10 @@ class Elements:
         return self.element(code, data, Index(data.shape, None, (*axes, *at[len(lead) :])))
 
 
-def _batchnorm(code: KernelCode, x: str, weight: str, bias: str) -> str:
-    """A product and a sum, in half rounded once."""
+def _batchnorm(code: KernelCode, x: str, weight: str, bias: str = "") -> str:
+    """A product and, where there is a bias, a sum, in half rounded once."""
+    if not bias:
+        return f"{x} * {weight}"
     if code.real == "float":
         return f"{x} * {weight} + {bias}"
     return f"fma({', '.join(f'({code.vector})({a})' for a in (x, weight, bias))})"
