@@ -2,10 +2,10 @@
 """ExecuTorch's own tests, from the installed wheel, on hexforge: `python -m benchmarks.executorch [CLASS[.TEST] ...]`.
 
 Every test is the wheel's, unchanged; models are run by `hexforge executor-runner` through the hook of these tests
-(QNN_EXECUTOR_RUNNER). `--jobs` processes share the tests; one that takes longer than `--limit` is ended and its test
-counts as failed. `--json` keeps the outcomes, so that a run which was stopped goes on with the rest, `--resume` as long
-as hexforge is the same. The last lines are the table, class by class, beside what Qualcomm's library passes on x86,
-after a line for each test that did not pass.
+(QNN_EXECUTOR_RUNNER). `--backend gpu` compiles the float ones for the gpu backend. `--jobs` processes share the tests;
+one that takes longer than `--limit` is ended and its test counts as failed. `--json` keeps the outcomes, so that a run
+which was stopped goes on with the rest, `--resume` as long as hexforge is the same. The last lines are the table, class
+by class, beside what Qualcomm's library passes on x86, after a line for each test that did not pass.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ SUITES = (
 )
 VENDOR = {"quantized operators": (191, 196), "float operators": (174, 178), "models": (52, 61), "utils": (40, 64)}
 """What Qualcomm's library passes on x86 with its own runner, and of how many tests (reference, not measured here)."""
+ON_GPU = ("TestQNNFloatingPointOperator", "TestQNNFloatingPointModel")
+"""Classes that have options for the gpu backend."""
 RARE = 20
 """Data types of so few cells have no row of their own."""
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[Outcome], backend: str = "htp") -> str:
     """A line for each test that did not pass, then the table."""
     lines = [f"{o.suite}.{o.test}: {o.result}: {o.why}" for o in outcomes if o.result != "passed"]
     head = f"{'class':<32} {'passed':>6} {'of':>4} {'skipped':>8} {'seconds':>8}   vendor's library"
@@ -60,7 +62,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         own = [o for o in outcomes if o.suite == suite.name]
         lines.append(_row(suite.name, own, ""))
         lines += [_row(f"  {scheme}", cells, "") for scheme, cells in by_scheme(own).items()]
-    for group, (passed, of) in VENDOR.items():
+    for group, (passed, of) in VENDOR.items() if backend == "htp" else ():
         members = [s.name for s in SUITES if s.group == group]
         own = [o for o in outcomes if o.suite in members]
         if own and all(any(o.suite == m for o in own) for m in members):
@@ -86,15 +88,15 @@ def _row(name: str, own: Sequence[Outcome], vendor: str) -> str:
     return f"{name:<32} {count['passed']:>6} {len(own):>4} {skipped:>8} {seconds:>8.0f}   {vendor}"
 
 
-def chosen(names: Sequence[str], parser: argparse.ArgumentParser) -> list[tuple[Suite, str]]:
-    """Tests by their names, `CLASS` or `CLASS.TEST`; all where none is named."""
-    suites = {s.name: s for s in SUITES}
+def chosen(names: Sequence[str], backend: str, parser: argparse.ArgumentParser) -> list[tuple[Suite, str]]:
+    """Tests by their names, `CLASS` or `CLASS.TEST`; all that the backend can run where none is named."""
+    suites = {s.name: s for s in SUITES if backend == "htp" or s.name in ON_GPU}
     whole: list[str] = []
     found: list[tuple[Suite, str]] = []
     for name in names or suites:
         suite, _, test = name.partition(".")
         if suite not in suites:
-            parser.error(f"no class {suite}; there are {', '.join(suites)}")
+            parser.error(f"no class {suite} for the {backend} backend; there are {', '.join(suites)}")
         if test:
             found.append((suites[suite], test))
         else:
@@ -117,13 +119,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=float, default=900, help="seconds that a test may take")
     parser.add_argument("--seed", type=int, default=SEED, help=f"of torch's random numbers before each test: {SEED}")
     parser.add_argument("--no-skips", action="store_true", help="run what the tests skip on x86, too")
+    parser.add_argument("--backend", choices=("htp", "gpu"), default="htp", help="what the tests are compiled for: htp")
     parser.add_argument("--show", action="store_true", help="only print what the outcomes that were kept say")
 
 
-def state(seed: int, no_skips: bool) -> str:
-    """A name for what decides the outcomes: hexforge's sources and kernels, the seed, what is skipped."""
+def state(seed: int, no_skips: bool, backend: str) -> str:
+    """A name for what decides the outcomes: hexforge's sources and kernels, the seed, what is skipped, the backend."""
     root = Path(hexforge.__file__).parent
-    found = hashlib.blake2b(f"{seed} {no_skips}".encode(), digest_size=8)
+    found = hashlib.blake2b(f"{seed} {no_skips} {backend}".encode(), digest_size=8)
     for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".so", ".json")):
         found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return found.hexdigest()
@@ -134,17 +137,17 @@ def run(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Outc
     kept: list[Outcome] = []
     if given.resume is not None:
         given.resume.mkdir(parents=True, exist_ok=True)
-        given.json = given.resume / f"{state(given.seed, given.no_skips)}.json"
+        given.json = given.resume / f"{state(given.seed, given.no_skips, given.backend)}.json"
     if given.json is not None and given.json.exists():
         kept = [outcome(row) for row in json.loads(given.json.read_text())]
     if given.show:
         return kept
     done = {name for o in kept for name in _names(o)}
-    wanted = chosen(given.names, parser)
+    wanted = chosen(given.names, given.backend, parser)
     left = [(suite, test) for suite, test in wanted if (suite.name, test) not in done]
     if kept:
         print(f"{len(kept)} outcomes are in {given.json}; {len(left)} tests are left", flush=True)
-    for number, one in shared(left, given.jobs, given.limit, given.no_skips, given.seed):
+    for number, one in shared(left, given.jobs, given.limit, given.no_skips, given.seed, given.backend):
         kept.append(one)
         at = f"[{number}/{len(left)}]"
         print(f"{at:>10} {one.result:>16} {one.seconds:6.1f} s  {one.suite}.{one.test}  {one.why}".rstrip(), flush=True)
@@ -163,12 +166,13 @@ def main() -> int:
     """Run what is named, all by default; 0 where nothing failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
+    given = parser.parse_args()
     try:
-        outcomes = run(parser.parse_args(), parser)
+        outcomes = run(given, parser)
     except KeyboardInterrupt:
         print("stopped; with --json or --resume the same command goes on")
         return 130
-    print(table(outcomes))
+    print(table(outcomes, given.backend))
     return int(any(o.result == "failed" for o in outcomes))
 
 

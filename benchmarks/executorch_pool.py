@@ -37,8 +37,8 @@ class Suite:
 class Worker:
     """A process that runs tests, in a session and a folder of its own: nothing of it is left when it is ended."""
 
-    def __init__(self, limit: float, no_skips: bool, seed: int, program: str = WORKER) -> None:
-        self.limit, self.no_skips, self.seed, self.program = limit, no_skips, seed, program
+    def __init__(self, limit: float, no_skips: bool, seed: int, backend: str = "htp", program: str = WORKER) -> None:
+        self.limit, self.no_skips, self.seed, self.backend, self.program = limit, no_skips, seed, backend, program
         self._process: subprocess.Popen[str] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._module = ""
@@ -104,7 +104,7 @@ class Worker:
     def _ask(self, request: dict[str, Any]) -> Iterator[Any]:
         process = self._process
         if process is None:
-            process, request = self._start(), {**request, "no_skips": self.no_skips}
+            process, request = self._start(), {**request, "no_skips": self.no_skips, "backend": self.backend}
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request) + "\n")
@@ -142,14 +142,20 @@ def outcome(row: dict[str, Any]) -> Outcome:
 
 
 def shared(
-    wanted: Sequence[tuple[Suite, str]], jobs: int, limit: float, no_skips: bool, seed: int, program: str = WORKER
+    wanted: Sequence[tuple[Suite, str]],
+    jobs: int,
+    limit: float,
+    no_skips: bool,
+    seed: int,
+    backend: str = "htp",
+    program: str = WORKER,
 ) -> Iterator[tuple[int, Outcome]]:
     """Outcomes of tests as they come, from several processes, each with how many tests had begun."""
     left: queue.SimpleQueue[tuple[int, Suite, str]] = queue.SimpleQueue()
     found: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
     for number, item in enumerate(wanted):
         left.put((number + 1, *item))
-    workers = [Worker(limit, no_skips, seed, program) for _ in range(max(1, min(jobs, len(wanted))))]
+    workers = [Worker(limit, no_skips, seed, backend, program) for _ in range(max(1, min(jobs, len(wanted))))]
 
     def work(worker: Worker) -> None:
         with contextlib.suppress(queue.Empty):
