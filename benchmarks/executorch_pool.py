@@ -72,9 +72,14 @@ class Worker:
             assert self._process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(10)
+            self._wait()
         self.kill()
+
+    def _wait(self) -> None:
+        """Give a process that is ending the time to do so."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process is not None:
+                self._process.wait(10)
 
     def kill(self) -> int:
         """End the process and all that it began; its exit code."""
@@ -123,6 +128,7 @@ class Worker:
             if line == "\n":
                 return
             if not line:
+                self._wait()
                 raise EOFError(f"its process ended with code {self.kill()}")
             yield json.loads(line)
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests for the harness of ExecuTorch's tests: fine ones, one without end that began another process, one that dies."""
+"""Tests for the harness of ExecuTorch's tests: fine ones, one without end, one that dies and one that exits."""
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import os
 import subprocess
 import sys
@@ -23,5 +25,10 @@ class TestEndless(unittest.TestCase):
         """Takes its process with it."""
         os._exit(3)
 
-    def test_d_fine(self) -> None:
+    def test_d_exits(self) -> None:
+        """As ExecuTorch's Saver does: Python's own `exit` closes the standard input."""
+        with contextlib.suppress(SystemExit):
+            builtins.exit(1)
+
+    def test_e_fine(self) -> None:
         """Passes again."""
