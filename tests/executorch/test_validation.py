@@ -63,7 +63,30 @@ def gather(dtype: str) -> Any:
     return made("Gather", [tensor("x", (4, 5), dtype), tensor("i", (2,), "INT_32")], tensor("y", (2, 5), dtype), axis=0)
 
 
+def binary(op: str, *types: str) -> Any:
+    """Two operands and the result; a condition before them, or as the result, is bool."""
+    *operands, result = [tensor(f"t{i}", (2, 3), dtype) for i, dtype in enumerate(types)]
+    before = [tensor("c", (2, 3), "BOOL_8")] if op == "Select" else []
+    return made(f"ElementWise{op}", [*before, *operands], result)
+
+
+U8, U16, F32, F16, I32 = "UFIXED_POINT_8", "UFIXED_POINT_16", "FLOAT_32", "FLOAT_16", "INT_32"
+SEVERAL = "operands of several types; cast, quantize or requantize them to one"
+ARITHMETIC = "Add Subtract Multiply Divide Maximum Minimum FloorDiv SquaredDifference Select".split()
+COMPARISONS = "Equal Greater GreaterEqual Less LessEqual NotEqual".split()
+TYPES_OF_OPERANDS: tuple[tuple[Any, tuple[Any, ...], str], ...] = (
+    *((binary, (op, U8, F32, U8), SEVERAL) for op in ARITHMETIC),
+    *((binary, (op, U8, U8, U8), "") for op in ARITHMETIC),
+    *((binary, ("Add", *types), SEVERAL) for types in ((U8, U16, U8), (U8, U8, U16), (F32, U16, F32), (I32, U8, I32))),
+    *((binary, ("Add", kind, kind, kind), "") for kind in (U16, F32, F16, I32)),
+    *((binary, (op, U8, F32, "BOOL_8"), SEVERAL) for op in COMPARISONS),
+    *((binary, (op, U16, U16, "BOOL_8"), "") for op in COMPARISONS),
+    *((binary, ("Power", *types), "") for types in ((U8, F32, U8), (U8, U16, U8), (U16, I32, U16), (F16, F16, F16))),
+    *((binary, ("Power", *types), "a base of another type than the result")
+      for types in ((U8, F16, U8), (U8, U8, U16), (F32, U8, F32), (I32, I32, I32), (F16, F32, F16))),
+)  # fmt: skip
 ROWS = (
+    *TYPES_OF_OPERANDS,
     (asin, ("FLOAT_32",), "asin of floats; quantize it"),
     (asin, ("FLOAT_16",), "asin of floats"),
     (asin, ("UFIXED_POINT_8",), ""),

@@ -40,7 +40,43 @@ def _floats(node: Node) -> bool:
     return node.call.input(0).dtype.is_float
 
 
+def _kinds(node: Node) -> tuple[list[tuple[DType, bool]], list[tuple[DType, bool]]]:
+    """The types of what an op reads and writes, and whether they are fixed point."""
+    sides = (v for v in node.inputs if v is not None), node.outputs
+    reads, writes = ([(v.dtype, v.encoding is not None) for v in side] for side in sides)
+    return reads, writes
+
+
+def _several_kinds(node: Node) -> bool:
+    """True where not all operands and, unless it is a condition, the result have one type."""
+    reads, writes = _kinds(node)
+    operands = reads[1:] if node.op.name == "ElementWiseSelect" else reads
+    return len({*operands, *(() if node.op.name in _COMPARISONS else writes)}) > 1
+
+
+def _power(node: Node) -> bool:
+    """True unless a base has its result's type: fixed point with an exponent of any kind, or a float with its own."""
+    (base, exponent, *_), (result, *_) = _kinds(node)
+    fixed = base[1] and base[0] is not DType.INT16 and exponent[0] is not DType.FLOAT16
+    return base != result or not (fixed or (base[0].is_float and exponent == base))
+
+
+_COMPARISONS = frozenset(f"ElementWise{o}" for o in "Equal Greater GreaterEqual Less LessEqual NotEqual".split())
+_ARITHMETIC = "Add Subtract Multiply Divide Maximum Minimum FloorDiv SquaredDifference Select".split()
+
 REFUSED: tuple[Refused, ...] = (
+    _refused(
+        " ".join([*(f"ElementWise{o}" for o in _ARITHMETIC), *_COMPARISONS]),
+        _several_kinds,
+        "operands of several types; cast, quantize or requantize them to one",
+        "2.5.0",
+    ),
+    _refused(
+        "ElementWisePower",
+        _power,
+        "a base of another type than the result, or an integer; cast or quantize it",
+        "2.5.0",
+    ),
     _refused(
         "ElementWiseAsin",
         _floats,
