@@ -307,8 +307,8 @@ def serve(ready: contextlib.AbstractContextManager[None]) -> None:
         for request in map(json.loads, requests):
             if request.pop("no_skips", False):
                 unskip()
-            if request.pop("backend", "htp") != "htp":
-                importlib.import_module(f"{TESTS}.utils").TestQNN.backend = "gpu"
+            if (backend := request.pop("backend", "htp")) != "htp":
+                importlib.import_module(f"{TESTS}.utils").TestQNN.backend = backend
             suite, module = request["suite"], request["module"]
             if "test" not in request:
                 say(listed(suite, module))
