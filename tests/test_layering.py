@@ -28,7 +28,7 @@ FLOORS = (
     ("ops", "backend", "timeline"),
     ("ir",),
     ("options",),
-    ("errors", "_native"),
+    ("errors", "deprecated", "_native"),
 )
 
 # Inner floors of big rooms, top floor first. A name stands for a module or for all modules of a folder.

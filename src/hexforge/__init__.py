@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 
-def _homes() -> dict[str, str]:
-    """Name -> module, as __init__.pyi lists them."""
-    found = {}
-    for line in Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").splitlines():
+def _table(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Public name -> module, and old name -> public name, as __init__.pyi has them: `from module import new as old`."""
+    homes, renamed = {}, {}
+    for line in text.splitlines():
         if line.startswith("from "):
             module, _, names = line.removeprefix("from ").partition(" import ")
-            found.update({item.partition(" as ")[0]: module for item in names.split(", ")})
-    return found
+            for item in names.partition("  #")[0].split(", "):
+                name, _, alias = item.partition(" as ")
+                homes[name] = module
+                if alias != name:
+                    renamed[alias] = name
+    return homes, renamed
 
 
-_HOMES = _homes()
+_HOMES, _RENAMED = _table(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 __all__ = sorted(_HOMES)
 
 
@@ -28,6 +32,9 @@ def __getattr__(name: str) -> Any:
         value: Any = importlib.import_module("importlib.metadata").version("hexforge")
     elif name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _RENAMED:
+        importlib.import_module("hexforge.deprecated").warn_renamed(f"hexforge.{name}", f"hexforge.{_RENAMED[name]}")
+        return __getattr__(_RENAMED[name])
     else:
         raise AttributeError(f"module 'hexforge' has no attribute {name!r}")
     globals()[name] = value

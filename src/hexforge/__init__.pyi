@@ -1,4 +1,5 @@
 # The one table of what `import hexforge` offers: type checkers read it, and __init__.py imports from it on use.
+# `import new as old` keeps an old name for one version; its use gives a DeprecationWarning.
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise
 from hexforge.analysis.estimate import Estimate as Estimate
