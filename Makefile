@@ -138,19 +138,19 @@ executorch-check: executorch
 	@$(TORCH) -m pytest -m executorch tests/executorch
 
 executorch-test: executorch-check
-	@$(TORCH) -m benchmarks.executorch --jobs $(JOBS) --resume build/executorch-tests $(TESTS)
+	@$(TORCH) -m tests.executorch.own_suite --jobs $(JOBS) --resume build/executorch-tests $(TESTS)
 
 gpu: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m gpu
-	@$(BIN)/python -m benchmarks.gpu
+	@$(BIN)/python -m benchmarks.gpu.inference
 
 gpu-half: $(VENV)/.dev
 	@$(INSTALL) intel-opencl-rt intel-cmplr-lib-rt
 	@OCL_ICD_VENDORS=$(abspath $(VENV))/lib/libintelocl.so HEXFORGE_GPU_DEVICE=Intel $(BIN)/python -m pytest -m gpu tests/backends/gpu
 
 bench: models
-	-@$(BIN)/python -m benchmarks.memory
-	@$(BIN)/python -m benchmarks.inference
+	-@$(BIN)/python -m benchmarks.htp.memory
+	@$(BIN)/python -m benchmarks.htp.inference
 
 $(VENV)/pyvenv.cfg:
 	@echo "venv: $(VENV) with $$($(PYTHON) --version)"

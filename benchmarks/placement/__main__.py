@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.peers.vendor import missing
 from benchmarks.placement.ep import EP, OPTIONS, Answer, ExecutionProvider, version
 from benchmarks.placement.sets import SETS, Sample, samples
 from benchmarks.placement.verdict import Verdict, htp, judge
-from benchmarks.vendor import missing
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
 
 WANTED = 97.0

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from benchmarks.vendor import PYTHON
+from benchmarks.peers.vendor import PYTHON
 
 CHILD = Path(__file__).with_name("ep_child.py")
 KEPT = Path(__file__).parents[2] / "build" / "placement" / "ep.json"

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from benchmarks import memory
+from benchmarks.htp import memory
 from hexforge.backends.htp.numbers.program import HtpProgram
 from tests.models.quantize import quantized
 

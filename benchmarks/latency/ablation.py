@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each mechanism removed, and what the outer folds say then: `python -m benchmarks.latency.outer_folds --ablate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.latency import fitting, outer_folds
+from benchmarks.latency.rows import TARGET_DEVICES, Family, Instances, Measured
+from benchmarks.latency.sweep import INDEX
+from hexforge.backends.htp.time import schedule, tile, work
+
+Patch = tuple[Any, str, Any]
+
+
+def held(*names: str, at: float = 1e-4) -> list[Patch]:
+    """Parameters that may not be anything but a value, by their bounds and their prior."""
+    bounds, prior = fitting.BOUNDS.copy(), fitting.PRIOR.copy()
+    where = [INDEX[name] for name in names]
+    bounds[:, where], prior[where] = np.log(at), np.log(at)
+    return [(fitting, "BOUNDS", bounds), (fitting, "PRIOR", prior)]
+
+
+def one_host() -> list[Patch]:
+    """The host's factor shrunk as those of the accelerator, and none for a call through onnx."""
+    apart = fitting.APART.copy()
+    apart[-2] *= fitting.ELSEWHERE / fitting.TOGETHER
+    apart[-1] *= 1e4
+    return [(fitting, "APART", apart)]
+
+
+def unpadded_3d(task: tile.Task, node: Any, out: Sequence[int]) -> None:
+    """A convolution over frames as it was counted before: a product, without padding."""
+    work.other(task, node, 0.0)
+
+
+DEVIATIONS = [name for name in INDEX if name.startswith("deviation.")]
+WITHOUT: Mapping[str, Callable[[], list[Patch]]] = {
+    "nothing removed": list,
+    "shallow tensors lie flat when they move": lambda: [(tile, "FLAT", 1 << 40)],
+    "zeros around a window are part of it": lambda: [(schedule, "_pads_a_window", lambda node: False)],
+    "small ops have a part of the fixed cost": lambda: [(work, "WHOLE_BYTES", 1e-9)],
+    "norms of pixels are tiled with their neighbours": lambda: [(schedule, "ROW_NORMS", set())],
+    "cuts of channels are tiled with their neighbours": lambda: [(schedule, "CUTS", set())],
+    "3-D convolutions are padded": lambda: [(schedule, "convolution_3d", unpadded_3d)],
+    "a learned slope is a look-up (else as a division)": lambda: [
+        (schedule, "ARITHMETIC", {**schedule.ARITHMETIC, "Prelu": "divide"})
+    ],
+    "a fixed-point image is strided as it is packed": lambda: [(work, "STRIDED_AS_PACKED", set())],
+    "onnx normalises channel-last what stays in VTCM": lambda: [(schedule, "STAYS", 1 << 20)],
+    "what tiles read arrives while they work": lambda: [(tile, "_last", lambda group: range(len(group)))],
+    "a host has its own time, and one for onnx": one_host,
+    "dilation costs more": lambda: held("share.dilation"),
+    "HMX and HVX overlap in part (else not at all)": lambda: held("serial", at=1.0),
+    "precisions deviate": lambda: held(*DEVIATIONS, at=1.0),
+    "far rows pull less (else as much as near ones)": lambda: [(fitting, "TAIL", 1e3)],
+    "bagging": lambda: [(fitting, "MEMBERS", 0)],
+}
+
+
+@contextmanager
+def patched(patches: Sequence[Patch]) -> Iterator[None]:
+    """Modules with other values, for a while."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in patches]
+    try:
+        for module, name, value in patches:
+            setattr(module, name, value)
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+class _Graphs(Instances):
+    """Instances that keep the graphs of others and make the rest again."""
+
+    def __init__(self, folder: Path, graphs: dict[str, Any]) -> None:
+        super().__init__(folder)
+        self._graphs = graphs
+
+
+def ablate(folder: Path, rows: Sequence[Measured], named: Mapping[str, Family]) -> None:
+    """Print a line for each mechanism: median and mean error on the target devices, qnn_dlc and onnx together."""
+    some = [r for r in rows if r.device in TARGET_DEVICES and r.runtime != "tflite"]
+    graphs: dict[str, Any] = {}
+    print("median and mean error in %, float, w8a8, w8a16; mean of all logarithmic errors")
+    for name, patches in WITHOUT.items():
+        with patched(patches()):
+            problem = fitting.Problem(_Graphs(folder, graphs), some, named)
+            members = 0 if name != "nothing removed" else fitting.MEMBERS
+            logs = np.zeros(len(some))
+            for fold in sorted(set(problem.fold)):
+                test = np.nonzero(problem.fold == fold)[0]
+                logs[test] = problem.predict(problem.fit(problem.fold != fold, members), test)
+        cells = []
+        for precision in outer_folds.PRECISIONS:
+            f = outer_folds.figures(problem, logs, outer_folds.select(problem, precision, TARGET_DEVICES))
+            cells.append(f"{100 * f['median']:5.1f} {100 * f['mean']:5.1f}")
+        print(f"| {name:50} | {' | '.join(cells)} | {100 * np.abs(logs - problem.log).mean():.2f} |", flush=True)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted against measured latency, on outer folds of model families: `python -m benchmarks.latency.outer_folds`.
+
+A family is predicted by fits that saw neither it nor a family with its backbone. Prints the median, mean and 90th
+percentile of the absolute percentage error and the rank correlation for every device, precision and runtime; the
+devices the figures are published for together, with intervals from families drawn again; the worst ten with the task
+that takes longest; how often the bands held; and simpler predictors on the same folds. `--ablate` fits without each
+mechanism.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.latency.baselines import Baselines
+from benchmarks.latency.fitting import Problem
+from benchmarks.latency.folds import Outer, covered, outer
+from benchmarks.latency.rows import DATA, TARGET_DEVICES, Instances, families, key, measured
+from hexforge.backends.htp.chip import soc
+from hexforge.backends.htp.time import cost
+
+PRECISIONS = ("float", "w8a8", "w8a16")
+DRAWS = 1000
+EXPLAINED = 2.2
+"""Times too fast or too slow from which on a model is named."""
+
+
+def errors(problem: Problem, predicted_log: np.ndarray) -> np.ndarray:
+    """Absolute relative errors."""
+    return np.asarray(np.abs(np.exp(predicted_log - problem.log) - 1))
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's, of numbers that do not repeat much."""
+    if len(a) < 3:
+        return float("nan")
+    return float(np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1])
+
+
+def select(problem: Problem, precision: str, devices: tuple[str, ...], runtime: str = "all") -> np.ndarray:
+    """Rows of a precision on devices, of a runtime or of all."""
+    return np.array(
+        [
+            i
+            for i, r in enumerate(problem.rows)
+            if r.precision == precision and r.device in devices and runtime in (r.runtime, "all")
+        ],
+        int,
+    )
+
+
+def figures(problem: Problem, predicted_log: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
+    """Median, mean, 90th percentile, rank, and the interval of the median when families are drawn again."""
+    each = errors(problem, predicted_log)[rows]
+    names = problem.family[rows]
+    by_family = [each[names == name] for name in sorted(set(names))]
+    random = np.random.default_rng(0)
+    drawn = [
+        np.median(np.concatenate([by_family[k] for k in random.integers(0, len(by_family), len(by_family))]))
+        for _ in range(DRAWS)
+    ]
+    low, high = np.quantile(drawn, (0.05, 0.95))
+    return {
+        "median": round(float(np.median(each)), 4),
+        "interval": [round(float(low), 4), round(float(high), 4)],
+        "mean": round(float(each.mean()), 4),
+        "p90": round(float(np.quantile(each, 0.9)), 4),
+        "rank": round(rank_correlation(predicted_log[rows], problem.log[rows]), 4),
+        "rows": len(rows),
+    }
+
+
+def summary(problem: Problem, predicted_log: np.ndarray) -> dict[str, Any]:
+    """The figures of each precision on the target devices, qnn_dlc, and with onnx under its own name."""
+    found = {p: figures(problem, predicted_log, select(problem, p, TARGET_DEVICES, "qnn_dlc")) for p in PRECISIONS}
+    return found | {
+        f"{p} onnx": figures(problem, predicted_log, select(problem, p, TARGET_DEVICES, "onnx")) for p in PRECISIONS
+    }
+
+
+def lines(problem: Problem, predicted_log: np.ndarray) -> Iterator[str]:
+    """A line for each device, precision and runtime, and one for the runtimes together."""
+    each = errors(problem, predicted_log)
+    for device in (*TARGET_DEVICES, *sorted({r.device for r in problem.rows} - {*TARGET_DEVICES})):
+        for precision in PRECISIONS:
+            for runtime in ("qnn_dlc", "onnx", "tflite", "all"):
+                here = select(problem, precision, (device,), runtime)
+                if len(here):
+                    rank = rank_correlation(predicted_log[here], problem.log[here])
+                    yield (
+                        f"{device:38} {precision:6} {runtime:8} {len(here):4} {100 * np.median(each[here]):7.1f} "
+                        f"{100 * each[here].mean():7.1f} {100 * np.quantile(each[here], 0.9):7.1f} {rank:7.3f}"
+                    )
+
+
+def show(problem: Problem, found: Outer, instances: Instances | None = None) -> None:
+    """Print everything but the baselines."""
+    print(f"{'device':38} {'prec.':6} {'runtime':8} {'rows':>4} {'median%':>7} {'mean%':>7} {'p90%':>7} {'rank':>7}")
+    for line in lines(problem, found.log):
+        print(line)
+    each = errors(problem, found.log)
+    _worst(problem, found.log, instances)
+    print("\ndevice, every precision and runtime: median error")
+    for device in sorted({r.device for r in problem.rows}):
+        here = [i for i, r in enumerate(problem.rows) if r.device == device]
+        print(f"{device:38} {100 * np.median(each[here]):6.1f} % of {len(here)}")
+    inside = covered(problem, found)
+    print("\nbands, with the widths of the other folds: part of rows inside, median half width")
+    for precision in PRECISIONS:
+        here = [i for i, r in enumerate(problem.rows) if r.precision == precision]
+        print(f"{precision:6} {100 * inside[here].mean():5.1f} % of {len(here)}")
+    print("\ntarget devices together; intervals: 90 %, families drawn again")
+    _table("outer folds", problem, found.log)
+    for name in ("aside", "later"):
+        among = np.array([getattr(problem.families[r.model], name) for r in problem.rows])
+        _table(f"of these, families {name}", problem, found.log, among)
+
+
+def _table(name: str, problem: Problem, predicted_log: np.ndarray, among: np.ndarray | None = None) -> None:
+    for runtime in ("qnn_dlc", "onnx"):
+        for precision in PRECISIONS:
+            here = select(problem, precision, TARGET_DEVICES, runtime)
+            here = here if among is None else here[among[here]]
+            if len(here):
+                f = figures(problem, predicted_log, here)
+                low, high = f["interval"]
+                print(
+                    f"{name:26} {runtime:8} {precision:6} median {100 * f['median']:5.1f} % ({100 * low:.1f} to "
+                    f"{100 * high:.1f}) mean {100 * f['mean']:5.1f} % p90 {100 * f['p90']:5.1f} % rank {f['rank']:.3f}"
+                )
+
+
+def _worst(problem: Problem, predicted_log: np.ndarray, instances: Instances | None) -> None:
+    """The worst ten rows, one of each model and precision, with the task that takes longest."""
+    off = np.abs(predicted_log - problem.log)
+    seen: dict[tuple[str, str], int] = {}
+    for i in np.argsort(-off):
+        seen.setdefault((problem.rows[i].model, problem.rows[i].precision), i)
+    print("\nworst ten, the worst row of each model and precision")
+    for i in list(seen.values())[:10]:
+        r = problem.rows[i]
+        task = _longest(instances, problem, i) if instances is not None else ""
+        print(
+            f"{r.model:28.28} {r.precision:6} {r.runtime:8} {r.device:30.30} measured {r.us / 1e3:9.3f} ms "
+            f"predicted {np.exp(predicted_log[i]) / 1e3:9.3f} ms {task}"
+        )
+    beyond = sorted(
+        {r.model + " " + r.precision for r, e in zip(problem.rows, off, strict=True) if e > np.log(EXPLAINED)}
+    )
+    print(f"off by more than {EXPLAINED} times on some device: {', '.join(beyond) or 'none'}")
+
+
+def _longest(instances: Instances, problem: Problem, row: int) -> str:
+    """The task that takes longest by the fitted costs, and its part of all tasks."""
+    r = problem.rows[row]
+    costs = cost.costs(soc.named(r.chip))
+    tasks = instances[key(r)].tasks
+    us = [max(costs.hmx_us(t), costs.hvx_us(t), costs.dram_us(t.weight_bytes + t.spill_bytes)) for t in tasks]
+    longest = int(np.argmax(us))
+    return f"{tasks[longest].op} {tasks[longest].name[-24:]} ({100 * us[longest] / sum(us):.0f} %)"
+
+
+def main() -> None:
+    """Fit with each fold of families left out in turn, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--ablate", action="store_true", help="fit without each mechanism, and print what that costs")
+    given = parser.parse_args()
+    instances, rows, named = Instances(given.data), measured(given.data), families(given.data)
+    if given.ablate:
+        from benchmarks.latency.ablation import ablate
+
+        ablate(given.data, rows, named)
+        return
+    problem = Problem(instances, rows, named)
+    show(problem, outer(problem), instances)
+    baselines = Baselines(problem, instances)
+    for name in ("macs_only", "roofline", "boosted"):
+        print()
+        _table(name, problem, baselines.held_out(getattr(baselines, name)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models for benchmarks, of the published architectures with random weights: only their size and shape matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class Writer:
+    """Writes nodes one after another; every method returns the name of what it wrote."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self._random = np.random.default_rng(0)
+
+    def weight(self, shape: tuple[int, ...], scale: float) -> str:
+        """A random constant."""
+        name = f"w{len(self.weights)}"
+        array = self._random.standard_normal(shape, np.float32) * np.float32(scale)
+        self.weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def node(self, op: str, *inputs: str, **attributes: object) -> str:
+        """A node with one output."""
+        name = f"{op}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [f"{name}_out"], name=name, **attributes))
+        return f"{name}_out"
+
+    def conv(self, x: str, channels: tuple[int, int], kernel: int, stride: int = 1, group: int = 1) -> str:
+        """A convolution with bias (a trained model's batch normalization is folded into it)."""
+        fan_in = channels[0] // group * kernel * kernel
+        weight = self.weight((channels[1], channels[0] // group, kernel, kernel), (2 / fan_in) ** 0.5)
+        pads = [kernel // 2] * 4
+        bias = self.weight((channels[1],), 0.01)
+        return self.node(
+            "Conv", x, weight, bias, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, group=group
+        )
+
+    def clip(self, x: str) -> str:
+        """Relu6."""
+        names = []
+        for bound in (0.0, 6.0):
+            names.append(f"w{len(self.weights)}")
+            self.weights.append(numpy_helper.from_array(np.float32(bound), names[-1]))
+        return self.node("Clip", x, *names)
+
+    def classify(self, x: str, channels: int) -> str:
+        """Global pooling and 1,000 classes."""
+        pooled = self.node("Flatten", self.node("GlobalAveragePool", x), axis=1)
+        weight, bias = self.weight((1000, channels), channels**-0.5), self.weight((1000,), 0.01)
+        return self.node("Gemm", pooled, weight, bias, transB=1)
+
+    def save(self, path: Path, name: str, result: str) -> None:
+        """Write the model, `image` to `logits`."""
+        self.nodes.append(helper.make_node("Identity", [result], ["logits"], name="logits"))
+        graph = helper.make_graph(
+            self.nodes,
+            name,
+            [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 224, 224])],
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 1000])],
+            self.weights,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        path.write_bytes(model.SerializeToString())
+
+
+def resnet50(path: Path) -> None:
+    """ResNet-50 (He et al. 2015): 25.5 M parameters, 4.1 G multiply-adds."""
+    w = Writer()
+    x = w.node("Relu", w.conv("image", (3, 64), 7, 2))
+    x = w.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    before = 64
+    for width, blocks, first_stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for block in range(blocks):
+            stride = first_stride if block == 0 else 1
+            y = w.node("Relu", w.conv(x, (before, width), 1))
+            y = w.node("Relu", w.conv(y, (width, width), 3, stride))
+            y = w.conv(y, (width, 4 * width), 1)
+            shortcut = w.conv(x, (before, 4 * width), 1, stride) if block == 0 else x
+            x, before = w.node("Relu", w.node("Add", y, shortcut)), 4 * width
+    w.save(path, "resnet50", w.classify(x, before))
+
+
+def mobilenet_v2(path: Path) -> None:
+    """MobileNetV2 (Sandler et al. 2018): 3.5 M parameters, 0.3 G multiply-adds."""
+    w = Writer()
+    x, before = w.clip(w.conv("image", (3, 32), 3, 2)), 32
+    for expand, channels, blocks, first_stride in (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    ):  # fmt: skip
+        for block in range(blocks):
+            stride, inside = first_stride if block == 0 else 1, before * expand
+            y = x if expand == 1 else w.clip(w.conv(x, (before, inside), 1))
+            y = w.clip(w.conv(y, (inside, inside), 3, stride, inside))
+            y = w.conv(y, (inside, channels), 1)
+            x, before = (w.node("Add", x, y) if stride == 1 and before == channels else y), channels
+    x = w.clip(w.conv(x, (before, 1280), 1))
+    w.save(path, "mobilenet_v2", w.classify(x, 1280))
+
+
+MODELS = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2}
