@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install -c constraints.txt
 JOBS ?= 2
 
-NATIVE := pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*)
+NATIVE := pyproject.toml constraints.txt CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.h')
 SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.so')
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)

@@ -48,7 +48,7 @@ def rehearsed(program: HtpProgram, threads: int) -> list[Rehearsed]:
         ins = [np.zeros(size, np.uint8) for place, _, size in sizes if place == "input"]
         outs = [np.zeros(size, np.uint8) for place, _, size in sizes if place == "output"]
         native = runner._program  # type: ignore[union-attr]
-        rounds = np.array([native.rehearse(ins, outs, threads) for _ in range(_ROUNDS)])
+        rounds = np.array([native.time_steps(ins, outs, threads) for _ in range(_ROUNDS)])
         best = rounds.min(axis=0)
         found += [Rehearsed(c, a * 1e3, s * 1e3, int(n)) for c, (a, s, n) in zip(segment.calls, best, strict=True)]
     return found

@@ -105,7 +105,7 @@ class Program:
         Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it. `check` is called every now and then between two steps, and may raise to end the run; so may signals.
         """
 
-    def rehearse(
+    def time_steps(
         self,
         inputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu", writable=False)]],
         outputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu")]],

@@ -88,7 +88,7 @@ def half(x: np.ndarray) -> np.ndarray:
         return x.astype(np.float16).astype(np.float32)
 
 
-def settle(steps: np.ndarray, zero_point: int, low: int, high: int, bits: int) -> np.ndarray:
+def round_and_clamp(steps: np.ndarray, zero_point: int, low: int, high: int, bits: int) -> np.ndarray:
     """Real steps to the nearest integer (ties to even), zero point added, saturated."""
     with np.errstate(over="ignore"):
         rounded = np.rint(np.asarray(steps)).astype(np.float64) + zero_point

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.adapt import exponentials, half_table
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, run, settle
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, round_and_clamp, run
 from tests.native.several import halves
 
 EXAMPLES = settings(max_examples=40, deadline=None)
@@ -37,7 +37,7 @@ def test_affine(shape: tuple[int, int], bits: int, how: str, seed: int) -> None:
     gamma, beta = rng.uniform(-2, 2, shape[1]), rng.uniform(-50, 50, shape[1])
     attributes |= {"gamma": gamma, "beta": beta, "zero_a": zero_a, "zero_point": zero, "low": low, "high": high}
     got = run(f"affine_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(shape, FIXED[bits]), attributes)
-    assert_bits(got, settle((x - zero_a) * gamma + beta, zero, low, high, bits))
+    assert_bits(got, round_and_clamp((x - zero_a) * gamma + beta, zero, low, high, bits))
 
 
 @EXAMPLES
@@ -58,7 +58,7 @@ def test_log_softmax(shape: tuple[int, int], bits: int, how: str, step: float, s
     attributes = {"rows": shape[0], "n": shape[1], "step": step, "scale": 7.0, "table": table}
     attributes |= {"zero_point": high, "low": low, "high": high}
     got = run(f"log_softmax_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(shape, FIXED[bits]), attributes)
-    assert_bits(got, settle(want, high, low, high, bits))
+    assert_bits(got, round_and_clamp(want, high, low, high, bits))
 
 
 @EXAMPLES
@@ -128,4 +128,4 @@ def test_lrn(bits: int, radius: int) -> None:
         return
     attributes |= {"zero_a": 3, "scale_x": 0.01, "scale": 90.0, "zero_point": 5, "low": low, "high": high}
     got = run(f"lrn_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(shape, FIXED[bits]), attributes)
-    assert_bits(got, settle(want * 90.0, 5, low, high, bits))
+    assert_bits(got, round_and_clamp(want * 90.0, 5, low, high, bits))

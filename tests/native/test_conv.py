@@ -21,8 +21,8 @@ from tests.native.kernels import (
     fma,
     half,
     packed_conv,
+    round_and_clamp,
     run,
-    settle,
     spread,
 )  # fmt: skip
 from tests.native.windows import Geometry, geometries
@@ -76,7 +76,7 @@ def check_integer(
         steps = (acc + bias).astype(np.float32) * multiplier.astype(np.float32)
     else:
         steps = (acc + bias).astype(np.float64) * multiplier
-    want = settle(steps, zero, bounds[0], bounds[1], bits)
+    want = round_and_clamp(steps, zero, bounds[0], bounds[1], bits)
     row_taps = groups == 1 and extra[0] == 0 and g.dilation[2] == 1 and bool(rng.integers(0, 4))
     terms = int(np.prod(weights.shape[:4]))
     folded = bias - zero_x * weights.sum((0, 1, 2, 3)) + terms * zero_x * offset
@@ -157,7 +157,7 @@ def test_the_largest_8_bit_sums(how: str) -> None:
     zero_x, offset = 0, -128
     acc = sums(row(2), x, w - offset, 1)
     multiplier = np.full(3, np.float32(200 / max(1, np.abs(acc).max())))
-    want = settle(acc.astype(np.float32) * multiplier, 9, 0, 255, 8)
+    want = round_and_clamp(acc.astype(np.float32) * multiplier, 9, 0, 255, 8)
     attributes = {
         **row(2).attributes(), "channels": length, "out_channels": 3, "x_stride": length, "y_stride": 3,
         "row_taps": 1, "weight_offset": -offset, "zero_point": 9, "low": 0, "high": 255,

@@ -21,8 +21,8 @@ from tests.native.kernels import (
     fma,
     half,
     packed_depthwise,
+    round_and_clamp,
     run,
-    settle,
     spread,
 )  # fmt: skip
 from tests.native.windows import Geometry, geometries
@@ -41,9 +41,9 @@ def check(
     multiplier[rng.integers(0, channels)] = 0.5
     zero = int(rng.integers(low, high + 1))
     if bits == 8:
-        want = settle((acc + bias).astype(np.float32) * multiplier.astype(np.float32), zero, low, high, bits)
+        want = round_and_clamp((acc + bias).astype(np.float32) * multiplier.astype(np.float32), zero, low, high, bits)
     else:
-        want = settle((acc + bias).astype(np.float64) * multiplier, zero, low, high, bits)
+        want = round_and_clamp((acc + bias).astype(np.float64) * multiplier, zero, low, high, bits)
     folded = bias - zero_x * w.sum((0, 1, 2))
     attributes: dict[str, Any] = {
         **g.attributes(), "channels": channels, "out_channels": channels, "x_stride": channels, "y_stride": channels,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.elementwise import flat_nest
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, run, settle
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, round_and_clamp, run
 
 SEEDS = st.integers(0, 2**32 - 1)
 OPERATIONS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
@@ -60,7 +60,7 @@ def check_binary(
         ka /= high
     bounds = sorted(int(v) for v in rng.integers(low, high + 1, 2)) if rng.integers(0, 3) == 0 else [low, high]
     real = np.float32 if bits == 8 else np.float64
-    want = settle(binary(operation, a - zero_a, b - zero_b, ka, kb, real), zero, bounds[0], bounds[1], bits)
+    want = round_and_clamp(binary(operation, a - zero_a, b - zero_b, ka, kb, real), zero, bounds[0], bounds[1], bits)
     loops = flat_nest(want.shape, *shapes)
     assert loops is not None
     attributes: dict[str, Any] = {
@@ -96,7 +96,7 @@ def test_every_pair_of_bytes(operation: str) -> None:
     for zeros in ((0, 0, 0), (128, 127, 3), (255, 255, 255)):
         a, b = np.repeat(np.arange(256), 256), np.tile(np.arange(256), 256)
         ka, kb = (float(np.float32(v)) for v in rng.uniform(0.001, 1, 2))
-        want = settle(binary(operation, a - zeros[0], b - zeros[1], ka, kb, np.float32), zeros[2], 0, 255, 8)
+        want = round_and_clamp(binary(operation, a - zeros[0], b - zeros[1], ka, kb, np.float32), zeros[2], 0, 255, 8)
         attributes = {
             "operation": OPERATIONS.index(operation), "scale_a": ka, "scale_b": kb, "zero_a": zeros[0],
             "zero_b": zeros[1], "zero_point": zeros[2], "low": 0, "high": 255, "dims": (65536,), "strides_a": (1,),
@@ -213,7 +213,7 @@ def test_quantize(bits: int, seed: int, count: int, scale: float) -> None:
     x[rng.random(count) < 0.05] = rng.choice(np.float32([np.inf, -np.inf, np.nan, 3e38, 1e-44, 0]))
     with np.errstate(over="ignore"):
         quotient = x / np.float32(scale)
-    want = settle(np.nan_to_num(quotient, nan=-1e9, posinf=1e9, neginf=-1e9), zero, low, high, bits)
+    want = round_and_clamp(np.nan_to_num(quotient, nan=-1e9, posinf=1e9, neginf=-1e9), zero, low, high, bits)
     attributes = {"count": count, "scale": scale, "zero_point": zero, "low": low, "high": high}
     assert_bits(run(f"quantize_{KIND[bits]}", [x], np.zeros(count, FIXED[bits]), attributes), want)
 

@@ -14,7 +14,7 @@ from hexforge.backends.htp.numbers.lower.adapt import nest
 from hexforge.ir import DType
 from hexforge.ops.pointwise.convert import cast
 from hexforge.ops.pointwise.elementwise import divide
-from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, run, settle
+from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, round_and_clamp, run
 from tests.native.several import halves
 
 EXAMPLES = settings(max_examples=40, deadline=None)
@@ -142,7 +142,7 @@ def test_prelu(shapes: Any, bits: int, seed: int) -> None:
     attributes |= {"zero_a": zero_a, "zero_point": zero, "low": low, "high": high, "scale": 0.7}
     steps = (x - zero_a).astype(np.float64) * 0.7
     got = run(f"prelu_{KIND[bits]}", [x.astype(FIXED[bits]), c], np.zeros(shape, FIXED[bits]), attributes)
-    assert_bits(got, settle(np.where(steps >= 0, steps, c * steps), zero, low, high, bits))
+    assert_bits(got, round_and_clamp(np.where(steps >= 0, steps, c * steps), zero, low, high, bits))
 
 
 @EXAMPLES
@@ -166,4 +166,4 @@ def test_squared_difference(shapes: Any, bits: int, seed: int) -> None:
         f"squared_difference_{KIND[bits]}", [a.astype(FIXED[bits]), b.astype(FIXED[bits])],
         np.zeros(shape, FIXED[bits]), attributes,
     )  # fmt: skip
-    assert_bits(got, settle(d * d * 3.7, zero, low, high, bits))
+    assert_bits(got, round_and_clamp(d * d * 3.7, zero, low, high, bits))

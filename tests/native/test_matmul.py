@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, fma, half, run, settle
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, fma, half, round_and_clamp, run
 
 SIZES: dict[str, Any] = {
     "seed": st.integers(0, 2**32 - 1), "batch": st.integers(1, 3), "m": st.integers(1, 40), "n": st.integers(1, 150),
@@ -47,9 +47,9 @@ def check_integer(
     if rng.integers(0, 4) == 0:
         scale = 0.5
     if bits == 8:
-        want = settle(acc.astype(np.float32) * np.float32(scale), zero, low, high, bits)
+        want = round_and_clamp(acc.astype(np.float32) * np.float32(scale), zero, low, high, bits)
     else:
-        want = settle(acc.astype(np.float64) * scale, zero, low, high, bits)
+        want = round_and_clamp(acc.astype(np.float64) * scale, zero, low, high, bits)
     attributes = layout(batch, m, n, k, swap, shared) | {
         "zero_a": zero_a, "zero_b": zero_b, "scale": scale, "zero_point": zero, "low": low, "high": high,
     }  # fmt: skip

@@ -47,13 +47,13 @@ def test_every_number_of_threads_gives_the_same_bits(threads: int) -> None:
         np.testing.assert_array_equal(result(made, threads), want)
 
 
-def test_a_rehearsal_computes_what_a_run_does_and_says_what_would_be_split() -> None:
+def test_timed_steps_compute_what_a_run_does_and_say_what_would_be_split() -> None:
     made, out = program(), np.zeros(COUNT, np.uint8)
-    steps = made.rehearse([np.arange(COUNT).astype(np.uint8)], [out], 8)
+    steps = made.time_steps([np.arange(COUNT).astype(np.uint8)], [out], 8)
     np.testing.assert_array_equal(out, result(made, 1))
     assert len(steps) == STEPS
     assert all(loops == 1 and 0 < shared < alone for alone, shared, loops in steps)
-    alone = made.rehearse([np.arange(COUNT).astype(np.uint8)], [out], 1)
+    alone = made.time_steps([np.arange(COUNT).astype(np.uint8)], [out], 1)
     assert all(loops == 0 and one == shared for one, shared, loops in alone)
 
 

@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.products.weights import flush_interval
-from tests.native.kernels import BLOCK, HOW, assert_bits, fill, packed_conv, packed_depthwise, run, settle, spread
+from tests.native.kernels import (
+    BLOCK,
+    HOW,
+    assert_bits,
+    fill,
+    packed_conv,
+    packed_depthwise,
+    round_and_clamp,
+    run,
+    spread,
+)
 from tests.native.test_conv import sums
 from tests.native.windows import Geometry, geometries
 
@@ -34,7 +44,7 @@ def check(
     multiplier = rng.uniform(0.5, 1.5, outputs) / max(1, float(np.abs(acc).max()) / (HIGH - LOW))
     multiplier[rng.integers(0, outputs)] = 0.5
     zero = int(rng.integers(LOW, HIGH + 1))
-    want = settle((acc + bias).astype(np.float64) * multiplier, zero, LOW, HIGH, 16)
+    want = round_and_clamp((acc + bias).astype(np.float64) * multiplier, zero, LOW, HIGH, 16)
     folded = bias - zero_x * w.reshape(-1, outputs).sum(0)
     given = {
         **g.attributes(), "x_stride": x.shape[-1], "y_stride": outputs, "zero_point": zero, "low": LOW, "high": HIGH,

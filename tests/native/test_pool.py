@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, run, settle
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, round_and_clamp, run
 from tests.native.windows import Geometry, geometries
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -75,7 +75,7 @@ def check_mean(bits: int, rng: np.random.Generator, g: Geometry, channels: int, 
     with np.errstate(divide="ignore"):
         factor = np.where(divisor == 0, 0.0, scale / divisor.astype(np.float64))
     real = np.float32 if bits == 8 else np.float64
-    want = settle(total.astype(real) * factor.astype(real), zero, low, high, bits)
+    want = round_and_clamp(total.astype(real) * factor.astype(real), zero, low, high, bits)
     got = run(
         f"pool_mean_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(want.shape, FIXED[bits]),
         attributes(g, channels)
@@ -94,7 +94,7 @@ def test_the_largest_windows(bits: int, how: str) -> None:
     real = np.float32 if bits == 8 else np.float64
     for zero_x in (low, high):
         total = (x - zero_x).sum(0)
-        want = settle(total.astype(real) * real(0.75 / 32767), 1, low, high, bits)
+        want = round_and_clamp(total.astype(real) * real(0.75 / 32767), 1, low, high, bits)
         more = {"scale": 0.75, "zero_a": zero_x, "zero_point": 1, "low": low, "high": high}
         got = run(f"pool_mean_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(2, FIXED[bits]), attributes(g, 2) | more)
         assert_bits(got, want)

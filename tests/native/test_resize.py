@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, run, settle
+from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, round_and_clamp, run
 from tests.native.several import halves
 
 SIZES = st.tuples(*[st.tuples(st.integers(1, 6), st.integers(1, 9))] * 3)
@@ -67,7 +67,7 @@ def test_linear(sizes: Any, taps: tuple[int, ...], batch: int, channels: int, bi
     attributes |= {"zero_a": zero_a, "scale": scale, "zero_point": zero, "low": low, "high": high}
     blended = _blended(x.astype(working) - working(zero_a), attributes, working) * working(scale)
     got = run(f"resize_{KIND[bits]}", [x], np.zeros(out_shape, x.dtype), attributes)
-    assert_bits(got, settle(blended, zero, low, high, bits))
+    assert_bits(got, round_and_clamp(blended, zero, low, high, bits))
 
 
 @settings(max_examples=30, deadline=None)

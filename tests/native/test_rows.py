@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.adapt import exponentials
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, run, settle
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, round_and_clamp, run
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -23,7 +23,7 @@ def softmax(x: np.ndarray, table: np.ndarray, scale: float, zero: int, low: int,
     for row in x.tolist():
         terms = [int(table[max(row) - q]) for q in row]
         factor = scale / float(sum(terms))
-        out.append(settle(np.array([t * factor for t in terms], np.float64), zero, low, high, bits))
+        out.append(round_and_clamp(np.array([t * factor for t in terms], np.float64), zero, low, high, bits))
     return np.array(out)
 
 
@@ -122,7 +122,7 @@ def check_normalize(
     scale = float(np.float32(rng.uniform(1e-4, 0.2)))
     gamma = rng.standard_normal(shape[2:]) * (high - low) / 8
     beta = rng.standard_normal(shape[2:]) * 20
-    want = settle(normalize(x, kind, zero_x, scale, epsilon, gamma, beta), zero, low, high, bits)
+    want = round_and_clamp(normalize(x, kind, zero_x, scale, epsilon, gamma, beta), zero, low, high, bits)
     attributes: dict[str, Any] = {
         "outer": shape[0], "spatial": shape[1], "groups": shape[2], "channels": shape[3], "kind": kind,
         "zero_a": zero_x, "scale_x": scale, "epsilon": epsilon, "gamma": gamma, "beta": beta, "zero_point": zero,

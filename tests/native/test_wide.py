@@ -25,7 +25,7 @@ from hexforge.ir import (
     lookup,
 )
 from hexforge.ops.evaluate import evaluate
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, run, settle
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, round_and_clamp, run
 
 
 def exact(x: np.ndarray, w: np.ndarray, at: dict[str, Any]) -> np.ndarray:
@@ -86,7 +86,7 @@ def test_conv_wide(
     if sixteen:
         attributes["weights_high"] = packed((rows - small) >> 8, groups)
     got = run(f"conv_wide_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(total.shape, FIXED[bits]), attributes)
-    assert_bits(got, settle(total + bias, zero, low, high, bits))
+    assert_bits(got, round_and_clamp(total + bias, zero, low, high, bits))
 
 
 def _weights(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, TensorType]:

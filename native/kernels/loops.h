@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise loops as plain C++, compiled once per instruction set with vectorisation on and contraction off, so that
+// every set does the same float operations in the same order.
+#pragma once
+#include <cstdint>
+
+#include "core/level.h"
+
+namespace hexforge {
+
+// Real value of q is (q - zero) * scale; results are clamp(rint(r / out_scale) ...) as docs/numerics.md defines.
+struct Affine {
+  double a = 0, b = 0;  // multipliers of the centered operands, already divided by the output's scale
+  std::int32_t zero_a = 0, zero_b = 0, zero = 0, low = 0, high = 0;
+};
+
+// How a float result is stored: clamped, NaN kept, and rounded to float16 where `half`.
+struct Bounds {
+  float low, high;
+  bool half;
+};
+
+enum class Binary { add, subtract, multiply, divide, maximum, minimum };
+
+struct Loops {
+  // y[i] = op(a[i * step_a], b[i * step_b]), steps 0 or 1
+  void (*binary_u8)(Binary, const Affine&, const std::uint8_t*, int, const std::uint8_t*, int, std::uint8_t*,
+                    std::int64_t);
+  void (*binary_s16)(Binary, const Affine&, const std::int16_t*, int, const std::int16_t*, int, std::int16_t*,
+                     std::int64_t);
+  void (*binary_f32)(Binary, const Bounds&, const float*, int, const float*, int, float*, std::int64_t);
+  void (*table_u8)(const std::uint8_t*, const std::uint8_t* table, std::uint8_t*, std::int64_t);
+  void (*table_u8_s16)(const std::uint8_t*, const std::int16_t* table, std::int16_t*, std::int64_t);
+  void (*table_s16)(const std::int16_t*, const std::int16_t* table, std::int16_t*, std::int64_t);
+  void (*table_s16_u8)(const std::int16_t*, const std::uint8_t* table, std::uint8_t*, std::int64_t);
+  void (*quantize_u8)(const float*, float scale, std::int32_t zero, std::int32_t low, std::int32_t high, std::uint8_t*,
+                      std::int64_t);
+  void (*quantize_s16)(const float*, float scale, std::int32_t zero, std::int32_t low, std::int32_t high, std::int16_t*,
+                       std::int64_t);
+  void (*dequantize_u8)(const std::uint8_t*, float scale, std::int32_t zero, float*, std::int64_t);
+  void (*dequantize_s16)(const std::int16_t*, float scale, std::int32_t zero, float*, std::int64_t);
+  // Over the channels of several pixels: y[c] = max over rows; y[c] = quantized mean (sum - rows * zero_a) * a.
+  void (*max_u8)(const std::uint8_t* const*, std::int64_t rows, std::int64_t channels, std::uint8_t*);
+  void (*max_s16)(const std::int16_t* const*, std::int64_t rows, std::int64_t channels, std::int16_t*);
+  void (*max_f32)(const float* const*, std::int64_t rows, std::int64_t channels, float*);
+  void (*mean_u8)(const std::uint8_t* const*, std::int64_t rows, std::int64_t channels, const Affine&, std::uint8_t*);
+  void (*mean_s16)(const std::int16_t* const*, std::int64_t rows, std::int64_t channels, const Affine&, std::int16_t*);
+  // One row: y = e / sum(e) with e = table[max - q], then times `scale` (1 / output scale).
+  void (*softmax_u8)(const std::uint8_t*, std::int64_t n, const std::uint32_t* table, double scale, std::int32_t zero,
+                     std::int32_t low, std::int32_t high, std::uint8_t*);
+  void (*softmax_s16)(const std::int16_t*, std::int64_t n, const std::uint32_t* table, double scale, std::int32_t zero,
+                      std::int32_t low, std::int32_t high, std::int16_t*);
+  // Exact sums of q and q * q over n values, each added to what is there.
+  void (*moments_u8)(const std::uint8_t*, std::int64_t n, std::int64_t* sum, std::int64_t* squares);
+  void (*moments_s16)(const std::int16_t*, std::int64_t n, std::int64_t* sum, std::int64_t* squares);
+  // The same channel by channel: sum[c] += q, squares[c] += q * q.
+  void (*channel_moments_u8)(const std::uint8_t*, std::int64_t n, std::int64_t* sum, std::int64_t* squares);
+  void (*channel_moments_s16)(const std::int16_t*, std::int64_t n, std::int64_t* sum, std::int64_t* squares);
+  // y[i] = round_and_clamp((q - mean[i]) * factor[i] * gamma[i] + beta[i]); mean and factor advance by `step` (0 or 1).
+  void (*normalize_u8)(const std::uint8_t*, std::int64_t n, const double* mean, const double* factor, int step,
+                       const double* gamma, const double* beta, const Affine&, std::uint8_t*);
+  void (*normalize_s16)(const std::int16_t*, std::int64_t n, const double* mean, const double* factor, int step,
+                        const double* gamma, const double* beta, const Affine&, std::int16_t*);
+  // Float: a function of float16 values is a table over their 65536 patterns; sums are taken in order.
+  void (*table_f32)(const float*, const float* table, float*, std::int64_t);
+  void (*mean_f32)(const float* const*, std::int64_t rows, std::int64_t channels, float divisor, float*);
+  void (*softmax_f32)(const float*, std::int64_t n, const float* exponentials, float*);
+  void (*normalize_f32)(const float*, std::int64_t n, double mean, double factor, const float* gamma, const float* beta,
+                        float*);
+  void (*round_half)(const float*, float*, std::int64_t);  // to float16 and back
+  void (*widen_half)(const std::uint16_t*, float*, std::int64_t);
+  void (*narrow_half)(const float*, std::uint16_t*, std::int64_t);
+  void (*widen_bytes)(const std::int8_t*, std::int16_t*, std::int64_t);
+  // softmax_u8 of rows of 16 values, one after the other; null where the set has nothing better than row after row.
+  void (*softmax_u8_rows16)(const std::uint8_t*, std::int64_t rows, const std::uint32_t* table, double scale,
+                            std::int32_t zero, std::int32_t low, std::int32_t high, std::uint8_t*) = nullptr;
+  // y[3 * i + k] = planes[k][i] for elements of 1, 2 or 4 bytes; null where the set has nothing better than a plain
+  // loop.
+  void (*interleave3)(const void* const* planes, void* y, std::int64_t n, int element_bytes) = nullptr;
+};
+
+extern const Loops kLoopsPortable, kLoopsAvx2, kLoopsAvx512;
+const Loops& loops(Level level);
+
+}  // namespace hexforge

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/depthwise_tile.h"
+#include "kernels/portable/vector.h"
+
+namespace hexforge {
+const ConvKernels kConvPortable = kernels_of<Portable>();
+}  // namespace hexforge
