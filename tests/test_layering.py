@@ -25,7 +25,7 @@ FLOORS = (
     ("quant",),
     ("passes", "model"),
     ("formats",),
-    ("ops", "backend", "timeline"),
+    ("ops", "backend", "timeline", "chips"),
     ("ir",),
     ("options",),
     ("errors", "deprecated", "_native"),
@@ -42,12 +42,10 @@ INNER = {
     ),
     "backends.htp": (
         ("extensions",),
-        ("deployment",),
         ("backend",),
         ("timing", "preparation", "pipeline", "support", "block_weights"),
         ("time", "numbers"),
         ("config", "activations"),
-        ("chip",),
     ),
     "quant": (
         ("improve", "promise"),

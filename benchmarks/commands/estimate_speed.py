@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
 from benchmarks import ROOT
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 
 TOPOLOGIES = ROOT / "benchmarks" / "measured" / "topologies"
 LIMITS = {"resnet50": 0.1, "bert_base_uncased_hf": 3.0, "chain of 5000": 15.0}

@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.latency.rows import Family, Instances, Key, Measured, key
 from benchmarks.latency.sweep import FACTOR, INCIDENCE, RUNTIME, SERIAL, Path, Sweep, coefficients, serial_of
-from hexforge.backends.htp.chip import soc
 from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.schedule import RUNTIMES
+from hexforge.chips import soc
 
 BASE = ("SM8650", "SM8750", "SM8550", "SC8380XP")
 """Chips whose rows fit the parameters together; the first is the reference."""

@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.latency.fitting import Fit, Problem
 from benchmarks.latency.sweep import CALL, HMX, HMX_KINDS, HVX, HVX_KINDS, NAMES, RATES, coefficients
-from hexforge.backends.htp.chip import soc
 from hexforge.backends.htp.time import band, cost
 from hexforge.backends.htp.time.tile import PRECISIONS
+from hexforge.chips import soc
 
 QUANTILE = 0.9
 

@@ -21,8 +21,8 @@ from benchmarks.latency.baselines import Baselines
 from benchmarks.latency.fitting import Problem
 from benchmarks.latency.folds import Outer, covered, outer
 from benchmarks.latency.rows import DATA, TARGET_DEVICES, Instances, families, key, measured
-from hexforge.backends.htp.chip import soc
 from hexforge.backends.htp.time import cost
+from hexforge.chips import soc
 
 PRECISIONS = ("float", "w8a8", "w8a16")
 DRAWS = 1000

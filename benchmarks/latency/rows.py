@@ -14,10 +14,10 @@ from pathlib import Path
 
 from benchmarks import ROOT
 from hexforge.analysis.timed_graphs import graph_of
-from hexforge.backends.htp.chip import soc
 from hexforge.backends.htp.time.schedule import schedule
 from hexforge.backends.htp.time.simulate import Tile, tiles
 from hexforge.backends.htp.time.tile import PRECISIONS, Task
+from hexforge.chips import soc
 from hexforge.ir import Graph
 
 DATA = ROOT / "benchmarks" / "measured"

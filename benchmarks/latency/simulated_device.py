@@ -18,12 +18,12 @@ from pathlib import Path
 
 from benchmarks.models.architectures import resnet50
 from hexforge.analysis.timed_graphs import graph_of
-from hexforge.backends.htp.chip.power import Corner
-from hexforge.backends.htp.chip.soc import named
-from hexforge.backends.htp.config import GraphConfig
-from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.time import cost
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Corner
+from hexforge.chips.priority import Priority
+from hexforge.chips.soc import named
 from hexforge.device import (
     Binary,
     CreationConfig,

@@ -15,10 +15,10 @@ from hexforge.analysis.quality.evaluate import evaluate as evaluate
 from hexforge.analysis.quality.quantize import Quantization as Quantization
 from hexforge.analysis.quality.quantize import quantize as quantize
 from hexforge.backend import Compatibility as Compatibility
-from hexforge.backends.htp.chip.power import Power as Power
-from hexforge.backends.htp.config import GraphConfig as GraphConfig
-from hexforge.backends.htp.deployment import Deployment as Deployment
 from hexforge.backends.htp.extensions import configured as configured
+from hexforge.chips.deployment import Deployment as Deployment
+from hexforge.chips.graph_config import GraphConfig as GraphConfig
+from hexforge.chips.power import Power as Power
 from hexforge.errors import CallError as CallError
 from hexforge.errors import CapacityError as CapacityError
 from hexforge.errors import FormatError as FormatError

@@ -213,15 +213,6 @@ class BackendClass(Protocol):
 
 
 @runtime_checkable
-class Deploys(Protocol):
-    """Something that says which backend a model is for, and how that is made."""
-
-    def backend(self, threads: int = 0) -> Backend:
-        """The backend."""
-        ...
-
-
-@runtime_checkable
 class Loads(Protocol):
     """A backend whose programs can be read from a context file."""
 

@@ -23,9 +23,9 @@ from hexforge.analysis.estimate import estimate
 from hexforge.analysis.mixed_precision import attention_nodes, mixed_us
 from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp import timing
-from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.settings import Settings
+from hexforge.chips.deployment import Deployment
 from hexforge.cli import app
 from hexforge.demo import MODEL as DIGITS
 from hexforge.errors import CallError, UnsupportedError

@@ -10,12 +10,13 @@ import pytest
 
 import hexforge
 from hexforge.analysis.timed_graphs import graphs_of
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.ir import text
 from hexforge.model.reader import read
 from hexforge.runtime.plan import Plan, partitioned
+from hexforge.runtime.registry import deployed, timed_backend
 from tests.frontends.onnx.single_node import model
 from tests.ort.models import node, quantized
 
@@ -23,7 +24,7 @@ DIGITS = Path(str(hexforge.__file__)).parent / "demo" / "digits.onnx"
 
 
 def program_graphs(source: Path | bytes, deployment: Deployment) -> list[str]:
-    backend = deployment.backend()
+    backend = deployed(deployment)
     plan = Plan(partitioned(place_model(read(source), backend), keep_converts=True), backend)
     return [text.dumps(graph).partition("\n")[2] for graph in plan.graphs]
 
@@ -31,7 +32,7 @@ def program_graphs(source: Path | bytes, deployment: Deployment) -> list[str]:
 @pytest.mark.parametrize("source", [DIGITS, quantized()], ids=["float", "QDQ"])
 def test_the_graph_that_is_timed_is_the_graph_that_is_run(source: Path | bytes) -> None:
     deployment = Deployment("SM8650")
-    timed = graphs_of(source, deployment.timed_backend())
+    timed = graphs_of(source, timed_backend(deployment))
     assert not timed.left
     assert [text.dumps(graph).partition("\n")[2] for graph in timed.graphs] == program_graphs(source, deployment)
     rows = hexforge.estimate(source, deployment).timeline.rows
@@ -48,7 +49,7 @@ def test_a_chip_by_its_keyword() -> None:
 def test_placing_leaves_the_model_alone() -> None:
     loaded = read(quantized())
     before = [(n.op_type, [v.name for v in n.inputs if v is not None]) for n in loaded.ir.graph]
-    place_model(loaded, Deployment("SM8650").backend())
+    place_model(loaded, deployed(Deployment("SM8650")))
     assert [(n.op_type, [v.name for v in n.inputs if v is not None]) for n in loaded.ir.graph] == before
 
 
@@ -64,7 +65,7 @@ def test_what_the_npu_does_not_take_is_left_out_and_said() -> None:
     found = hexforge.estimate(proto, "SM8650")
     assert [row.node for row in found.left] == ["det"]
     assert found.to_json()["left_out"][0]["op"] == "Det"
-    parts = [hexforge.estimate(graph) for graph in graphs_of(proto, Deployment().timed_backend()).graphs]
+    parts = [hexforge.estimate(graph) for graph in graphs_of(proto, timed_backend(Deployment())).graphs]
     assert len(parts) == 2
     assert found.latency_ms == pytest.approx(sum(part.latency_ms for part in parts))
     assert found.timeline.accelerator_us == pytest.approx(sum(row.us for row in found.timeline.rows))

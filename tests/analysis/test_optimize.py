@@ -14,7 +14,7 @@ import pytest
 from hexforge.analysis.optimize import OptimizeRequest, optimize
 from hexforge.analysis.quality.search import LayerGroup, Searched
 from hexforge.analysis.recommend import recommend
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of

@@ -11,7 +11,7 @@ import pytest
 
 import hexforge
 from hexforge.analysis.timed_graphs import timed_graphs
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from tests.light import NAMES, light
 
 MOST = 0.05

@@ -11,7 +11,7 @@ import pytest
 
 import hexforge
 from hexforge.backends.htp.time import cost
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
 from hexforge.device import Binary, CreationConfig, DeclaredTime, Device, DeviceError, DeviceSignal, GraphSpec, Qnn
 from hexforge.device.contexts.configs import thread_priorities
 from hexforge.device.contexts.handles import DeviceGraph

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
 from hexforge.device import (
     Binary,
     CreationConfig,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hexforge.backends.htp.chip.power import Corner
+from hexforge.chips.power import Corner
 from hexforge.device import Binary, DeclaredTime, Device, DeviceError, GraphSpec, Qnn
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.graph_time import Clocks, SimulatedTime
@@ -318,10 +318,10 @@ def test_profiles_sort_by_latency() -> None:
 
 
 def test_energy_orders_precisions_and_falls_with_the_voltage() -> None:
-    from hexforge.backends.htp.chip.power import Power
-    from hexforge.backends.htp.chip.soc import named
-    from hexforge.backends.htp.config import GraphConfig
     from hexforge.backends.htp.timing import Clock
+    from hexforge.chips.graph_config import GraphConfig
+    from hexforge.chips.power import Power
+    from hexforge.chips.soc import named
     from hexforge.device.power.energy import energy_uj
 
     soc = named("SM8650")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import hexforge
-from hexforge.backends.htp.chip.soc import named
+from hexforge.chips.soc import named
 from hexforge.device import Binary
 from tests.ort.models import FLOAT, model, node
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hexforge.backends.htp.chip.soc import named
 from hexforge.backends.htp.extensions import effects, htp_settings, power_of
+from hexforge.chips.soc import named
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.backend_extensions import load, load_htp, schema
 from hexforge.formats.backend_extensions.sections import GENERATOR, NET_RUN

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, HexforgeError, ModelError, UnsupportedError
 from hexforge.ops import packages
 from hexforge.ops.package_library import build_library

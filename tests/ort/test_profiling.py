@@ -15,7 +15,7 @@ import pytest
 import hexforge
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.profile.texts import average_reports
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.formats.profile import log
 from hexforge.formats.profile.session_csv import HEADER
 from tests.formats.profile.test_linting import check_invariants

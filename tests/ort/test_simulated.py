@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 import hexforge
-from hexforge.backends.htp.chip.power import Power
+from hexforge.chips.power import Power
 from hexforge.device.power.profiles import EP_PROFILES
 from tests.device import tiny
 from tests.ort.models import FLOAT, model, node

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from hexforge.analysis.estimate import Estimate, estimate
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.demo import MODEL
 from hexforge.timeline import Event, Row, Timeline
 

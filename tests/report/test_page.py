@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.analysis.estimate import everywhere
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.cli.commands.inspect.check import checked
 from hexforge.demo import MODEL
 from hexforge.report import Bars, Column, Plot, Section, Series, Table, page, timing

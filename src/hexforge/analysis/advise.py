@@ -12,8 +12,7 @@ from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
 from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
 from hexforge.analysis.timed_graphs import FLOAT, TimedGraphs, as_converted, timed_graphs
-from hexforge.backends.htp.deployment import Deployment
-from hexforge.backends.htp.timing import AS_IS
+from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES
 from hexforge.model.reader import Model, read

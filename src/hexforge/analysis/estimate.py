@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis.timed_graphs import TimedGraphs, read_timeable, timed_graphs
 from hexforge.backend import Backend
-from hexforge.backends.htp.chip.soc import named
-from hexforge.backends.htp.deployment import Deployment
-from hexforge.backends.htp.timing import AS_IS
+from hexforge.chips.deployment import AS_IS, Deployment
+from hexforge.chips.soc import named
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
+from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 from hexforge.timeline import Row, Shared, Tenant, Timeline, joined
 
@@ -184,7 +184,7 @@ def estimate(
     chosen = Deployment() if given is None else Deployment.of(given)
     if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
-    backend = chosen.timed_backend()
+    backend = timed_backend(chosen)
     timed = timed_graphs(model, chosen, dims=dims, shapes=shapes)
     precision = AS_IS if timed.promised else chosen.precision
     timings = [backend.timing(graph, precision, chosen.runtime, batch) for graph in timed.graphs]
@@ -217,7 +217,7 @@ def together(estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, c
         )
         for i, e in enumerate(estimates)
     ]
-    return estimates[0].deployment.timed_backend().together(tenants, count)
+    return timed_backend(estimates[0].deployment).together(tenants, count)
 
 
 def everywhere(
@@ -232,7 +232,7 @@ def everywhere(
 ) -> list[Estimate | tuple[str, str]]:
     """The estimate on every chip, or (its name, why there is none); what every chip refuses is an error."""
     chosen = Deployment.of(deployment)
-    backend = chosen.timed_backend()
+    backend = timed_backend(chosen)
     loaded = read_timeable(model, dims=dims, shapes=shapes)
     results: list[Estimate | tuple[str, str]] = []
     refused: list[HexforgeError] = []
@@ -240,7 +240,7 @@ def everywhere(
     for chip in backend.chips:
         try:
             there = chosen.on(chip)
-            last = last if last and _fits(last, there.timed_backend()) else timed_graphs(loaded, there)
+            last = last if last and _fits(last, timed_backend(there)) else timed_graphs(loaded, there)
             results.append(estimate(last, there, batch=batch, threads=threads))
         except (CallError, CapacityError, UnsupportedError) as error:
             results.append((chip, str(error)))

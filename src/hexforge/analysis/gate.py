@@ -13,9 +13,10 @@ from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.timed_graphs import read_timeable
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.budget import Budget, ModelBudget
+from hexforge.runtime.registry import deployed
 
 _MB = 1 << 20
 Progress = Callable[[str], None]
@@ -154,7 +155,7 @@ def _ep_refused(model: object, soc: str, item: ModelBudget) -> int:
 
     if not isinstance(model, Model):
         raise CallError(f"{item.model}: is compiled already; ep_refused_nodes is for the ONNX file")
-    rows = partitioned(place_model(model, Deployment(soc).backend())).rows
+    rows = partitioned(place_model(model, deployed(Deployment(soc)))).rows
     return sum(bool(row.ep_refuses) for row in rows)
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.ir import Graph, Node
+from hexforge.runtime.registry import timed_backend
 
 BETWEEN = {
     "ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseSelect", "Reshape",
@@ -74,7 +75,7 @@ class PrecisionRule:
 
 def mixed_us(graph: Graph, deployment: Deployment, names: Collection[str]) -> float | None:
     """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
-    return deployment.timed_backend().mixed_us(graph, deployment.precision, deployment.runtime, names)
+    return timed_backend(deployment).mixed_us(graph, deployment.precision, deployment.runtime, names)
 
 
 PRECISION_RULES = (

@@ -30,7 +30,8 @@ from hexforge.analysis.quality.search import (
     statistics_beside,
 )
 from hexforge.analysis.recommend import Recommendation, recommend
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.soc import named
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import finite_or_none
@@ -39,6 +40,7 @@ from hexforge.model.reader import read
 from hexforge.runtime.contexts.compile import Compiled
 from hexforge.runtime.contexts.compile import compile as compile_context
 from hexforge.runtime.contexts.request import ContextRequest
+from hexforge.runtime.registry import deployed
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
@@ -220,7 +222,7 @@ def optimize(
     compiled = None
     if quantization.placed_whole:
         compiled = compile_context(
-            folder.quantized, folder.context, chosen.backend(), ContextRequest(graph_names=(path.stem,)),
+            folder.quantized, folder.context, deployed(chosen), ContextRequest(graph_names=(path.stem,)),
             progress=lambda done, of: progress("compiling", done, of),
         )  # fmt: skip
     left = tuple(a for a in _advice_left(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)
@@ -242,7 +244,7 @@ def _make_folder(folder: OutputFolder, model: Path) -> None:
 
 
 def _runs_in_float(deployment: Deployment) -> bool:
-    return deployment.timed_backend().target.float16
+    return named(deployment.soc).float16
 
 
 def _rewritten(

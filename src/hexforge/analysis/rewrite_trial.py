@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.timed_graphs import TimedGraphs
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CapacityError, HexforgeError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import Rewrite, RewriteRule, apply, find
 from hexforge.model.reader import Model
+from hexforge.runtime.registry import timed_backend
 
 if TYPE_CHECKING:
     from hexforge.analysis.agreement import Reference
@@ -60,7 +61,7 @@ class RewriteTrial:
     """How models are timed, and which kinds of places were found to gain."""
 
     def __init__(self, deployment: Deployment) -> None:
-        self.deployment, self.backend = deployment, deployment.timed_backend()
+        self.deployment, self.backend = deployment, timed_backend(deployment)
         self._gains: dict[tuple[str, Hashable], bool] = {}
         self._times: dict[str, float] = {}
         self._least_us = 0.0

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hexforge.backend import Backend, Program
-from hexforge.backends.htp.deployment import Deployment
-from hexforge.backends.htp.timing import AS_IS
+from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.executorch.pte import is_pte
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.refusals import refusal_lines
+from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 from hexforge.timeline import Times
 
@@ -57,9 +57,9 @@ def timed_graphs(
         return source
     quantized = promised_model(source, deployment)
     if quantized is None:
-        return graphs_of(as_converted(source), deployment.timed_backend())
+        return graphs_of(as_converted(source), timed_backend(deployment))
     as_built = replace(deployment, precision=AS_IS)
-    return replace(graphs_of(quantized, as_built.timed_backend()), promised=True)
+    return replace(graphs_of(quantized, timed_backend(as_built)), promised=True)
 
 
 def as_converted(model: Model) -> Model:
@@ -84,7 +84,7 @@ def promised_model(model: Model, deployment: Deployment) -> Model | None:
     if is_quantized(model.ir):
         return None
     chosen = recipe_of(precision(deployment.precision).name)
-    return replace(model, ir=promised(model.ir, chosen, wide_products=wide_products(deployment.timed_backend())))
+    return replace(model, ir=promised(model.ir, chosen, wide_products=wide_products(timed_backend(deployment))))
 
 
 def wide_products(backend: Backend) -> bool:
@@ -133,7 +133,7 @@ def graph_of(
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
 ) -> Graph:
     """A whole model as the one graph that the NPU runs; UnsupportedError naming the nodes that it does not take."""
-    timed = graphs_of(model, Deployment.of(deployment).timed_backend())
+    timed = graphs_of(model, timed_backend(Deployment.of(deployment)))
     if timed.left:
         raise UnsupportedError(f"{timed.name}: cannot be timed whole on the HTP:\n{_refusals(timed.left)}")
     return timed.graphs[0]

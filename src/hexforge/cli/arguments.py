@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC, find
+from hexforge.chips.soc import DEFAULT_SOC, find
 from hexforge.errors import CallError
 
 DEFAULT_BACKEND = "htp"

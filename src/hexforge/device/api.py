@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.client import Client
 from hexforge.device.clock import ClockTask, Pending

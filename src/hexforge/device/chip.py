@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC, named
 from hexforge.backends.htp.time import cost
+from hexforge.chips.soc import DEFAULT_SOC, named
 from hexforge.device.clock import Pending, VirtualClock
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.cores import Cores

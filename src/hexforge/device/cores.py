@@ -11,8 +11,8 @@ import heapq
 import math
 from collections.abc import Callable
 
-from hexforge.backends.htp.chip.power import MODES
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.power import MODES
+from hexforge.chips.priority import Priority
 from hexforge.device.clock import Pending, Timer, VirtualClock
 from hexforge.device.graph_time import Clocks, GraphTime, Inference
 from hexforge.device.log import DeviceLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
 from hexforge.device.contexts.configs import CreationConfig, GroupRegistration
 from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.errors import CallError

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hexforge.backends.htp.chip.power import Corner, Power
-from hexforge.backends.htp.chip.soc import CLOCK_SHARE, Soc
-from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.time.settings import CORES_SHARE
-from hexforge.backends.htp.timing import AS_IS, Clock
+from hexforge.backends.htp.timing import Clock
+from hexforge.chips.deployment import AS_IS
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Corner, Power
+from hexforge.chips.soc import CLOCK_SHARE, Soc
 from hexforge.device.power.energy import energy_uj
 from hexforge.ir import Graph
 from hexforge.timeline import Timeline

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hexforge.backends.htp.chip.soc import SESSION_BYTES
+from hexforge.chips.soc import SESSION_BYTES
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.log import DeviceLog
 

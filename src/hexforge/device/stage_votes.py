@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hexforge.backends.htp.chip.power import VOTE_US
+from hexforge.chips.power import VOTE_US
 from hexforge.device.clock import Timer, VirtualClock, Waits
 from hexforge.device.log import DeviceLog
 from hexforge.device.power.profiles import KEPT, RELAXED, STATES, TIMER, PerfProfile

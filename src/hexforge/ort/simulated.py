@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hexforge.backend import Backend
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
 from hexforge.device import Binary, CreationConfig, Device, GraphSpec, Qnn, SimulatedTime
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.codes import Code, DeviceError

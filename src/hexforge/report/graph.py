@@ -16,6 +16,7 @@ from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.ir import Graph
 from hexforge.model.reader import read
 from hexforge.report.section import Section
+from hexforge.runtime.registry import timed_backend
 
 MOST_NODES = 1500
 """The most nodes of a graph that is drawn: nobody could read a larger picture."""
@@ -73,7 +74,7 @@ def graph_section_of(
     model: Path, estimate: Estimate, comparison: Comparison | None = None
 ) -> Section | None:  # fmt: skip
     """The section of a model file, with a comparison's SQNR where there is one."""
-    graphs = graphs_of(model, estimate.deployment.timed_backend()).graphs
+    graphs = graphs_of(model, timed_backend(estimate.deployment)).graphs
     return graph_section(estimate, graphs, {} if comparison is None else sqnr_by_node(model, comparison))
 
 

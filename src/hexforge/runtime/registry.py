@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from hexforge.backend import Backend, BackendClass, Deploys
+from hexforge.backend import Backend, BackendClass
+from hexforge.chips import soc
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.options import did_you_mean
+from hexforge.timeline import Times
 
 DEFAULT = "htp"
 """The backend that runs where none is named, as in the QNN execution provider."""
@@ -24,8 +27,10 @@ BUILT: dict[str, str] = {
 """name -> "module:Class" of every backend that is built; the class is called with its own Config and threads."""
 SAVER = "hexforge.backends.saver.backend:SaverBackend"
 """What records the calls of another backend; `saver` alone records those of the default one."""
-DEPLOYMENT = "hexforge.backends.htp.deployment:Deployment"
-"""What a chip's name stands for."""
+
+
+class TimedBackend(Backend, Times, Protocol):
+    """A backend that also says how long its programs take."""
 
 
 def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, threads: int = 0) -> Backend:
@@ -40,14 +45,26 @@ def recorded(inner: Backend) -> Backend:
     return cast(Backend, _imported(SAVER)(inner))
 
 
-def deployed(deployment: Deploys | Backend | str | None = None) -> Backend:
-    """The backend for a deployment: one that names it, a chip or several by name, a backend by name, or itself."""
+def deployed(deployment: Deployment | Backend | str | None = None, threads: int = 0) -> Backend:
+    """The backend for a deployment: one that describes it, a chip or several by name, a backend by name, or itself."""
     if isinstance(deployment, str) and deployment in QNN_BACKENDS:
-        return backend(deployment)
+        return backend(deployment, threads=threads)
     if deployment is None or isinstance(deployment, str):
-        named = _imported(DEPLOYMENT)
-        deployment = cast(Deploys, named() if deployment is None else named(deployment))
-    return deployment.backend() if isinstance(deployment, Deploys) else deployment
+        deployment = Deployment() if deployment is None else Deployment(deployment)
+    return _chip_backend(deployment, threads) if isinstance(deployment, Deployment) else deployment
+
+
+def timed_backend(deployment: Deployment) -> TimedBackend:
+    """The backend for a deployment to one known chip, which times."""
+    made = _chip_backend(deployment, 0)
+    if "," in deployment.soc:
+        raise CallError(f"{deployment.soc}: an estimate is for one chip; give one of them")
+    soc.named(deployment.soc)
+    return made
+
+
+def _chip_backend(deployment: Deployment, threads: int) -> TimedBackend:
+    return cast(TimedBackend, _imported(BUILT[DEFAULT]).for_deployment(deployment, threads))
 
 
 def running(name: str) -> str:

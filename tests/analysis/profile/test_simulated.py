@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.profile.simulated import Neighbour, profile
 from hexforge.analysis.profile.texts import average_reports, reports
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.formats.profile import log
 from hexforge.formats.profile.linting import parse

@@ -19,7 +19,7 @@ from hexforge.analysis.profile.texts import average_reports
 from hexforge.analysis.profile.topology import topology
 from hexforge.analysis.profile.trace import ViewerFeatures, chrometrace
 from hexforge.analysis.profile.zoom import zoomed
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import DMA, HMX, HVX, SERVICES, Activity, Profile
 from tests import ROOT

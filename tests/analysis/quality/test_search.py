@@ -29,7 +29,7 @@ from hexforge.analysis.quality.search import (
     search_precision,
 )
 from hexforge.analysis.quality.spread import spread
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.cli import main
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import DType

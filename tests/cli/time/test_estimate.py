@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.analysis.estimate import together
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.cli.commands.time.estimate import estimate
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, SOCS
+from hexforge.chips.soc import ABILITIES, FIGURES, SOCS
 from hexforge.cli import main
 from hexforge.cli.commands.time.socs import socs
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import hexforge
 from hexforge.backend import Prepares, Target, Verdict
-from hexforge.backends.htp.chip.soc import SOCS
+from hexforge.chips.soc import SOCS
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import HEADER, checksum
 from hexforge.formats.context import GraphInfo, Info

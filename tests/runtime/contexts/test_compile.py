@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import hexforge
-from hexforge.backends.htp.config import GraphConfig
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.graph_config import GraphConfig
 from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context

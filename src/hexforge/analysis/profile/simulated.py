@@ -13,7 +13,7 @@ from hexforge.analysis.profile.graph_ops import graph_ops
 from hexforge.analysis.profile.main_thread import main_thread
 from hexforge.analysis.profile.services import activities, counters
 from hexforge.analysis.timed_graphs import TimedGraphs, timed_graphs
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import (
     LEFT_OUT,

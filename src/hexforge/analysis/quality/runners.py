@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from hexforge.backend import Backend, Prepares
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.model.reader import Model

@@ -22,7 +22,7 @@ from hexforge.analysis.quality.metrics import TopK, check_numbers, metric_of
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.analysis.timed_graphs import wide_products
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 from hexforge.model.reader import read
@@ -39,6 +39,7 @@ from hexforge.quant.measure.compare import require_float
 from hexforge.quant.measure.search import Choice, Point, SearchPoints, search
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
+from hexforge.runtime.registry import deployed
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +315,7 @@ class Measurer:
 
     def __call__(self, choice: Sequence[int]) -> tuple[float, float]:
         written = self.model(choice)
-        run = runner(written, self._deployment.backend(threads=1))
+        run = runner(written, deployed(self._deployment, threads=1))
         self._metric.reset()
         for i, (feeds, label) in enumerate(zip(self._samples, self._labels, strict=True)):
             outputs = run(feeds)
@@ -325,7 +326,7 @@ class Measurer:
     def model(self, choice: Sequence[int]) -> bytes:
         """The model of a choice: what quantizing by its recipe gives."""
         chosen = mixed(*self._recipes, self._groups, frozenset(choice))
-        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(self._deployment.backend()))
+        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(deployed(self._deployment)))
         return to_bytes(write(self._model, plan))
 
 

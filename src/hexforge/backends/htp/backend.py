@@ -12,14 +12,16 @@ from hexforge import _native
 from hexforge.backend import Compatibility, Get, GraphSettings, Read, Schematic, Spinning, Target, Verdict, processors
 from hexforge.backends.htp import activations, preparation
 from hexforge.backends.htp.block_weights import to_lpbq
-from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.chip.soc import SOCS, Soc, named, target
-from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig, HtpConfig
+from hexforge.backends.htp.config import DEFAULT_LEVEL, HtpConfig
 from hexforge.backends.htp.numbers import half_range
 from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.backends.htp.support import require_fit, unsupported
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Power
+from hexforge.chips.soc import SOCS, Soc, named, target
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
@@ -74,6 +76,12 @@ class HtpBackend:
             )
         if self.config.extended_udma and min(chip.arch for chip in self._chips) < UDMA_ARCH:
             raise CallError(f"extended_udma=1 needs v{UDMA_ARCH} or newer, this is {self.target.name}")
+
+    @classmethod
+    def for_deployment(cls, deployment: Deployment, threads: int = 0) -> Self:
+        """The backend that places, times and compiles for a deployment."""
+        config, promised = HtpConfig.of(deployment.soc, deployment.config), deployment.quantizes_floats
+        return cls(config, threads, power=deployment.power, floats_are_promised=promised)
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
@@ -224,7 +232,8 @@ class HtpBackend:
 
     def schematic(self, graph: Graph, target: Target, settings: GraphSettings) -> Schematic | None:
         """The graph's timeline on a chip, compact, and the spill-fill buffer it needs there."""
-        from hexforge.backends.htp.timing import AS_IS, Clock
+        from hexforge.backends.htp.timing import Clock
+        from hexforge.chips.deployment import AS_IS
 
         soc = self._chips[[t.label for t in self.targets].index(target.label)].soc
         if soc is None:

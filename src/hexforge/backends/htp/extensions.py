@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.chip.soc import SOCS, Soc
 from hexforge.backends.htp.config import HtpConfig
-from hexforge.backends.htp.deployment import DEFAULT_SOC, Deployment
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.power import Power
+from hexforge.chips.soc import DEFAULT_SOC, SOCS, Soc
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.backend_extensions.reading import PER_GRAPH

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from hexforge.backends.htp.activations import fold_activations
-from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig
+from hexforge.backends.htp.config import DEFAULT_LEVEL
 from hexforge.backends.htp.numbers.lower.graph import lower
 from hexforge.backends.htp.numbers.lower.lowering import Lowering
 from hexforge.backends.htp.numbers.storage import storage
+from hexforge.chips.graph_config import GraphConfig
 from hexforge.ir import Graph, Node, Role, ScaleOffset, TensorType, Value, Work
 from hexforge.passes import Pass, run
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hexforge.backend import Compatibility, GraphSettings, Target, Verdict
-from hexforge.backends.htp.chip import soc as chips
+from hexforge.chips import soc as chips
 from hexforge.errors import CallError
 
 DEFAULT_HVX_THREADS, DEFAULT_VTCM_MB = 4, 4

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.backends.htp.chip.soc import SESSION_BYTES, ChipTarget
+from hexforge.chips.soc import SESSION_BYTES, ChipTarget
 from hexforge.errors import CapacityError
 from hexforge.ir import (
     AxisScaleOffset,

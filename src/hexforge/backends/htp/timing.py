@@ -7,17 +7,16 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.chip.soc import ChipTarget, Soc
-from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp.time.settings import fitted_settings
+from hexforge.chips.deployment import AS_IS
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Power
+from hexforge.chips.soc import ChipTarget, Soc
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Graph, Work
 from hexforge.timeline import Timeline, Timing
 
-AS_IS = "as-is"
-"""Each node at the precision of its own types: a QDQ model, or float."""
 EIGHT, SIXTEEN = "w8a8", "w8a16"
 
 

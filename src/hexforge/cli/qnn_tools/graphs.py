@@ -48,8 +48,8 @@ def tool_backend(
     """The backend that a library's name selects, made as the config file says."""
     from hexforge.backends.htp.backend import HtpBackend
     from hexforge.backends.htp.config import HtpConfig
-    from hexforge.backends.htp.deployment import DEFAULT_SOC
     from hexforge.backends.htp.extensions import htp_settings, power_of
+    from hexforge.chips.soc import DEFAULT_SOC
     from hexforge.ort.options.provider_options import backend_of_library
     from hexforge.runtime import registry
 

@@ -63,7 +63,7 @@ def write_schematic(program: Program, backend: Backend, name: str, folder: Path)
 def _profile(program: Program, backend: Backend, level: str, runs: int) -> Profile:
     from hexforge.analysis.profile.simulated import profile
     from hexforge.backends.htp.backend import HtpBackend
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
 
     if not isinstance(backend, HtpBackend):
         raise CallError(f"--profiling_level: the {backend.name} backend has no clock here; use libQnnHtp.so")

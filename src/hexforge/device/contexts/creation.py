@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hexforge.backends.htp.chip.soc import SESSION_BYTES
+from hexforge.chips.soc import SESSION_BYTES
 from hexforge.device.clock import ClockTask, Waits
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import Binary

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hexforge.backends.htp.chip.power import CPU_WAKE_US, VOTE_US
+from hexforge.chips.power import CPU_WAKE_US, VOTE_US
 from hexforge.device.buffers import MemHandle
 from hexforge.device.clock import ClockTask, Waits
 from hexforge.device.codes import Code, DeviceError

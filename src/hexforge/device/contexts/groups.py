@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
 from hexforge.device.clock import Pending
 from hexforge.device.contexts.binary import GraphSpec
 from hexforge.device.contexts.configs import CreationConfig, SharingType

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hexforge.backend import Backend, Program
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
 from hexforge.device.buffers import Mappings, MemHandle
 from hexforge.device.chip import Chip
 from hexforge.device.clock import ClockTask

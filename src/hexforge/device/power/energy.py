@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hexforge.backends.htp.chip.power import Corner
+from hexforge.chips.power import Corner
 from hexforge.timeline import Timeline
 
 UNIT_WATTS: Mapping[str, float] = {"HMX": 3.0, "HVX": 1.5}
@@ -38,7 +38,7 @@ VOLTAGE: Mapping[Corner, float] = {
 
 def energy_uj(line: Timeline, core: Corner = Corner.MAX_VOLTAGE_CORNER) -> float:
     """Microjoules of one inference that was simulated at a corner (assumed)."""
-    from hexforge.backends.htp.chip.soc import CLOCK_SHARE
+    from hexforge.chips.soc import CLOCK_SHARE
 
     share = CLOCK_SHARE[core]
     rates: dict[str, float] = {}

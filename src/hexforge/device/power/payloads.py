@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from hexforge.backends.htp.chip.power import MAX_POLLING_US, Corner
+from hexforge.chips.power import MAX_POLLING_US, Corner
 from hexforge.device.codes import Code, DeviceError
 
 SLEEP_LATENCY = (10, 65535)

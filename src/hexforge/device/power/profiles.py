@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hexforge.backends.htp.chip.power import MAX_POLLING_US, MODES, Corner
+from hexforge.chips.power import MAX_POLLING_US, MODES, Corner
 from hexforge.device.power.payloads import AdaptivePollingTime, DcvsV3, PowerConfig, RpcControlLatency, RpcPollingTime
 
 CONTROL_LATENCY_US = 100

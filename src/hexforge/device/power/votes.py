@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hexforge.backends.htp.chip.power import MAX_POLLING_US, MODES, Corner
+from hexforge.chips.power import MAX_POLLING_US, MODES, Corner
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.power.payloads import (
     AdaptivePollingTime,

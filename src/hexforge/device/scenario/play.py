@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.client import Client
 from hexforge.device.clock import ClockTask, Waits

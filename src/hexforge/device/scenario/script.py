@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC, Soc, named
 from hexforge.backends.htp.extensions import chip_of
-from hexforge.backends.htp.time.concurrent import Priority
+from hexforge.chips.priority import Priority
+from hexforge.chips.soc import DEFAULT_SOC, Soc, named
 from hexforge.device.chip import PLATFORMS
 from hexforge.device.codes import Code
 from hexforge.device.contexts.binary import Binary, GraphSpec

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.timed_graphs import TimedGraphs
-from hexforge.backends.htp.deployment import Deployment
+from hexforge.chips.deployment import Deployment
 from hexforge.timeline import Row
 
 BORDERS = ("Quantize", "Dequantize")

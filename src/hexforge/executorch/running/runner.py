@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.chip.power import MODES, Corner
+from hexforge.chips.power import MODES, Corner
 from hexforge.errors import CallError, FormatError
 from hexforge.executorch.running.event_log import EXECUTE, INIT, LOAD, EventLog
 from hexforge.executorch.running.loading import load

@@ -46,7 +46,7 @@ def _set_power(backend: Backend, options: ProviderOptions) -> None:
     if not isinstance(backend, Prepares):
         return
     from hexforge.backends.htp.backend import HtpBackend
-    from hexforge.backends.htp.chip.power import Power
+    from hexforge.chips.power import Power
 
     if not isinstance(backend, HtpBackend):
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hexforge.ort.options.config import DynamicOptions, RunConfig
 
 if TYPE_CHECKING:
-    from hexforge.backends.htp.chip.power import Power
+    from hexforge.chips.power import Power
 
 MODE, LATENCY = "qnn.htp_perf_mode", "qnn.rpc_control_latency"
 DYNAMIC_MODE = "ep.dynamic.qnn_htp_performance_mode"

@@ -18,7 +18,7 @@ from hexforge.runtime.stages import Stage
 from hexforge.timeline import Times
 
 if TYPE_CHECKING:
-    from hexforge.backends.htp.chip.power import Power
+    from hexforge.chips.power import Power
 
 AS_IS, RUNTIME = "as-is", "onnx"
 

@@ -11,7 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, Deploys, GraphSettings, Prepares, Program, Schematic
+from hexforge.backend import Backend, GraphSettings, Prepares, Program, Schematic
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info
@@ -95,7 +96,7 @@ class Compiled:
 def compile(
     models: ModelSource | Sequence[ModelSource],
     output: str | os.PathLike[str] | None = None,
-    deployment: Deploys | Backend | str | None = None,
+    deployment: Deployment | Backend | str | None = None,
     request: ContextRequest | None = None,
     *,
     dims: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from hexforge.backend import Backend, Deploys, Prepares, Program, Verdict
+from hexforge.backend import Backend, Prepares, Program, Verdict
+from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.context import GraphInfo
 from hexforge.ir import Array
@@ -61,7 +62,7 @@ class ManagedSession:
         self,
         model: ModelSource,
         path: str | os.PathLike[str],
-        deployment: Deploys | Backend | str | None = None,
+        deployment: Deployment | Backend | str | None = None,
         *,
         optimization: int = BEST,
         first_optimization: int = FAST,

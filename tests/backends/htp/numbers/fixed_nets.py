@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.cpu.backend import CpuBackend
-from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
+from hexforge.chips.graph_config import GraphConfig
 from hexforge.ir import AxisScaleOffset, DType, Encoding, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import centered, quantized_range, scale_array
 

@@ -12,9 +12,9 @@ import pytest
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.timed_graphs import graph_of
-from hexforge.backends.htp.chip import soc
-from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.time import band, cost
+from hexforge.chips import soc
+from hexforge.chips.deployment import Deployment
 from tests import ROOT
 
 MEASURED = ROOT / "benchmarks" / "measured"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.time.concurrent import Job, Priority, Shared, share
+from hexforge.backends.htp.time.concurrent import Job, Shared, share
+from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.ort.options.provider_options import ProviderOptions
 

@@ -16,12 +16,12 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.chip import soc
-from hexforge.backends.htp.chip.power import CPU_WAKE_US, MODES, Corner, Power
-from hexforge.backends.htp.config import GraphConfig
-from hexforge.backends.htp.deployment import Deployment
 from hexforge.backends.htp.time import cost, simulate, tile
 from hexforge.backends.htp.time.schedule import schedule
+from hexforge.chips import soc
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import CPU_WAKE_US, MODES, Corner, Power
 from hexforge.errors import CallError, CapacityError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.timeline import Timeline

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from hexforge.backends.htp.chip.soc import SESSION_BYTES
 from hexforge.backends.htp.time.tile import CHANNELS, Precision, up
+from hexforge.chips.soc import SESSION_BYTES
 from hexforge.errors import CapacityError
 from hexforge.ir import Graph, Node, Value
 

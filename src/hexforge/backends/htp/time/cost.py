@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.chip.soc import SOCS, Soc
 from hexforge.backends.htp.time.tile import Task
+from hexforge.chips.soc import SOCS, Soc
 from hexforge.errors import CallError
 
 REFERENCE = "SM8650"

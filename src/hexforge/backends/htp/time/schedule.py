@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Sequence, Set
 
 from hexforge.backends.htp.activations import follows_convolution
-from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.time.tile import PRECISIONS, Precision, Task, flat, padded, place
 from hexforge.backends.htp.time.work import convolution, convolution_3d, data, dynamic, other, product, static, whole
+from hexforge.chips.graph_config import GraphConfig
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Role, Value
 

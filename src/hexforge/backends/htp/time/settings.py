@@ -6,11 +6,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from hexforge.backends.htp.chip.power import Corner, Power
-from hexforge.backends.htp.chip.soc import Soc
-from hexforge.backends.htp.config import DEFAULT_LEVEL, GraphConfig
+from hexforge.backends.htp.config import DEFAULT_LEVEL
 from hexforge.backends.htp.time.cost import Costs, costs
 from hexforge.backends.htp.time.tile import Task
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Corner, Power
+from hexforge.chips.soc import Soc
 from hexforge.errors import CallError
 
 MB = 1 << 20

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.config import GraphConfig
 from hexforge.backends.htp.time.cost import COUNTED, Costs
 from hexforge.backends.htp.time.schedule import schedule
 from hexforge.backends.htp.time.settings import Settings
 from hexforge.backends.htp.time.tile import Precision, Task, place, spill_fill_bytes
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Power
 from hexforge.ir import Graph, ScaleOffset
 from hexforge.timeline import Event, MainStep, Row, Timeline, overlaps
 

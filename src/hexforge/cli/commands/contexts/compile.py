@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Dims, Json, OpPackages, Shapes, pairs, sizes
 from hexforge.cli.graph_arguments import GraphArguments
 from hexforge.cli.option_groups import taking_groups

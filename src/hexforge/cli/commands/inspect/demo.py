@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Soc, provider_options
 from hexforge.cli.screen import bars, console, stoppable, table
 from hexforge.ir import Array
@@ -95,7 +95,7 @@ def _optimize(screen: Console, soc: str, placement: Mapping[str, Any], folder: P
     from hexforge import demo as built_in
     from hexforge.analysis.estimate import everywhere
     from hexforge.analysis.optimize import OptimizeRequest, optimize
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
     from hexforge.cli.commands.quality.optimize import print_optimized
     from hexforge.formats.files import write_atomically
     from hexforge.report.optimizing import optimized_page

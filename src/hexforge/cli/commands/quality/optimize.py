@@ -51,8 +51,8 @@ def optimize(
     from hexforge.analysis.optimize import optimize as optimized
     from hexforge.analysis.quality.labels import read_classes
     from hexforge.backend import processors
-    from hexforge.backends.htp.chip.soc import DEFAULT_SOC, named
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
+    from hexforge.chips.soc import DEFAULT_SOC, named
     from hexforge.report.optimizing import optimized_page
 
     chip = named(soc or DEFAULT_SOC).name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.commands.quality.picture_arguments import PictureArguments
 from hexforge.cli.option_groups import taking_groups

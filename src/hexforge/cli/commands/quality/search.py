@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, sizes
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
 from hexforge.cli.commands.quality.picture_arguments import PictureArguments
@@ -89,7 +89,7 @@ def search(
     from hexforge.analysis.quality.quantize import quantize, require_other
     from hexforge.analysis.quality.search import SearchSpace, Workers, search_precision, statistics_beside
     from hexforge.backend import processors
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
 
     require_writable(recipe, report, state)
     named, whole = sizes(model, dim, shape)
@@ -207,7 +207,7 @@ def _front_section(searched: Searched) -> Any:
 
 def _write_report(searched: Searched, title: str, model: bytes, runtime: str, path: Path) -> None:
     from hexforge.analysis.estimate import estimate
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
     from hexforge.report import page
 
     timed = estimate(model, Deployment(searched.soc, runtime=runtime))

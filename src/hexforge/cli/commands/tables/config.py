@@ -24,8 +24,8 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say what every key of a config file does on a chip, or what is wrong with it."""
-    from hexforge.backends.htp.chip.soc import DEFAULT_SOC, named
     from hexforge.backends.htp.extensions import chip_of, effects
+    from hexforge.chips.soc import DEFAULT_SOC, named
     from hexforge.cli.qnn_tools import TOOLS
     from hexforge.formats.backend_extensions import load
     from hexforge.options import did_you_mean

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import bar, console, print_json, table
@@ -43,7 +43,7 @@ def advise(
 ) -> None:
     """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
     from hexforge.analysis.advise import AdviceRequest, advised
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
     from hexforge.formats.executorch.pte import is_pte
 
     least = _part(min_gain)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import (
     All,
     Beside,
@@ -39,7 +39,7 @@ from hexforge.runtime.refusals import by_reason, counted
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
     from hexforge.analysis.timed_graphs import TimedGraphs
-    from hexforge.backends.htp.config import GraphConfig
+    from hexforge.chips.graph_config import GraphConfig
     from hexforge.timeline import Shared
 
 ALL = "all"
@@ -110,8 +110,8 @@ def estimate(
     from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import everywhere
     from hexforge.analysis.timed_graphs import timed_graphs
-    from hexforge.backends.htp.chip.power import Power
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
+    from hexforge.chips.power import Power
 
     files.check(model)
     if priority != "normal" and not beside:
@@ -153,7 +153,7 @@ def estimate(
 
 
 def _config(graph: EstimatedGraph) -> GraphConfig:
-    from hexforge.backends.htp.config import GraphConfig
+    from hexforge.chips.graph_config import GraphConfig
 
     given = graph.by_qnn_names()
     return GraphConfig(num_hvx_threads=given.pop("hvx_threads"), **given)

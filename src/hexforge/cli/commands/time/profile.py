@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Beside, Dims, OpPackages, Pins, Shapes, model_and_priority, pins, sizes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import console, table, waiting
@@ -18,7 +18,7 @@ from hexforge.errors import CallError, UnsupportedError
 
 if TYPE_CHECKING:
     from hexforge.analysis.advice import Advice
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
     from hexforge.formats.profile.record import Profile
 
 TOP = 8
@@ -71,8 +71,8 @@ def profile(
     from hexforge.analysis.profile.simulated import checked_level
     from hexforge.analysis.profile.trace import ViewerFeatures
     from hexforge.analysis.profile.zoom import zoomed
-    from hexforge.backends.htp.chip.power import Power
-    from hexforge.backends.htp.deployment import Deployment
+    from hexforge.chips.deployment import Deployment
+    from hexforge.chips.power import Power
     from hexforge.report.profile_files import profile_files, write_files
 
     checked_level(level)

@@ -11,7 +11,7 @@ from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, table
 
 if TYPE_CHECKING:
-    from hexforge.backends.htp.chip.soc import Soc
+    from hexforge.chips.soc import Soc
 
 
 def socs(
@@ -19,7 +19,7 @@ def socs(
     as_json: Json = False,
 ) -> None:
     """List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source."""
-    from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, SOCS, Provenance, named, names_of
+    from hexforge.chips.soc import ABILITIES, FIGURES, SOCS, Provenance, named, names_of
 
     chosen = named(name) if name else None
     if as_json:
@@ -74,10 +74,10 @@ def socs(
 
 def _facts(soc: Soc) -> dict[str, Any]:
     """All that is known of a chip, with the provenance of each figure."""
-    from hexforge.backends.htp.chip.names import DEVICES
-    from hexforge.backends.htp.chip.power import Corner
-    from hexforge.backends.htp.chip.soc import ABILITIES, FIGURES, ChipTarget
     from hexforge.backends.htp.time import cost
+    from hexforge.chips.names import DEVICES
+    from hexforge.chips.power import Corner
+    from hexforge.chips.soc import ABILITIES, FIGURES, ChipTarget
 
     target, costs = ChipTarget(soc.htp_arch, soc), cost.costs(soc)
     abilities = {key: getattr(target if key.startswith(("float", "bfloat")) else soc, key) for key in ABILITIES}

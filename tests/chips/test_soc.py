@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from hexforge.backends.htp.chip.names import spoken_key
-from hexforge.backends.htp.chip.power import Corner
-from hexforge.backends.htp.chip.soc import (
+from hexforge.backends.htp.time import cost
+from hexforge.chips.names import spoken_key
+from hexforge.chips.power import Corner
+from hexforge.chips.soc import (
     ABILITIES,
     CLOCK_SHARE,
     FIGURES,
@@ -21,7 +22,6 @@ from hexforge.backends.htp.chip.soc import (
     find,
     names_of,
 )
-from hexforge.backends.htp.time import cost
 from hexforge.errors import CallError
 from tests import ROOT
 

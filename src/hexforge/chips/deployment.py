@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deployment: a chip, and how a model is brought to it: what estimates, advice, searches and contexts are for."""
+"""Deployment: a chip, and how a model is brought to it: what estimates, advice, searches and contexts are for.
+
+It is plain data; `runtime.registry.backend_for` makes the backend.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.chip import soc as chips
-from hexforge.backends.htp.chip.power import Power
-from hexforge.backends.htp.chip.soc import DEFAULT_SOC as DEFAULT_SOC
-from hexforge.backends.htp.config import GraphConfig, HtpConfig
-from hexforge.backends.htp.timing import AS_IS
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Power
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.errors import CallError
+
+AS_IS = "as-is"
+"""Each node at the precision of its own types: a QDQ model, or float."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +47,7 @@ class Deployment:
         """The same on another chip."""
         return replace(self, soc=soc)
 
-    def timed_backend(self) -> HtpBackend:
-        """The backend for one known chip, which times."""
-        backend = self.backend()
-        if len(backend.config.soc_model) > 1:
-            raise CallError(f"{self.soc}: an estimate is for one chip; give one of them")
-        chips.named(self.soc)
-        return backend
-
-    def backend(self, threads: int = 0) -> HtpBackend:
-        """The backend that places, times and compiles for it.
-
-        At another precision than the model's own, floats stand for the integers that they will be.
-        """
-        promised = self.precision not in (AS_IS, "float")
-        config = HtpConfig.of(self.soc, self.config)
-        return HtpBackend(config, threads, power=self.power, floats_are_promised=promised)
+    @property
+    def quantizes_floats(self) -> bool:
+        """Whether the floats of a model stand for the integers that they will be."""
+        return self.precision not in (AS_IS, "float")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hexforge.backends.htp.chip.names import DEVICES, nearest_name, spoken_key
-from hexforge.backends.htp.chip.power import Corner
+from hexforge.chips.names import DEVICES, nearest_name, spoken_key
+from hexforge.chips.power import Corner
 from hexforge.errors import CallError
 
 SESSION_BYTES = 3_840 << 20

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Priority: which of several graphs goes first on an accelerator, by QNN's names."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from hexforge.errors import CallError
+
+
+class Priority(IntEnum):
+    """Qnn_Priority_t: a higher number goes first. The numbers between and above the four published are assumed."""
+
+    LOW = 0
+    NORMAL_LOW = 50
+    NORMAL = 100
+    NORMAL_HIGH = 150
+    HIGH = 200
+    HIGH_PLUS = 250
+    CRITICAL = 300
+    CRITICAL_PLUS = 350
+
+    @classmethod
+    def of(cls, name: str) -> Priority:
+        """The priority of that name, as in the option qnn_context_priority; default is normal."""
+        wanted = "NORMAL" if name == "default" else name.upper()
+        if wanted not in cls.__members__:
+            raise CallError(f"priority {name!r} is not known; it is one of {', '.join(p.name.lower() for p in cls)}")
+        return cls[wanted]
