@@ -152,7 +152,7 @@ def _class(name: str, thing: type) -> str:
 
 
 def _fields(thing: Any) -> Iterator[str]:
-    told = _attribute_docs(thing)
+    told = {o.name: o.sentence for o in thing.table()} if issubclass(thing, OptionTable) else _attribute_docs(thing)
     rows = [field for field in dataclasses.fields(thing) if not field.name.startswith("_")]
     if not rows:
         return

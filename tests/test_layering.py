@@ -45,7 +45,7 @@ INNER = {
         ("backend",),
         ("timing", "preparation", "pipeline", "support", "block_weights"),
         ("time", "numbers"),
-        ("config", "activations"),
+        ("activations",),
     ),
     "quant": (
         ("improve", "promise"),

@@ -26,7 +26,7 @@ from benchmarks.models.quantized import MODELS, VARIANTS, file
 from hexforge.analysis.minimise import minimise
 from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.config import HtpConfig
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.formats.recording import Recording
 from hexforge.frontends.qnn.recorded import RecordedSession, read_session
 from hexforge.ir import Graph

@@ -2,8 +2,10 @@
 """Options: string key-values at the border, frozen dataclasses inside; `parse` and `pairs` are inverses.
 
 A table of options is a frozen dataclass whose fields are made by `flag`, `choice`, `integer`, `numbers`, `text` and
-`texts`: each says how the option is written, what it does, and, where it changes nothing here, why (`effect`).
-Listings and documentation derive from `table()`.
+`texts`. A field is the one place where an option is declared: its key, type, bounds, default and a sentence on what it
+does, how other faces spell it (provider option, config file, compile spec, command line), and, where it changes
+nothing here, why (`effect`). A field whose default is another table has that table's options, too, but for keys that
+the outer one declares itself. Every face and every listing derives from `table()`.
 """
 
 from __future__ import annotations
@@ -11,17 +13,44 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Self
 
 from hexforge.errors import CallError
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """How a config file of the vendor's tools says an option."""
+
+    key: str
+    section: str = "graphs"
+    default: Any = None
+    """What an absent key counts as; None where the tool decides, as `decides` says."""
+    decides: str = ""
+    is_number: bool = False
+    """Whether it is written as any number; of a flag 1 or more is on."""
+    offline: bool = False
+    """Whether only the tool that prepares offline reads it."""
+    per_graph: bool = False
+    """Whether graphs of one context may have it each for itself."""
+    multiple_of: int | None = None
+    excludes: tuple[str, str] = ("", "")
+    """Another key, with its section, that cannot be set beside it, and what is said then."""
+
+    def is_on(self, value: Any) -> bool:
+        """Whether a value of the key asks for something."""
+        return value is not None and value is not False and (not self.is_number or value >= 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Option:
     """How one option is written and what it does."""
 
+    name: str
+    """The field that holds it."""
     key: str
     kind: str
     """flag, choice, integer, numbers (comma list of integers), text or texts (comma list)."""
@@ -32,11 +61,39 @@ class Option:
     choices: tuple[str, ...] = ()
     low: int | None = None
     high: int | None = None
+    least: int | None = None
+    """The least value where the option is left out instead of being 0: in a config file, for instance."""
+    unset: int | None = None
+    """The number that stands for the default, where that is another."""
     pattern: str = ""
     form: str = ""
     """What a text must look like, in words, where `pattern` checks it."""
     backend: str = ""
     """The one backend it configures, empty where that is all the same."""
+    needs: str = ""
+    """Another option of the table without which this one does nothing."""
+    provider: bool = False
+    """Whether the execution provider has it as an option, by the same key."""
+    provider_pattern: str = ""
+    """What a text must look like there, where that is less than `pattern` takes."""
+    config_file: ConfigKey | None = None
+    compile_spec: str = ""
+    """The field of ExecuTorch's compile spec; `not x` where that says the opposite."""
+    command_line: str = ""
+    """The option of commands that prepare graphs, such as --dlbc."""
+    since: int = 0
+    """The first architecture that has it."""
+    ability: str = ""
+    """What a chip must be able to do for it."""
+    on_chip: Callable[[Any, Any], str] | None = None
+    """What a value means on a chip, in words, where the sentence does not tell."""
+    whole_model: bool = False
+    """Whether it concerns a whole model, so that sessions of its parts must not see it."""
+
+    @property
+    def sentence(self) -> str:
+        """What it does, as a sentence."""
+        return f"{self.doc[0].upper()}{self.doc[1:]}."
 
     @property
     def expects(self) -> str:
@@ -66,7 +123,9 @@ class Option:
         if self.kind in ("integer", "numbers"):
             parts = [text] if self.kind == "integer" else text.split(",")
             numbers = tuple(self._number(part.strip()) for part in parts)
-            return numbers[0] if self.kind == "integer" else numbers
+            if self.kind == "numbers":
+                return numbers
+            return self.default if numbers[0] == self.unset else numbers[0]
         items = (text,) if self.kind == "text" else tuple(part.strip() for part in text.split(",")) if text else ()
         if self.pattern and not all(re.fullmatch(self.pattern, item) for item in items):
             raise ValueError(f"expected {self.expects}")
@@ -87,61 +146,61 @@ class Option:
         return ",".join(map(str, value)) if self.kind in ("numbers", "texts") else str(value)
 
 
-def _make(kind: str, default: Any, doc: str, effect: str | None, key: str = "", **more: Any) -> Any:
+def _make(kind: str, default: Any, doc: str, effect: str | None, key: str, more: Mapping[str, Any]) -> Any:
     spec = {"kind": kind, "doc": doc, "effect": effect, "key": key, **more}
     return dataclasses.field(default=default, metadata={"option": spec})
 
 
-def flag(default: bool, doc: str, effect: str | None = None, key: str = "", backend: str = "") -> Any:
-    """A field for an option that is 0 or 1."""
-    return _make("flag", default, doc, effect, key, backend=backend)
+def flag(default: bool, doc: str, effect: str | None = None, key: str = "", **more: Any) -> Any:
+    """A field for an option that is 0 or 1; `more` are fields of Option, as in all of these."""
+    return _make("flag", default, doc, effect, key, more)
 
 
 def choice(
-    choices: str, doc: str, effect: str | None = None, key: str = "", default: str | None = None, backend: str = ""
+    choices: str, doc: str, effect: str | None = None, key: str = "", default: str | None = None, **more: Any
 ) -> Any:
     """A field for one of some words, the first of them the default."""
     words = tuple(choices.split())
-    return _make("choice", words[0] if default is None else default, doc, effect, key, choices=words, backend=backend)
+    return _make("choice", words[0] if default is None else default, doc, effect, key, {"choices": words, **more})
 
 
 def integer(
-    default: int | None,
-    doc: str,
-    effect: str | None = None,
-    key: str = "",
-    low: int = 0,
-    high: int | None = None,
-    backend: str = "",
-) -> Any:
+    default: int | None, doc: str, effect: str | None = None, key: str = "", low: int = 0, **more: Any
+) -> Any:  # fmt: skip
     """A field for an integer."""
-    return _make("integer", default, doc, effect, key, low=low, high=high, backend=backend)
+    return _make("integer", default, doc, effect, key, {"low": low, **more})
 
 
-def numbers(
-    default: int, doc: str, effect: str | None = None, key: str = "", choices: str = "", low: int = 0, backend: str = ""
-) -> Any:
+def numbers(default: int, doc: str, effect: str | None = None, key: str = "", choices: str = "", **more: Any) -> Any:
     """A field for an integer or a comma list of them."""
-    words = tuple(choices.split())
-    return _make("numbers", (default,), doc, effect, key, choices=words, low=low, backend=backend)
+    return _make("numbers", (default,), doc, effect, key, {"low": 0, "choices": tuple(choices.split()), **more})
 
 
-def text(doc: str, effect: str | None = None, key: str = "", default: str = "", backend: str = "") -> Any:
+def text(doc: str, effect: str | None = None, key: str = "", default: str = "", **more: Any) -> Any:
     """A field for free text, such as a path."""
-    return _make("text", default, doc, effect, key, backend=backend)
+    return _make("text", default, doc, effect, key, more)
 
 
-def texts(
-    default: tuple[str, ...],
-    pattern: str,
-    form: str,
-    doc: str,
-    effect: str | None = None,
-    key: str = "",
-    backend: str = "",
-) -> Any:
+def texts(default: tuple[str, ...], pattern: str, form: str, doc: str, key: str = "", **more: Any) -> Any:
     """A field for a comma list of texts of one form."""
-    return _make("texts", default, doc, effect, key, pattern=pattern, form=form, backend=backend)
+    return _make("texts", default, doc, None, key, {"pattern": pattern, "form": form, **more})
+
+
+def with_provider_rows(backends: Mapping[str, type[OptionTable]]) -> Callable[[type[Any]], type[Any]]:
+    """A class of fields with one more for each option of the backends that the execution provider has, too."""
+
+    def extended(table: type[Any]) -> type[Any]:
+        for backend, config in backends.items():
+            for option in config.table():
+                if option.provider:
+                    row = {f.name: getattr(option, f.name) for f in dataclasses.fields(option)}
+                    row |= {"backend": backend, "pattern": option.provider_pattern or option.pattern}
+                    default = option.default if option.unset is None else option.unset
+                    table.__annotations__[option.key] = type(default).__name__
+                    setattr(table, option.key, dataclasses.field(default=default, metadata={"option": row}))
+        return table
+
+    return extended
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -163,12 +222,12 @@ class OptionTable:
     @classmethod
     def table(cls) -> tuple[Option, ...]:
         """Every option, in the order of the fields."""
-        return tuple(option for _, option in _options_of(cls))
+        return tuple(option for _, option in _paths(cls))
 
     @classmethod
     def parse(cls, pairs: Mapping[str, str]) -> Self:
         """The options written as key-values; CallError listing every fault at once."""
-        known = {option.key: (name, option) for name, option in _options_of(cls)}
+        known = {option.key: (path, option) for path, option in _paths(cls)}
         values: dict[str, Any] = {}
         faults: list[str] = []
         for key, given in pairs.items():
@@ -177,12 +236,12 @@ class OptionTable:
                 known_by = "; `hexforge options` lists them" if known else "; the backend has none"
                 faults.append(f"unknown {cls.title()} {key!r}{hint or known_by}")
                 continue
-            name, option = known[key]
+            path, option = known[key]
             try:
-                values[name] = option.read(str(given).strip())
+                values[path] = option.read(str(given).strip())
             except ValueError as error:
                 faults.append(f"{cls.title()} {key!r} is {str(given)!r}: {error}")
-        parsed = cls(**values)
+        parsed = cls(**_arguments(cls, values))
         faults.extend(parsed._conflicts())
         if faults:
             raise CallError("\n".join(faults))
@@ -190,7 +249,7 @@ class OptionTable:
 
     def pairs(self) -> dict[str, str]:
         """The key-values of every option that is not at its default; `parse` reads them back."""
-        values = ((option, getattr(self, name)) for name, option in _options_of(type(self)))
+        values = ((option, attrgetter(path)(self)) for path, option in _paths(type(self)))
         return {option.key: option.write(value) for option, value in values if value != option.default}
 
     def notes(self, backend: str = "") -> tuple[str, ...]:
@@ -230,13 +289,31 @@ def _of_another(option: Option, backend: str) -> str | None:
 _KNOWN: dict[type[Any], tuple[tuple[str, Option], ...]] = {}
 
 
-def _options_of(table: type[OptionTable]) -> tuple[tuple[str, Option], ...]:
-    """Name of the field and option, in the order of the fields; worked out once for each table."""
+def _paths(table: type[OptionTable]) -> tuple[tuple[str, Option], ...]:
+    """Every option and where its value is (`dlbc`, or `graph.dlbc` in a table inside); worked out once for each."""
     if table not in _KNOWN:
-        _KNOWN[table] = tuple((field.name, _option(field)) for field in dataclasses.fields(table))
+        paths = [(path, option) for field in dataclasses.fields(table) for path, option in _paths_of(field)]
+        own = {option.key for path, option in paths if "." not in path}
+        _KNOWN[table] = tuple((path, option) for path, option in paths if "." not in path or option.key not in own)
     return _KNOWN[table]
 
 
-def _option(field: dataclasses.Field[Any]) -> Option:
-    spec = dict(field.metadata["option"])
-    return Option(**{**spec, "key": spec["key"] or field.name, "default": field.default})
+def _paths_of(field: dataclasses.Field[Any]) -> Iterator[tuple[str, Option]]:
+    if "option" in field.metadata:
+        spec = field.metadata["option"]
+        known = {"name": field.name, "key": spec["key"] or field.name, "default": field.default}
+        yield field.name, Option(**{**spec, **known})
+    else:
+        inside: Any = field.default_factory
+        yield from ((f"{field.name}.{path}", option) for path, option in _paths(inside))
+
+
+def _arguments(table: type[OptionTable], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by path as what the class is called with: tables inside are made first."""
+    made = {path: value for path, value in values.items() if "." not in path}
+    for field in dataclasses.fields(table):
+        start = f"{field.name}."
+        if inside := {path.removeprefix(start): value for path, value in values.items() if path.startswith(start)}:
+            factory: Any = field.default_factory
+            made[field.name] = factory(**inside)
+    return made

@@ -1,38 +1,185 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GraphConfig: how a graph is finalized for a chip."""
+"""GraphConfig: how a graph is finalized for a chip. Each option is declared here once, with all of its spellings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hexforge.options import ConfigKey, OptionTable, flag, integer
+
+if TYPE_CHECKING:
+    from hexforge.chips.soc import Soc
+
+DEFAULT_LEVEL = 2
+"""What level 0 is: "default: 2" of the tools' config file, and "default" of the execution provider."""
+MB = 1 << 20
+VTCM_GRANULE = 64 << 10
+"""A VTCM size in bytes is a multiple of this."""
+VTCM_BYTES_ARCH = 81
+"""From here on VTCM can be asked for in bytes."""
+
+
+def _threads_on(count: Any, soc: Soc) -> str:
+    fits = f"{count} of the {soc.hvx_threads} threads of {soc.name}"
+    return fits if count <= soc.hvx_threads else f"refused: {soc.name} has {soc.hvx_threads} threads"
+
+
+def _vtcm_on(size_mb: Any, soc: Soc) -> str:
+    if not size_mb:
+        return f"all {soc.vtcm_mb} MB of {soc.name}"
+    fits = f"{size_mb} of the {soc.vtcm_mb} MB of {soc.name}"
+    return fits if size_mb <= soc.vtcm_mb else f"refused: {soc.name} has {soc.vtcm_mb} MB"
+
+
+def _vtcm_bytes_on(size: Any, soc: Soc) -> str:
+    if soc.htp_arch < VTCM_BYTES_ARCH:
+        return f"refused: needs v{VTCM_BYTES_ARCH}, {soc.name} is v{soc.htp_arch}"
+    return f"{size:,} bytes"
 
 
 @dataclass(frozen=True, slots=True)
-class GraphConfig:
+class GraphConfig(OptionTable):
     """How a graph is finalized; numbers depend on it only where an activation is folded, or float16 overflows."""
 
-    optimization: int = 0
-    """1 keeps nodes apart, 2 (and 0) fuses them, 3 plans further ahead for the chip."""
-    fold_relu_activation_into_conv_off: bool = False
-    """Keep activations after convolutions as ops of their own: slower, and each keeps its own range and encoding."""
-    short_depth_conv_on_hmx_off: bool = False
-    """Convolutions of less than 32 channels run on HVX: slower; numbers are exact either way."""
-    num_hvx_threads: int = 0
-    """Threads that run the graph; 0 leaves it to the session."""
-    vtcm_mb: int = 0
-    """Vector memory the graph may use, in MB; 0: all of the chip's."""
-    vtcm_size: int = 0
-    """The same in bytes (v81 and newer), a multiple of 64 KB; 0: as vtcm_mb says."""
-    dlbc: bool = False
-    """Activations are compressed on their way to and from DRAM."""
-    dlbc_weights: bool = False
-    """Weights are compressed in DRAM; not together with weight sharing."""
-    weights_packing: bool = False
-    """8-bit weights whose values are in the 4-bit range lie in DRAM as 4 bits."""
-    slc_alloc_enable: bool = False
-    """Spilled activations are kept in the system level cache."""
-    num_cores: int = 1
-    """NSP cores that run the graph together."""
-    fp16_clamp_overflow: bool = False
-    """Results of float convolutions beyond 65504 are 65504, not infinite (v79 and newer)."""
-    monolithic_lstm: bool = False
-    """An Lstm or Gru runs as one op, not as one for each time step; numbers are the same."""
+    optimization: int = integer(
+        0,
+        "effort spent on preparing graphs: 1 keeps nodes apart, 2 fuses them, 3 plans further ahead for the chip; 0 is "
+        "2; numbers are the same",
+        key="htp_graph_finalization_optimization_mode",
+        high=3,
+        least=1,
+        provider=True,
+        config_file=ConfigKey("O", default=DEFAULT_LEVEL, is_number=True, multiple_of=1),
+        command_line="--optimization",
+    )
+    fold_relu_activation_into_conv_off: bool = flag(
+        False,
+        "keep activations after convolutions as ops of their own: slower, and each keeps its own range and encoding",
+        config_file=ConfigKey("fold_relu_activation_into_conv_off", default=False),
+        compile_spec="not use_fold_relu",
+        command_line="--fold-relu-off",
+    )
+    short_depth_conv_on_hmx_off: bool = flag(
+        False,
+        "run convolutions of less than 32 channels on HVX: slower; numbers are exact either way",
+        config_file=ConfigKey("short_depth_conv_on_hmx_off", default=False),
+        command_line="--short-depth-conv-off",
+    )
+    num_hvx_threads: int = integer(
+        0,
+        "vector threads that run a graph; 0 leaves it to the session, or is all of the chip's",
+        least=1,
+        config_file=ConfigKey("hvx_threads", decides="4 offline, all online", per_graph=True),
+        command_line="--hvx-threads",
+        on_chip=_threads_on,
+    )
+    vtcm_mb: int = integer(
+        0,
+        "vector memory that a graph may use in MB; 0 is all of the chip's",
+        config_file=ConfigKey("vtcm_mb", per_graph=True),
+        command_line="--vtcm-mb",
+        on_chip=_vtcm_on,
+    )
+    vtcm_size: int = integer(
+        0,
+        f"vector memory in bytes, a multiple of 64 KB (v{VTCM_BYTES_ARCH} and newer); 0: as vtcm_mb says",
+        config_file=ConfigKey(
+            "vtcm_size",
+            multiple_of=VTCM_GRANULE,
+            excludes=("graphs.vtcm_mb", "{place}: vtcm_mb and vtcm_size both say how much VTCM; leave one out"),
+        ),
+        command_line="--vtcm-size",
+        on_chip=_vtcm_bytes_on,
+    )
+    dlbc: bool = flag(
+        False,
+        "compress activations on their way to and from DRAM",
+        config_file=ConfigKey("dlbc", default=0, is_number=True),
+        compile_spec="use_dlbc",
+        command_line="--dlbc",
+        ability="dlbc",
+    )
+    dlbc_weights: bool = flag(
+        False,
+        "compress weights in DRAM; not together with weight sharing",
+        config_file=ConfigKey(
+            "dlbc_weights",
+            default=0,
+            is_number=True,
+            offline=True,
+            excludes=(
+                "context.weight_sharing_enabled",
+                "{place}.dlbc_weights and context.weight_sharing_enabled exclude each other",
+            ),
+        ),
+        command_line="--dlbc-weights",
+        ability="dlbc",
+    )
+    weights_packing: bool = flag(
+        False,
+        "keep 8-bit weights whose values are in the 4-bit range in 4 bits",
+        config_file=ConfigKey("weights_packing", default=False),
+        command_line="--weights-packing",
+    )
+    slc_alloc_enable: bool = flag(
+        False,
+        "keep spilled activations in the system level cache",
+        config_file=ConfigKey("slc_alloc_enable", default=0, is_number=True, offline=True),
+        compile_spec="use_slc_allocator",
+        command_line="--slc",
+        ability="slc",
+    )
+    num_cores: int = integer(
+        1,
+        "NSP cores that run a graph together; 0 is 1",
+        key="htp_num_cores",
+        high=16,
+        least=1,
+        unset=0,
+        provider=True,
+        config_file=ConfigKey("num_cores", default=1, offline=True),
+    )
+    fp16_clamp_overflow: bool = flag(
+        False,
+        "results of float convolutions beyond 65504 are 65504 instead of infinite; v79 and newer",
+        key="enable_htp_fp16_clamp_overflow",
+        provider=True,
+        since=79,
+    )
+    monolithic_lstm: bool = flag(
+        False,
+        "one op for an Lstm or Gru instead of one for each time step: faster, the same numbers",
+        key="enable_htp_monolithic_lstm",
+        provider=True,
+    )
+
+    @classmethod
+    def title(cls) -> str:
+        """What one of the options is called in messages."""
+        return "option of a graph"
+
+    @property
+    def level(self) -> int:
+        """How far graphs are fused and planned ahead: 1 to 3."""
+        return self.optimization or DEFAULT_LEVEL
+
+    @property
+    def folds_activations(self) -> bool:
+        """Whether a convolution takes the place of the activation after it."""
+        return not self.fold_relu_activation_into_conv_off
+
+    @property
+    def kinds_of_dlbc(self) -> int:
+        """How many kinds of data are compressed on their way to DRAM."""
+        return self.dlbc + self.dlbc_weights
+
+    @property
+    def no_weight_sharing(self) -> str | None:
+        """Why graphs that are prepared so cannot share weights, or None where they can."""
+        return "weight_sharing and dlbc_weights exclude each other" if self.dlbc_weights else None
+
+    @property
+    def vtcm_needed_mb(self) -> int:
+        """How many MB of VTCM a chip must have for it, asked for in MB or in bytes; 0: all of the chip's."""
+        return self.vtcm_mb or -(-self.vtcm_size // MB)

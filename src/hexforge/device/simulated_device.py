@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from hexforge.backends.htp.time.settings import BYTES_ARCH, GRANULE
+from hexforge.chips.graph_config import VTCM_BYTES_ARCH, VTCM_GRANULE
 from hexforge.device.chip import MB, Chip
 from hexforge.device.client import Client
 from hexforge.device.codes import Code, DeviceError
@@ -44,7 +44,7 @@ class Device(Chip):
                 Code.QNN_COMMON_ERROR_NOT_SUPPORTED,
                 f"VTCM is shared from v{VTCM_SHARING_ARCH} on, {self.soc.name} is v{self.soc.htp_arch}",
             )
-        step = GRANULE if self.soc.htp_arch >= BYTES_ARCH else MB
+        step = VTCM_GRANULE if self.soc.htp_arch >= VTCM_BYTES_ARCH else MB
         if size < 1 or size % step:
             raise DeviceError(
                 Code.QNN_COMMON_ERROR_NOT_SUPPORTED, f"{size} bytes of VTCM: {self.soc.name} gives multiples of {step}"

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 import hexforge
 from hexforge import _native
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.config import HtpConfig
 from hexforge.backends.htp.numbers.file_arrays import read_array, widened, write_array
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.formats.container import Container, Pool
 from hexforge.ir import Array, DType, Graph, Role, TensorType
 from hexforge.runtime.contexts.compile import Compiled

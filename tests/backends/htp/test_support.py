@@ -10,8 +10,8 @@ import pytest
 
 import hexforge
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.config import HtpConfig
 from hexforge.backends.htp.support import RULES, SESSION_BYTES, WEIGHTED, require_fit, unsupported
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import DEFAULT_ARCH, SOCS, ChipTarget, find, target
 from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError, CapacityError

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.backends.htp.config import HtpConfig
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.cli.qnn_tools import tool_command
 from hexforge.cli.qnn_tools.graphs import tool_backend
 from hexforge.cli.qnn_tools.on_device import on_device

@@ -12,14 +12,14 @@ from hexforge import _native
 from hexforge.backend import Compatibility, Get, GraphSettings, Read, Schematic, Spinning, Target, Verdict, processors
 from hexforge.backends.htp import activations, preparation
 from hexforge.backends.htp.block_weights import to_lpbq
-from hexforge.backends.htp.config import DEFAULT_LEVEL, HtpConfig
 from hexforge.backends.htp.numbers import half_range
 from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.backends.htp.support import require_fit, unsupported
 from hexforge.chips.deployment import Deployment
-from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.graph_config import MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.power import Power
 from hexforge.chips.soc import SOCS, Soc, named, target
 from hexforge.errors import CallError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hexforge.backends.htp.timing import Clock
 
 MOST_GRAPHS = 64
-UDMA_ARCH, CLAMP_ARCH = 81, 79
 BEST_LEVEL = 3
 LARGE_BYTES = 4 << 20
 """Constants from which on it is worth the time to give memory that was freed back to the system."""
@@ -59,7 +58,7 @@ class HtpBackend:
         self._promised = floats_are_promised
         self._session_threads = threads
         self.spinning = Spinning()
-        self.threads = self.config.num_hvx_threads or max(threads, 0) or processors()
+        self.threads = self.config.graph.num_hvx_threads or max(threads, 0) or processors()
         count = len(self.config.soc_model)
         archs = self.config.htp_arch if len(self.config.htp_arch) == count else self.config.htp_arch[:1] * count
         self._chips = tuple(
@@ -70,12 +69,8 @@ class HtpBackend:
         """The chip that programs run on here."""
         if self.config.htp_bf16_enable and not self.target.bfloat16:
             raise CallError(f"htp_bf16_enable=1 needs soc_model 88 or newer, this is {self.target.name}")
-        if self.config.enable_htp_fp16_clamp_overflow and min(chip.arch for chip in self._chips) < CLAMP_ARCH:
-            raise CallError(
-                f"enable_htp_fp16_clamp_overflow=1 needs v{CLAMP_ARCH} or newer, this is {self.target.name}"
-            )
-        if self.config.extended_udma and min(chip.arch for chip in self._chips) < UDMA_ARCH:
-            raise CallError(f"extended_udma=1 needs v{UDMA_ARCH} or newer, this is {self.target.name}")
+        if (option := self.config.newer_than(min(chip.arch for chip in self._chips))) is not None:
+            raise CallError(f"{option.key}=1 needs v{option.since} or newer, this is {self.target.name}")
 
     @classmethod
     def for_deployment(cls, deployment: Deployment, threads: int = 0) -> Self:
@@ -95,7 +90,7 @@ class HtpBackend:
 
     def unsafe(self, node: Node) -> str | None:
         """What of a node float16, or a Relu's encoding, cannot hold, and what would work; None where all is well."""
-        if not self.config.fold_relu_activation_into_conv_off and (said := activations.unsafe(node)) is not None:
+        if self.config.graph.folds_activations and (said := activations.unsafe(node)) is not None:
             return said
         return None if self.config.htp_bf16_enable else half_range.unsafe(node)
 
@@ -108,16 +103,16 @@ class HtpBackend:
     @property
     def _folds(self) -> bool:
         """Whether convolutions take the place of activations after them, whatever their encodings are."""
-        return not (self.config.fold_relu_activation_into_conv_off or self.config.exact_relu)
+        return self.config.graph.folds_activations and not self.config.exact_relu
 
     def compile(self, graph: Graph) -> HtpProgram | BFloat16Program:
-        """Lower the graph to native steps; htp_graph_finalization_optimization_mode chooses how far to fuse."""
+        """Lower the graph to native steps; the level of finalization chooses how far to fuse."""
         graph.sort()
         cast = to_bfloat16(graph) if self.config.htp_bf16_enable else frozenset()
         verify(graph)
         large = require_fit(graph) > LARGE_BYTES
         program = HtpProgram.of(graph, lower_graph(self.prepared(graph), self.config.graph), self.threads)
-        program.spinning, program.packs_weights = self.spinning, self.config.weights_packing
+        program.spinning, program.packs_weights = self.spinning, self.config.graph.weights_packing
         if large:
             _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.config.htp_bf16_enable else program
@@ -194,7 +189,7 @@ class HtpBackend:
         """The same backend at another level of finalization."""
         if level not in range(1, BEST_LEVEL + 1):
             raise CallError(f"optimization {level} is not a level; it is 1, 2 or 3")
-        return self._with(replace(self.config, htp_graph_finalization_optimization_mode=level))
+        return self._with(replace(self.config, graph=replace(self.config.graph, optimization=level)))
 
     def _with(self, config: HtpConfig) -> Self:
         made = type(self)(config, self._session_threads, power=self.power, floats_are_promised=self._promised)
@@ -205,12 +200,10 @@ class HtpBackend:
         self, changes: Mapping[str, int | None] | None = None, before: GraphSettings | None = None
     ) -> dict[str, int]:
         """HVX threads, VTCM and level of a graph for all chips; CallError for what one of them cannot do."""
-        config = self.config
-        bytes_mb = -(-config.vtcm_size // (1 << 20))  # VTCM asked for in bytes needs so many MB of the chip
-        own = {"num_hvx_threads": config.num_hvx_threads or None, "vtcm_mb": config.vtcm_mb[0] or bytes_mb or None}
-        wanted = {**({} if before else own), **(changes or {})}
-        level = config.htp_graph_finalization_optimization_mode or DEFAULT_LEVEL
-        settings = preparation.graph_settings(self.targets, wanted, before, level)
+        own = self.config.graph
+        given = {preparation.THREADS: own.num_hvx_threads or None, preparation.VTCM: own.vtcm_needed_mb or None}
+        wanted = {**({} if before else given), **(changes or {})}
+        settings = preparation.graph_settings(self.targets, wanted, before, own.level)
         for chip in self._chips:
             if chip.soc is not None:
                 self._checked(chip.soc, settings)
@@ -222,13 +215,10 @@ class HtpBackend:
         fitted_settings(soc, self._graph_config(settings), Power())
 
     def _graph_config(self, settings: GraphSettings) -> GraphConfig:
-        """How a graph of a context is finalized."""
-        return replace(self.config.graph, num_hvx_threads=settings["num_hvx_threads"], vtcm_mb=self._vtcm_mb(settings))
-
-    def _vtcm_mb(self, settings: GraphSettings) -> int:
-        """A graph's VTCM in MB; 0 where it was asked for in bytes, and the settings only say how many MB that needs."""
-        size = self.config.vtcm_size
-        return 0 if size and settings["vtcm_mb"] == -(-size // (1 << 20)) else settings["vtcm_mb"]
+        """How a graph of a context is finalized; VTCM that was asked for in bytes stays so."""
+        own, vtcm_mb = self.config.graph, settings[preparation.VTCM]
+        in_bytes = own.vtcm_size and vtcm_mb == own.vtcm_needed_mb
+        return replace(own, num_hvx_threads=settings[preparation.THREADS], vtcm_mb=0 if in_bytes else vtcm_mb)
 
     def schematic(self, graph: Graph, target: Target, settings: GraphSettings) -> Schematic | None:
         """The graph's timeline on a chip, compact, and the spill-fill buffer it needs there."""
@@ -243,9 +233,7 @@ class HtpBackend:
 
     def fits(self, graph: Graph) -> bool:
         """Whether all of a graph fits the least VTCM that is tried on the chips, so that nothing is cut or spilled."""
-        from hexforge.backends.htp.time.settings import BYTES_ARCH, GRANULE, MB
-
-        least = GRANULE if max(chip.arch for chip in self._chips) >= BYTES_ARCH else MB
+        least = VTCM_GRANULE if max(chip.arch for chip in self._chips) >= VTCM_BYTES_ARCH else MB
         # a code of 8 bits may be computed with in 16, and a tensor fits where it takes half of VTCM
         return sum(v.type.nbytes for v in graph.values.values()) <= least // 4
 
@@ -259,14 +247,12 @@ class HtpBackend:
 
     def no_weight_sharing(self) -> str | None:
         """Why graphs cannot share weights on the chips, or None where they can."""
-        if self.config.dlbc_weights:
-            return "weight_sharing and dlbc_weights exclude each other"
-        return preparation.no_weight_sharing(self.targets)
+        return self.config.graph.no_weight_sharing or preparation.no_weight_sharing(self.targets)
 
     @property
     def most_graphs(self) -> int:
         """How many graphs one context holds: half as many with each kind of DLBC."""
-        return MOST_GRAPHS >> (self.config.dlbc + self.config.dlbc_weights)
+        return MOST_GRAPHS >> self.config.graph.kinds_of_dlbc
 
     @property
     def needs_spill_fill_size(self) -> bool:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backends.htp.config import HtpConfig
 from hexforge.chips.deployment import Deployment
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.power import Power
 from hexforge.chips.soc import DEFAULT_SOC, SOCS, Soc
 from hexforge.errors import CallError

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from hexforge.backends.htp.activations import fold_activations
-from hexforge.backends.htp.config import DEFAULT_LEVEL
 from hexforge.backends.htp.numbers.lower.graph import lower
 from hexforge.backends.htp.numbers.lower.lowering import Lowering
 from hexforge.backends.htp.numbers.storage import storage
@@ -82,5 +81,5 @@ def prepare_graph(graph: Graph, folds: bool = True) -> Graph:
 
 def lower_graph(graph: Graph, config: GraphConfig) -> Lowering:
     """The native steps of a prepared graph. Level 1 keeps nodes apart, 2 and 3 fuse."""
-    level, fold = config.optimization or DEFAULT_LEVEL, not config.fold_relu_activation_into_conv_off
+    level, fold = config.level, config.folds_activations
     return lower(graph, level, fold, clamp_overflow=config.fp16_clamp_overflow)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hexforge.backend import Backend, Prepares, Program
-from hexforge.backends.htp.config import HtpConfig
 from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import Soc
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.graph_time import DeclaredTime, GraphTime, SimulatedTime

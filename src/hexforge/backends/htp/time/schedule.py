@@ -234,7 +234,7 @@ class _Scheduler:
 
     def _stands_alone(self, node: Node) -> bool:
         """True for an activation after a convolution that is not folded into it."""
-        return self._config.fold_relu_activation_into_conv_off and follows_convolution(node)
+        return not self._config.folds_activations and follows_convolution(node)
 
     def _arithmetic(self, node: Node) -> str:
         kind = ARITHMETIC[node.op.name]

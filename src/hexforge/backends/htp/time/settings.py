@@ -6,20 +6,14 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from hexforge.backends.htp.config import DEFAULT_LEVEL
 from hexforge.backends.htp.time.cost import Costs, costs
 from hexforge.backends.htp.time.tile import Task
-from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.graph_config import MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.power import Corner, Power
 from hexforge.chips.soc import Soc
 from hexforge.errors import CallError
 
-MB = 1 << 20
-GRANULE = 64 << 10
-"""A VTCM size in bytes is a multiple of this."""
-BYTES_ARCH = 81
-"""From here on VTCM can be asked for in bytes."""
-PARTS = tuple(GRANULE << n for n in range(4))
+PARTS = tuple(VTCM_GRANULE << n for n in range(4))
 """What is tried of a VTCM below 1 MB."""
 PARALLEL = 0.9
 """Assumed: the part of vector work that spreads over HVX threads."""
@@ -78,7 +72,7 @@ class Settings:
     @property
     def ahead_eighths(self) -> int:
         """Eighths of VTCM for weights fetched ahead: higher levels plan further."""
-        return (self.config.optimization or DEFAULT_LEVEL) + 1
+        return self.config.level + 1
 
     @property
     def budgets(self) -> tuple[int, ...]:
@@ -87,7 +81,7 @@ class Settings:
         Steps that do not depend on what it may use, so that a larger VTCM is tried at all that a smaller one is.
         """
         chip = self.costs.soc
-        parts = PARTS if chip.htp_arch >= BYTES_ARCH else ()
+        parts = PARTS if chip.htp_arch >= VTCM_BYTES_ARCH else ()
         return tuple(size for size in (*parts, *range(MB, chip.vtcm_mb * MB + 1, MB)) if size <= self.vtcm_bytes)
 
     def weights_left(self, task: Task) -> float:
@@ -112,10 +106,12 @@ def _vtcm_bytes(costs: Costs, config: GraphConfig) -> int:
     if config.vtcm_mb < 0 or config.vtcm_size < 0:
         raise CallError("vtcm_mb and vtcm_size are not below 0; 0 is all the chip has")
     if config.vtcm_size:
-        if chip.htp_arch < BYTES_ARCH:
-            raise CallError(f"vtcm_size needs v{BYTES_ARCH} or newer, {chip.name} is v{chip.htp_arch}; use vtcm_mb")
-        if config.vtcm_size % GRANULE:
-            raise CallError(f"vtcm_size {config.vtcm_size} is not a multiple of {GRANULE} (64 KB)")
+        if chip.htp_arch < VTCM_BYTES_ARCH:
+            raise CallError(
+                f"vtcm_size needs v{VTCM_BYTES_ARCH} or newer, {chip.name} is v{chip.htp_arch}; use vtcm_mb"
+            )
+        if config.vtcm_size % VTCM_GRANULE:
+            raise CallError(f"vtcm_size {config.vtcm_size} is not a multiple of {VTCM_GRANULE} (64 KB)")
         if config.vtcm_mb and config.vtcm_mb * MB != config.vtcm_size:
             raise CallError(f"vtcm_size {config.vtcm_size} and vtcm_mb {config.vtcm_mb} contradict each other")
     wanted = config.vtcm_size or config.vtcm_mb * MB or has
