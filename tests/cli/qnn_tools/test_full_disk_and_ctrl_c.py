@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -17,11 +18,14 @@ from types import FrameType
 import numpy as np
 import pytest
 
+import hexforge
 from hexforge.cli import main
 from hexforge.cli.qnn_tools import TOOLS, tool_command
 from tests import ROOT
 
 DEMO = ROOT / "src" / "hexforge" / "demo"
+PACKAGE = str(Path(str(hexforge.__file__)).parent) + os.sep
+"""Where the files of hexforge's own modules are; a checkout may be called hexforge, and hold a virtual environment."""
 CLASSES = 10
 LIMIT = 24
 """Bytes: less than any file that a tool writes."""
@@ -181,7 +185,8 @@ def ended(words: list[str], stop: int = 0) -> tuple[int, int]:
     def count(frame: FrameType, event: str, _: object) -> None:
         nonlocal calls
         # Not in generators: Python drops what is raised in one while it is given back.
-        if event == "call" and "hexforge" in frame.f_code.co_filename and not frame.f_code.co_flags & CO_GENERATOR:
+        own = frame.f_code.co_filename.startswith(PACKAGE)
+        if event == "call" and own and not frame.f_code.co_flags & CO_GENERATOR:
             calls += 1
             if calls == stop:
                 signal.raise_signal(signal.SIGINT)
