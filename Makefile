@@ -1,6 +1,10 @@
 # make demo    install into .venv, check the built-in digit classifier, run it on held-out digits, optimize it
-# make test    formatting, lint, types, all tests (real models included); CI (.ci/run) runs executorch-check after it
+# make test    formatting, lint, types, all tests (real models included); CI (.ci/run) runs odd-path and executorch-check after it
+# make quick   lint, types and tests of what differs from main, in a minute; the rest is for make test
+# make coverage  all tests, and the share of src's lines that they run; build/coverage has a page
+# make odd-path  tests that meet paths, in a copy below a folder with a space and a letter outside ASCII
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
+# make release-check  what a release uploads: source archive and wheel, checked, and each installed into an empty venv
 # make docs    writes docs/api.md and docs/options.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
@@ -23,7 +27,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize cluster gpu gpu-half bench clean \
+.PHONY: demo test quick coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize cluster gpu gpu-half bench clean \
   executorch executorch-check executorch-test
 
 demo: $(INSTALLED)
@@ -32,6 +36,19 @@ demo: $(INSTALLED)
 test: lint types models
 	@echo "tests: pytest on $(JOBS) processes"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+quick: $(VENV)/.dev
+	@JOBS=$(JOBS) $(BIN)/python -m tools.quick
+
+# Processes that tests start are counted, too (patch = subprocess in pyproject.toml).
+coverage: models
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=html --cov-report=json --cov-report=term:skip-covered \
+	  > build/coverage/log.txt 2>&1 || { tail -40 build/coverage/log.txt; exit 1; }
+	@tail -4 build/coverage/log.txt
+
+odd-path: $(VENV)/.dev
+	@$(BIN)/python -m tools.odd_path -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.dev
 	@echo "lint: ruff"
@@ -60,7 +77,7 @@ docs: $(VENV)/.dev
 wheel: $(VENV)/.dev
 	@rm -rf build/wheel dist/*.whl
 	@$(PIP) wheel . --no-deps -w build/wheel
-	@PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/auditwheel repair -w dist build/wheel/*.whl
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w dist build/wheel/*.whl
 	@$(BIN)/auditwheel show dist/*.whl
 
 wheel-test: wheel
@@ -69,6 +86,22 @@ wheel-test: wheel
 	  --only-binary :all: dist/*.whl
 	@env -u PYTHONPATH build/wheel-venv/bin/python tests/wheel/run_readme.py README.md
 	@env -u PYTHONPATH build/wheel-venv/bin/hexforge --version
+
+# build makes the wheel out of the source archive, so both are whole; what is installed may read nothing of the checkout.
+RELEASE := build/release
+release-check: $(VENV)/.dev
+	@rm -rf $(RELEASE) && $(PYTHON) -m venv $(RELEASE)/tools
+	@$(RELEASE)/tools/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt build twine
+	@echo "release: python -m build"
+	@$(RELEASE)/tools/bin/python -m build --outdir $(RELEASE)/dist . > $(RELEASE)/build.log 2>&1 || { tail -40 $(RELEASE)/build.log; exit 1; }
+	@$(RELEASE)/tools/bin/python -m twine check --strict $(RELEASE)/dist/*
+	@$(BIN)/python -m tools.release_contents $(RELEASE)/dist
+	@for file in $(RELEASE)/dist/*; do \
+	  echo "release: pip install $$(basename $$file)"; \
+	  rm -rf $(RELEASE)/user && $(PYTHON) -m venv $(RELEASE)/user && \
+	  $(RELEASE)/user/bin/python -m pip --disable-pip-version-check -q install $$file && \
+	  env -u PYTHONPATH $(RELEASE)/user/bin/python tests/wheel/run_readme.py README.md && \
+	  env -u PYTHONPATH $(RELEASE)/user/bin/hexforge --version || exit 1; done
 
 models: $(VENV)/.dev
 	@$(BIN)/python -m tests.models.fetch
@@ -104,8 +137,8 @@ SANITIZED := tests/native tests/backends/htp/numbers/test_assignment.py tests/ru
   tests/runtime/contexts/test_hostile.py
 sanitize: $(VENV)/.dev
 	@mkdir -p build
-	@cmake -S . -B build/sanitize -DHEXFORGE_SANITIZE=ON -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
-	  -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir) -DCMAKE_BUILD_TYPE=Release > build/sanitize-cmake.log
+	@cmake -S . -B build/sanitize -DHEXFORGE_SANITIZE=ON -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" \
+	  -Dnanobind_DIR="$$($(BIN)/python -m nanobind --cmake_dir)" -DCMAKE_BUILD_TYPE=Release > build/sanitize-cmake.log
 	@cmake --build build/sanitize -j $(JOBS) > build/sanitize-build.log
 	@rm -rf build/sanitize/src && cp -r src build/sanitize/src && cp build/sanitize/_native*.so build/sanitize/src/hexforge/
 	@LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
@@ -119,14 +152,14 @@ cluster: models
 # ExecuTorch and torch in an environment of their own, which sees what .venv has. The wheel's pins on other backends are
 # left out, and torchaudio's library, which is built for a GPU: only the models' Python code is used.
 TORCH_VENV := .venv-executorch
-TORCH := $(abspath $(TORCH_VENV))/bin/python
+TORCH := "$(CURDIR)/$(TORCH_VENV)/bin/python"
 executorch: $(TORCH_VENV)/.installed
 
 $(TORCH_VENV)/.installed: constraints.txt $(VENV)/.dev
 	@echo "venv: $(TORCH_VENV) with torch and executorch (first time: a minute or two)"
 	@$(PYTHON) -m venv $(TORCH_VENV)
 	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" \
-	  > $$($(TORCH_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/hexforge_of_venv.pth
+	  > "$$($(TORCH_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/hexforge_of_venv.pth"
 	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt torch expecttest graphviz hydra-core kgb \
 	  omegaconf openpyxl pandas parameterized py-cpuinfo pydot requests ruamel.yaml tabulate transformers
 	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt --no-deps executorch torchao \
@@ -146,7 +179,7 @@ gpu: $(VENV)/.dev
 
 gpu-half: $(VENV)/.dev
 	@$(INSTALL) intel-opencl-rt intel-cmplr-lib-rt
-	@OCL_ICD_VENDORS=$(abspath $(VENV))/lib/libintelocl.so HEXFORGE_GPU_DEVICE=Intel $(BIN)/python -m pytest -m gpu tests/backends/gpu
+	@OCL_ICD_VENDORS="$(CURDIR)/$(VENV)/lib/libintelocl.so" HEXFORGE_GPU_DEVICE=Intel $(BIN)/python -m pytest -m gpu tests/backends/gpu
 
 bench: models
 	-@$(BIN)/python -m benchmarks.htp.memory
