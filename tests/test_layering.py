@@ -57,6 +57,7 @@ INNER = {
         ("opening", "nonfinite", "replay"),
         ("contexts",),
         ("plan", "nonfinite"),
+        ("prepare",),
         ("stages",),
         ("cpu_part", "partition", "registry", "refusals"),
     ),

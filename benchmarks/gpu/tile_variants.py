@@ -23,10 +23,8 @@ from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.tuning import measure
 from hexforge.errors import HexforgeError
-from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.ir import Graph
-from hexforge.model.reader import read
-from hexforge.runtime.plan import partitioned
+from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend
 
 SHAPES = (
@@ -59,7 +57,7 @@ def candidates(product: Product, machine: Machine, local_bytes: int) -> list[Pro
 def graph_of(path: Path) -> Graph:
     """The graph of a model that is taken whole."""
     gpu = backend("gpu")
-    parts = partitioned(place_model(read(path), gpu))
+    parts = prepare_model(path, gpu)
     graph = parts.graph(parts.parts[0], "graph")
     graph.sort()
     return graph

@@ -15,7 +15,8 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.ir import text
 from hexforge.model.reader import read
-from hexforge.runtime.plan import Plan, partitioned
+from hexforge.runtime.plan import Plan
+from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import deployed, timed_backend
 from tests.frontends.onnx.single_node import model
 from tests.ort.models import node, quantized
@@ -25,7 +26,7 @@ DIGITS = Path(str(hexforge.__file__)).parent / "demo" / "digits.onnx"
 
 def program_graphs(source: Path | bytes, deployment: Deployment) -> list[str]:
     backend = deployed(deployment)
-    plan = Plan(partitioned(place_model(read(source), backend), keep_converts=True), backend)
+    plan = Plan(prepare_model(source, backend), backend)
     return [text.dumps(graph).partition("\n")[2] for graph in plan.graphs]
 
 

@@ -149,14 +149,12 @@ def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateChec
 
 def _ep_refused(model: object, soc: str, item: ModelBudget) -> int:
     """Nodes that the QNN execution provider would leave to the CPU."""
-    from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import Model
-    from hexforge.runtime.plan import partitioned
+    from hexforge.runtime.prepare import prepare_model
 
     if not isinstance(model, Model):
         raise CallError(f"{item.model}: is compiled already; ep_refused_nodes is for the ONNX file")
-    rows = partitioned(place_model(model, deployed(Deployment(soc)))).rows
-    return sum(bool(row.ep_refuses) for row in rows)
+    return sum(bool(row.ep_refuses) for row in prepare_model(model, deployed(Deployment(soc))).rows)
 
 
 def _sizes(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:

@@ -109,11 +109,9 @@ def graphs_of(
     source = read_timeable(model, dims=dims, shapes=shapes)
     if isinstance(source, TimedGraphs):
         return source
-    from hexforge.frontends.onnx.pipeline import place_model
-    from hexforge.runtime.plan import partitioned
+    from hexforge.runtime.prepare import prepare_model
 
-    placed = place_model(source, backend)
-    parts = partitioned(placed, keep_converts=True)
+    parts = prepare_model(source, backend)
     name = source.path.stem if source.path is not None else source.name
     taken = [part for part in parts.parts if part.taken]
     if not taken:
@@ -125,7 +123,7 @@ def graphs_of(
     graphs = tuple(
         _prepared(backend, parts.graph(part, part_name)) for part, part_name in zip(taken, names, strict=True)
     )
-    return TimedGraphs(name, graphs, parts.refused)
+    return TimedGraphs(name, graphs, parts.left_on_cpu)
 
 
 def graph_of(

@@ -12,7 +12,8 @@ from hexforge.cli.screen import waiting
 
 if TYPE_CHECKING:
     from hexforge.model.reader import Model
-    from hexforge.runtime.plan import PartitionedModel, Plan
+    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.prepare import PartitionedModel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,25 +41,21 @@ def loaded(
     With `obey_ep` the limits of the QNN EP hold. With `strict` nodes are placed as in a session without CPU fallback,
     and refusals are rows of the plan all the same.
     """
-    from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.runtime.cpu_part import CpuPart
-    from hexforge.runtime.plan import Plan, partitioned
+    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.prepare import ModelRequest, prepare_model
 
     options = ProviderOptions.parse(provider_options)
     backend = backend_of(options)
     with waiting(f"reading {path.name}"):
         model = read(path, dims=dims, shapes=shapes, pins=pins)
-        model.require_static()
     with waiting(f"placing {model.node_count} nodes"):
         offload = options.offload_graph_io_quantization and not strict
-        pins = options.affinity()
-        placed = place_model(model, backend, offload_io_quantization=offload, obey_ep=obey_ep, affinity=pins)
-        parts = partitioned(placed, keep_converts=strict)
-        if strict and parts.refused:
-            parts = partitioned(placed)
+        request = ModelRequest(offload_io_quantization=offload, obey_ep=obey_ep, affinity=options.affinity())
+        parts = prepare_model(model, backend, request)
         return LoadedModel(model, parts, Plan(parts, backend, CpuPart if prepare else _unprepared))
 
 

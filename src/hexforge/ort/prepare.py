@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hexforge.model.reader import Model
 
 ModelSource = str | bytes | os.PathLike[str]
+STRICT = "session.disable_cpu_ep_fallback"
 WITHOUT_CONTEXTS = ("cpu",)
 """Backends that the execution provider makes no contexts for."""
 
@@ -160,8 +161,8 @@ def _whole_files(model: ContextModel) -> Callable[[str], bytearray]:
 
 def _compiled(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
               output: Output | None) -> Prepared:  # fmt: skip
-    from hexforge.frontends.onnx.pipeline import place_model
-    from hexforge.runtime.plan import Plan, partitioned, require_whole
+    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.prepare import ModelRequest, prepare_model
 
     cuts: list[Extract] = []
 
@@ -174,16 +175,11 @@ def _compiled(model: Model, backend: Backend, sess_options: Any, config: Session
 
     strict = config.disable_cpu_ep_fallback
     offload = options.offload_graph_io_quantization and not strict
-    placed = place_model(
-        model,
-        backend,
-        offload_io_quantization=offload,
-        obey_ep=config.obey_ep_limits,
-        affinity=options.affinity(),
-    )
-    parts = partitioned(placed, keep_converts=strict)
+    request = ModelRequest(offload_io_quantization=offload, obey_ep=config.obey_ep_limits, affinity=options.affinity())
+    parts = prepare_model(model, backend, request)
     if strict:
-        require_whole(parts, backend.name)
+        parts.require_whole(f"{STRICT}=1, and", backend.name, f"set {STRICT}=0 to run them on the CPU, or change the "
+                            "model as said")  # fmt: skip
     plan = Plan(parts, backend, cpu_part)
     report = None
     notes: tuple[str, ...] = ()

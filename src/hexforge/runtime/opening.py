@@ -23,11 +23,8 @@ def open_model(source: str | os.PathLike[str] | bytes | Model, backend: Backend)
         compiled = read_context_model(source if isinstance(source, bytes) else Path(source))
         if compiled is not None:
             return ContextPlan(compiled, backend), [item.name for item in compiled.outputs]
-    from hexforge.frontends.onnx.pipeline import place_model
-    from hexforge.model.reader import Model, read
-    from hexforge.runtime.plan import Plan, partitioned
+    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.prepare import prepare_model
 
-    model = source if isinstance(source, Model) else read(source)
-    model.require_static()
-    placed = place_model(model, backend)
-    return Plan(partitioned(placed), backend), placed.outputs
+    parts = prepare_model(source, backend)
+    return Plan(parts, backend), parts.placed.outputs

@@ -17,7 +17,6 @@ from hexforge.backend import Backend, Prepares
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_another_file, require_writable
-from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import save, to_bytes
@@ -39,7 +38,7 @@ from hexforge.quant.measure.input_ranges import range_warnings
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 from hexforge.runtime import registry
-from hexforge.runtime.plan import partitioned
+from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.stages import PlacedNode
 
 Progress = Callable[[str, int, int], None]
@@ -238,7 +237,7 @@ def chip_label(backend: Backend) -> str:
 def _refused(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:
     """Every node that the NPU refuses, as in a session without CPU fallback."""
     refused: dict[int, PlacedNode] = {}
-    for row in partitioned(place_model(model, backend), keep_converts=True).refused:
+    for row in prepare_model(model, backend).refused:
         refused.setdefault(row.unit, row)
     return tuple((row.node, row.reason or "") for row in refused.values())
 

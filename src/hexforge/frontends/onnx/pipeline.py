@@ -7,7 +7,7 @@
     join        the taken units of a part become one graph
     passes      neutral rewrites: transposes cancel, casts and reshapes go
 
-`place_model` is what check, run, estimate, advise, quantize and compile start with. It leaves the model alone.
+`place_model` leaves the model alone. Whatever looks at a model calls it by way of `runtime.prepare.prepare_model`.
 """
 
 from __future__ import annotations

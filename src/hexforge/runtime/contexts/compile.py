@@ -24,16 +24,14 @@ from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGra
 from hexforge.runtime.contexts.native_kv import DATA_FORMATS, recorded
 from hexforge.runtime.contexts.provenance import metadata, origin
 from hexforge.runtime.contexts.request import ContextRequest, check_sources, item_of, shares_weights
-from hexforge.runtime.refusals import refusal_lines
 from hexforge.runtime.registry import deployed
 from hexforge.runtime.stages import PlacedNode
 
 if TYPE_CHECKING:
     from hexforge.model.source import ModelSource
-    from hexforge.runtime.plan import PartitionedModel, Plan
+    from hexforge.runtime.plan import Plan
 
-OFFLOADED = "offload_graph_io_quantization=1"
-"""What the reason begins with where a quantization is left outside on purpose."""
+REMEDY = "change the model as said, or allow parts (--allow-partial) to leave them to the CPU"
 Progress = Callable[[int, int], None]
 """Told how many steps are done, of how many."""
 
@@ -109,6 +107,9 @@ def compile(
     UnsupportedError tells why the backend refuses nodes, unless the request allows parts. `dims` and `shapes`
     are for all models, or a list with an item for each.
     """
+    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.prepare import ModelRequest, prepare_model
+
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
     check_sources(sources, output)
     backend, request = deployed(deployment), request or ContextRequest()
@@ -124,12 +125,15 @@ def compile(
     compiled_graphs: dict[str, Graph] = {}
     for name, source, how, settings in zip(names, sources, hows, settings_of_models, strict=True):
         exposed = request.exposed_of(name)
-        plan, label = _planned(source, how, backend, request.quantized_io, request.allow_partial, exposed)
+        parts = prepare_model(source, backend, ModelRequest(**how, offload_io_quantization=request.quantized_io))
+        label = parts.model.name
+        if not request.allow_partial:
+            parts.require_whole(f"{label}:", backend.name, REMEDY)
+        plan = Plan(parts, backend, _unprepared, exposed)
         report.step()
         programs = _programs(plan, name, label)
         _require_exposed(exposed, name, [program for _, program in programs])
-        refused = _refused(plan.rows)
-        left += [LeftOut(label, refused)] if refused else []
+        left += [LeftOut(label, parts.left_on_cpu)] if parts.left_on_cpu else []
         if not sharing:
             builder.pool.forget()
         for number, ((graph_name, program), updatable) in enumerate(
@@ -205,34 +209,18 @@ def compiled_programs(
     source: ModelSource, name: str, backend: Backend, how: Mapping[str, Any], *, quantized_io: bool
 ) -> dict[str, Program]:
     """The programs of a model under the names that `compile` gives their graphs."""
-    plan, label = _planned(source, how, backend, quantized_io, allow_partial=True)
-    return dict(_programs(plan, name, label))
+    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.prepare import ModelRequest, prepare_model
+
+    parts = prepare_model(source, backend, ModelRequest(**how, offload_io_quantization=quantized_io))
+    return dict(_programs(Plan(parts, backend, _unprepared), name, parts.model.name))
 
 
 # -- from a model to programs -----------------------------------------------------------------------------------------
 
 
-def _planned(
-    source: ModelSource, how: Mapping[str, Any], backend: Backend, quantized_io: bool, allow_partial: bool,
-    exposed: Sequence[str] = (),
-) -> tuple[Plan, str]:  # fmt: skip
-    """A model placed and compiled, and what it is called; UnsupportedError naming what the backend refuses."""
-    from hexforge.frontends.onnx.pipeline import place_model
-    from hexforge.model.reader import read
-    from hexforge.runtime.plan import Plan, partitioned
-
-    def unprepared(*_: Any) -> Any:
-        return None  # what stays with the CPU is not run here
-
-    model = read(source, **how)
-    model.require_static()
-    placed = place_model(model, backend, offload_io_quantization=quantized_io)
-    parts = partitioned(placed, keep_converts=not quantized_io)
-    if refused := _refused(parts.rows):
-        if not allow_partial:
-            raise _refusal(model.name, backend, parts, refused)
-        parts = partitioned(placed)
-    return Plan(parts, backend, unprepared, exposed), model.name
+def _unprepared(*_: Any) -> Any:
+    """In place of a session for nodes on the CPU, which are not run here."""
 
 
 def _require_exposed(patterns: Sequence[str], name: str, programs: Sequence[Program]) -> None:
@@ -243,20 +231,6 @@ def _require_exposed(patterns: Sequence[str], name: str, programs: Sequence[Prog
             inside = [v.name for p in programs for node in p.graph for v in node.outputs]
             near = did_you_mean(pattern, inside) or f"; it has {', '.join(inside[:8])}{' …' if len(inside) > 8 else ''}"
             raise CallError(f"graph {name!r} has no tensor {pattern!r}{near}")
-
-
-def _refused(rows: Sequence[PlacedNode]) -> tuple[PlacedNode, ...]:
-    """Nodes that the backend does not take, those left outside on purpose aside."""
-    return tuple(row for row in rows if row.reason is not None and not row.reason.startswith(OFFLOADED))
-
-
-def _refusal(name: str, backend: Backend, parts: PartitionedModel, refused: Sequence[PlacedNode]) -> UnsupportedError:
-    lines = refusal_lines((str(row), row.reason or "") for row in refused)
-    return UnsupportedError(
-        f"{name}: the {backend.name} backend refuses {len(refused)} of {len(parts.rows)} nodes:\n"
-        + "\n".join(lines)
-        + "\nchange the model as said, or allow parts (--allow-partial) to leave them to the CPU"
-    )
 
 
 def _programs(plan: Plan, name: str, label: str) -> list[tuple[str, Program]]:
