@@ -8,7 +8,7 @@ import dataclasses
 import enum
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ SECTIONS = (
     ("analysis", "Time and quality of a model"),
     ("runtime", "Contexts: compiled models"),
     ("formats", "Files"),
-    ("backends", "Chips and graphs"),
+    ("chips", "Chips"),
+    ("backends", "Graphs"),
     ("options", "Options"),
     ("backend", "Backends"),
     ("timeline", "Timelines"),
@@ -45,9 +46,12 @@ def page() -> str:
     names = [name for name in hexforge.__all__ if name != "__version__"]
     parts = [
         "# API reference\n",
-        "What `import hexforge` offers. Written by `make docs` out of the docstrings; edit those, not this page. All\n"
-        "other modules are internal and may change.\n",
+        "What `import hexforge` offers: the public surface, which keeps a renamed name for a version\n"
+        "([CONTRIBUTING](../CONTRIBUTING.md)). Written by `make docs` out of the docstrings; edit those, not\n"
+        "this page. All other modules are internal and may change.\n",
     ]
+    modules = [name for name in names if inspect.ismodule(getattr(hexforge, name))]
+    names = [name for name in names if name not in modules]
     rooms = {name: _room(getattr(hexforge, name)) for name in names}
     known = dict(SECTIONS)
     for room, title in (*SECTIONS, ("", "More")):
@@ -55,6 +59,8 @@ def page() -> str:
         if members:
             parts.append(f"## {title}\n")
             parts += [_entry(name, getattr(hexforge, name)) for name in sorted(members, key=_functions_first)]
+    parts.append("## Modules\n")
+    parts += [_module(name, getattr(hexforge, name), names) for name in modules]
     return "\n".join(parts)
 
 
@@ -123,6 +129,20 @@ def _room(thing: Any) -> str:
 def _functions_first(name: str) -> tuple[bool, str]:
     thing = getattr(hexforge, name)
     return not inspect.isroutine(thing), name.lower()
+
+
+def _module(name: str, module: Any, above: Sequence[str]) -> str:
+    """A public module: what it is for, then its names; those that `hexforge` itself offers are only named."""
+    first, _, rest = _doc(module).partition("\n\n")
+    example = "\n".join(line.removeprefix("    ") for line in rest.split("\n\n`")[0].splitlines())
+    parts = [f"### {name}\n", f"`hexforge.{name}`: {' '.join(first.split())}\n"]
+    parts += [f"```python\n{example.strip()}\n```\n"] if "import" in example else []
+    same = [member for member in module.__all__ if member in above]
+    parts += [f"As above: {', '.join(f'[{m}](#{m.lower()})' for m in same)}.\n"] if same else []
+    for member in module.__all__:
+        if member not in above:
+            parts.append("#" + _entry(f"{name}.{member}", getattr(module, member)))
+    return "\n".join(parts)
 
 
 def _entry(name: str, thing: Any) -> str:
@@ -259,7 +279,7 @@ def _short_signature(name: str, thing: Any) -> str:
 def _shown(value: Any) -> str:
     text = str(value) if isinstance(value, enum.Enum) else repr(value)
     if callable(value):
-        text = getattr(value, "__name__", "…")
+        text = getattr(value, "__name__", "…").replace("<lambda>", "…")
     text = re.sub(r"^<([\w.]+): .*>$", r"\1", text)  # an enum of onnxruntime
     return "…" if len(text) > LONGEST_DEFAULT or " at 0x" in text else text
 

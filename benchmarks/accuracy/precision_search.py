@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.accuracy.models_with_data import PAIRS, Array, Pair
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.quality.search import Scoring, Searched, SearchSpace, Workers, search_precision
+from hexforge.analysis.quality.search import Scoring, Searched, SearchSpace, Workers, search
 from hexforge.quant.measure.search import Point
 
 DEFAULT = ("digits", "ppocr_cls")
@@ -52,7 +52,7 @@ def searched(pair: Pair, low: str, high: str, budget: int, groups: int, jobs: in
     labels = None
     if pair.name in _JUDGED:
         labels = [int(next(iter(pair.float_run(feeds).values())).argmax()) for feeds in calibration[first:]]
-    return search_precision(
+    return search(
         pair.model(),
         calibration[:first],
         SOC,

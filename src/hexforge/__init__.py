@@ -31,7 +31,10 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("hexforge")
     elif name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        home = _HOMES[name]
+        if home == __name__:  # a module of the package, as a whole
+            return importlib.import_module(f"{home}.{name}")
+        value = getattr(importlib.import_module(home), name)
     elif name in _RENAMED:
         importlib.import_module("hexforge.deprecated").warn_renamed(f"hexforge.{name}", f"hexforge.{_RENAMED[name]}")
         return __getattr__(_RENAMED[name])

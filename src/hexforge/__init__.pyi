@@ -1,9 +1,15 @@
 # The one table of what `import hexforge` offers: type checkers read it, and __init__.py imports from it on use.
 # `import new as old` keeps an old name for one version; its use gives a DeprecationWarning.
+from hexforge import device as device
+from hexforge import executorch as executorch
+from hexforge import ort as ort
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise
 from hexforge.analysis.estimate import Estimate as Estimate
 from hexforge.analysis.estimate import estimate as estimate
+from hexforge.analysis.gate import GateCheck as GateCheck
+from hexforge.analysis.gate import GateResult as GateResult
+from hexforge.analysis.gate import gate as gate
 from hexforge.analysis.optimize import Optimized as Optimized
 from hexforge.analysis.optimize import OptimizeRequest as OptimizeRequest
 from hexforge.analysis.optimize import optimize as optimize
@@ -14,6 +20,11 @@ from hexforge.analysis.quality.evaluate import Evaluation as Evaluation
 from hexforge.analysis.quality.evaluate import evaluate as evaluate
 from hexforge.analysis.quality.quantize import Quantization as Quantization
 from hexforge.analysis.quality.quantize import quantize as quantize
+from hexforge.analysis.quality.search import Scoring as Scoring
+from hexforge.analysis.quality.search import Searched as Searched
+from hexforge.analysis.quality.search import SearchSpace as SearchSpace
+from hexforge.analysis.quality.search import Workers as Workers
+from hexforge.analysis.quality.search import search as search
 from hexforge.backend import Compatibility as Compatibility
 from hexforge.backends.htp.extensions import configured as configured
 from hexforge.chips.deployment import Deployment as Deployment

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +15,12 @@ from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.timed_graphs import read_timeable
 from hexforge.chips.deployment import Deployment
-from hexforge.errors import CallError, HexforgeError
-from hexforge.formats.budget import Budget, ModelBudget
+from hexforge.errors import CallError, FormatError, HexforgeError
+from hexforge.formats.budget import ModelBudget
+from hexforge.formats.budget import load as load_budget
 from hexforge.runtime.registry import deployed
 
 _MB = 1 << 20
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +91,37 @@ class GateResult:
         return not any(check.fault for check in self.checks)
 
     def figures(self) -> dict[str, float]:
-        """What a later run compares with."""
+        """What a later run compares with: its `baseline`."""
         return {check.key: check.value for check in self.checks if not check.error and math.isfinite(check.value)}
 
 
 def gate(
-    budget: Budget, folder: Path, baseline: Mapping[str, float] | None = None, progress: Progress = lambda _: None
+    budget: str | Path,
+    baseline: str | Path | Mapping[str, float] | None = None,
+    progress: Callable[[str], None] = lambda model: None,
 ) -> GateResult:
-    """Measure every model of a budget, whose files lie in `folder`; a fault of one model is a failed check."""
+    """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
+
+    `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
+    """
+    limits = load_budget(Path(budget))
+    before = read_baseline(Path(baseline)) if isinstance(baseline, str | Path) else baseline or {}
     checks: list[GateCheck] = []
-    for item in budget.models:
+    for item in limits.models:
         progress(item.model)
-        checks += _model_checks(item, folder)
-    before = baseline or {}
-    return GateResult(tuple(_with_baseline(check, before, budget.regression_percent) for check in checks))
+        checks += _model_checks(item, Path(budget).parent)
+    return GateResult(tuple(_with_baseline(check, before, limits.regression_percent) for check in checks))
 
 
-def read_baseline(data: Any, where: str) -> dict[str, float]:
+def read_baseline(path: Path) -> dict[str, float]:
     """The figures of an earlier run."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise FormatError(f"{path}: is no JSON; `hexforge gate --save-baseline` writes a baseline") from None
     figures = data.get("figures") if isinstance(data, dict) else None
     if not isinstance(figures, dict) or not all(type(v) in (int, float) for v in figures.values()):
-        raise CallError(f"{where}: is no baseline; `hexforge gate --save-baseline` writes one")
+        raise CallError(f"{path}: is no baseline; `hexforge gate --save-baseline` writes one")
     return dict(figures)
 
 

@@ -26,7 +26,7 @@ from hexforge.analysis.quality.search import (
     Searched,
     SearchSpace,
     Workers,
-    search_precision,
+    search,
     statistics_beside,
 )
 from hexforge.analysis.recommend import Recommendation, recommend
@@ -279,7 +279,7 @@ def _searched(
     scoring = Scoring(request.metric, request.labels, request.classes, request.evaluation, request.samples)
 
     def once() -> Searched:
-        return search_precision(
+        return search(
             folder.float_model, request.data, deployment, space, scoring, workers=Workers(request.jobs),
             state=folder.state, progress=lambda done, of: progress("measuring mixes", done, of),
         )  # fmt: skip

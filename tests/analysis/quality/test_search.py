@@ -26,7 +26,7 @@ from hexforge.analysis.quality.search import (
     Workers,
     grouped,
     mixed,
-    search_precision,
+    search,
 )
 from hexforge.analysis.quality.spread import spread
 from hexforge.chips.deployment import Deployment
@@ -55,7 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def searched(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Searched, Path]:
     state = tmp_path_factory.mktemp("state") / "search.json"
-    return search_precision(demo.MODEL, str(data), scoring=Scoring(samples=4), state=state), state
+    return search(demo.MODEL, str(data), scoring=Scoring(samples=4), state=state), state
 
 
 def test_a_search_measures_its_space_and_remembers_it(searched: tuple[Searched, Path], data: Path) -> None:
@@ -66,9 +66,7 @@ def test_a_search_measures_its_space_and_remembers_it(searched: tuple[Searched, 
     assert found.best is not None
     before = state.read_bytes()
     seen: list[int] = []
-    again = search_precision(
-        demo.MODEL, str(data), scoring=Scoring(samples=4), state=state, progress=lambda d, n: seen.append(d)
-    )
+    again = search(demo.MODEL, str(data), scoring=Scoring(samples=4), state=state, progress=lambda d, n: seen.append(d))
     assert again.mixes.points == found.mixes.points
     assert state.read_bytes() == before  # nothing was measured again
     assert seen
@@ -124,10 +122,10 @@ def test_a_mix_is_measured_as_quantize_makes_it(
 
 def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
     labels = demo.held_out()[1][:12].tolist()
-    right = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=labels))
+    right = search(demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=labels))
     assert right.metric == "top1"
     assert right.mixes.high.quality == 1.0
-    wrong = search_precision(
+    wrong = search(
         demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=[(i + 1) % 10 for i in labels])
     )
     assert wrong.mixes.high.quality == 0.0
@@ -137,14 +135,14 @@ def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
         "    def update(self, outputs, label): self.seen += 1\n    def result(self): return self.seen\n"
         "COUNT = Count()\n"
     )
-    counted = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:Count"))
+    counted = search(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:Count"))
     assert {p.quality for p in counted.mixes.points.values()} == {5.0}
     with pytest.raises(CallError, match="name its class"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:COUNT"))
+        search(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:COUNT"))
     with pytest.raises(CallError, match="needs labels"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(metric="top1"))
+        search(demo.MODEL, str(data), scoring=Scoring(metric="top1"))
     with pytest.raises(CallError, match="11 labels for 12 samples"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(metric="top1", labels=labels[:11]))
+        search(demo.MODEL, str(data), scoring=Scoring(metric="top1", labels=labels[:11]))
 
 
 def test_a_stopped_search_goes_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,24 +174,24 @@ def test_a_stopped_search_goes_on(data: Path, tmp_path: Path, capsys: pytest.Cap
 def test_a_metric_of_ones_own(data: Path, tmp_path: Path) -> None:
     code = tmp_path / "metric.py"
     code.write_text("def flat(outputs, label): return 1.0\n\ndef bad(outputs, label): raise KeyError('labels')\n")
-    found = search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:flat"))
+    found = search(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:flat"))
     assert found.best is not None
     assert found.best.high == frozenset()  # nothing to gain: the fastest
     assert found.mixes.dominating()
     with pytest.raises(CallError, match="bad: KeyError"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:bad"))
+        search(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:bad"))
     with pytest.raises(CallError, match="has no 'none'"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:none"))
+        search(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:none"))
 
 
 def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -> None:
     _, state = searched
     with pytest.raises(CallError, match="is of another search"):
-        search_precision(demo.MODEL, str(data), "SM8750", scoring=Scoring(samples=4), state=state)
+        search(demo.MODEL, str(data), "SM8750", scoring=Scoring(samples=4), state=state)
     broken = tmp_path / "s.json"
     broken.write_text("[1")
     with pytest.raises(FormatError, match="is not the state of a search"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=4), state=broken)
+        search(demo.MODEL, str(data), scoring=Scoring(samples=4), state=broken)
     for low, high, said in (
         ("w8a8+bias", "w8a16", "without bias; improve the one"),
         ("w8a8", "w8a16+mse", "the high recipe says bits only"),
@@ -201,14 +199,14 @@ def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -
         ("w8a16+mse", "w8a16", "nothing to mix"),
     ):
         with pytest.raises(CallError, match=said):
-            search_precision(demo.MODEL, str(data), space=SearchSpace(low=low, high=high))
+            search(demo.MODEL, str(data), space=SearchSpace(low=low, high=high))
     quantize(demo.MODEL, str(data), output=tmp_path / "q.onnx")
     with pytest.raises(CallError, match="is quantized already"):
-        search_precision(tmp_path / "q.onnx", str(data))
+        search(tmp_path / "q.onnx", str(data))
     with pytest.raises(CallError, match="leaves activations in float"):
-        search_precision(demo.MODEL, str(data), space=SearchSpace(high="fp16"))
+        search(demo.MODEL, str(data), space=SearchSpace(high="fp16"))
     with pytest.raises(CallError, match="metric 'psnr': there are top1"):
-        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=2, metric="psnr"))
+        search(demo.MODEL, str(data), scoring=Scoring(samples=2, metric="psnr"))
 
 
 def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +229,7 @@ def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="make cluster installs Ray")
 def test_a_cluster_gives_the_same(searched: tuple[Searched, Path], data: Path) -> None:
     assert (
-        search_precision(demo.MODEL, str(data), scoring=Scoring(samples=4), workers=Workers(cluster=True)).mixes.points
+        search(demo.MODEL, str(data), scoring=Scoring(samples=4), workers=Workers(cluster=True)).mixes.points
         == searched[0].mixes.points
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.quant.measure.search import Choice, Point, SearchPoints, knee, search
+from hexforge.quant.measure.search import Choice, Point, SearchPoints, knee, search_mixes
 
 
 class World:
@@ -40,7 +40,7 @@ def every(groups: int) -> list[Choice]:
 @settings(max_examples=30)
 def test_a_small_space_is_measured_whole(groups: int, seed: int) -> None:
     world = World(groups, seed)
-    found = search(groups, world, budget=32)
+    found = search_mixes(groups, world, budget=32)
     assert found.exhausted
     assert set(found.points) == set(every(groups))
     assert len(world.asked) == len(set(world.asked))
@@ -56,7 +56,7 @@ def test_a_large_space_is_searched_near_its_best(seed: int, share: float) -> Non
     groups = 10
     world = World(groups, seed)
     goal = world.point(frozenset())[0] * (1 - share)
-    found = search(groups, world, target=goal, budget=90)
+    found = search_mixes(groups, world, target=goal, budget=90)
     assert len(world.asked) <= 90
     assert not found.exhausted
     best = found.best(goal)
@@ -68,7 +68,7 @@ def test_a_large_space_is_searched_near_its_best(seed: int, share: float) -> Non
 @given(st.integers(0, 10_000))
 @settings(max_examples=20)
 def test_a_budget_that_is_left_looks_around_the_front(seed: int) -> None:
-    found = search(7, World(7, seed), budget=120)
+    found = search_mixes(7, World(7, seed), budget=120)
     if len(found.points) < 120:
         assert all(p.high ^ {g} in found.points for p in found.front() for g in range(7))
 
@@ -87,8 +87,8 @@ def test_what_dominates_the_high_precision() -> None:
 
 def test_the_budget_is_kept_even_when_tiny() -> None:
     world = World(8, 3)
-    assert len(search(8, world, budget=2).points) == 2
-    assert len(search(8, World(8, 3), budget=11).points) == 11
+    assert len(search_mixes(8, world, budget=2).points) == 2
+    assert len(search_mixes(8, World(8, 3), budget=11).points) == 11
 
 
 def test_the_knee_is_where_quality_becomes_dear() -> None:

@@ -36,7 +36,7 @@ from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Override, Recipe
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
 from hexforge.quant.measure.compare import require_float
-from hexforge.quant.measure.search import Choice, Point, SearchPoints, search
+from hexforge.quant.measure.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
 from hexforge.runtime.registry import deployed
@@ -167,7 +167,7 @@ class Workers:
     """True to spread the work over a Ray cluster instead of processes."""
 
 
-def search_precision(
+def search(
     model: str | Path,
     data: Any,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
@@ -222,7 +222,7 @@ def search_precision(
                     memory.add(choice, next(results))
                 yield memory[choice]
 
-        points = search(len(groups), measure, target=space.target, budget=space.budget, progress=progress)
+        points = search_mixes(len(groups), measure, target=space.target, budget=space.budget, progress=progress)
     return Searched(loaded.name, chosen.soc, measured.name, groups, points, space.target, *recipes)
 
 

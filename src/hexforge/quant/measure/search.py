@@ -98,7 +98,7 @@ def knee(front: Sequence[Point]) -> Point:
     return point if above(point) > 1e-9 else last
 
 
-def search(
+def search_mixes(
     groups: int,
     measure: Measure,
     *,

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, table, waiting
-from hexforge.errors import FormatError
 
 
 def gate(
@@ -31,21 +30,12 @@ def gate(
 ) -> None:
     """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
     from hexforge.analysis.gate import gate as checked
-    from hexforge.analysis.gate import read_baseline
-    from hexforge.formats import budget as budgets
     from hexforge.formats.files import require_writable, write_atomically
     from hexforge.report import gate as views
 
     require_writable(save_baseline, junit, markdown)
-    before = None
-    if baseline is not None:
-        try:
-            before = read_baseline(json.loads(baseline.read_bytes()), str(baseline))
-        except (ValueError, RecursionError):
-            raise FormatError(f"{baseline}: is no JSON; `hexforge gate --save-baseline` writes a baseline") from None
-    budgets_of_models = budgets.load(budget)
     with waiting("measuring") as status:
-        result = checked(budgets_of_models, budget.parent, before, lambda model: status.update(f"measuring {model}"))
+        result = checked(budget, baseline, lambda model: status.update(f"measuring {model}"))
     if save_baseline is not None:
         write_atomically(save_baseline, json.dumps({"figures": result.figures()}, indent=2).encode() + b"\n")
     if junit is not None:

@@ -87,7 +87,8 @@ def search(
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
     from hexforge.analysis.quality.quantize import quantize, require_other
-    from hexforge.analysis.quality.search import SearchSpace, Workers, search_precision, statistics_beside
+    from hexforge.analysis.quality.search import SearchSpace, Workers, statistics_beside
+    from hexforge.analysis.quality.search import search as search_precision
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
 
