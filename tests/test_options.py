@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.errors import CallError
 from hexforge.options import Option, OptionTable
 from hexforge.ort.options.config import (
@@ -22,6 +23,7 @@ from hexforge.ort.options.config import (
     sort_run_entries,
 )
 from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.runtime import registry
 from hexforge.runtime.registry import QNN_BACKENDS
 
 TABLES: tuple[type[OptionTable], ...] = (ProviderOptions, SessionConfig, RunConfig, DynamicOptions)
@@ -226,3 +228,29 @@ def test_no_key_is_in_two_tables() -> None:
     keys = [o.key for table in TABLES[:3] for o in table.table()]
     assert len(keys) == len(set(keys))
     assert not set(keys) & (ORT_SESSION_KEYS | ORT_RUN_KEYS)
+
+
+@pytest.mark.parametrize("name", registry.BUILT)
+def test_options_of_a_backend_are_known_without_it(name: str) -> None:
+    assert registry.config_class(name) is registry.backend_class(name).Config
+
+
+@pytest.mark.parametrize("name", registry.CONFIGS)
+def test_the_provider_has_a_backends_options_as_the_backend_declares_them(name: str) -> None:
+    rows = {option.key: option for option in ProviderOptions.table()}
+    for option in registry.config_class(name).table():
+        assert option.provider == (option.key in rows)
+        if option.provider:
+            row = rows[option.key]
+            assert (row.kind, row.expects, row.doc, row.backend) == (option.kind, option.expects, option.doc, name)
+            assert option.read(row.write(row.default)) == option.default
+
+
+def test_a_table_inside_is_read_and_written_whole() -> None:
+    given = {"dlbc": "1", "htp_num_cores": "3", "vtcm_mb": "2,4", "soc_model": "SM8650,SM8750"}
+    config = HtpConfig.parse(given)
+    assert (config.graph.dlbc, config.graph.num_cores, config.graph.vtcm_mb) == (True, 3, 2)
+    assert config.pairs() == given
+    assert config.only(1).graph.vtcm_mb == 4
+    assert HtpConfig.parse({"htp_num_cores": "0"}) == HtpConfig()
+    assert HtpConfig.of("SM8750", config.only(1).graph) == config.only(1)

@@ -90,6 +90,10 @@ class Option:
     whole_model: bool = False
     """Whether it concerns a whole model, so that sessions of its parts must not see it."""
 
+    def spec(self) -> dict[str, Any]:
+        """What a field of another table needs to declare the same option."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
     @property
     def sentence(self) -> str:
         """What it does, as a sentence."""
@@ -184,23 +188,6 @@ def text(doc: str, effect: str | None = None, key: str = "", default: str = "", 
 def texts(default: tuple[str, ...], pattern: str, form: str, doc: str, key: str = "", **more: Any) -> Any:
     """A field for a comma list of texts of one form."""
     return _make("texts", default, doc, None, key, {"pattern": pattern, "form": form, **more})
-
-
-def with_provider_rows(backends: Mapping[str, type[OptionTable]]) -> Callable[[type[Any]], type[Any]]:
-    """A class of fields with one more for each option of the backends that the execution provider has, too."""
-
-    def extended(table: type[Any]) -> type[Any]:
-        for backend, config in backends.items():
-            for option in config.table():
-                if option.provider:
-                    row = {f.name: getattr(option, f.name) for f in dataclasses.fields(option)}
-                    row |= {"backend": backend, "pattern": option.provider_pattern or option.pattern}
-                    default = option.default if option.unset is None else option.unset
-                    table.__annotations__[option.key] = type(default).__name__
-                    setattr(table, option.key, dataclasses.field(default=default, metadata={"option": row}))
-        return table
-
-    return extended
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

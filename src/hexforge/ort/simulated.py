@@ -194,7 +194,7 @@ class SimulatedRuns:
                 graph_priorities=self._config.graph_priorities,
                 reused_io_limit_bytes=options.htp_reused_io_limit_mb << 20,
             )
-            binary = Binary(spec.name, (spec,), embedded=embedded, udma64=options.extended_udma)
+            binary = Binary(spec.name, (spec,), embedded=embedded, udma64=backend.config.extended_udma)
             context = self._qnn.QnnContext_createFromBinary(binary, config)
             first = first if first is not None else context
             made.append(context.graphs[spec.name])

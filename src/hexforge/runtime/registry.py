@@ -11,7 +11,7 @@ from hexforge.backend import Backend, BackendClass
 from hexforge.chips import soc
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.options import did_you_mean
+from hexforge.options import OptionTable, did_you_mean
 from hexforge.timeline import Times
 
 DEFAULT = "htp"
@@ -25,6 +25,11 @@ BUILT: dict[str, str] = {
     "ir": "hexforge.backends.ir.backend:IrBackend",
 }
 """name -> "module:Class" of every backend that is built; the class is called with its own Config and threads."""
+CONFIGS: dict[str, str] = {
+    "htp": "hexforge.chips.htp_config:HtpConfig",
+    "gpu": "hexforge.backends.gpu.config:GpuConfig",
+}
+"""name -> "module:Class" of the options of every backend that has some, which are read without the backend."""
 SAVER = "hexforge.backends.saver.backend:SaverBackend"
 """What records the calls of another backend; `saver` alone records those of the default one."""
 
@@ -81,6 +86,12 @@ def backend_class(name: str) -> BackendClass:
         built = " or ".join(f"backend_type={b}" for b in (*BUILT, "saver"))
         raise UnsupportedError(f"backend {name!r} is not built yet; use {built}")
     raise CallError(f"no backend {name!r}; expected one of {', '.join(QNN_BACKENDS)}{did_you_mean(name, QNN_BACKENDS)}")
+
+
+def config_class(name: str) -> type[OptionTable]:
+    """The table of the options of the backend `name`, without importing the backend."""
+    name = running(name)
+    return cast(type[OptionTable], _imported(CONFIGS[name])) if name in CONFIGS else OptionTable
 
 
 def _imported(path: str) -> Any:

@@ -7,25 +7,44 @@ from dataclasses import dataclass
 
 from hexforge.options import OptionTable, choice, flag, text
 
-PRECISIONS = "user_provided fp32 fp16 hybrid"
-
 
 @dataclass(frozen=True, slots=True)
 class GpuConfig(OptionTable):
     """The device that graphs run on, and how."""
 
-    gpu_device: str = text("the OpenCL device, by number or part of its name; empty: HEXFORGE_GPU_DEVICE, else a GPU")
-    gpu_precision: str = choice(
-        PRECISIONS,
-        "floats as the model has them, fp32, fp16 (in half where the device can), or fp16 computed in fp32",
+    gpu_device: str = text(
+        "the OpenCL device of the gpu backend, by number or part of its name as `hexforge devices` lists them; empty: "
+        "the environment's HEXFORGE_GPU_DEVICE, else the first GPU",
+        provider=True,
     )
-    gpu_ops: str = choice("qnn any", "take the ops that QNN's GPU has, or any op that the backend has a kernel for")
-    gpu_use_memory_optimizations: bool = flag(True, "tensors that are never alive together share memory")
-    gpu_use_node_optimizations: bool = flag(True, "chains of nodes run as one kernel")
-    gpu_use_queue_recording: bool = flag(True, "kernels are recorded once, not set up at every run")
-    gpu_use_weight_sharing: bool = flag(True, "programs on one device share equal weights")
+    gpu_precision: str = choice(
+        "user_provided fp32 fp16 hybrid",
+        "floats as the model has them, fp32, fp16 (in half where the device can), or fp16 computed in fp32",
+        provider=True,
+        compile_spec="precision",
+    )
+    gpu_ops: str = choice(
+        "qnn any", "take the ops that QNN's GPU has, or any op that the backend has a kernel for", provider=True
+    )
+    gpu_use_memory_optimizations: bool = flag(
+        True,
+        "tensors that are never alive together share memory",
+        provider=True,
+        compile_spec="use_memory_optimizations",
+    )
+    gpu_use_node_optimizations: bool = flag(
+        True, "chains of nodes run as one kernel", provider=True, compile_spec="use_node_optimizations"
+    )
+    gpu_use_queue_recording: bool = flag(
+        True, "kernels are recorded once, not set up at every run", provider=True, compile_spec="use_queue_recording"
+    )
+    gpu_use_weight_sharing: bool = flag(
+        True, "programs on one device share equal weights", provider=True, compile_spec="use_weight_sharing"
+    )
     gpu_tuning: bool = flag(
-        False, "measure which tiles are fastest on the device, and remember it; numbers stay the same"
+        False,
+        "measure which tiles are fastest on the device, and remember it; numbers stay the same",
+        provider=True,
     )
 
     @classmethod

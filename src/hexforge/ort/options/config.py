@@ -21,7 +21,7 @@ PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 
 _WEIGHTLESS = "onnxruntime-qnn 2.7 does not read it, and a context here always has its weights"
 _IN_PARTS = "in the parts that stay with onnxruntime's CPU provider"
-_MODES = (
+PERFORMANCE_MODES = (
     "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
     "extreme_power_saver sustained_high_performance"
 )
@@ -107,10 +107,16 @@ class SessionConfig(OptionTable):
     """The session config keys that mean something to QNNExecutionProvider or to how its session is made."""
 
     disable_cpu_ep_fallback: bool = flag(
-        False, "error with every refused node instead of running it on the CPU", key="session.disable_cpu_ep_fallback"
+        False,
+        "error with every refused node instead of running it on the CPU",
+        key="session.disable_cpu_ep_fallback",
+        whole_model=True,
     )
     obey_ep_limits: bool = flag(
-        False, "leave to the CPU what the QNN EP refuses, though the chip could run it", key="hexforge.obey_ep_limits"
+        False,
+        "leave to the CPU what the QNN EP refuses, though the chip could run it",
+        key="hexforge.obey_ep_limits",
+        whole_model=True,
     )
     record_ep_graph_assignment_info: bool = flag(
         False, "keep what get_provider_graph_assignment_info returns", key="session.record_ep_graph_assignment_info"
@@ -118,24 +124,34 @@ class SessionConfig(OptionTable):
     load_model_format: str = choice(
         "ONNX ORT", "format of the model; QNNExecutionProvider reads ONNX", key="session.load_model_format"
     )
-    context_enable: bool = flag(False, "write a context model when the session is made", key="ep.context_enable")
+    context_enable: bool = flag(
+        False, "write a context model when the session is made", key="ep.context_enable", whole_model=True
+    )
     context_file_path: str = text(
         "where the context model is written, <model>_ctx.onnx unless given; of one read as bytes: where it would lie",
         key="ep.context_file_path",
     )
     context_embed_mode: bool = flag(
-        False, "context binary inside the context model, else in <context model>_qnn.bin", key="ep.context_embed_mode"
+        False,
+        "context binary inside the context model, else in <context model>_qnn.bin",
+        key="ep.context_embed_mode",
+        needs="context_enable",
     )
     context_node_name_prefix: str = text(
-        "put before the names of EPContext nodes and their graphs", key="ep.context_node_name_prefix"
+        "put before the names of EPContext nodes and their graphs",
+        key="ep.context_node_name_prefix",
+        needs="context_enable",
     )
-    share_ep_contexts: bool = flag(False, "have one context with other sessions", key="ep.share_ep_contexts")
+    share_ep_contexts: bool = flag(
+        False, "have one context with other sessions", key="ep.share_ep_contexts", whole_model=True
+    )
     stop_share_ep_contexts: bool = flag(
-        False, "the last session that shares; it writes the context", key="ep.stop_share_ep_contexts"
+        False, "the last session that shares; it writes the context", key="ep.stop_share_ep_contexts", whole_model=True
     )
     context_model_external_initializers_file_name: str = text(
         "file beside a context model for the constants of its CPU nodes",
         key="ep.context_model_external_initializers_file_name",
+        needs="context_enable",
     )
     enable_weightless: bool = flag(False, "context models without weights", _WEIGHTLESS, "ep.enable_weightless")
     context_source_model_path: str = text("model a context was made of", _WEIGHTLESS, "ep.context_source_model_path")
@@ -143,14 +159,19 @@ class SessionConfig(OptionTable):
         False, "EPContext nodes without weights", _WEIGHTLESS, "ep.enable_weightless_ep_context_nodes"
     )
     disable_model_compile: bool = flag(
-        False, "error where the model would have to be compiled first", key="session.disable_model_compile"
+        False,
+        "error where the model would have to be compiled first",
+        key="session.disable_model_compile",
+        whole_model=True,
     )
     fail_on_suboptimal_compiled_model: bool = flag(
         False,
         "error where a context model does not use all the chip has",
         key="session.fail_on_suboptimal_compiled_model",
     )
-    compile_only: bool = flag(False, "compile the model, and never run it", key="session.compile_only")
+    compile_only: bool = flag(
+        False, "compile the model, and never run it", key="session.compile_only", whole_model=True
+    )
     disable_quant_qdq: bool = flag(False, f"do not look for QDQ groups {_IN_PARTS}", key="session.disable_quant_qdq")
     disable_qdq_constant_folding: bool = flag(
         False, f"do not fold QDQ of constants {_IN_PARTS}", key="session.disable_qdq_constant_folding"
@@ -164,12 +185,8 @@ class SessionConfig(OptionTable):
     qdqisint8allowed: bool = flag(False, f"int8 QDQ groups {_IN_PARTS}", key="session.qdqisint8allowed")
 
     def _effect(self, option: Option) -> str | None:
-        return option.effect or ("it needs ep.context_enable=1" if self._writes_only(option.key) else None)
-
-    def _writes_only(self, key: str) -> bool:
-        """True for a key that concerns the writing of a context model where none is written."""
-        written = ("ep.context_embed_mode", "ep.context_node_name_prefix")
-        return not self.context_enable and (key in written or key.startswith("ep.context_model_"))
+        idle = option.needs and not getattr(self, option.needs)
+        return option.effect or ("it needs ep.context_enable=1" if idle else None)
 
     @classmethod
     def title(cls) -> str:
@@ -186,10 +203,10 @@ class RunConfig(OptionTable):
     """The run config keys of QNNExecutionProvider."""
 
     htp_perf_mode: str = choice(
-        _MODES, "performance mode from this run on", key="qnn.htp_perf_mode", default="", backend="htp"
+        PERFORMANCE_MODES, "performance mode from this run on", key="qnn.htp_perf_mode", default="", backend="htp"
     )
     htp_perf_mode_post_run: str = choice(
-        _MODES, "performance mode after the run", key="qnn.htp_perf_mode_post_run", default="", backend="htp"
+        PERFORMANCE_MODES, "performance mode after the run", key="qnn.htp_perf_mode_post_run", default="", backend="htp"
     )
     rpc_control_latency: int | None = integer(
         None, "RPC control latency in µs, from this run on; 0: no vote", key="qnn.rpc_control_latency", backend="htp"
@@ -225,7 +242,7 @@ class DynamicOptions(OptionTable):
         backend="htp",
     )
     qnn_htp_performance_mode: str = choice(
-        _MODES, "performance mode from now on", key="ep.dynamic.qnn_htp_performance_mode", backend="htp"
+        PERFORMANCE_MODES, "performance mode from now on", key="ep.dynamic.qnn_htp_performance_mode", backend="htp"
     )
     kvcache_rewind: int | None = integer(
         None, "tokens to rewind the KV cache by", "Genie exists only on Windows on Snapdragon", "kvcache_rewind"

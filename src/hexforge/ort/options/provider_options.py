@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.json_text import read_json
-from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, numbers, text, texts
+from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, text, texts
+from hexforge.ort.options.config import PERFORMANCE_MODES
 from hexforge.ort.options.wanted_dumps import WantedDumps
 from hexforge.runtime import registry
 
@@ -20,21 +21,26 @@ _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.
 
 _SPLIT = "the HTP splits graphs while it creates a context, of which nothing is published that could be simulated"
 _DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
-_NEEDS = {
-    "json_qnn_graph_dir": "dump_json_qnn_graph",
-    "dump_qnn_ir_dlc_dir": "dump_qnn_ir_dlc",
-    "qnn_ir_backend_path": "dump_qnn_ir_dlc",
-    "framework_op_trace_dir": "enable_framework_op_trace",
-    "dump_qnn_ep_input_graph_dir": "dump_qnn_ep_input_graph",
-    "profiling_file_path": "profiling_level",
-}
-"""Options that say where, and the option that says whether."""
 _GENIE = "the genie path exists only on Windows on Snapdragon"
 
 
+def _with_options_of_backends(table: type[OptionTable]) -> type[OptionTable]:
+    """The class with a field for each option of a backend that the provider has, too."""
+    for backend in registry.CONFIGS:
+        for option in registry.config_class(backend).table():
+            if option.provider:
+                default = option.default if option.unset is None else option.unset
+                pattern = option.provider_pattern or option.pattern
+                row = {"option": {**option.spec(), "backend": backend, "pattern": pattern}}
+                table.__annotations__[option.key] = type(default).__name__
+                setattr(table, option.key, field(default=default, metadata=row))
+    return table
+
+
 @dataclass(frozen=True, slots=True)
+@_with_options_of_backends
 class ProviderOptions(OptionTable):
-    """The provider options of QNNExecutionProvider."""
+    """The provider options of QNNExecutionProvider: its own, then those that its backends declare."""
 
     backend_type: str = choice(" ".join(registry.QNN_BACKENDS), "which backend runs the graphs")
     backend_path: str = text("the backend by its library, e.g. libQnnCpu.so or QnnHtp.dll; excludes backend_type")
@@ -42,14 +48,11 @@ class ProviderOptions(OptionTable):
         "off basic detailed linting optrace",
         "how much is profiled: the call, each op, what goes on beside it, every activity on the chip",
     )
-    profiling_file_path: str = text("csv file the profile is written to, with <stem>_qnn.log beside it")
+    profiling_file_path: str = text(
+        "csv file the profile is written to, with <stem>_qnn.log beside it", needs="profiling_level"
+    )
     rpc_control_latency: int = integer(
         0, "RPC control latency in µs: how long the CPU may take to wake for a result", backend="htp"
-    )
-    vtcm_mb: tuple[int, ...] = numbers(
-        0,
-        "VTCM size in MB, one per SoC; 0 leaves it to the backend. A context that needs more is refused",
-        backend="htp",
     )
     enable_vtcm_backup_buffer_sharing: bool = flag(
         False, "share the spill-fill and VTCM backup buffers between contexts on the device", backend="htp"
@@ -57,12 +60,7 @@ class ProviderOptions(OptionTable):
     htp_share_resource_optimization: str = choice(
         "1", "share resources between contexts on the device; only 1 can be given", default="", backend="htp"
     )
-    htp_performance_mode: str = choice(
-        "default burst balanced high_performance high_power_saver low_balanced low_power_saver power_saver "
-        "extreme_power_saver sustained_high_performance",
-        "clocks and sleep of the HTP",
-        backend="htp",
-    )
+    htp_performance_mode: str = choice(PERFORMANCE_MODES, "clocks and sleep of the HTP", backend="htp")
     qnn_saver_path: str = text(
         "library of the Saver backend, e.g. libQnnSaver.so: the calls are recorded into ./saver_output as well"
     )
@@ -71,29 +69,9 @@ class ProviderOptions(OptionTable):
         "priority of the context on the device",
         backend="htp",
     )
-    htp_graph_finalization_optimization_mode: int = integer(
-        0,
-        "effort spent on preparing graphs: 1 keeps nodes apart, 2 fuses them, 3 plans further ahead for the chip; 0 is "
-        "2; numbers are the same",
-        high=3,
-        backend="htp",
-    )
     backend_extensions: str = text(
         "config file of QNN's tools (or the HTP's own, which it names): its keys act as in qnn-net-run and "
         "qnn-context-binary-generator; options that are given beside it win",
-        backend="htp",
-    )
-    soc_model: tuple[str, ...] = texts(
-        ("0",),
-        r"[0-9]+|[A-Za-z]+[0-9][A-Za-z0-9_-]*",
-        "a model number, a chip name such as SM8750, or a comma list of them",
-        "the chip to prepare for, which says what ops and data types it takes; 0 is unknown; of several the first runs",
-        backend="htp",
-    )
-    htp_arch: tuple[int, ...] = numbers(
-        0,
-        "HTP architecture, one per SoC; a known soc_model wins; 0 is that of soc_model, or 73",
-        choices="0 68 69 73 75 79 81",
         backend="htp",
     )
     device_id: int = integer(
@@ -106,37 +84,16 @@ class ProviderOptions(OptionTable):
         "compute float32 models in float16",
         "HTP has no float32 math: the htp backend always computes them in float16, as QNN SDK 2.35 and newer do",
     )
-    enable_htp_monolithic_lstm: bool = flag(
-        False, "one LSTM op instead of one cell for each time step: faster, the same numbers", backend="htp"
-    )
-    enable_htp_fp16_clamp_overflow: bool = flag(
-        False,
-        "results of float convolutions beyond 65504 are 65504 instead of infinite; v79 and newer",
-        backend="htp",
-    )
     enable_htp_matmul_lut: bool = flag(
         True, "allow the look-up-table MatMul kernel", "a MatMul has the same result here by whatever kernel"
     )
-    enable_htp_spill_fill_buffer: bool = flag(
-        False,
-        "say in a context model how large a spill-fill buffer its graphs need (max_size)",
-        backend="htp",
-    )
     offload_graph_io_quantization: bool = flag(
         True, "leave Quantize of graph inputs and Dequantize of graph outputs to the CPU; 0 where fallback is disabled"
-    )
-    enable_block_quant_weight_optimization: bool = flag(
-        False,
-        "int4 weights with a float scale per block as LPBQ: an integer scale per block times a float one per channel",
-        backend="htp",
     )
     enable_htp_shared_memory_allocator: bool = flag(
         False, "let values lie in memory that CPU and HTP share (QnnHtpShared): no copy on the way", backend="htp"
     )
     enable_dx12_shared_memory_allocator: bool = flag(False, "buffers shared with Direct3D 12", _DEVICE)
-    extended_udma: bool = flag(
-        False, "64-bit uDMA, v81 and newer; a context that has it takes no buffers of a client's", backend="htp"
-    )
     op_packages: tuple[str, ...] = texts(
         (),
         r"[^:,]+:(?:[A-Za-z]:[\\/])?[^:,]+:[^:,]+(?::[^:,]+)?",
@@ -144,27 +101,33 @@ class ProviderOptions(OptionTable):
         "op packages to register: a Python file and its OpPackage, or a library built against hexforge_op_package.h",
     )
     dump_json_qnn_graph: bool = flag(False, "write each QNN graph as <graph>.json and <graph>_tensor_log.json")
-    json_qnn_graph_dir: str = text("folder for dump_json_qnn_graph; the current one where it is empty")
+    json_qnn_graph_dir: str = text(
+        "folder for dump_json_qnn_graph; the current one where it is empty", needs="dump_json_qnn_graph"
+    )
     dump_qnn_ir_dlc: bool = flag(
         False,
         "write each QNN graph, weights included, as <graph>.qnn: a text that qnn-net-run --model takes; DLC is a "
         "format of Qualcomm's own, which hexforge does not write",
     )
-    dump_qnn_ir_dlc_dir: str = text("folder for dump_qnn_ir_dlc; the current one where it is empty")
+    dump_qnn_ir_dlc_dir: str = text(
+        "folder for dump_qnn_ir_dlc; the current one where it is empty", needs="dump_qnn_ir_dlc"
+    )
     qnn_ir_backend_path: str = text(
-        "library of the ir backend, libQnnIr.so or QnnIr.dll: its name is checked, no library is loaded"
+        "library of the ir backend, libQnnIr.so or QnnIr.dll: its name is checked, no library is loaded",
+        needs="dump_qnn_ir_dlc",
     )
     skip_backend_op_validation: bool = flag(
         False, "with dump_qnn_ir_dlc: nodes are placed by what QNN has, not by the backend; the session only writes"
     )
     enable_framework_op_trace: bool = flag(False, "write which model node became which QNN op (qnn_op_trace.json)")
-    framework_op_trace_dir: str = text("folder for enable_framework_op_trace; the current one where it is empty")
-    dump_qnn_ep_input_graph: bool = flag(False, "write the graph the provider is asked about")
-    dump_qnn_ep_input_graph_dir: str = text("folder for dump_qnn_ep_input_graph; the current one where it is empty")
-    skip_qnn_version_check: bool = flag(False, "accept other QNN API versions", "no QNN library is loaded here")
-    htp_bf16_enable: bool = flag(
-        False, "compute float32 models in bfloat16; needs soc_model 88 or newer", backend="htp"
+    framework_op_trace_dir: str = text(
+        "folder for enable_framework_op_trace; the current one where it is empty", needs="enable_framework_op_trace"
     )
+    dump_qnn_ep_input_graph: bool = flag(False, "write the graph the provider is asked about")
+    dump_qnn_ep_input_graph_dir: str = text(
+        "folder for dump_qnn_ep_input_graph; the current one where it is empty", needs="dump_qnn_ep_input_graph"
+    )
+    skip_qnn_version_check: bool = flag(False, "accept other QNN API versions", "no QNN library is loaded here")
     num_graph_prepare_threads: int | None = integer(
         None, "threads preparing graphs; unset: at most 8", "only used on Windows on Snapdragon", low=1
     )
@@ -187,27 +150,6 @@ class ProviderOptions(OptionTable):
         False,
         "prepare for another device",
         "every context here is prepared for the chip that soc_model names, whatever runs it",
-    )
-    htp_num_cores: int = integer(0, "HTP cores that graphs run on; 0 is 1", high=16, backend="htp")
-    gpu_device: str = text(
-        "the OpenCL device of the gpu backend, by number or part of its name as `hexforge devices` lists them; empty: "
-        "the environment's HEXFORGE_GPU_DEVICE, else the first GPU",
-        backend="gpu",
-    )
-    gpu_precision: str = choice(
-        "user_provided fp32 fp16 hybrid",
-        "floats as the model has them, fp32, fp16 (in half where the device can), or fp16 computed in fp32",
-        backend="gpu",
-    )
-    gpu_ops: str = choice(
-        "qnn any", "take the ops that QNN's GPU has, or any op that the backend has a kernel for", backend="gpu"
-    )
-    gpu_use_memory_optimizations: bool = flag(True, "tensors that are never alive together share memory", backend="gpu")
-    gpu_use_node_optimizations: bool = flag(True, "chains of nodes run as one kernel", backend="gpu")
-    gpu_use_queue_recording: bool = flag(True, "kernels are recorded once, not set up at every run", backend="gpu")
-    gpu_use_weight_sharing: bool = flag(True, "programs on one device share equal weights", backend="gpu")
-    gpu_tuning: bool = flag(
-        False, "measure which tiles are fastest on the device, and remember it; numbers stay the same", backend="gpu"
     )
     log_severity_level: int | None = integer(
         None, "the least severe of what the provider logs: 0 (verbose) to 4 (fatal); unset: as logging has it", high=4
@@ -237,9 +179,8 @@ class ProviderOptions(OptionTable):
         return OptionTable.notes(self, backend or registry.running(self.backend))
 
     def _effect(self, option: Option) -> str | None:
-        needed = _NEEDS.get(option.key, "")
-        idle = needed and getattr(self, needed) in (False, "off") and self.backend != "ir"
-        return option.effect or (f"it is for {needed}, which is off" if idle else None)
+        idle = option.needs and getattr(self, option.needs) in (False, "off") and self.backend != "ir"
+        return option.effect or (f"it is for {option.needs}, which is off" if idle else None)
 
     def acts(self, name: str) -> bool:
         """True where an option is set and the backend that runs is the one it is for."""
@@ -267,7 +208,7 @@ class ProviderOptions(OptionTable):
 
     def settings(self) -> dict[str, str]:
         """What the backend is made with: the options that are its own, by its own names, which are the same."""
-        own = {option.key for option in registry.backend_class(self.backend).Config.table()}
+        own = {option.key for option in registry.config_class(self.backend).table()}
         return {key: value for key, value in self.pairs().items() if key in own}
 
     @property
@@ -314,7 +255,7 @@ class ProviderOptions(OptionTable):
         try:
             backend = self.backend
             if backend in registry.BUILT:
-                registry.backend_class(backend).Config.parse(self.settings())
+                registry.config_class(backend).parse(self.settings())
         except CallError as error:
             return [*faults, str(error)]
         if self.acts("enable_htp_prepare_only") and self.acts("enable_htp_prepare_and_load"):

@@ -17,17 +17,10 @@ from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
 from hexforge.ort.context_callbacks import reader
+from hexforge.ort.options.config import SessionConfig
 from hexforge.runtime.cpu_part import CPU, QNN, OptionsOf, with_constants
 
-_OF_THE_WHOLE = (
-    "session.disable_cpu_ep_fallback",
-    "hexforge.obey_ep_limits",
-    "session.disable_model_compile",
-    "session.compile_only",
-    "ep.context_enable",
-    "ep.share_ep_contexts",
-    "ep.stop_share_ep_contexts",
-)
+_OF_THE_WHOLE = tuple(option.key for option in SessionConfig.table() if option.whole_model)
 """Keys that concern a whole model: the sessions of its parts on the CPU must not see them."""
 
 _COPIED = (
