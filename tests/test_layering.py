@@ -24,7 +24,7 @@ FLOORS = (
     ("frontends.*", "backends.*"),
     ("quant",),
     ("passes", "model"),
-    ("formats",),
+    ("formats", "scheduling"),
     ("ops", "backend", "timeline", "chips"),
     ("ir",),
     ("options",),
@@ -80,7 +80,7 @@ INNER = {
         ("buffers", "cores", "signal", "stage_votes"),
         ("memory",),
         ("graph_time", "log"),
-        ("power", "clock"),
+        ("power",),
         ("codes",),
     ),
     "analysis": (

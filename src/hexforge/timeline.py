@@ -278,75 +278,12 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
-    """A model that shares the accelerator with others."""
+class Accelerator:
+    """What models that run at the same time share."""
 
-    name: str
-    timeline: Timeline
-    priority: str = "normal"
-    threads: int = 1
-    period_us: float = 0.0
-    """From one inference being wanted to the next; 0: a thread calls again when its call returns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Something at work for a job."""
-
-    unit: str
-    """HTP or host."""
-    name: str
-    """The job."""
-    kind: str
-    """run (a piece), yield (VTCM is saved), restore, or host."""
-    inference: int
-    start_us: float
-    end_us: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job fared."""
-
-    name: str
-    latencies_us: tuple[float, ...]
-    """Of each inference: from when it was wanted (with a period) or called, to its return."""
-    yields: int
-    moved_us: float
-    """Spent saving and restoring its VTCM."""
-    first_us: float
-    last_us: float
-    """When its first inference was wanted and its last returned."""
-
-    @property
-    def mean_us(self) -> float:
-        """Mean latency."""
-        return sum(self.latencies_us) / len(self.latencies_us)
-
-    @property
-    def worst_us(self) -> float:
-        """Longest latency."""
-        return max(self.latencies_us)
-
-    @property
-    def per_second(self) -> float:
-        """Inferences per second while it had any."""
-        return len(self.latencies_us) / (self.last_us - self.first_us) * 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Jobs on one accelerator."""
-
-    jobs: tuple[Outcome, ...]
-    """In the order they were given."""
-    spans: tuple[Span, ...]
-    """In the order they start on each unit."""
-
-    @property
-    def end_us(self) -> float:
-        """When the last inference returned."""
-        return max(job.last_us for job in self.jobs)
+    vtcm_bytes: int
+    us_per_mb: float
+    """What a MiB of VTCM takes to or from DRAM."""
 
 
 @runtime_checkable
@@ -375,6 +312,6 @@ class Times(Protocol):
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
         ...
 
-    def together(self, tenants: Sequence[Tenant], count: int) -> Shared:
-        """Several models on the chip at the same time, `count` inferences of each."""
+    def accelerator(self) -> Accelerator:
+        """What models on the chip share."""
         ...

@@ -6,17 +6,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis.timed_graphs import TimedGraphs, read_timeable, timed_graphs
 from hexforge.backend import Backend
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.soc import named
+from hexforge.deprecated import renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
-from hexforge.timeline import Row, Shared, Tenant, Timeline, joined
+from hexforge.scheduling import concurrent
+from hexforge.scheduling.concurrent import Shared, Tenant
+from hexforge.timeline import Row, Timeline, joined
 
 if TYPE_CHECKING:
     from hexforge.analysis.timed_graphs import Timeable
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from hexforge.ir import Graph
     from hexforge.model.reader import Model
     from hexforge.model.source import ModelSource
+
+__getattr__ = renamed_names(__name__, {"together": "simulate_concurrent"})
 
 BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
@@ -200,24 +205,30 @@ def estimate(
     )
 
 
-def together(estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10) -> Shared:
+def simulate_concurrent(estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10) -> Shared:
     """Several models on one chip at the same time: by priority, yielding between tasks, `count` inferences of each.
 
-    One whose power has an interval is called that often, others again when they return.
+    One whose power has an interval is called that often, others again when they return. The scheduler is that of the
+    simulated device, so that the same calls take the same time there.
     """
     if len({e.soc for e in estimates}) != 1:
         raise CallError("models run together on one chip; estimate them for the same one")
+    powers = {replace(e.deployment.power, interval_us=0.0) for e in estimates}
+    if len(powers) != 1:
+        raise CallError("models on one chip share its clocks; estimate them with the same power, intervals aside")
     tenants = [
-        Tenant(
+        Tenant.of(
             e.model,
             e.timeline,
             priorities[i] if i < len(priorities) else "normal",
+            count,
             e.threads,
             e.deployment.power.interval_us,
         )
         for i, e in enumerate(estimates)
     ]
-    return timed_backend(estimates[0].deployment).together(tenants, count)
+    accelerator = timed_backend(estimates[0].deployment).accelerator()
+    return concurrent.simulate_concurrent(tenants, accelerator, powers.pop())
 
 
 def everywhere(

@@ -121,12 +121,31 @@ class Power:
         """How long the CPU polls."""
         return self.mode.rpc_polling_us if self.rpc_polling_us is None else self.rpc_polling_us
 
+    @property
+    def vote_us(self) -> float:
+        """A vote before an inference, and another after it."""
+        return VOTE_US if self.vote == "every_inference" else 0.0
+
+    def cpu_wake_us(self, accelerator_us: float) -> float:
+        """What the CPU takes to wake up for the result of an inference."""
+        return cpu_wake_us(accelerator_us, self.polling_us, self.adaptive_polling_us, self.rpc_control_latency_us)
+
+    def core_wake_us(self, idle_us: float) -> float:
+        """What the HTP takes to wake after it was idle so long."""
+        return core_wake_us(idle_us, self.mode.sleep_latency_us)
+
     def wait_us(self, accelerator_us: float, call_us: float) -> float:
         """What a call waits for beyond the fitted call, which was measured in burst: wake-ups and votes."""
-        waited = 2 * VOTE_US if self.vote == "every_inference" else 0.0
-        polled = self.polling_us >= accelerator_us or 0 < self.adaptive_polling_us <= accelerator_us
-        if not polled or not self.polling_us:
-            waited += min(CPU_WAKE_US, self.rpc_control_latency_us or CPU_WAKE_US)
-        # the HTP sleeps while it is idle, at most as deep as the latency it may take to wake
         idle = max(call_us, self.interval_us - accelerator_us - call_us)
-        return waited + max(0.0, min(self.mode.sleep_latency_us, idle) - MODES["burst"].sleep_latency_us)
+        return 2 * self.vote_us + self.cpu_wake_us(accelerator_us) + self.core_wake_us(idle)
+
+
+def cpu_wake_us(accelerator_us: float, polling_us: float, adaptive_us: float, control_latency_us: float) -> float:
+    """What the CPU takes to wake up for the result, unless it polls that long; a control latency of 0 is no vote."""
+    polled = polling_us >= accelerator_us or 0 < adaptive_us <= accelerator_us
+    return 0.0 if polled and polling_us else min(CPU_WAKE_US, control_latency_us or CPU_WAKE_US)
+
+
+def core_wake_us(idle_us: float, sleep_latency_us: float) -> float:
+    """What an idle core takes to wake beyond the fitted call: it sleeps as deep as the latency it may take to wake."""
+    return max(0.0, min(sleep_latency_us, idle_us) - MODES["burst"].sleep_latency_us)

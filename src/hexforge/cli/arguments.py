@@ -87,9 +87,11 @@ OpPackages = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every row, not only the first ten.")]
 
 
-Beside = Annotated[
+CoRunningModels = Annotated[
     list[str] | None,
-    typer.Option("--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."),
+    typer.Option(
+        "--co-running", "--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."
+    ),
 ]
 
 

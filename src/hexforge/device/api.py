@@ -13,7 +13,6 @@ from typing import Any
 from hexforge.chips.priority import Priority
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.client import Client
-from hexforge.device.clock import ClockTask, Pending
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts import creation, execution
 from hexforge.device.contexts.binary import Binary
@@ -29,6 +28,7 @@ from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.device.signal import DeviceSignal
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
+from hexforge.scheduling.clock import ClockTask, Pending
 
 HTP_API_VERSION = (5, 39, 0)
 """QNN_HTP_API_VERSION_MAJOR, MINOR and PATCH."""

@@ -8,13 +8,13 @@ from typing import Any
 
 from hexforge.backends.htp.time import cost
 from hexforge.chips.soc import DEFAULT_SOC, named
-from hexforge.device.clock import Pending, VirtualClock
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.cores import Cores
 from hexforge.device.log import DeviceLog
 from hexforge.device.memory import CdspSession, DeviceMemory
 from hexforge.device.power.votes import PowerVotes
 from hexforge.errors import CallError
+from hexforge.scheduling.clock import Pending, VirtualClock
 
 PLATFORMS = ("android", "windows", "linux", "qnx")
 MB = 1 << 20
@@ -65,8 +65,7 @@ class Chip:
         self.log = DeviceLog(self.clock)
         self.memory = DeviceMemory(self.log, ram_bytes)
         self.power = PowerVotes(self.log, self.soc.htp_arch, cores, platform)
-        us_per_mb = cost.costs(self.soc).dram_us(MB)
-        self.cores = Cores(self.clock, self.log, self.power, cores, self.soc.vtcm_mb * MB, us_per_mb)
+        self.cores = Cores(self.clock, self.log, self.power, cost.accelerator(self.soc), cores)
         self.owners: dict[Pending, CdspSession | None] = {}
         """The session of each execution that is on its way."""
         self.down_until_us = 0.0

@@ -14,6 +14,7 @@ from hexforge.chips.power import Corner, Power
 from hexforge.chips.soc import CLOCK_SHARE, Soc
 from hexforge.device.power.energy import energy_uj
 from hexforge.ir import Graph
+from hexforge.scheduling.scheduler import Inference
 from hexforge.timeline import Timeline
 
 
@@ -24,27 +25,6 @@ class Clocks:
     core: Corner = Corner.MAX_VOLTAGE_CORNER
     bus: Corner = Corner.MAX_VOLTAGE_CORNER
     hmx: Corner = Corner.MAX_VOLTAGE_CORNER
-
-
-@dataclass(frozen=True, slots=True)
-class Inference:
-    """What one execution asks of the device."""
-
-    pieces_us: tuple[float, ...]
-    """Its tasks; it can yield after each."""
-    rpc_us: float
-    """The call there and back."""
-    io_us: float
-    """Inputs and outputs converted and copied on the host."""
-    vtcm_bytes: int
-    """What is saved when it yields."""
-    energy_uj: float
-    """Assumed; nothing of it is measured."""
-
-    @property
-    def accelerator_us(self) -> float:
-        """Without the host's part."""
-        return sum(self.pieces_us)
 
 
 class GraphTime(Protocol):
@@ -93,15 +73,7 @@ class SimulatedTime:
         power = Power(core_corner=clocks.core, bus_corner=clocks.bus, hmx_corner=own)
         clock = Clock(self._soc, replace(self._config, num_cores=cores), power)
         line = clock.timing(self._graph, self._precision, self._runtime, batch).timeline
-        pieces = tuple(us * line.factor for us in line.pieces_us) or (0.0,)
-        made = Inference(
-            pieces,
-            line.rpc_us * line.factor,
-            line.io_us * line.factor,
-            line.vtcm_peak_bytes,
-            energy_uj(line, clocks.core),
-        )
-        return made, line
+        return Inference.of(line, energy_uj(line, clocks.core)), line
 
 
 @dataclass(frozen=True, slots=True)

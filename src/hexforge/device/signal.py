@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from hexforge.device.clock import ClockTask, VirtualClock
 from hexforge.device.codes import Code, DeviceError
 from hexforge.errors import CallError
+from hexforge.scheduling.clock import ClockTask, VirtualClock
 
 
 class DeviceSignal:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from hexforge.chips.power import VOTE_US
-from hexforge.device.clock import Timer, VirtualClock, Waits
 from hexforge.device.log import DeviceLog
 from hexforge.device.power.profiles import KEPT, RELAXED, STATES, TIMER, PerfProfile
 from hexforge.device.power.votes import PowerVotes
+from hexforge.scheduling.clock import Timer, VirtualClock, Waits
 
 
 class ProfileVotes:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.analysis.estimate import estimate
-from hexforge.analysis.profile.simulated import Neighbour, profile
+from hexforge.analysis.profile.simulated import CoRunning, profile
 from hexforge.analysis.profile.texts import average_reports, reports
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
@@ -151,7 +151,7 @@ def test_beside_another_model_it_yields(tmp_path: Path) -> None:
     large.write_bytes(showcase.div(256)[0])
     small.write_bytes(showcase.sub(32)[0])
     alone = profile(large, "SM8650").graphs[0].runs[0]
-    found = profile(large, "SM8650", priority="low", beside=[Neighbour(str(small), "high")]).graphs[0].runs[0]
+    found = profile(large, "SM8650", priority="low", co_running=[CoRunning(str(small), "high")]).graphs[0].runs[0]
     assert alone.yields == 0 < found.yields
     assert found.netrun_us > alone.netrun_us
     lanes = {(s.lane, s.graph) for s in found.spans}

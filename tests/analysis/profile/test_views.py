@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from hexforge.analysis.profile.dominant import PRIORITIES, dominant_path
-from hexforge.analysis.profile.simulated import Neighbour, profile
+from hexforge.analysis.profile.simulated import CoRunning, profile
 from hexforge.analysis.profile.summary import schema, summary
 from hexforge.analysis.profile.texts import average_reports
 from hexforge.analysis.profile.topology import topology
@@ -142,7 +142,7 @@ def test_runs_and_yields_have_lanes(tmp_path: Path) -> None:
     large, small = tmp_path / "large.onnx", tmp_path / "small.onnx"
     large.write_bytes(showcase.div(256)[0])
     small.write_bytes(showcase.sub(32)[0])
-    found = profile(large, "SM8650", priority="low", beside=[Neighbour(str(small), "high")])
+    found = profile(large, "SM8650", priority="low", co_running=[CoRunning(str(small), "high")])
     by = check_trace(chrometrace(found))
     lanes = {e["args"]["name"] for e in by["M"] if e["name"] == "thread_name"}
     assert {"large Runtraces", "large Yields", "small Runtraces"} <= lanes

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import hexforge
-from hexforge.analysis.estimate import together
+from hexforge.analysis.estimate import simulate_concurrent
 from hexforge.chips.deployment import Deployment
 from hexforge.cli.commands.time.estimate import estimate
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
@@ -85,9 +85,9 @@ def test_a_refusal_leaves_files_as_they_are(tmp_path: Path) -> None:
     assert "files of their own" in refused(model, "--report", model)
     assert "files of their own" in refused(model, "--trace", tmp_path / "." / "m.onnx")
     assert "files of their own" in refused(model, "--trace", page, "--report", page)
-    assert "name them with --beside" in refused(model, "--priority", "high")
-    assert "priority 'urgent'" in refused(model, "--beside", f"{model}:urgent", "--report", page)
-    assert "priority ''" in refused(model, "--beside", f"{model}:", "--report", page)
+    assert "name them with --co-running" in refused(model, "--priority", "high")
+    assert "priority 'urgent'" in refused(model, "--co-running", f"{model}:urgent", "--report", page)
+    assert "priority ''" in refused(model, "--co-running", f"{model}:", "--report", page)
     assert "there are none; quantize first" in refused(model, "--weights-packing", "--precision", "w8a8")
     assert "one chip" in refused(model, "--soc", "all", "--report", page)
     assert "cannot be written" in refused(model, "--trace", tmp_path / "none" / "t.json")
@@ -143,7 +143,7 @@ def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
 
 def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:
     model, other = saved(tmp_path / "m.onnx"), saved(tmp_path / "other.onnx", "Sigmoid")
-    flags = [str(model), "--priority", "high", "--beside", f"{other}:low", "--json"]
+    flags = [str(model), "--priority", "high", "--co-running", f"{other}:low", "--json"]
     done = CliRunner().invoke(app, flags)
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
@@ -157,6 +157,6 @@ def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:
     assert said["together"][0]["per_second"] == pytest.approx(50, rel=0.15)  # ten inferences, nine intervals
     one = hexforge.estimate(model)
     with pytest.raises(CallError, match="same one"):
-        together([one, hexforge.estimate(other, "SM8550")])
+        simulate_concurrent([one, hexforge.estimate(other, "SM8550")])
     with pytest.raises(CallError, match="priority 'urgent' is not known"):
-        together([one, one], ["urgent"])
+        simulate_concurrent([one, one], ["urgent"])

@@ -104,12 +104,20 @@ def test_measured_here(models: Path) -> None:
     check_trace(json.loads((out / "chrometrace.json").read_text()))
 
 
-def test_beside_and_gzip(models: Path) -> None:
+def test_co_running_and_gzip(models: Path) -> None:
     out = models / "out"
     (models / "large.onnx").write_bytes(showcase.div(256)[0])
-    neighbour = f"{models / 'after.onnx'}:high"
+    other = f"{models / 'after.onnx'}:high"
     profile(
-        str(models / "large.onnx"), "-o", str(out), "--no-advise", "--beside", neighbour, "--priority", "low", "--gzip"
+        str(models / "large.onnx"),
+        "-o",
+        str(out),
+        "--no-advise",
+        "--co-running",
+        other,
+        "--priority",
+        "low",
+        "--gzip",
     )
     trace = json.loads(gzip.decompress((out / "chrometrace.json.gz").read_bytes()))
     lanes = {e["args"]["name"] for e in check_trace(trace)["M"] if e["name"] == "thread_name"}
@@ -131,10 +139,10 @@ def test_a_context(models: Path) -> None:
     ("arguments", "says"),
     [
         (["--level", "lintin"], "did you mean 'linting'"),
-        (["--priority", "high"], "--beside"),
+        (["--priority", "high"], "--co-running"),
         (["--zoom-start", "convLeft"], "did you mean"),
-        (["--measure", "cpu", "--beside", "x"], "simulated"),
-        (["--beside", "nowhere.onnx"], "no such file"),
+        (["--measure", "cpu", "--co-running", "x"], "simulated"),
+        (["--co-running", "nowhere.onnx"], "no such file"),
         (["--soc", "SM1"], "SM1"),
     ],
 )

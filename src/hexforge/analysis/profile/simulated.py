@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexforge.analysis.estimate import Estimate, estimate, together
+from hexforge.analysis.estimate import Estimate, estimate, simulate_concurrent
 from hexforge.analysis.profile.graph_ops import graph_ops
 from hexforge.analysis.profile.main_thread import main_thread
 from hexforge.analysis.profile.services import activities, counters
 from hexforge.analysis.timed_graphs import TimedGraphs, timed_graphs
 from hexforge.chips.deployment import Deployment
+from hexforge.deprecated import renamed_arguments, renamed_names
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import (
     LEFT_OUT,
@@ -28,7 +29,8 @@ from hexforge.formats.profile.record import (
 )
 from hexforge.ir import Graph
 from hexforge.options import did_you_mean
-from hexforge.timeline import Shared, Timeline
+from hexforge.scheduling.concurrent import Shared
+from hexforge.timeline import Timeline
 
 if TYPE_CHECKING:
     from hexforge.backend import Program
@@ -39,8 +41,14 @@ RUNTRACES, YIELDS = "Runtraces", "Yields"
 OPTRACE = LEVELS[-1]
 
 
+SAVE, ACQUIRE, RESTORE = "save VTCM", "re-acquire", "restore VTCM"
+POWER_ON = "power on and acquire HVX and HMX"
+
+__getattr__ = renamed_names(__name__, {"Neighbour": "CoRunning"})
+
+
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class CoRunning:
     """A model that runs on the chip meanwhile."""
 
     model: str
@@ -54,6 +62,7 @@ def checked_level(level: str) -> str:
     return level
 
 
+@renamed_arguments(beside="co_running")
 def profile(
     model: ModelSource | Model | Graph | Program | TimedGraphs,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
@@ -61,7 +70,7 @@ def profile(
     level: str = OPTRACE,
     runs: int = 1,
     priority: str = "normal",
-    beside: Sequence[Neighbour] = (),
+    co_running: Sequence[CoRunning] = (),
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Profile:
@@ -75,8 +84,8 @@ def profile(
     estimates = [estimate(replace(timed, graphs=(graph,)), chosen) for graph in timed.graphs]
     prepared_us = (time.monotonic_ns() - began) // 1000
     graphs = [graph_profile(graph, e.timeline, level, e.soc) for graph, e in zip(timed.graphs, estimates, strict=True)]
-    if beside:
-        graphs[0] = _shared(graphs[0], estimates[0], priority, beside, level)
+    if co_running:
+        graphs[0] = _shared(graphs[0], estimates[0], priority, co_running)
     start = time.time_ns() // 1000
     graphs = [replace(g, runs=tuple(_at(g.runs[0], start, k) for k in range(runs))) for g in graphs]
     events = [HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start)]
@@ -154,22 +163,20 @@ def _alone(graph: str, line: Timeline) -> tuple[RunSpan, ...]:
     """A run that no other interrupts, on the accelerator's clock."""
     spans = [RunSpan(RUNTRACES, graph, "execute", 0.0, line.accelerator_us)]
     if line.wait_us:
-        spans.insert(0, RunSpan(RUNTRACES, graph, "power on and acquire HVX and HMX", -line.wait_us, 0.0))
+        spans.insert(0, RunSpan(RUNTRACES, graph, POWER_ON, -line.wait_us, 0.0))
     return tuple(spans)
 
 
-def _shared(
-    graph: GraphProfile, alone: Estimate, priority: str, beside: Sequence[Neighbour], level: str
-) -> GraphProfile:
+def _shared(graph: GraphProfile, alone: Estimate, priority: str, co_running: Sequence[CoRunning]) -> GraphProfile:
     """The graph's first inference among others: when it ran, gave way, and was restored."""
-    others = [estimate(n.model, alone.deployment, threads=alone.threads) for n in beside]
-    shared = together([alone, *others], [priority, *(n.priority for n in beside)])
+    others = [estimate(n.model, alone.deployment, threads=alone.threads) for n in co_running]
+    shared = simulate_concurrent([alone, *others], [priority, *(n.priority for n in co_running)])
     mine = shared.jobs[0]
     run = graph.runs[0]
     spans = _job_spans(shared, mine.name, graph.name, 0)
     for job in shared.jobs[1:]:
         spans += _job_spans(shared, job.name, job.name, None)
-    yields = sum(s.lane == YIELDS and s.graph == graph.name and s.name == SAVE for s in spans)
+    yields = sum(s.name == mine.name and s.inference == 0 and s.kind == "yield" for s in shared.spans)
     longer = mine.latencies_us[0] - alone.timeline.latency_us
     run = replace(
         run,
@@ -181,9 +188,6 @@ def _shared(
     return replace(graph, runs=(run,))
 
 
-SAVE, ACQUIRE, RESTORE = "save VTCM", "re-acquire", "restore VTCM"
-
-
 def _job_spans(shared: Shared, job: str, graph: str, inference: int | None) -> list[RunSpan]:
     """What a job did on the accelerator: its runs, and from each yield to its being restored."""
     spans: list[RunSpan] = []
@@ -191,9 +195,11 @@ def _job_spans(shared: Shared, job: str, graph: str, inference: int | None) -> l
     for span in shared.spans:
         if span.name != job or span.unit == "host" or (inference is not None and span.inference != inference):
             continue
-        if span.kind == "yield":
+        if span.kind in ("yield", "save"):
             spans.append(RunSpan(YIELDS, graph, SAVE, span.start_us, span.end_us))
             saved = span.end_us
+        elif span.kind == "wake":
+            spans.append(RunSpan(RUNTRACES, graph, POWER_ON, span.start_us, span.end_us))
         elif span.kind == "restore":
             if saved is not None and span.start_us > saved:
                 spans.append(RunSpan(YIELDS, graph, ACQUIRE, saved, span.start_us))

@@ -26,7 +26,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
 from hexforge.options import OptionTable
-from hexforge.timeline import Shared, Tenant, Timeline, Timing
+from hexforge.timeline import Accelerator, Timeline, Timing
 
 if TYPE_CHECKING:
     from hexforge.backends.htp.timing import Clock
@@ -156,12 +156,11 @@ class HtpBackend:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
         return self._clock().mixed_us(graph, precision, runtime, nodes)
 
-    def together(self, tenants: Sequence[Tenant], count: int) -> Shared:
-        """Several models on the chip at the same time, by priority, yielding between tasks."""
+    def accelerator(self) -> Accelerator:
+        """What models on the chip share."""
         from hexforge.backends.htp.time import cost
-        from hexforge.backends.htp.time.concurrent import together
 
-        return together(tenants, cost.costs(self._soc()).dram_us(1 << 20), count)
+        return cost.accelerator(self._soc())
 
     def _soc(self) -> Soc:
         if self.target.soc is not None:

@@ -51,7 +51,7 @@ COMMANDS = (
         (
             'hexforge estimate model.onnx --soc "8 Gen 3" --precision w8a8 --report page.html',
             "hexforge estimate model.onnx --soc all",
-            "hexforge estimate model.onnx --beside other.onnx:high --interval-ms 33",
+            "hexforge estimate model.onnx --co-running other.onnx:high --interval-ms 33",
         ),
     ),
     Command(
@@ -62,7 +62,7 @@ COMMANDS = (
         (
             'hexforge profile model.onnx --soc "Galaxy S24" -o profile/',
             "hexforge profile after.onnx --compare before.onnx --level linting -o profile/",
-            "hexforge profile model.onnx --beside other.onnx:high --priority low",
+            "hexforge profile model.onnx --co-running other.onnx:high --priority low",
         ),
     ),
     Command(

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.backend import Backend, Program
-from hexforge.timeline import Tenant, Times
+from hexforge.scheduling.concurrent import Tenant, simulate_concurrent
+from hexforge.timeline import Times
 
 AS_IS, RUNTIME = "as-is", "qnn_dlc"
+INFERENCES = 10
+"""Of each thread, that are simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class ChipThread:
 
 
 def on_chips(threads: Sequence[ChipThread]) -> list[dict[str, Any]]:
-    """What each thread takes beside the others of its chip, simulated; threads of other backends are left out."""
+    """What each thread takes with the others of its chip, simulated; threads of other backends are left out."""
     chips: dict[str, list[ChipThread]] = {}
     for thread in threads:
         if isinstance(thread.backend, Times):
@@ -35,12 +38,17 @@ def on_chips(threads: Sequence[ChipThread]) -> list[dict[str, Any]]:
         backend = members[0].backend
         assert isinstance(backend, Times)
         tenants = [
-            Tenant(
-                m.name, backend.timing(m.program.graph, AS_IS, RUNTIME).timeline, m.priority, period_us=m.interval_us
+            Tenant.of(
+                m.name,
+                backend.timing(m.program.graph, AS_IS, RUNTIME).timeline,
+                m.priority,
+                count=INFERENCES,
+                period_us=m.interval_us,
             )
             for m in members
         ]
-        for member, outcome in zip(members, backend.together(tenants, 10).jobs, strict=True):
+        shared = simulate_concurrent(tenants, backend.accelerator())
+        for member, outcome in zip(members, shared.jobs, strict=True):
             rows.append(
                 {
                     "thread": member.name,

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hexforge.chips.soc import SESSION_BYTES
-from hexforge.device.clock import ClockTask, Waits
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import Binary
 from hexforge.device.contexts.callbacks import DmaBufferCallback, check_callback
@@ -20,6 +19,7 @@ from hexforge.device.contexts.registration import deregister_all, register_again
 from hexforge.device.contexts.switching import check_order
 from hexforge.device.memory import ADVISED_BYTES, SESSIONS_PER_PROCESS, CdspSession, Need, first_fit
 from hexforge.device.signal import DeviceSignal
+from hexforge.scheduling.clock import ClockTask, Waits
 
 ATTEMPT_US = 500.0
 """Assumed: a session that had no room was tried."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hexforge.chips.power import CPU_WAKE_US, VOTE_US
+from hexforge.chips.power import VOTE_US, cpu_wake_us
 from hexforge.device.buffers import MemHandle
-from hexforge.device.clock import ClockTask, Waits
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.creation import reload
 from hexforge.device.contexts.handles import DeviceGraph, Process, State
@@ -23,6 +22,7 @@ from hexforge.device.contexts.tensors import Feed, check_output, checked_feeds, 
 from hexforge.device.cores import CoreJob
 from hexforge.device.signal import DeviceSignal
 from hexforge.ir import Array
+from hexforge.scheduling.clock import ClockTask, Waits
 
 SHARED_IO_LEFT = 0.5
 """Assumed: the part of the host's work on inputs and outputs that is left where they lie in shared buffers."""
@@ -342,5 +342,4 @@ def _cpu_wake_us(client: Process, accelerator_us: float) -> float:
     polling, adaptive, latency = client.device.power.polling_us(client.name)
     if adaptive and accelerator_us < SHORT_US:
         client.device.log.write("warning", process=client.name, message="adaptive polling is not for less than 1 ms")
-    polled = polling >= accelerator_us or 0 < adaptive <= accelerator_us
-    return 0.0 if polled and polling else min(CPU_WAKE_US, latency or CPU_WAKE_US)
+    return cpu_wake_us(accelerator_us, polling, adaptive, latency)

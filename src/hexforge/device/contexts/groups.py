@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hexforge.chips.priority import Priority
-from hexforge.device.clock import Pending
 from hexforge.device.contexts.binary import GraphSpec
 from hexforge.device.contexts.configs import CreationConfig, SharingType
 from hexforge.device.memory import CdspSession, Need, SessionMemory
+from hexforge.scheduling.clock import Pending
 
 
 class GroupMember(Protocol):

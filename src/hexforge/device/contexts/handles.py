@@ -10,7 +10,6 @@ from hexforge.backend import Backend, Program
 from hexforge.chips.priority import Priority
 from hexforge.device.buffers import Mappings, MemHandle
 from hexforge.device.chip import Chip
-from hexforge.device.clock import ClockTask
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import Binary, GraphSpec
 from hexforge.device.contexts.callbacks import Provided
@@ -21,6 +20,7 @@ from hexforge.device.memory import CdspSession, SessionMemory
 from hexforge.device.stage_votes import ProfileVotes
 from hexforge.errors import HexforgeError
 from hexforge.runtime.contexts.context import Context
+from hexforge.scheduling.clock import ClockTask
 
 
 class State(StrEnum):

@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.device.clock import Waits
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import loaded_program, require_suits
 from hexforge.device.contexts.callbacks import DmaBufferCallback, provided
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.device.contexts.needs import graph_needs
+from hexforge.scheduling.clock import Waits
 
 LOAD_BYTES_PER_US = 2000.0
 """Assumed: how fast a context is read and deserialized."""

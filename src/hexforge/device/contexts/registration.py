@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
-from hexforge.device.clock import Waits
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.handles import DeviceContext, Process
+from hexforge.scheduling.clock import Waits
 
 
 def register(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:

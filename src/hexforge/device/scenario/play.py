@@ -13,7 +13,6 @@ import numpy as np
 from hexforge.chips.priority import Priority
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.client import Client
-from hexforge.device.clock import ClockTask, Waits
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts import creation, execution
 from hexforge.device.contexts.binary import Binary, GraphSpec
@@ -31,6 +30,7 @@ from hexforge.device.simulated_device import Device
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
+from hexforge.scheduling.clock import ClockTask, Waits
 
 
 @dataclass(frozen=True, slots=True)

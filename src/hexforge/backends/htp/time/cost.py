@@ -21,6 +21,7 @@ import numpy as np
 from hexforge.backends.htp.time.tile import Task
 from hexforge.chips.soc import SOCS, Soc
 from hexforge.errors import CallError
+from hexforge.timeline import Accelerator
 
 REFERENCE = "SM8650"
 BOUND = 8.0
@@ -184,6 +185,11 @@ class Costs:
         for name in factors_of(kind, rate):
             ratio = ratio * self.members.get(name, np.ones(1))
         return ratio
+
+
+def accelerator(soc: Soc) -> Accelerator:
+    """What models that run on a chip at the same time share."""
+    return Accelerator(soc.vtcm_mb << 20, costs(soc).dram_us(1 << 20))
 
 
 @functools.cache

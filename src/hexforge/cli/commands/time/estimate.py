@@ -18,7 +18,7 @@ from rich.text import Text
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import (
     All,
-    Beside,
+    CoRunningModels,
     Dims,
     Json,
     Model,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
     from hexforge.analysis.timed_graphs import TimedGraphs
     from hexforge.chips.graph_config import GraphConfig
-    from hexforge.timeline import Shared
+    from hexforge.scheduling.concurrent import Shared
 
 ALL = "all"
 MOST_REASONS = 3
@@ -90,9 +90,9 @@ def estimate(
     threads: Annotated[int, typer.Option(min=1, help="Threads that call at the same time.")] = 1,
     interval_ms: Annotated[float, typer.Option(min=0, help="From one inference to the next; 0: at once.")] = 0.0,
     priority: Annotated[
-        str, typer.Option(help="low … critical_plus (qnn_context_priority), with --beside.")
+        str, typer.Option(help="low … critical_plus (qnn_context_priority), with --co-running.")
     ] = "normal",
-    beside: Beside = None,
+    co_running: CoRunningModels = None,
     *,
     graph: EstimatedGraph,
     dim: Dims = None,
@@ -114,8 +114,8 @@ def estimate(
     from hexforge.chips.power import Power
 
     files.check(model)
-    if priority != "normal" and not beside:
-        raise CallError("--priority is against other models on the chip; name them with --beside")
+    if priority != "normal" and not co_running:
+        raise CallError("--priority is against other models on the chip; name them with --co-running")
     every_chip = soc.lower() == ALL
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, _config(graph), power)
@@ -130,26 +130,26 @@ def estimate(
             return everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
 
     if every_chip:
-        if files != EstimateFiles() or beside:
+        if files != EstimateFiles() or co_running:
             raise CallError(
-                "--trace, --report and --beside are of one chip; name it with --soc (a report compares all of them)"
+                "--trace, --report and --co-running are of one chip; name it with --soc (a report compares all of them)"
             )
         _compare(chips("timing chips"), model.name, as_json)
         return
     with waiting(f"timing {model.name}"):
         timed = estimated(graphs, deployment, batch=batch, threads=threads)
-        shared = _beside(timed, priority, beside, batch) if beside else None
+        shared = _co_running(timed, priority, co_running, batch) if co_running else None
     if files.trace is not None:
         _write_trace(files.trace, timed)
     if files.report is not None:
         _write_report(files.report, model.name, timed, graphs, chips("comparing chips"))
     _say_made_for_another(model, timed.soc)
     if as_json:
-        print_json(timed.to_json() | ({"together": _together(shared)} if shared else {}))
+        print_json(timed.to_json() | ({"together": _concurrent(shared)} if shared else {}))
         return
     _print(console(), timed, 0 if every else rows, refused)
     if shared:
-        _print_together(console(), shared, interval_ms)
+        _print_concurrent(console(), shared, interval_ms)
 
 
 def _config(graph: EstimatedGraph) -> GraphConfig:
@@ -212,20 +212,20 @@ def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: lis
     return path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(pin))
 
 
-def _beside(timed: Estimate, priority: str, beside: list[str], batch: int) -> Shared:
+def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -> Shared:
     """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
     from hexforge.analysis.estimate import estimate as estimated
-    from hexforge.analysis.estimate import together
+    from hexforge.analysis.estimate import simulate_concurrent
 
     others, priorities = [timed], [priority]
-    for text in beside:
+    for text in models:
         path, its_priority = model_and_priority(text)
         others.append(estimated(path, timed.deployment, batch=batch, threads=timed.threads))
         priorities.append(its_priority)
-    return together(others, priorities)
+    return simulate_concurrent(others, priorities)
 
 
-def _together(shared: Shared) -> list[dict[str, Any]]:
+def _concurrent(shared: Shared) -> list[dict[str, Any]]:
     return [
         {
             "model": o.name,
@@ -239,9 +239,9 @@ def _together(shared: Shared) -> list[dict[str, Any]]:
     ]
 
 
-def _print_together(screen: Console, shared: Shared, interval_ms: float) -> None:
+def _print_concurrent(screen: Console, shared: Shared, interval_ms: float) -> None:
     """What the models that share the chip take."""
-    cells = [[str(cell) for cell in row.values()] for row in _together(shared)]
+    cells = [[str(cell) for cell in row.values()] for row in _concurrent(shared)]
     called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
     title = f"together on the chip, each called {called}"
     screen.print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))

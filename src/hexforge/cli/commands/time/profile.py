@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Beside, Dims, OpPackages, Pins, Shapes, model_and_priority, pins, sizes
+from hexforge.cli.arguments import CoRunningModels, Dims, OpPackages, Pins, Shapes, model_and_priority, pins, sizes
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, UnsupportedError
@@ -52,8 +52,8 @@ def profile(
     runtime: Runtime = "qnn_dlc",
     performance_mode: Annotated[str, typer.Option(help="burst … extreme_power_saver.")] = "burst",
     runs: Annotated[int, typer.Option("--runs", min=1, help="How many runs are recorded.")] = 1,
-    priority: Annotated[str, typer.Option(help="low … critical_plus, with --beside.")] = "normal",
-    beside: Beside = None,
+    priority: Annotated[str, typer.Option(help="low … critical_plus, with --co-running.")] = "normal",
+    co_running: CoRunningModels = None,
     compare: Annotated[
         Path | None, typer.Option("--compare", help="A model or log before the change: the page shows both.")
     ] = None,
@@ -76,11 +76,11 @@ def profile(
     from hexforge.report.profile_files import profile_files, write_files
 
     checked_level(level)
-    _require_consistent(output, measure, priority, beside)
+    _require_consistent(output, measure, priority, co_running)
     deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
     with waiting(f"profiling {model.name}"):
         how = _Recording(deployment, level, measure, runs, dim, shape, pin)
-        recorded, source = _profiled(model, how, priority, beside or ())
+        recorded, source = _profiled(model, how, priority, co_running or ())
         earlier = None if compare is None else _profiled(compare, how)[0]
     recorded = zoomed(recorded, zoom_start, zoom_end)
     earlier = zoomed(earlier, zoom_start, zoom_end) if earlier is not None else None
@@ -99,18 +99,18 @@ def profile(
     _print(recorded, [path for path, _ in files])
 
 
-def _require_consistent(output: Path, measure: str, priority: str, beside: list[str] | None) -> None:
-    if priority != "normal" and not beside:
-        raise CallError("--priority is against other models on the chip; name them with --beside")
-    if beside and measure:
-        raise CallError("--beside is simulated on a chip; leave --measure out")
+def _require_consistent(output: Path, measure: str, priority: str, co_running: list[str] | None) -> None:
+    if priority != "normal" and not co_running:
+        raise CallError("--priority is against other models on the chip; name them with --co-running")
+    if co_running and measure:
+        raise CallError("--co-running is simulated on a chip; leave --measure out")
     if output.exists() and not output.is_dir():
         raise CallError(f"--output {output}: is a file; name a folder")
 
 
-def _profiled(path: Path, how: _Recording, priority: str = "normal", beside: Sequence[str] = ()) -> tuple[Profile, Any]:
+def _profiled(path: Path, how: _Recording, priority: str = "normal", models: Sequence[str] = ()) -> tuple[Profile, Any]:
     """The profile of whatever a file is, and the model where it is one that can be rewritten."""
-    from hexforge.analysis.profile.simulated import Neighbour
+    from hexforge.analysis.profile.simulated import CoRunning
     from hexforge.analysis.profile.simulated import profile as simulated
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.formats.profile import log
@@ -125,15 +125,15 @@ def _profiled(path: Path, how: _Recording, priority: str = "normal", beside: Seq
         return _measured(path, how), None
     named, whole = sizes(path, how.dim, how.shape)
     source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(how.pin))
-    others = [Neighbour(*_neighbour(text)) for text in beside]
-    recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, beside=others)
+    others = [CoRunning(*_model_and_priority(text)) for text in models]
+    recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, co_running=others)
     return recorded, None if is_context(path) else path
 
 
-def _neighbour(text: str) -> tuple[str, str]:
+def _model_and_priority(text: str) -> tuple[str, str]:
     path, priority = model_and_priority(text)
     if not Path(path).exists():
-        raise CallError(f"--beside {text}: no such file")
+        raise CallError(f"--co-running {text}: no such file")
     return path, priority
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hexforge.device.clock import Pending, VirtualClock, Waits
 from hexforge.device.log import audit
 from hexforge.errors import CallError, FormatError, HexforgeError
+from hexforge.scheduling.clock import Pending, VirtualClock, Waits
 
 
 def test_events_happen_by_time_then_by_order() -> None:
