@@ -19,7 +19,7 @@ FLOORS = (
     ("", "cli"),  # "": the façade, hexforge/__init__.py
     ("report",),
     ("ort", "executorch", "demo"),
-    ("device", "analysis", "vendor"),
+    ("device", "analysis", "vendor", "latency"),
     ("runtime",),
     ("frontends.*", "backends.*"),
     ("quant",),
@@ -92,6 +92,17 @@ INNER = {
         ("estimate",),
         ("timed_graphs",),
     ),
+    "latency": (
+        ("__main__",),
+        ("bands", "error_figures"),
+        ("held_out",),
+        ("support",),
+        ("cost_file",),
+        ("fitting",),
+        ("critical_path", "least_squares"),
+        ("tiled_models", "terms"),
+        ("measurements",),
+    ),
     "frontends.qnn": (
         ("graph", "recorded"),
         ("tensors", "operations", "grouped"),
@@ -119,6 +130,7 @@ HOMES = {
     "pyopencl": ("backends.gpu",),
     "onnxruntime_qnn": ("vendor",),
     "ray": ("analysis.quality.spread",),
+    "scipy": ("latency",),
     "pydantic": ("formats.backend_extensions", "formats.budget", "cli.qnn_tools"),
 }
 

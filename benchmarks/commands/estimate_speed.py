@@ -22,10 +22,10 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from benchmarks import ROOT
 from hexforge.chips.deployment import Deployment
+from hexforge.latency.measurements import DATA
 
-TOPOLOGIES = ROOT / "benchmarks" / "measured" / "topologies"
+TOPOLOGIES = DATA / "topologies"
 LIMITS = {"resnet50": 0.1, "bert_base_uncased_hf": 3.0, "chain of 5000": 15.0}
 
 

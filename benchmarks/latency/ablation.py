@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.latency import fitting, outer_folds
-from benchmarks.latency.rows import TARGET_DEVICES, Family, Instances, Measured
-from benchmarks.latency.sweep import INDEX
 from hexforge.backends.htp.time import schedule, tile, work
+from hexforge.ir import Graph
+from hexforge.latency import fitting, least_squares
+from hexforge.latency.error_figures import figures, select
+from hexforge.latency.held_out import folds
+from hexforge.latency.measurements import MEASURED_PRECISIONS, TARGET_DEVICES, Measurement, ModelFamily
+from hexforge.latency.terms import PARAMETER_INDEX
+from hexforge.latency.tiled_models import TiledModels
 
 Patch = tuple[Any, str, Any]
 
@@ -21,17 +25,17 @@ Patch = tuple[Any, str, Any]
 def held(*names: str, at: float = 1e-4) -> list[Patch]:
     """Parameters that may not be anything but a value, by their bounds and their prior."""
     bounds, prior = fitting.BOUNDS.copy(), fitting.PRIOR.copy()
-    where = [INDEX[name] for name in names]
+    where = [PARAMETER_INDEX[name] for name in names]
     bounds[:, where], prior[where] = np.log(at), np.log(at)
     return [(fitting, "BOUNDS", bounds), (fitting, "PRIOR", prior)]
 
 
 def one_host() -> list[Patch]:
     """The host's factor shrunk as those of the accelerator, and none for a call through onnx."""
-    apart = fitting.APART.copy()
+    apart = fitting.CHIP_BELIEF.copy()
     apart[-2] *= fitting.ELSEWHERE / fitting.TOGETHER
     apart[-1] *= 1e4
-    return [(fitting, "APART", apart)]
+    return [(fitting, "CHIP_BELIEF", apart)]
 
 
 def unpadded_3d(task: tile.Task, node: Any, out: Sequence[int]) -> None:
@@ -39,7 +43,7 @@ def unpadded_3d(task: tile.Task, node: Any, out: Sequence[int]) -> None:
     work.other(task, node, 0.0)
 
 
-DEVIATIONS = [name for name in INDEX if name.startswith("deviation.")]
+DEVIATIONS = [name for name in PARAMETER_INDEX if name.startswith("deviation.")]
 WITHOUT: Mapping[str, Callable[[], list[Patch]]] = {
     "nothing removed": list,
     "shallow tensors lie flat when they move": lambda: [(tile, "FLAT", 1 << 40)],
@@ -58,7 +62,7 @@ WITHOUT: Mapping[str, Callable[[], list[Patch]]] = {
     "dilation costs more": lambda: held("share.dilation"),
     "HMX and HVX overlap in part (else not at all)": lambda: held("serial", at=1.0),
     "precisions deviate": lambda: held(*DEVIATIONS, at=1.0),
-    "far rows pull less (else as much as near ones)": lambda: [(fitting, "TAIL", 1e3)],
+    "far rows pull less (else as much as near ones)": lambda: [(least_squares, "TAIL", 1e3)],
     "bagging": lambda: [(fitting, "MEMBERS", 0)],
 }
 
@@ -76,29 +80,20 @@ def patched(patches: Sequence[Patch]) -> Iterator[None]:
             setattr(module, name, value)
 
 
-class _Graphs(Instances):
-    """Instances that keep the graphs of others and make the rest again."""
-
-    def __init__(self, folder: Path, graphs: dict[str, Any]) -> None:
-        super().__init__(folder)
-        self._graphs = graphs
-
-
-def ablate(folder: Path, rows: Sequence[Measured], named: Mapping[str, Family]) -> None:
+def ablate(folder: Path, rows: Sequence[Measurement], families: Mapping[str, ModelFamily]) -> None:
     """Print a line for each mechanism: median and mean error on the target devices, qnn_dlc and onnx together."""
     some = [r for r in rows if r.device in TARGET_DEVICES and r.runtime != "tflite"]
-    graphs: dict[str, Any] = {}
+    graphs: dict[str, Graph] = {}
     print("median and mean error in %, float, w8a8, w8a16; mean of all logarithmic errors")
     for name, patches in WITHOUT.items():
         with patched(patches()):
-            problem = fitting.Problem(_Graphs(folder, graphs), some, named)
+            problem = fitting.FitProblem(TiledModels(folder, graphs), some, families)
             members = 0 if name != "nothing removed" else fitting.MEMBERS
             logs = np.zeros(len(some))
-            for fold in sorted(set(problem.fold)):
-                test = np.nonzero(problem.fold == fold)[0]
-                logs[test] = problem.predict(problem.fit(problem.fold != fold, members), test)
+            for train, test in folds(problem.fold):
+                logs[test] = problem.predict(problem.fit(train, members), test)
         cells = []
-        for precision in outer_folds.PRECISIONS:
-            f = outer_folds.figures(problem, logs, outer_folds.select(problem, precision, TARGET_DEVICES))
+        for precision in MEASURED_PRECISIONS:
+            f = figures(problem, logs, select(problem, precision, TARGET_DEVICES))
             cells.append(f"{100 * f['median']:5.1f} {100 * f['mean']:5.1f}")
-        print(f"| {name:50} | {' | '.join(cells)} | {100 * np.abs(logs - problem.log).mean():.2f} |", flush=True)
+        print(f"| {name:50} | {' | '.join(cells)} | {100 * np.abs(logs - problem.log_us).mean():.2f} |", flush=True)

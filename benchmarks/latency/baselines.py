@@ -10,17 +10,18 @@ from scipy.optimize import least_squares
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
-from benchmarks.latency.fitting import Problem
-from benchmarks.latency.rows import Instances, key
-from benchmarks.latency.sweep import HMX_KINDS, HVX_KINDS, RATES
+from hexforge.latency.fitting import FitProblem
+from hexforge.latency.held_out import folds
+from hexforge.latency.terms import HMX_KINDS, HVX_KINDS, RATES
+from hexforge.latency.tiled_models import TiledModels, key_of
 
 
 class Baselines:
     """The rows' graphs as a few sums."""
 
-    def __init__(self, problem: Problem, instances: Instances) -> None:
+    def __init__(self, problem: FitProblem, models: TiledModels) -> None:
         self.problem = problem
-        tasks = {k: instances[k].tasks for k in {key(r) for r in problem.rows}}
+        tasks = {k: models[k].tasks for k in {key_of(r) for r in problem.rows}}
         sums = {}
         for k, each in tasks.items():
             macs = sum(n for t in each for kind, n in t.hmx.items() if kind != "dilation")
@@ -28,13 +29,13 @@ class Baselines:
             kinds = [sum(t.hmx.get(kind, 0.0) for t in each) for kind in HMX_KINDS]
             kinds += [sum(t.hvx.get(kind, 0.0) for t in each) for kind in HVX_KINDS]
             weights, spilled = (sum(getattr(t, name) for t in each) / 1e6 for name in ("weight_bytes", "spill_bytes"))
-            sums[k] = (macs, moved, [len(each), weights, spilled, instances[k].io_elements / 1e6, *kinds])
-        self.macs = np.array([sums[key(r)][0] for r in problem.rows])
-        self.moved = np.array([sums[key(r)][1] for r in problem.rows])
+            sums[k] = (macs, moved, [len(each), weights, spilled, models[k].io_elements / 1e6, *kinds])
+        self.macs = np.array([sums[key_of(r)][0] for r in problem.rows])
+        self.moved = np.array([sums[key_of(r)][1] for r in problem.rows])
         self.rate = np.array([RATES.index(r.precision) for r in problem.rows])
         self.chip = np.array([problem.chips.index(r.chip) for r in problem.rows])
         features = np.log1p(
-            np.array([[*sums[key(r)][2], sums[key(r)][0], sums[key(r)][1]] for r in problem.rows]) * 1e3
+            np.array([[*sums[key_of(r)][2], sums[key_of(r)][0], sums[key_of(r)][1]] for r in problem.rows]) * 1e3
         )
         one_hot = np.eye(len(problem.chips))[self.chip]
         self.features = np.hstack([features, np.eye(3)[self.rate], np.eye(3)[problem.runtime], one_hot])
@@ -42,9 +43,8 @@ class Baselines:
     def held_out(self, fit: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         """Each fold predicted from the others; `fit` takes rows to learn from and rows to predict."""
         logs = np.zeros(len(self.problem.rows))
-        for fold in sorted(set(self.problem.fold)):
-            train, test = np.nonzero(self.problem.fold != fold)[0], np.nonzero(self.problem.fold == fold)[0]
-            logs[test] = fit(train, test)
+        for train, test in folds(self.problem.fold):
+            logs[test] = fit(np.nonzero(train)[0], test)
         return logs
 
     def macs_only(self, train: np.ndarray, test: np.ndarray) -> np.ndarray:
@@ -69,7 +69,7 @@ class Baselines:
             return np.log(us(x, i)) + x[7:][self.chip[i]]
 
         def residuals(x: np.ndarray) -> np.ndarray:
-            return np.concatenate([logs(x, train) - self.problem.log[train], 0.1 * (x - start)])
+            return np.concatenate([logs(x, train) - self.problem.log_us[train], 0.1 * (x - start)])
 
         return logs(least_squares(residuals, start, loss="soft_l1", f_scale=0.2).x, test)
 
@@ -79,4 +79,4 @@ class Baselines:
             loss="absolute_error", learning_rate=0.08, max_iter=250, min_samples_leaf=10, random_state=0
         )
         with threadpool_limits(1):  # many threads wait for each other where cores are shared
-            return np.asarray(trees.fit(self.features[train], self.problem.log[train]).predict(self.features[test]))
+            return np.asarray(trees.fit(self.features[train], self.problem.log_us[train]).predict(self.features[test]))

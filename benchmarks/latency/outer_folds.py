@@ -13,117 +13,64 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.latency.baselines import Baselines
-from benchmarks.latency.fitting import Problem
-from benchmarks.latency.folds import Outer, covered, outer
-from benchmarks.latency.rows import DATA, TARGET_DEVICES, Instances, families, key, measured
 from hexforge.backends.htp.time import cost
 from hexforge.chips import soc
+from hexforge.latency.bands import inside_bands
+from hexforge.latency.error_figures import figures, rank_correlation, relative_errors, select
+from hexforge.latency.fitting import FitProblem
+from hexforge.latency.held_out import HeldOut, predict_held_out
+from hexforge.latency.measurements import DATA, MEASURED_PRECISIONS, TARGET_DEVICES, read_families, read_measurements
+from hexforge.latency.tiled_models import TiledModels, key_of
 
-PRECISIONS = ("float", "w8a8", "w8a16")
-DRAWS = 1000
 EXPLAINED = 2.2
 """Times too fast or too slow from which on a model is named."""
 
 
-def errors(problem: Problem, predicted_log: np.ndarray) -> np.ndarray:
-    """Absolute relative errors."""
-    return np.asarray(np.abs(np.exp(predicted_log - problem.log) - 1))
-
-
-def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's, of numbers that do not repeat much."""
-    if len(a) < 3:
-        return float("nan")
-    return float(np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1])
-
-
-def select(problem: Problem, precision: str, devices: tuple[str, ...], runtime: str = "all") -> np.ndarray:
-    """Rows of a precision on devices, of a runtime or of all."""
-    return np.array(
-        [
-            i
-            for i, r in enumerate(problem.rows)
-            if r.precision == precision and r.device in devices and runtime in (r.runtime, "all")
-        ],
-        int,
-    )
-
-
-def figures(problem: Problem, predicted_log: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
-    """Median, mean, 90th percentile, rank, and the interval of the median when families are drawn again."""
-    each = errors(problem, predicted_log)[rows]
-    names = problem.family[rows]
-    by_family = [each[names == name] for name in sorted(set(names))]
-    random = np.random.default_rng(0)
-    drawn = [
-        np.median(np.concatenate([by_family[k] for k in random.integers(0, len(by_family), len(by_family))]))
-        for _ in range(DRAWS)
-    ]
-    low, high = np.quantile(drawn, (0.05, 0.95))
-    return {
-        "median": round(float(np.median(each)), 4),
-        "interval": [round(float(low), 4), round(float(high), 4)],
-        "mean": round(float(each.mean()), 4),
-        "p90": round(float(np.quantile(each, 0.9)), 4),
-        "rank": round(rank_correlation(predicted_log[rows], problem.log[rows]), 4),
-        "rows": len(rows),
-    }
-
-
-def summary(problem: Problem, predicted_log: np.ndarray) -> dict[str, Any]:
-    """The figures of each precision on the target devices, qnn_dlc, and with onnx under its own name."""
-    found = {p: figures(problem, predicted_log, select(problem, p, TARGET_DEVICES, "qnn_dlc")) for p in PRECISIONS}
-    return found | {
-        f"{p} onnx": figures(problem, predicted_log, select(problem, p, TARGET_DEVICES, "onnx")) for p in PRECISIONS
-    }
-
-
-def lines(problem: Problem, predicted_log: np.ndarray) -> Iterator[str]:
+def lines(problem: FitProblem, predicted_log: np.ndarray) -> Iterator[str]:
     """A line for each device, precision and runtime, and one for the runtimes together."""
-    each = errors(problem, predicted_log)
+    each = relative_errors(problem, predicted_log)
     for device in (*TARGET_DEVICES, *sorted({r.device for r in problem.rows} - {*TARGET_DEVICES})):
-        for precision in PRECISIONS:
+        for precision in MEASURED_PRECISIONS:
             for runtime in ("qnn_dlc", "onnx", "tflite", "all"):
                 here = select(problem, precision, (device,), runtime)
                 if len(here):
-                    rank = rank_correlation(predicted_log[here], problem.log[here])
+                    rank = rank_correlation(predicted_log[here], problem.log_us[here])
                     yield (
                         f"{device:38} {precision:6} {runtime:8} {len(here):4} {100 * np.median(each[here]):7.1f} "
                         f"{100 * each[here].mean():7.1f} {100 * np.quantile(each[here], 0.9):7.1f} {rank:7.3f}"
                     )
 
 
-def show(problem: Problem, found: Outer, instances: Instances | None = None) -> None:
+def show(problem: FitProblem, held_out: HeldOut, models: TiledModels) -> None:
     """Print everything but the baselines."""
     print(f"{'device':38} {'prec.':6} {'runtime':8} {'rows':>4} {'median%':>7} {'mean%':>7} {'p90%':>7} {'rank':>7}")
-    for line in lines(problem, found.log):
+    for line in lines(problem, held_out.log_us):
         print(line)
-    each = errors(problem, found.log)
-    _worst(problem, found.log, instances)
+    each = relative_errors(problem, held_out.log_us)
+    _worst(problem, held_out.log_us, models)
     print("\ndevice, every precision and runtime: median error")
     for device in sorted({r.device for r in problem.rows}):
         here = [i for i, r in enumerate(problem.rows) if r.device == device]
         print(f"{device:38} {100 * np.median(each[here]):6.1f} % of {len(here)}")
-    inside = covered(problem, found)
+    inside = inside_bands(problem, held_out)
     print("\nbands, with the widths of the other folds: part of rows inside, median half width")
-    for precision in PRECISIONS:
+    for precision in MEASURED_PRECISIONS:
         here = [i for i, r in enumerate(problem.rows) if r.precision == precision]
         print(f"{precision:6} {100 * inside[here].mean():5.1f} % of {len(here)}")
     print("\ntarget devices together; intervals: 90 %, families drawn again")
-    _table("outer folds", problem, found.log)
+    _table("outer folds", problem, held_out.log_us)
     for name in ("aside", "later"):
         among = np.array([getattr(problem.families[r.model], name) for r in problem.rows])
-        _table(f"of these, families {name}", problem, found.log, among)
+        _table(f"of these, families {name}", problem, held_out.log_us, among)
 
 
-def _table(name: str, problem: Problem, predicted_log: np.ndarray, among: np.ndarray | None = None) -> None:
+def _table(name: str, problem: FitProblem, predicted_log: np.ndarray, among: np.ndarray | None = None) -> None:
     for runtime in ("qnn_dlc", "onnx"):
-        for precision in PRECISIONS:
+        for precision in MEASURED_PRECISIONS:
             here = select(problem, precision, TARGET_DEVICES, runtime)
             here = here if among is None else here[among[here]]
             if len(here):
@@ -135,18 +82,18 @@ def _table(name: str, problem: Problem, predicted_log: np.ndarray, among: np.nda
                 )
 
 
-def _worst(problem: Problem, predicted_log: np.ndarray, instances: Instances | None) -> None:
+def _worst(problem: FitProblem, predicted_log: np.ndarray, models: TiledModels) -> None:
     """The worst ten rows, one of each model and precision, with the task that takes longest."""
-    off = np.abs(predicted_log - problem.log)
+    off = np.abs(predicted_log - problem.log_us)
     seen: dict[tuple[str, str], int] = {}
     for i in np.argsort(-off):
         seen.setdefault((problem.rows[i].model, problem.rows[i].precision), i)
     print("\nworst ten, the worst row of each model and precision")
     for i in list(seen.values())[:10]:
         r = problem.rows[i]
-        task = _longest(instances, problem, i) if instances is not None else ""
+        task = _longest(models, problem, i)
         print(
-            f"{r.model:28.28} {r.precision:6} {r.runtime:8} {r.device:30.30} measured {r.us / 1e3:9.3f} ms "
+            f"{r.model:28.28} {r.precision:6} {r.runtime:8} {r.device:30.30} measured {r.latency_us / 1e3:9.3f} ms "
             f"predicted {np.exp(predicted_log[i]) / 1e3:9.3f} ms {task}"
         )
     beyond = sorted(
@@ -155,11 +102,11 @@ def _worst(problem: Problem, predicted_log: np.ndarray, instances: Instances | N
     print(f"off by more than {EXPLAINED} times on some device: {', '.join(beyond) or 'none'}")
 
 
-def _longest(instances: Instances, problem: Problem, row: int) -> str:
+def _longest(models: TiledModels, problem: FitProblem, row: int) -> str:
     """The task that takes longest by the fitted costs, and its part of all tasks."""
     r = problem.rows[row]
     costs = cost.costs(soc.named(r.chip))
-    tasks = instances[key(r)].tasks
+    tasks = models[key_of(r)].tasks
     us = [max(costs.hmx_us(t), costs.hvx_us(t), costs.dram_us(t.weight_bytes + t.spill_bytes)) for t in tasks]
     longest = int(np.argmax(us))
     return f"{tasks[longest].op} {tasks[longest].name[-24:]} ({100 * us[longest] / sum(us):.0f} %)"
@@ -171,15 +118,15 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--ablate", action="store_true", help="fit without each mechanism, and print what that costs")
     given = parser.parse_args()
-    instances, rows, named = Instances(given.data), measured(given.data), families(given.data)
+    models, rows, families = TiledModels(given.data), read_measurements(given.data), read_families(given.data)
     if given.ablate:
         from benchmarks.latency.ablation import ablate
 
-        ablate(given.data, rows, named)
+        ablate(given.data, rows, families)
         return
-    problem = Problem(instances, rows, named)
-    show(problem, outer(problem), instances)
-    baselines = Baselines(problem, instances)
+    problem = FitProblem(models, rows, families)
+    show(problem, predict_held_out(problem), models)
+    baselines = Baselines(problem, models)
     for name in ("macs_only", "roofline", "boosted"):
         print()
         _table(name, problem, baselines.held_out(getattr(baselines, name)))

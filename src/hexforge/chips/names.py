@@ -31,7 +31,7 @@ DEVICES: Mapping[str, tuple[str, ...]] = {
 """Names of chips, and devices known for one, beside the aliases of the table of chips.
 
 Where they are from: Galaxy S22, S24, S25 and S26, RB3 Gen 2, IQ-9075, VENTUNO Q and the X Elite are devices that
-Qualcomm AI Hub measures by chip (benchmarks/measured). The press of their launches has the 8 Gen 1 of Xiaomi 12 and
+Qualcomm AI Hub measures by chip (latency/measured). The press of their launches has the 8 Gen 1 of Xiaomi 12 and
 OnePlus 10 Pro (9to5google.com, 2021-12-01), the 8+ Gen 1, SM8475, of the fourth Galaxy Z (droidmaze.com), the 8 Elite
 Gen 5, SM8850, of Xiaomi 17, OnePlus 15 and Galaxy S26 Ultra (findarticles.com), and the 8 Gen 5 as the chip below it
 (hi-tech.ua, 2025-09-30). The others are as their makers say, from memory, and were not looked up. Samsung sells some

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
-
 import numpy as np
 import pytest
 
@@ -17,7 +14,7 @@ from hexforge.chips import soc
 from hexforge.chips.deployment import Deployment
 from tests import ROOT
 
-MEASURED = ROOT / "benchmarks" / "measured"
+MEASURED = ROOT / "src" / "hexforge" / "latency" / "measured"
 COSTS = cost.costs(soc.named("SM8650"))
 KNOWN = {"w8a8": {"conv": 20, "lookup": 20, "conv3d": 1}}
 
@@ -81,13 +78,3 @@ def test_the_time_of_the_path_is_told_by_kind_of_work() -> None:
     shares = {rate: sum(us for r, _, us in line.work_us if r == rate) for rate, _, _ in line.work_us}
     assert shares.keys() <= {"w8a8", "float"}
     assert shares["w8a8"] > 0.9 * whole  # the rest is what converts the floats of the border
-
-
-def test_costs_are_those_fitted_to_the_measurements_that_are_here() -> None:
-    fit = cost.fitted()["data"]
-    assert fit["sha256"] == hashlib.sha256((MEASURED / "measured.csv").read_bytes()).hexdigest()
-    with (MEASURED / "families.csv").open() as file:
-        folds = {row["model"]: (row["family"], row["fold"]) for row in csv.DictReader(file)}
-    assert {path.stem for path in (MEASURED / "topologies").glob("*.onnx")} == set(folds)
-    assert len(folds) == fit["models"]
-    assert len({family for family, _ in folds.values()}) == len(set(folds.values()))  # a family is in one fold

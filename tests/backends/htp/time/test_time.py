@@ -30,7 +30,7 @@ from tests import ROOT
 CHIP = soc.find("SM8650")
 assert CHIP is not None
 COSTS = cost.costs(CHIP)
-MEASURED = ROOT / "benchmarks" / "measured"
+MEASURED = ROOT / "src" / "hexforge" / "latency" / "measured"
 W8A8, FLOAT = tile.precision("w8a8"), tile.precision("float")
 
 

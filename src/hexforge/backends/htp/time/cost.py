@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cost: what work takes on a chip. Parameters are physical, with units and bounds; their values are fitted (cost.json).
 
-They hold for the reference chip, Snapdragon 8 Gen 3; a chip is five factors on top. `benchmarks/fit_latency.py` fits
+They hold for the reference chip, Snapdragon 8 Gen 3; a chip is six factors on top. `hexforge.latency` fits
 them several times, each time on a part of the model families; the geometric mean is used, and how far the fits differ
 says how sure an estimate is (`band`).
 """
@@ -225,7 +225,7 @@ def _costs(soc: Soc, fit: Mapping[str, Any]) -> Costs:
 def nearest(soc: Soc, measured: Sequence[Soc]) -> Soc:
     """Of the chips that were measured, the one most like a chip."""
     if not measured:
-        raise CallError(f"{soc.name}: no chip was measured to stand on; fit the costs (benchmarks/fit_latency.py)")
+        raise CallError(f"{soc.name}: no chip was measured to stand on; fit the costs (python -m hexforge.latency)")
     return min(measured, key=lambda s: (abs(s.htp_arch - soc.htp_arch), abs(s.dram_gbps - soc.dram_gbps), s.name))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many graphs on the timeline together, for many sets of parameters, and how the end depends on each of them.
+"""Critical paths: many graphs on the timeline together, for many sets of parameters, and what their ends waited for.
 
 The recursion is that of `simulate`: a tile ends when its work is done and its transfer has arrived. Which tiles and
 transfers the end waited for is found by going back; along them the end is a sum of amounts of work times their costs,
@@ -14,47 +14,28 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from benchmarks.latency.rows import Instances, Key
-from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.schedule import RUNTIMES
 from hexforge.backends.htp.time.simulate import SYNC_US
 from hexforge.backends.htp.time.tile import PRECISIONS
-
-RATES = tuple(cost.RATES)
-HMX_KINDS = ("conv", "classifier", *cost.MATRIX)
-HVX_KINDS = (*cost.VECTOR, *cost.PRICED_AS, *cost.COUNTED)
-NAMES = [p.name for p in cost.PARAMETERS]
-INDEX = {name: i for i, name in enumerate(NAMES)}
-TERMS: tuple[tuple[str, ...], ...] = (
-    *(cost.factors_of(kind, rate) for rate in RATES for kind in HMX_KINDS),
-    *(cost.factors_of(kind, rate) for rate in RATES for kind in HVX_KINDS),
-    ("task",),
-    ("dram",),
-    *(("host.call", *((f"call.{runtime}",) if f"call.{runtime}" in INDEX else ())) for runtime in RUNTIMES),
-    ("host.io",),
+from hexforge.latency.terms import (
+    CALL,
+    DRAM,
+    HMX_KINDS,
+    HMX_TERMS,
+    HVX_KINDS,
+    IO,
+    RATES,
+    TASK,
+    TERMS,
+    WORK_TERMS,
+    serial_of,
+    unit_us,
 )
-"""The parameters whose product each amount of work is multiplied by."""
-HMX, HVX = len(RATES) * len(HMX_KINDS), len(RATES) * len(HVX_KINDS)
-TASK, DRAM, CALL, IO = HMX + HVX, HMX + HVX + 1, HMX + HVX + 2, len(TERMS) - 1
-INCIDENCE = np.zeros((len(TERMS), len(NAMES)))
-for _row, _term in enumerate(TERMS):
-    for _name in _term:
-        INCIDENCE[_row, INDEX[_name]] = 1
-FACTOR = np.zeros((len(TERMS), len(cost.FACTORS)))
-"""The chip's factors of each term."""
-for _row, _term in enumerate(TERMS):
-    for _name in _term:
-        if cost.PARAMETERS[INDEX[_name]].factor:
-            FACTOR[_row, cost.FACTORS.index(cost.PARAMETERS[INDEX[_name]].factor)] = 1
-RUNTIME = np.zeros((len(RUNTIMES), len(NAMES)))
-for _row, _runtime in enumerate(RUNTIMES):
-    if f"runtime.{_runtime}" in INDEX:
-        RUNTIME[_row, INDEX[f"runtime.{_runtime}"]] = 1
-SERIAL = INDEX["serial"]
+from hexforge.latency.tiled_models import ModelKey, TiledModelSource
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class CriticalPaths:
     """What the end of each graph waited for, for one set of parameters: a row for each graph."""
 
     amounts: np.ndarray
@@ -64,75 +45,65 @@ class Path:
     serial: float
     sync_us: np.ndarray
 
-    def us(self, rows: np.ndarray, coefficients: np.ndarray, serial: float) -> np.ndarray:
+    def us(self, rows: np.ndarray, unit: np.ndarray, serial: float) -> np.ndarray:
         """The latency before the runtime's factor, as long as the end waits for the same tiles."""
         moved = (serial - self.serial) * self.overlapped_us[rows]
-        return np.maximum(self.amounts[rows] @ coefficients + self.sync_us[rows] + moved, 1.0)
+        return np.asarray(np.maximum(self.amounts[rows] @ unit + self.sync_us[rows] + moved, 1.0))
 
 
-def coefficients(logs: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """What a unit of each term takes, from logarithms of parameters and of a chip's factors."""
-    return np.asarray(np.exp(INCIDENCE @ logs + FACTOR @ factors))
+class BatchTimeline:
+    """Graphs that are timed together, for as many sets of parameters as are given."""
 
-
-def serial_of(logs: np.ndarray) -> float:
-    """The part of overlapping work that adds up."""
-    return float(min(1.0, np.exp(logs[SERIAL])))
-
-
-class Sweep:
-    """Graphs that are timed together."""
-
-    def __init__(self, instances: Instances, keys: Iterable[Key]) -> None:
-        self.keys = sorted(set(keys), key=lambda k: (-len(instances[k].cut), k))
+    def __init__(self, models: TiledModelSource, keys: Iterable[ModelKey]) -> None:
+        self.keys = sorted(set(keys), key=lambda k: (-len(models[k].tiles), k))
         self.position = {k: i for i, k in enumerate(self.keys)}
-        each = [instances[k] for k in self.keys]
+        each = [models[k] for k in self.keys]
         self.rate = np.array([RATES.index(PRECISIONS[k[2]].rate) for k in self.keys], int)
         self.runtime = np.array([RUNTIMES.index(k[1]) for k in self.keys], int)
         self._io = np.array([i.io_elements for i in each]) / 1e6
-        self._count = np.array([len(i.cut) for i in each], int)
+        self._count = np.array([len(i.tiles) for i in each], int)
         self._offset = np.concatenate([[0], np.cumsum(self._count)])
         self._owner = np.repeat(np.arange(len(each)), self._count)
-        cut = [(instance, tile) for instance in each for tile in instance.cut]
+        cut = [(model, tile) for model in each for tile in model.tiles]
         self._share = np.array([tile.share for _, tile in cut])
         self._free = np.array([tile.free_after for _, tile in cut], int)
         moved = [tile.weight_bytes + i.tasks[tile.task].spill_bytes * tile.share for i, tile in cut]
         self._moved = np.array(moved) / 1e6
         cells: list[tuple[int, int, float]] = []
-        for row, (instance, tile) in enumerate(cut):
-            task, rate = instance.tasks[tile.task], self.rate[self._owner[row]]
+        for row, (model, tile) in enumerate(cut):
+            task, rate = model.tasks[tile.task], self.rate[self._owner[row]]
             for kind, amount in task.hmx.items():
                 cells.append((row, rate * len(HMX_KINDS) + HMX_KINDS.index(kind), amount * tile.share))
             for kind, amount in task.hvx.items():
-                cells.append((row, HMX + rate * len(HVX_KINDS) + HVX_KINDS.index(kind), amount * tile.share))
+                cells.append((row, HMX_TERMS + rate * len(HVX_KINDS) + HVX_KINDS.index(kind), amount * tile.share))
         self._row, self._term = (np.array([cell[i] for cell in cells], int) for i in (0, 1))
         self._amount = np.array([cell[2] for cell in cells])
-        self._is_hmx = self._term < HMX
-        self._work = sparse.csr_matrix((self._amount, (self._row, self._term)), (len(cut), HMX + HVX))
+        self._is_hmx = self._term < HMX_TERMS
+        self._work = sparse.csr_matrix((self._amount, (self._row, self._term)), (len(cut), WORK_TERMS))
 
-    def paths(self, sets: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Path]:
+    def paths(self, sets: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[CriticalPaths]:
         """For each set of parameters and chip factors, both logarithms, what the end of each graph waits for."""
-        unit = np.stack([coefficients(logs, factors) for logs, factors in sets], 1)
+        unit = np.stack([unit_us(logs, factors) for logs, factors in sets], 1)
         serial = np.array([serial_of(logs) for logs, _ in sets])
-        hmx = self._work[:, :HMX] @ unit[:HMX]
-        hvx = self._work[:, HMX:] @ unit[HMX : HMX + HVX]
+        hmx = self._work[:, :HMX_TERMS] @ unit[:HMX_TERMS]
+        hvx = self._work[:, HMX_TERMS:] @ unit[HMX_TERMS:WORK_TERMS]
         both = np.minimum(hmx, hvx)
         work = np.maximum(hmx, hvx) + serial * both + self._share[:, None] * unit[TASK]
         late, queued = self._forward(work, self._moved[:, None] * unit[DRAM])
         executed, fetched, synced = self._backward(late, queued)
-        found = []
+        paths = []
         for column in range(len(sets)):
             longer = hmx[:, column] >= hvx[:, column]
             weight = executed[:, column, None] * np.where([longer, ~longer], 1.0, serial[column]).T
-            found.append(
-                Path(
+            paths.append(
+                CriticalPaths(
                     self._amounts(weight, executed[:, column], fetched[:, column]),
                     np.bincount(self._owner, both[:, column] * executed[:, column], len(self.keys)),
                     float(serial[column]),
                     synced[:, column] * SYNC_US,
                 )
             )
-        return found
+        return paths
 
     def _live(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """The tiles of a step, and where their starts lie among the ends."""
@@ -190,8 +161,8 @@ class Sweep:
         graphs = len(self.keys)
         amounts = np.zeros((graphs, len(TERMS)))
         each = self._amount * np.where(self._is_hmx, weight[self._row, 0], weight[self._row, 1])
-        where = self._owner[self._row] * (HMX + HVX) + self._term
-        amounts[:, : HMX + HVX] = np.bincount(where, each, graphs * (HMX + HVX)).reshape(graphs, -1)
+        where = self._owner[self._row] * WORK_TERMS + self._term
+        amounts[:, :WORK_TERMS] = np.bincount(where, each, graphs * WORK_TERMS).reshape(graphs, -1)
         amounts[:, TASK] = np.bincount(self._owner, self._share * executed, graphs)
         amounts[:, DRAM] = np.bincount(self._owner, self._moved * fetched, graphs)
         amounts[np.arange(graphs), CALL + self.runtime] = 1

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Support: which kinds of work the measured families lean on, and how well a fit knows what it predicts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from hexforge.backends.htp.time import band, cost
+from hexforge.backends.htp.time.tile import PRECISIONS
+from hexforge.chips import soc
+from hexforge.latency.cost_file import costs_of
+from hexforge.latency.fitting import CostFit, FitProblem
+from hexforge.latency.terms import CALL, HMX_KINDS, HMX_TERMS, HVX_KINDS, RATES, WORK_TERMS, unit_us
+
+WorkTime = tuple[str, str, float]
+"""Matrix rate, kind of work, microseconds."""
+
+
+def work_of(amounts: np.ndarray, unit: np.ndarray, rate: str) -> list[WorkTime]:
+    """A graph's path as times by kind of work."""
+    us = amounts * unit
+    index = RATES.index(rate)
+    work: list[WorkTime] = []
+    for k, kind in enumerate(HMX_KINDS):
+        work.append((rate, kind, us[index * len(HMX_KINDS) + k]))
+    for k, kind in enumerate(HVX_KINDS):
+        work.append((rate, kind, us[HMX_TERMS + index * len(HVX_KINDS) + k]))
+    rest = us[WORK_TERMS:]
+    return [
+        *work,
+        (rate, "task", rest[0]),
+        (rate, "dram", rest[1]),
+        (rate, "host.call", float(us[CALL:-1].sum())),
+        (rate, "host.io", rest[-1]),
+    ]
+
+
+def works(problem: FitProblem, fit: CostFit, rows: np.ndarray) -> list[list[WorkTime]]:
+    """The times by kind of work of rows."""
+    chips = [c for c in problem.chips if np.isin(rows, problem.rows_of_chip[c]).any()]
+    paths = dict(zip(chips, problem.paths([(c, fit.parameters, fit.chips[c]) for c in chips]), strict=True))
+    times = []
+    for i in rows:
+        row = problem.rows[i]
+        unit = unit_us(fit.parameters, fit.chips[row.chip])
+        amounts = paths[row.chip].amounts[problem.graph_index[i]]
+        times.append(work_of(amounts, unit, PRECISIONS[row.precision].rate))
+    return times
+
+
+def support(problem: FitProblem, fit: CostFit, rows: np.ndarray) -> dict[str, dict[str, int]]:
+    """For each precision and kind of work, how many families lean on it."""
+    leaning: dict[tuple[str, str], set[str]] = defaultdict(set)
+    on_reference = rows[[problem.rows[i].chip == cost.REFERENCE for i in rows]]
+    for i, work in zip(on_reference, works(problem, fit, on_reference), strict=True):
+        whole = sum(us for _, _, us in work)
+        for rate, kind, us in work:
+            if us >= band.LEANS * whole:
+                leaning[rate, kind].add(problem.family[i])
+    return {rate: {kind: len(names) for (r, kind), names in sorted(leaning.items()) if r == rate} for rate in RATES}
+
+
+def certainties(problem: FitProblem, fit: CostFit, train: np.ndarray, rows: np.ndarray) -> list[band.Certainty]:
+    """What a fit knows about its predictions of rows."""
+    supported = support(problem, fit, np.nonzero(train)[0])
+    file = costs_of(fit)
+    costs = {chip: cost.costs(soc.named(chip), file) for chip in fit.chips}
+    return [
+        band.certainty(work, costs[problem.rows[i].chip], supported)
+        for i, work in zip(rows, works(problem, fit, rows), strict=True)
+    ]
