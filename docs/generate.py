@@ -32,7 +32,6 @@ SECTIONS = (
     ("runtime", "Contexts: compiled models"),
     ("formats", "Files"),
     ("chips", "Chips"),
-    ("backends", "Graphs"),
     ("options", "Options"),
     ("backend", "Backends"),
     ("timeline", "Timelines"),

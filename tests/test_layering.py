@@ -41,7 +41,6 @@ INNER = {
         ("units",),
     ),
     "backends.htp": (
-        ("extensions",),
         ("backend",),
         ("timing", "preparation", "pipeline", "support", "block_weights"),
         ("time", "numbers"),
@@ -59,7 +58,7 @@ INNER = {
         ("plan", "nonfinite"),
         ("prepare",),
         ("stages",),
-        ("cpu_part", "partition", "registry", "refusals"),
+        ("cpu_part", "partition", "registry", "refusals", "tool_config"),
     ),
     "runtime.contexts": (
         ("manage", "describe", "wrap", "loading"),

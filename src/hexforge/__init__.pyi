@@ -26,7 +26,6 @@ from hexforge.analysis.quality.search import SearchSpace as SearchSpace
 from hexforge.analysis.quality.search import Workers as Workers
 from hexforge.analysis.quality.search import search as search
 from hexforge.backend import Compatibility as Compatibility
-from hexforge.backends.htp.extensions import configured as configured
 from hexforge.chips.deployment import Deployment as Deployment
 from hexforge.chips.graph_config import GraphConfig as GraphConfig
 from hexforge.chips.power import Power as Power
@@ -56,5 +55,6 @@ from hexforge.runtime.contexts.loading import load_context as load_context
 from hexforge.runtime.contexts.loading import load_contexts as load_contexts
 from hexforge.runtime.contexts.manage import ManagedSession as ManagedSession
 from hexforge.runtime.contexts.request import ContextRequest as ContextRequest
+from hexforge.runtime.tool_config import configured as configured
 
 __version__: str

@@ -203,7 +203,7 @@ def extension_notes(options: ProviderOptions, source: ModelSource) -> list[str]:
     """What of the file of backend_extensions changes nothing in a session."""
     if (file := options.extensions()) is None:
         return []
-    from hexforge.backends.htp.extensions import session_notes
+    from hexforge.runtime.tool_config import session_notes
 
     return session_notes(file, names_of([source], None)[0])
 

@@ -60,9 +60,9 @@ def run(flags: GeneratorFlags) -> None:
     graphs.check_log_level(flags.log_level)
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
-    from hexforge.backends.htp.extensions import graph_settings
     from hexforge.runtime.contexts.compile import compile as compile_models
     from hexforge.runtime.contexts.request import ContextRequest
+    from hexforge.runtime.tool_config import graph_settings
 
     graphs.register_packages(flags.op_packages)
     config = graphs.read_config(flags.config_file, TOOL)

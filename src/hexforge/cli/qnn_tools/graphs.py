@@ -47,11 +47,11 @@ def tool_backend(
 ) -> Backend:
     """The backend that a library's name selects, made as the config file says."""
     from hexforge.backends.htp.backend import HtpBackend
-    from hexforge.backends.htp.extensions import htp_settings, power_of
     from hexforge.chips.htp_config import HtpConfig
     from hexforge.chips.soc import DEFAULT_SOC
     from hexforge.ort.options.provider_options import backend_of_library
     from hexforge.runtime import registry
+    from hexforge.runtime.tool_config import htp_settings, power_of
 
     try:
         name = backend_of_library(library)

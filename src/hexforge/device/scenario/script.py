@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hexforge.backends.htp.extensions import chip_of
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import DEFAULT_SOC, Soc, named
 from hexforge.device.chip import PLATFORMS
@@ -23,6 +22,7 @@ from hexforge.device.scenario.fields import Fields
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.options import did_you_mean
+from hexforge.runtime.tool_config import chip_of
 
 MOST_BYTES = 64 << 20
 """Of a script's file."""

@@ -32,7 +32,7 @@ def settings_for(options: ProviderOptions, graphs: str | Sequence[str]) -> dict[
     given = options.settings()
     if (file := options.extensions()) is None:
         return given
-    from hexforge.backends.htp.extensions import htp_settings
+    from hexforge.runtime.tool_config import htp_settings
 
     found = htp_settings(file, graphs, PREPARE)
     if "soc_model" in given or "htp_arch" in given:  # the chip as a whole
@@ -54,7 +54,7 @@ def _set_power(backend: Backend, options: ProviderOptions) -> None:
     if (file := options.extensions()) is None:
         backend.power = Power(options.htp_performance_mode, rpc_control_latency_us=options.rpc_control_latency)
         return
-    from hexforge.backends.htp.extensions import power_of
+    from hexforge.runtime.tool_config import power_of
 
     backend.power = power_of(file, given.get("htp_performance_mode", ""))
     if "rpc_control_latency" in given:

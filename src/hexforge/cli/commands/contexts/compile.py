@@ -103,10 +103,10 @@ def compile(
     as_json: Json = False,
 ) -> None:
     """Compile models into one context file; nothing is run. A node the backend refuses is an error."""
-    from hexforge.backends.htp.extensions import graph_settings
     from hexforge.runtime.contexts.compile import compile as compiled
     from hexforge.runtime.contexts.request import names_of
     from hexforge.runtime.contexts.wrap import wrap as wrapped
+    from hexforge.runtime.tool_config import graph_settings
 
     names = names_of(models, context.graph_name)
     options = pairs(option, "--option")

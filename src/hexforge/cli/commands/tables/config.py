@@ -24,11 +24,11 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say what every key of a config file does on a chip, or what is wrong with it."""
-    from hexforge.backends.htp.extensions import chip_of, effects
     from hexforge.chips.soc import DEFAULT_SOC, named
     from hexforge.cli.qnn_tools import TOOLS
     from hexforge.formats.backend_extensions import load
     from hexforge.options import did_you_mean
+    from hexforge.runtime.tool_config import chip_of, effects
 
     if tool and tool not in TOOLS:
         raise CallError(f"--tool {tool!r}: no such tool; there are {', '.join(TOOLS)}{did_you_mean(tool, TOOLS)}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extensions: what a config file of QNN's tools means for the htp backend, and what each of its keys does on a chip."""
+"""Tool config: what a config file of QNN's tools means for the htp backend, and what each key does on a chip."""
 
 from __future__ import annotations
 
