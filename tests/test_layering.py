@@ -26,7 +26,7 @@ FLOORS = (
     ("passes", "model"),
     ("formats", "scheduling"),
     ("ops", "backend", "timeline", "chips"),
-    ("ir",),
+    ("ir", "chrome_trace"),
     ("options",),
     ("errors", "deprecated", "_native"),
 )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
+from hexforge.chrome_trace import ChromeTrace
 from hexforge.ir import Graph
 
 UNITS = ("HMX", "HVX", "DMA")
@@ -169,32 +170,25 @@ class Timeline:
 
     def trace(self) -> dict[str, Any]:
         """Lanes and graphs for Chrome's or Perfetto's trace viewer."""
+        trace = ChromeTrace()
         lanes = {lane: i for i, lane in enumerate((*UNITS, "critical path", "host"))}
-        found: list[dict[str, Any]] = [
-            {"ph": "M", "pid": 0, "tid": i, "name": "thread_name", "args": {"name": lane}} for lane, i in lanes.items()
-        ]
-
-        def span(lane: str, name: str, start: float, end: float, **args: Any) -> None:
-            at = {"ts": round(start, 3), "dur": round(end - start, 3)}
-            found.append({"ph": "X", "pid": 0, "tid": lanes[lane], "name": name, **at, "args": args})
-
+        for lane, number in lanes.items():
+            trace.name_thread(0, number, lane)
         before = self.host_us / 2  # half of a call is on the way to the accelerator, half on the way back
-        whole = before + self.accelerator_us + self.host_us / 2
-        span("host", "call", 0, before)
-        span("host", "return", before + self.accelerator_us, whole)
+        after = before + self.accelerator_us
+        trace.span(0, lanes["host"], "call", 0, before)
+        trace.span(0, lanes["host"], "return", after, after + self.host_us / 2)
         for e in self.events:
-            span(e.unit, e.name, before + e.start_us, before + e.end_us, **({"bytes": e.bytes} if e.bytes else {}))
+            args = {"bytes": e.bytes} if e.bytes else {}
+            trace.span(0, lanes[e.unit], e.name, before + e.start_us, before + e.end_us, args)
         for e in self.critical:
-            span("critical path", e.name, before + e.start_us, before + e.end_us, unit=e.unit)
-        graphs = (
-            ("VTCM bytes", ((at, float(size)) for at, size in self.vtcm())),
-            ("DRAM GB/s", iter(self.bandwidth())),
-        )
-        for name, series in graphs:
-            for at, amount in series:
-                at = round(before + at, 3)
-                found.append({"ph": "C", "pid": 0, "name": name, "ts": at, "args": {name: round(amount, 3)}})
-        return {"traceEvents": found, "displayTimeUnit": "ms"}
+            start, end = before + e.start_us, before + e.end_us
+            trace.span(0, lanes["critical path"], e.name, start, end, {"unit": e.unit})
+        for at, size in self.vtcm():
+            trace.counter(0, "VTCM bytes", before + at, "VTCM bytes", size)
+        for at, rate in self.bandwidth():
+            trace.counter(0, "DRAM GB/s", before + at, "DRAM GB/s", rate)
+        return trace.to_json()
 
 
 def joined(lines: Sequence[Timeline]) -> Timeline:

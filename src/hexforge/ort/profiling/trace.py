@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from hexforge.chrome_trace import ChromeTrace
 from hexforge.formats.profile.record import INPUT, OUTPUT, SIMULATED, GraphProfile, ProfiledRun
 
 
@@ -21,7 +21,7 @@ class Trace:
     def __init__(self, prefix: str) -> None:
         self.start_ns = time.monotonic_ns()
         self._path = Path(f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
-        self._events: list[dict[str, Any]] = []
+        self._trace = ChromeTrace()
         self._lock = threading.Lock()
         self._open = True
 
@@ -32,11 +32,12 @@ class Trace:
         try:
             yield
         finally:
-            self._add([self._event(category, name, begin, (time.monotonic_ns() - begin) // 1000, arguments)])
+            start_us = (begin - self.start_ns) // 1000
+            self._add(category, name, start_us, start_us + (time.monotonic_ns() - begin) // 1000, arguments)
 
     def ops(self, graph: GraphProfile, run: ProfiledRun, begin_ns: int, provider: str, source: str) -> None:
         """A span for each op of a run that began then: by the chip's clock where that is simulated."""
-        at, found = 0.0, []
+        at = float((begin_ns - self.start_ns) // 1000)
         for index, (op, cost) in enumerate(zip(graph.ops, run.costs, strict=True)):
             at += cost.wait / graph.clock_mhz
             us = cost.cycles / graph.clock_mhz
@@ -46,35 +47,18 @@ class Trace:
                     "op_name": op.type, "provider": provider, "graph": graph.name, "node_index": str(index),
                     "cycles": str(cost.cycles), "clock": clock, "onnx_nodes": ", ".join(op.sources),
                 }  # fmt: skip
-                found.append(self._event("Node", f"{op.name}_kernel_time", begin_ns, us, arguments, at))
+                self._add("Node", f"{op.name}_kernel_time", at, at + us, arguments)
             at += us
-        self._add(found)
 
-    def _event(
-        self, category: str, name: str, begin_ns: int, us: float, arguments: dict[str, str], after_us: float = 0.0
-    ) -> dict[str, Any]:
-        return {
-            "cat": category,
-            "pid": os.getpid(),
-            "tid": threading.get_native_id(),
-            "ts": (begin_ns - self.start_ns) // 1000 + round(after_us, 3)
-            if after_us
-            else (begin_ns - self.start_ns) // 1000,
-            "dur": us if isinstance(us, int) else round(us, 3),
-            "ph": "X",
-            "name": name,
-            "args": arguments,
-        }
-
-    def _add(self, events: list[dict[str, Any]]) -> None:
+    def _add(self, category: str, name: str, start_us: float, end_us: float, arguments: dict[str, str]) -> None:
         with self._lock:
             if self._open:
-                self._events += events
+                self._trace.span(os.getpid(), threading.get_native_id(), name, start_us, end_us, arguments, category)
 
     def end(self) -> str:
         """Write the file and return its name; later events are dropped."""
         with self._lock:
             if self._open:
                 self._open = False
-                self._path.write_text(json.dumps(self._events, indent=0), encoding="utf-8")
+                self._path.write_text(json.dumps(self._trace.events, indent=0), encoding="utf-8")
         return str(self._path)
