@@ -9,17 +9,22 @@ interruption goes on from there.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hexforge.analysis.advice import Advice, Advised
 from hexforge.analysis.advise import AdviceRequest, advised
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.comparison import Comparison
-from hexforge.analysis.quality.evaluate import evaluate
+from hexforge.analysis.quality.evaluate import evaluate, labelled
+from hexforge.analysis.quality.metrics import metric_of
+from hexforge.analysis.quality.pictures import PictureComparison, as_picture, compare_pictures
 from hexforge.analysis.quality.quantize import Quantization, quantize
 from hexforge.analysis.quality.search import (
     Scoring,
@@ -36,6 +41,7 @@ from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import finite_or_none
 from hexforge.frontends.onnx.rewrites.write import model_bytes
+from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import read
 from hexforge.runtime.contexts.compile import Compiled
 from hexforge.runtime.contexts.compile import compile as compile_context
@@ -143,6 +149,8 @@ class Optimized:
     """None where the chip refuses a node."""
     next_steps: tuple[Advice, ...]
     """Advice that is left: what keeps the function is applied already."""
+    pictures: PictureComparison | None = None
+    """Float, recommended and fastest mix side by side; None where the model makes no picture."""
 
     @property
     def speedup(self) -> float | None:
@@ -228,7 +236,7 @@ def optimize(
     left = tuple(a for a in _advice_left(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)
     optimized = Optimized(
         path.name, folder, searched.metric, before, after, rewrites, searched, choice, quantization,
-        comparison, float_score, score, count, compiled, left,
+        comparison, float_score, score, count, compiled, left, _pictures(folder, request, chosen, searched, choice),
     )  # fmt: skip
     write_atomically(folder.result, json.dumps(optimized.to_json(), indent=1).encode())
     return optimized
@@ -308,6 +316,28 @@ def _float_score(folder: OutputFolder, request: OptimizeRequest, progress: Progr
         limit=request.scored, progress=lambda done, of: progress("scoring the float model", done, of),
     )  # fmt: skip
     return measured.score, measured.samples
+
+
+def _pictures(
+    folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, searched: Searched, choice: Recommendation
+) -> PictureComparison | None:
+    """What the recommended mix makes of pictures, and what the fastest one does where that is another."""
+    loaded = read(folder.float_model)
+    shapes = [shape_of(output) or () for output in loaded.ir.graph.outputs]
+    if all(as_picture(np.broadcast_to(np.float32(0), shape)) is None for shape in shapes):
+        return None
+    metric = metric_of(request.metric, folder.float_model)
+    samples = labelled(_judged(request), request.labels, metric, loaded.ir, request.classes, request.samples)
+    with tempfile.TemporaryDirectory() as temporary:
+        models: dict[str, Path] = {searched.recipe(choice.point).name: folder.quantized}
+        if searched.mixes.low != choice.point:
+            fastest = searched.recipe(searched.mixes.low)
+            models[fastest.name] = Path(temporary) / "fastest.onnx"
+            quantize(
+                folder.float_model, request.data, fastest, models[fastest.name], soc=deployment.soc,
+                state=statistics_beside(folder.state),
+            )  # fmt: skip
+        return compare_pictures(folder.float_model, models, samples, deployed(deployment))
 
 
 def _advice_left(model: Path, deployment: Deployment, progress: Progress) -> tuple[Advice, ...]:

@@ -7,11 +7,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from hexforge.analysis.quality.metrics import in_decibels, quality_text
 from hexforge.analysis.quality.search import Searched
 from hexforge.quant.measure.search import Point, knee
 
-KEPT = 0.01
-"""A score may be this much below the float model's."""
+KEPT, KEPT_DB = 0.01, 0.1
+"""A score may be this much below the float model's; one in decibels, as of pictures, where less is not seen."""
 EXACT_ENOUGH_DB = 40.0
 """An error of a hundredth of the signal; more is seldom seen in what a model answers."""
 
@@ -47,20 +48,22 @@ def recommend(searched: Searched, float_score: float | None = None) -> Recommend
         )
     fastest, best = front[0], front[-1]
     if float_score is not None:
-        good = [p for p in front if p.quality >= float_score - KEPT]
+        kept, unit = (KEPT_DB, " dB") if in_decibels(searched.metric) else (KEPT, "")
+        good = [p for p in front if p.quality >= float_score - kept]
         if good:
             point = good[0]
             lost = float_score - point.quality
-            loss = f"{lost:.4f} below" if lost > 0 else "no worse than"
+            loss = f"{quality_text(lost, searched.metric)} below" if lost > 0 else "no worse than"
             return Recommendation(
                 point, "fastest" if point is fastest else "knee",
-                f"The fastest mix that keeps {searched.metric} within {KEPT:g} of the float model's: {loss} it"
+                f"The fastest mix that keeps {searched.metric} within {kept:g}{unit} of the float model's: {loss} it"
                 f"{_faster(point, front, searched)}.",
             )  # fmt: skip
         return Recommendation(
             best, "best",
-            f"No mix keeps {searched.metric} within {KEPT:g} of the float model's {float_score:.4f}; this is the best, "
-            f"{float_score - best.quality:.4f} below it.",
+            f"No mix keeps {searched.metric} within {kept:g}{unit} of the float model's "
+            f"{quality_text(float_score, searched.metric)}; this is the best, "
+            f"{quality_text(float_score - best.quality, searched.metric)} below it.",
         )  # fmt: skip
     if fastest.quality >= EXACT_ENOUGH_DB:
         slower = f"; the best, {_words(best, searched)}, takes {_percent(best, fastest)} longer"
@@ -94,10 +97,8 @@ def _percent(slow: Point, fast: Point) -> str:
 
 
 def _words(point: Point, searched: Searched) -> str:
-    if searched.metric == "sqnr" and point.quality == math.inf:
-        return f"{point.latency_ms:.3f} ms, exact"
-    quality = f"{point.quality:.1f} dB" if searched.metric == "sqnr" else f"{point.quality:.4f}"
-    return f"{point.latency_ms:.3f} ms at {quality}"
+    quality = quality_text(point.quality, searched.metric)
+    return f"{point.latency_ms:.3f} ms, exact" if quality == "exact" else f"{point.latency_ms:.3f} ms at {quality}"
 
 
 def _in_brackets(point: Point, searched: Searched) -> str:

@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+from hexforge.analysis.quality.metrics import in_decibels
 from hexforge.analysis.quality.search import Searched
 from hexforge.quant.measure.search import Point
 from hexforge.report.section import Series
 
 
-def front_series(searched: Searched, recommended: Point | None = None) -> list[Series]:
-    """The mixes that no other beats, joined by a line, and all others; the recommended one is drawn large."""
+def quality_axis(metric: str) -> tuple[str, int]:
+    """What the quality is called on an axis, and the digits that matter of it."""
+    return (f"{metric.upper()} dB", 2 if metric == "psnr" else 1) if in_decibels(metric) else (metric, 4)
+
+
+def front_series(
+    searched: Searched, recommended: Point | None = None, in_float: tuple[float, float] | None = None
+) -> list[Series]:
+    """The mixes that no other beats, joined by a line, and all others; the recommended one is drawn large.
+
+    `in_float` is the float model's latency and quality.
+    """
     front, low, high = searched.mixes.front(), searched.mixes.low, searched.mixes.high
     parts = {
         "the front": front,
@@ -19,7 +30,7 @@ def front_series(searched: Searched, recommended: Point | None = None) -> list[S
     }
     if recommended is not None:
         parts["recommended"] = [recommended]
-    return [
+    drawn = [
         Series(
             name,
             [(p.latency_ms, p.quality) for p in mixes],
@@ -29,6 +40,7 @@ def front_series(searched: Searched, recommended: Point | None = None) -> list[S
         )
         for name, mixes in parts.items()
     ]
+    return drawn if in_float is None else [*drawn, Series("float", [in_float])]
 
 
 def front_note(searched: Searched) -> str:

@@ -12,14 +12,14 @@ from typing import Any
 from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import Optimized
-from hexforge.analysis.quality.search import Searched
+from hexforge.analysis.quality.metrics import quality_text
 from hexforge.analysis.recommend import EXACT_ENOUGH_DB
-from hexforge.quant.measure.search import Point
-from hexforge.report.front import front_note, front_series, mix_name
+from hexforge.report.front import front_note, front_series, mix_name, quality_axis
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
+from hexforge.report.pictures import pictures_section
 from hexforge.report.quality import quality_sections
-from hexforge.report.section import Column, Figure, Figures, Plot, Section, Step, Steps, Table
+from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Step, Steps, Table
 from hexforge.report.words import size
 
 WORST = 3
@@ -54,10 +54,30 @@ def lead_sections(optimized: Optimized) -> list[Section]:
         figures.append(Figure("Context", size(optimized.compiled.nbytes), optimized.folder.context.name))
     recommended = Section(
         "Recommendation",
-        [Figures(figures, f"{optimized.quantization.recipe.name}: {optimized.recommendation.reason}")],
+        [
+            Figures(figures, f"{_mix(optimized)}: {optimized.recommendation.reason}"),
+            precision_bars(optimized),
+        ],
     )
-    front = front_section(optimized.searched, optimized.recommendation.point)
-    return [recommended, front, next_section(optimized), Section("Files", [_files(optimized)])]
+    shown = [] if optimized.pictures is None else [pictures_section(optimized.pictures)]
+    front = front_section(optimized)
+    return [recommended, *shown, front, next_section(optimized), Section("Files", [_files(optimized)])]
+
+
+def precision_bars(optimized: Optimized) -> Bars:
+    """The time of one inference in float, at either precision throughout, and as it is recommended."""
+    searched, point = optimized.searched, optimized.recommendation.point
+
+    def bar(name: str, ms: float, quality: float | None) -> tuple[str, float]:
+        return name if quality is None else f"{name}, {quality_text(quality, searched.metric)}", ms
+
+    bars = [] if optimized.before is None else [bar("float", optimized.before.latency_ms, optimized.float_score)]
+    named = {searched.high.name: searched.mixes.high, "recommended": point, searched.low.name: searched.mixes.low}
+    bars += [bar(name, p.latency_ms, p.quality) for name, p in named.items() if p != point or name == "recommended"]
+    mark = [label.startswith("recommended") for label, _ in bars].index(True)
+    return Bars(
+        [label for label, _ in bars], [ms for _, ms in bars], "ms", "One inference by precision", mark=mark, wide=True
+    )
 
 
 def quality_figure(optimized: Optimized) -> Figure:
@@ -65,13 +85,18 @@ def quality_figure(optimized: Optimized) -> Figure:
     if optimized.float_score is None:
         worst = min((row.sqnr_db for row in optimized.comparison.tensors), default=math.nan)
         return Figure("Worst tensor", _db(worst), f"on {optimized.comparison.samples} samples, against float")
-    about = f"{optimized.float_score:.4f} in float, on {optimized.scored} samples"
-    return Figure(optimized.metric, f"{optimized.score:.4f}", about)
+    about = f"{quality_text(optimized.float_score, optimized.metric)} in float, on {optimized.scored} samples"
+    name = optimized.metric.upper() if optimized.metric in ("psnr", "ssim") else optimized.metric
+    return Figure(name, quality_text(optimized.score, optimized.metric), about)
 
 
-def front_section(searched: Searched, recommended: Point) -> Section:
+def front_section(optimized: Optimized) -> Section:
     """Latency and quality of every mix that was measured; those on the front are joined."""
-    unit, digits = ("SQNR dB", 1) if searched.metric == "sqnr" else (searched.metric, 4)
+    searched, recommended = optimized.searched, optimized.recommendation.point
+    in_float = None
+    if optimized.before is not None and optimized.float_score is not None:
+        in_float = optimized.before.latency_ms, optimized.float_score
+    unit, digits = quality_axis(searched.metric)
     columns = (
         Column(""), Column("ms", "number", 3), Column(unit, "number", digits), Column(f"at {searched.high.name}"),
     )  # fmt: skip
@@ -79,7 +104,7 @@ def front_section(searched: Searched, recommended: Point) -> Section:
         ("→" if p == recommended else "", p.latency_ms, p.quality, mix_name(p, searched))
         for p in searched.mixes.front()
     ]
-    plot = Plot("ms", unit, front_series(searched, recommended), "Every mix that was measured")
+    plot = Plot("ms", unit, front_series(searched, recommended, in_float), "Every mix that was measured")
     table = Table(columns, rows, "The front", narrow=True)
     return Section("Speed and quality", [plot, table], note=front_note(searched))
 
@@ -119,6 +144,12 @@ def step(advice: Advice) -> Step:
         " …" if len(advice.nodes) > WORST else ""
     )
     return Step(advice.title, gain, f"{advice.why} {advice.how}".strip(), places if advice.nodes else "")
+
+
+def _mix(optimized: Optimized) -> str:
+    """The recommended recipe, with the layers of the higher precision where they are few."""
+    name, point = optimized.quantization.recipe.name, optimized.recommendation.point
+    return f"{name} ({mix_name(point, optimized.searched)})" if 0 < len(point.high) <= WORST else name
 
 
 def _files(optimized: Optimized) -> Table:

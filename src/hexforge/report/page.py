@@ -3,7 +3,8 @@
 
 The page is `assets/page.html` with the style, the script and the data put in; the script draws everything from the
 data. Names in a model are not trusted: they reach the page only as escaped text or inside JSON that cannot end its
-element, the script sets text and never HTML, and the page's own policy lets no other script run and nothing be loaded.
+element, the script sets text and never HTML, and the page's own policy lets no other script run and nothing be loaded:
+pictures are in the page itself.
 
 More sections need no script of their own:
 
@@ -88,7 +89,7 @@ def assembled(title: str, content: Any, scripts: Sequence[str], footer: str) -> 
     fields = {
         "title": html.escape(title),
         "footer": html.escape(footer),
-        "policy": f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
+        "policy": f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
         "style": style,
         "data": _embedded(content),
         "script": script,

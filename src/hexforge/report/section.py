@@ -65,12 +65,21 @@ class Bars:
     high: Sequence[float] = ()
     mark: int | None = None
     """The bar to set apart from the others."""
+    wide: bool = False
+    """Whether it takes the whole width, with room for long labels, as more than ten bars do."""
 
     def to_json(self) -> dict[str, Any]:
         """As the page's script reads it."""
         ranges = {"low": [_plain(v) for v in self.low], "high": [_plain(v) for v in self.high]}
         values = [_plain(v) for v in self.values]
-        named = {"draw": "bars", "title": self.title, "labels": list(self.labels), "unit": self.unit, "mark": self.mark}
+        named = {
+            "draw": "bars",
+            "title": self.title,
+            "labels": list(self.labels),
+            "unit": self.unit,
+            "mark": self.mark,
+            "wide": self.wide,
+        }
         return named | ranges | {"values": values}
 
 

@@ -62,8 +62,8 @@ def evaluate(
 ) -> Evaluation:
     """Run a model on samples and measure its outputs.
 
-    `labels` is a file, a list, or "folders"; `metric` is top1, top5, sqnr:FLOAT.onnx, FILE.py:NAME, or a Python
-    function of (outputs by name, label) or an object with update(outputs, label) and result().
+    `labels` is a file, a list, or "folders"; `metric` is top1, top5, psnr, ssim, sqnr:FLOAT.onnx, FILE.py:NAME, or a
+    Python function of (outputs by name, label) or an object with update(outputs, label) and result().
     """
     chosen = metric_of(metric)
     loaded = read(model, dims=dims, shapes=shapes)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hexforge.analysis.quality.picture_metrics import PictureMetric
 from hexforge.analysis.quality.runners import runner
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
@@ -22,6 +23,18 @@ from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.measure.compare import ErrorSums
 
 Outputs = Mapping[str, Array]
+
+
+def in_decibels(metric: str) -> bool:
+    """Whether a metric of that name is a ratio in decibels; all others are shares or figures of their own."""
+    return metric in ("sqnr", "psnr")
+
+
+def quality_text(quality: float, metric: str) -> str:
+    """A quality with its unit."""
+    if not in_decibels(metric):
+        return f"{quality:.4f}"
+    return "exact" if quality == math.inf else f"{quality:.{1 if metric == 'sqnr' else 2}f} dB"
 
 
 class Metric(Protocol):
@@ -205,9 +218,10 @@ class Custom:
 
 
 def metric_of(metric: Any, reference: Path | None = None) -> Metric:
-    """The metric that a text means: top1, top5:OUTPUT, sqnr:FLOAT.onnx, FILE.py:NAME; or a function, class or object.
+    """The metric that a text means, or a function, class or object of one's own.
 
-    `reference` is the float model of a mere "sqnr".
+    Texts are top1, top5:OUTPUT, psnr, ssim:OUTPUT, sqnr:FLOAT.onnx and FILE.py:NAME; `reference` is the float model of
+    a mere "sqnr".
     """
     if not isinstance(metric, str):
         return Custom(metric, getattr(metric, "__name__", type(metric).__name__))
@@ -216,6 +230,8 @@ def metric_of(metric: Any, reference: Path | None = None) -> Metric:
         if int(top[1]) < 1:
             raise CallError(f"metric {metric!r}: k is at least 1")
         return TopK(int(top[1]), rest)
+    if kind in ("psnr", "ssim"):
+        return PictureMetric(kind, rest)
     if kind == "sqnr":
         model = Path(rest) if rest or reference is None else reference
         if not model.is_file():
@@ -224,7 +240,7 @@ def metric_of(metric: Any, reference: Path | None = None) -> Metric:
     file, _, name = metric.rpartition(":")
     if file.endswith(".py"):
         return Custom(_loaded(Path(file), name), metric)
-    raise CallError(f"metric {metric!r}: there are top1, top5 (any k), sqnr:FLOAT.onnx and FILE.py:NAME")
+    raise CallError(f"metric {metric!r}: there are top1, top5 (any k), psnr, ssim, sqnr:FLOAT.onnx and FILE.py:NAME")
 
 
 def _loaded(path: Path, name: str) -> Any:

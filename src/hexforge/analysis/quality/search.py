@@ -18,7 +18,7 @@ import numpy as np
 
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.evaluate import labelled
-from hexforge.analysis.quality.metrics import TopK, check_numbers, metric_of
+from hexforge.analysis.quality.metrics import TopK, check_numbers, in_decibels, metric_of
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.analysis.timed_graphs import wide_products
@@ -97,7 +97,7 @@ class Searched:
         """A quality with its unit."""
         if quality is None:
             return "nothing in particular"
-        return f"{quality:.2f} dB" if self.metric == "sqnr" else f"{quality:.4f}"
+        return f"{quality:.2f} dB" if in_decibels(self.metric) else f"{quality:.4f}"
 
     def recipe(self, point: Point) -> Recipe:
         """The recipe of a point."""
@@ -205,7 +205,7 @@ def search(
         statistics.save(statistics_file)
         np.savez(samples_file, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(scored) for n, a in feeds.items()})  # type: ignore[arg-type]
         known = measured.classes if isinstance(measured, TopK) else 0
-        right = [np.asarray(label).tolist() for label in scored.labels]
+        right = [_label_key(label) for label in scored.labels]
         same = (recipes, groups, chosen.soc, chosen.runtime, measured.name, right, known, _code(scoring.metric))
         measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if dims or shapes else str(model)
         task = MeasuringTask(
@@ -334,6 +334,12 @@ def _code(metric: Any) -> str:
     """What a metric of one's own says: another text is another search."""
     path = Path(metric.rpartition(":")[0]) if isinstance(metric, str) else Path()
     return path.read_text("utf-8") if path.suffix == ".py" else ""
+
+
+def _label_key(label: Any) -> Any:
+    """A label, or a digest of it where it is a whole picture."""
+    array = np.asarray(label)
+    return array.tolist() if array.ndim < 2 else hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
 
 
 def _key(model: str | Path, *parts: Any) -> str:

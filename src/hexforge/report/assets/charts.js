@@ -19,7 +19,7 @@ function drawBars(spec) {
     row.title = ranged ? `${label}: ${text}, ${short(low[i])} to ${short(high[i])}` : `${label}: ${text}`;
     return row;
   });
-  return make("div", labels.length > 10 ? "bars wide" : "bars", spec.title ? make("h3", "", spec.title) : null, make("ul", "", ...rows));
+  return make("div", labels.length > 10 || spec.wide ? "bars wide" : "bars", spec.title ? make("h3", "", spec.title) : null, make("ul", "", ...rows));
 }
 
 const MARKS = ["circle", "square", "diamond", "triangle"];
@@ -88,4 +88,15 @@ function drawSteps(spec) {
   return make("div", "card steps wide", spec.title ? make("h3", "", spec.title) : null, list);
 }
 
-const DRAW = { table: (spec) => drawTable(spec).element, bars: drawBars, plot: drawPlot, figures: drawFigures, steps: drawSteps, graph: (spec) => drawGraph(spec) };
+function drawPictures(spec) {
+  const shown = spec.pictures.map((item) => {
+    const picture = make("img", "");
+    picture.alt = item.title;
+    [picture.width, picture.height] = [item.width, item.height];
+    picture.src = `data:image/png;base64,${item.png}`;
+    return make("figure", "", picture, make("figcaption", "", make("b", "", item.title), item.about ? make("span", "muted", item.about) : null));
+  });
+  return make("div", "card pictures wide", spec.title ? make("h3", "", spec.title) : null, make("div", "row", ...shown));
+}
+
+const DRAW = { table: (spec) => drawTable(spec).element, bars: drawBars, plot: drawPlot, figures: drawFigures, steps: drawSteps, pictures: drawPictures, graph: (spec) => drawGraph(spec) };

@@ -30,7 +30,7 @@ def evaluate(
     data: Data,
     labels: Labels = "",
     metric: Annotated[
-        str, typer.Option("--metric", help="top1, top5, top1:OUTPUT, sqnr:FLOAT.onnx, or FILE.py:NAME.")
+        str, typer.Option("--metric", help="top1, top5, top1:OUTPUT, psnr, ssim, sqnr:FLOAT.onnx, or FILE.py:NAME.")
     ] = "top1",
     classes: Classes = None,
     backend: Backend = DEFAULT_BACKEND,
@@ -60,7 +60,7 @@ def evaluate(
     if as_json:
         print_json(evaluation.to_json())
         return
-    unit = " dB" if evaluation.metric == "sqnr" else ""
+    unit = " dB" if evaluation.metric in ("sqnr", "psnr") else ""
     row = (
         evaluation.model,
         evaluation.backend,

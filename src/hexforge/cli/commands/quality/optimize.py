@@ -33,7 +33,8 @@ def optimize(
     ] = None,
     labels: Labels = "",
     metric: Annotated[
-        str, typer.Option("--metric", help="sqnr, or top1, top5, FILE.py:NAME; top1 where there are labels.")
+        str,
+        typer.Option("--metric", help="sqnr, or top1, top5, psnr, ssim, FILE.py:NAME; top1 where there are labels."),
     ] = "",
     classes: Classes = None,
     evaluation: Annotated[str, typer.Option("--evaluation", help="Samples to judge on; unless given, --data.")] = "",
@@ -83,13 +84,15 @@ def optimize(
 
 
 def _quality(value: float, metric: str) -> str:
-    if metric != "sqnr":
-        return f"{value:.4f}"
-    return "exact" if value == float("inf") else f"{value:.1f}"
+    from hexforge.analysis.quality.metrics import quality_text
+
+    return quality_text(value, metric).removesuffix(" dB")
 
 
 def print_optimized(screen: Console, optimized: Optimized) -> None:
     """The verdict, why, what it costs, and what to do next."""
+    from hexforge.report.front import quality_axis
+
     gain = optimized.speedup
     faster = "which has no float math"
     if optimized.before is not None and gain is not None:
@@ -106,8 +109,8 @@ def print_optimized(screen: Console, optimized: Optimized) -> None:
     noise = f"at {sqnr:.1f} dB" if sqnr < float("inf") else "exact"
     score = f"outputs {noise} on {optimized.comparison.samples} samples"
     if optimized.float_score is not None:
-        in_float = f"{optimized.float_score:.4f} in float, on {optimized.scored} samples"
-        score = f"{optimized.metric} {optimized.score:.4f}, {in_float}; {score}"
+        in_float = f"{_quality(optimized.float_score, optimized.metric)} in float, on {optimized.scored} samples"
+        score = f"{optimized.metric} {_quality(optimized.score, optimized.metric)}, {in_float}; {score}"
     screen.print(Text(score))
     screen.print(Text(optimized.recommendation.reason))
     if gain is not None and gain <= 1:
@@ -130,7 +133,7 @@ def print_optimized(screen: Console, optimized: Optimized) -> None:
         )
         for p in front
     ]
-    unit = "SQNR dB" if optimized.metric == "sqnr" else optimized.metric
+    unit, _ = quality_axis(optimized.metric)
     screen.print()
     measured = f"{len(searched.mixes.points)} mixes measured on {optimized.comparison.samples} samples"
     title = f"the front: {measured}, those no other beats"

@@ -31,7 +31,7 @@ class ScoringArguments:
     """How the quality of a mix is measured."""
 
     metric: Annotated[
-        str, typer.Option("--metric", help="sqnr, or top1, top5, top1:OUTPUT, FILE.py:NAME as of eval; more is better.")
+        str, typer.Option("--metric", help="sqnr, or top1, top5, psnr, ssim, FILE.py:NAME as of eval; more is better.")
     ] = "sqnr"
     labels: Labels = ""
     classes: Classes = None
@@ -194,9 +194,9 @@ def _print(searched: Searched) -> None:
 def _front_section(searched: Searched) -> Any:
     """The front as a section of a report."""
     from hexforge.report import Column, Plot, Section, Table
-    from hexforge.report.front import front_note, front_series, mix_name
+    from hexforge.report.front import front_note, front_series, mix_name, quality_axis
 
-    unit, digits = ("SQNR dB", 2) if searched.metric == "sqnr" else (searched.metric, 4)
+    unit, digits = quality_axis(searched.metric)
     columns = (
         Column("ms", "number", 3), Column(unit, "number", digits), Column("groups", "number", 0),
         Column(f"at {searched.high.name}"),
