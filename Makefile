@@ -1,4 +1,4 @@
-# make demo    install into .venv, check the built-in digit classifier, run it on held-out digits, optimize it
+# make demo    install into .venv, check the built-in night-shot model, run it on new pictures, optimize it for a phone
 # make test    formatting, lint, types, all tests (real models included); CI (.ci/run) runs odd-path and executorch-check after it
 # make quick   lint, types and tests of what differs from main, in a minute; the rest is for make test
 # make coverage  all tests, and the share of src's lines that they run; build/coverage has a page

@@ -32,6 +32,7 @@ from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.lora import config as lora
 from hexforge.runtime.contexts.lora.adapters import Maker
+from tests.digits import MODEL
 from tests.executorch.pte_files import delegated, ptd_bytes, pte, viewed
 from tests.executorch.test_running import counted
 from tests.formats.profile.test_log import made as made_profile
@@ -304,9 +305,7 @@ def seeds(target: str) -> Iterable[bytes]:
     elif target == "recipe_text":
         yield b"w8a8+percentile=99.9+equalize; MatMul=w8a16; /enc/*=w4a16_block[32]; tensor:out=a16; /head/*=float"
     elif target == "onnx_model":
-        from hexforge import demo
-
-        yield demo.MODEL.read_bytes()
+        yield MODEL.read_bytes()
         with tempfile.TemporaryDirectory() as folder:
             yield context_model(Path(folder))
 
@@ -324,9 +323,8 @@ def adapter_table() -> bytes:
 
 
 def context_model(folder: Path) -> bytes:
-    """The demo's model with its context embedded."""
+    """The digit classifier with its context embedded."""
     import hexforge as product
-    from hexforge import demo
 
     options = product.SessionOptions()
     for key, value in (
@@ -335,7 +333,7 @@ def context_model(folder: Path) -> bytes:
         ("ep.context_file_path", str(folder / "c.onnx")),
     ):
         options.add_session_config_entry(key, value)
-    product.InferenceSession(demo.MODEL, options, providers=[("QNNExecutionProvider", {"backend_type": "htp"})])
+    product.InferenceSession(MODEL, options, providers=[("QNNExecutionProvider", {"backend_type": "htp"})])
     return (folder / "c.onnx").read_bytes()
 
 

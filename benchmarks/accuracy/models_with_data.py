@@ -23,8 +23,8 @@ import onnxruntime
 
 from benchmarks.accuracy import boxes as box_outputs
 from benchmarks.accuracy import data_files, rendered_text
-from hexforge.demo import MODEL, held_out
 from hexforge.model.declarations import fix_shapes
+from tests.digits import MODEL, held_out
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]
@@ -109,7 +109,7 @@ class Pair(ABC):
 
 
 class Digits(Pair):
-    """Handwritten digits the demo's training never saw, the last hundred of them for calibration."""
+    """Handwritten digits that the classifier's training never saw, the last hundred of them for calibration."""
 
     def feeds(self, number: int) -> Feeds:
         """One picture."""

@@ -79,7 +79,7 @@ def prepared(name: str, folder: Path) -> Path:
         resnet50(folder / "source.onnx")
         source = folder / "source.onnx"
     elif name == "digits":
-        source = ROOT / "src" / "hexforge" / "demo" / "digits.onnx"
+        source = ROOT / "tests" / "digits" / "digits.onnx"
     else:
         source = next(stored(f) for files in FILES.values() for f in files if f.endswith(model.file))
     found = read(source, shapes=model.shapes).ir

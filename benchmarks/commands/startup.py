@@ -15,9 +15,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hexforge.demo import MODEL
+from tests.digits import MODEL
 
-TARGETS = {"hexforge --help": 0.25, "hexforge check (demo model)": 0.6}
+TARGETS = {"hexforge --help": 0.25, "hexforge check (small model)": 0.6}
 PEER = "import onnxruntime"
 PROGRAM = "from hexforge.cli import main; main()"
 
@@ -28,7 +28,7 @@ def commands(context: Path) -> dict[str, list[str]]:
         "python alone": ["-c", "pass"],
         PEER: ["-c", "import onnxruntime"],
         "hexforge --help": ["-c", PROGRAM, "--help"],
-        "hexforge check (demo model)": ["-c", PROGRAM, "check", str(MODEL)],
+        "hexforge check (small model)": ["-c", PROGRAM, "check", str(MODEL)],
         "import hexforge, open a context": ["-c", f"import hexforge; hexforge.load_context({str(context)!r})"],
     }
 

@@ -22,8 +22,8 @@ import numpy as np
 from onnxruntime.quantization import QuantType
 
 from benchmarks.models.architectures import mobilenet_v2, resnet50
-from hexforge.demo import held_out
 from hexforge.model.declarations import fix_shapes
+from tests.digits import held_out
 from tests.models.fetch import FILES, FOLDER, stored
 from tests.models.quantize import quantized
 

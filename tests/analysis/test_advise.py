@@ -27,7 +27,6 @@ from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.settings import Settings
 from hexforge.chips.deployment import Deployment
 from hexforge.cli import app
-from hexforge.demo import MODEL as DIGITS
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, change
@@ -35,6 +34,7 @@ from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.model.edit import Editor, Node
 from hexforge.model.nodes import is_op
 from hexforge.model.reader import read
+from tests.digits import MODEL as DIGITS
 from tests.light import light
 from tests.models import showcase
 from tests.ort.models import FLOAT, model, node

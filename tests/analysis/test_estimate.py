@@ -18,10 +18,9 @@ from hexforge.model.reader import read
 from hexforge.runtime.plan import Plan
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import deployed, timed_backend
+from tests.digits import MODEL as DIGITS
 from tests.frontends.onnx.single_node import model
 from tests.ort.models import node, quantized
-
-DIGITS = Path(str(hexforge.__file__)).parent / "demo" / "digits.onnx"
 
 
 def program_graphs(source: Path | bytes, deployment: Deployment) -> list[str]:

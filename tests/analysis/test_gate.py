@@ -19,13 +19,13 @@ from hexforge.formats import budget as budgets
 from tests import ROOT
 from tests.cli.test_cli import run
 
-DEMO = ROOT / "src" / "hexforge" / "demo"
+DIGITS = ROOT / "tests" / "digits"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copy(DEMO / "digits.onnx", tmp_path / "digits.onnx")
-    held = np.load(DEMO / "digits_heldout.npz")
+    shutil.copy(DIGITS / "digits.onnx", tmp_path / "digits.onnx")
+    held = np.load(DIGITS / "digits_heldout.npz")
     np.savez(tmp_path / "held.npz", image=held["pictures"].astype(np.float32)[:60])
     np.save(tmp_path / "labels.npy", held["labels"][:60])
     return tmp_path

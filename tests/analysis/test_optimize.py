@@ -15,11 +15,11 @@ from hexforge.analysis.optimize import OptimizeRequest, optimize
 from hexforge.analysis.quality.search import LayerGroup, Searched
 from hexforge.analysis.recommend import recommend
 from hexforge.chips.deployment import Deployment
-from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
 from hexforge.quant.measure.search import Point, SearchPoints
 from hexforge.runtime.contexts.context import Context
+from tests.digits import MODEL, held_out
 
 PICTURES, LABELS = held_out()
 FEEDS = [{"image": picture} for picture in PICTURES]
@@ -39,6 +39,19 @@ def searched(points: list[tuple[float, float]], metric: str = "sqnr") -> Searche
         found.points[choice] = Point(choice, quality, ms)
     names = tuple(LayerGroup((f"layer{i}",)) for i in range(groups))
     return Searched("m", "SM8650", metric, names, found, 0.0, recipe_of("w8a8_channel"), recipe_of("w8a16_channel"))
+
+
+def test_a_tenth_of_a_decibel_is_not_seen_in_a_picture() -> None:
+    mixes = searched([(1.0, 24.9), (1.2, 30.95), (1.6, 31.0), (2.0, 31.1)], "psnr")
+    found = recommend(mixes, 31.03)
+    assert (found.point.latency_ms, found.kind) == (1.2, "knee")
+    assert found.reason == (
+        "The fastest mix that keeps psnr within 0.1 dB of the float model's: 0.08 dB below it; the best, 2.000 ms at "
+        "31.10 dB, takes 67 % longer."
+    )
+    lost = recommend(mixes, 33.0)
+    assert lost.kind == "best"
+    assert "within 0.1 dB of the float model's 33.00 dB; this is the best, 1.90 dB below it" in lost.reason
 
 
 def test_everything_is_written_and_agrees(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import hexforge
-from hexforge.demo import MODEL
 from tests.cli.test_cli import run
+from tests.digits import MODEL
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:

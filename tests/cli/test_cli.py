@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from hexforge.cli import main
-from hexforge.demo import MODEL, held_out
 from hexforge.ir import text
+from tests.digits import MODEL, held_out
 
 
 def run(*arguments: str) -> int:
@@ -251,25 +251,6 @@ def test_options_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["backend_type"]["no_effect_because"] is None
     assert {"session.disable_cpu_ep_fallback", "qnn.htp_perf_mode", "ep.dynamic.workload_type"} <= set(found)
     assert all(row["does"] for row in found.values())
-
-
-def test_demo_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run("demo") == 0
-    out = capsys.readouterr().out
-    report = tmp_path / "hexforge-demo" / "report.html"
-    assert " ms on SM8650, " in out
-    assert "hexforge-demo/report.html" in out
-    assert "top1 0." in out
-    assert {p.name for p in report.parent.iterdir()} >= {"digits.qdq.onnx", "digits.bin", "digits.float.onnx"}
-    assert all(f'"title":"{title}"' in report.read_text() for title in ("Recommendation", "Placement", "Chips"))
-    assert "accuracy 98.89% (356 of 360)" in out
-    assert "htp backend" in out
-    assert "right on htp  right on cpu" in out
-    report.unlink()
-    assert run("demo", "--backend", "cpu", "--no-files") == 0
-    assert "accuracy 98.89% (356 of 360)" in capsys.readouterr().out
-    assert not report.exists()
 
 
 def test_program_and_version() -> None:

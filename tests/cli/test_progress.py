@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hexforge.cli.commands import COMMANDS
-from hexforge.demo import MODEL
 from tests import ROOT
 from tests.cli.test_cli import run
+from tests.digits import MODEL
 from tests.runtime.contexts.lora_models import transformer
 
 QUICK = {"ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner"}

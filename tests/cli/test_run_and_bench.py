@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hexforge.cli.commands.time.bench import Measured, timed
-from hexforge.demo import MODEL, held_out
 from tests.cli.test_cli import run
+from tests.digits import MODEL, held_out
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from rich.cells import cell_len
 import hexforge
 from hexforge.cli.fitted_table import shortened
 from hexforge.cli.screen import console, table
-from hexforge.demo import MODEL
 from tests.cli.test_cli import model, run
+from tests.digits import MODEL
 
 LONG = "/backbone/layers.0/blocks.1/attention/output/projection/MatMul"
 

@@ -23,7 +23,7 @@ from tests import ROOT
 from tests.runtime.contexts.test_native_kv import INPUTS as CACHES
 from tests.runtime.contexts.test_native_kv import decoder
 
-DEMO = ROOT / "src" / "hexforge" / "demo"
+DIGITS = ROOT / "tests" / "digits"
 
 COMMANDS = {
     1196: "qnn-net-run --model <qnn_model_name.so> --backend <path_to_model_library>/libQnnHtp.so "
@@ -164,9 +164,9 @@ def test_samples_of_data_formats_are_read(line: int, tmp_path: Path) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with everything that the commands name."""
     monkeypatch.chdir(tmp_path)
-    shutil.copy(DEMO / "digits.onnx", tmp_path / "sample.onnx")
+    shutil.copy(DIGITS / "digits.onnx", tmp_path / "sample.onnx")
     (tmp_path / "inputs").mkdir()
-    np.load(DEMO / "digits_heldout.npz")["pictures"][:1].astype(np.float32).tofile(tmp_path / "x.raw")
+    np.load(DIGITS / "digits_heldout.npz")["pictures"][:1].astype(np.float32).tofile(tmp_path / "x.raw")
     for name in ("target_raw_list.txt", "inputs/input_list.txt"):
         (tmp_path / name).write_text("x.raw\n")
     (tmp_path / "backend_extension_config.json").write_text(TOOL_SAMPLES[1786])

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from hexforge.cli.commands import COMMANDS, Command
-from hexforge.demo import MODEL
+from tests.digits import MODEL
 
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "sympy", "hexforge.ir", "hexforge.cli.screen")
 

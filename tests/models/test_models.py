@@ -14,8 +14,8 @@ import onnxruntime
 import pytest
 
 import hexforge
-from hexforge.demo import held_out
 from hexforge.model.declarations import fix_shapes
+from tests.digits import held_out
 from tests.models.fetch import FILES, stored
 from tests.models.quantize import TYPES, quantized
 from tests.models.unitwise import plain_float32, unit_agreements

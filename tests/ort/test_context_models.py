@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 import hexforge
 from hexforge import CallError, FormatError, HexforgeError, ModelError, UnsupportedError
-from hexforge.demo import MODEL, held_out
 from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.context.node import COMPATIBILITY
 from hexforge.model.wire import has_contexts, slim
+from tests.digits import MODEL, held_out
 from tests.ort.context_models import (
     CPU,
     QNN,

@@ -8,8 +8,8 @@ from functools import cache
 
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.chips.deployment import Deployment
-from hexforge.demo import MODEL
 from hexforge.timeline import Event, Row, Timeline
+from tests.digits import MODEL
 
 OPS = ("Conv2d", "Softmax", "ElementWiseAdd")
 BOUNDS = ("HMX", "HVX", "DMA", "overhead")

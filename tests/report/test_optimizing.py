@@ -11,11 +11,11 @@ from hexforge.analysis.estimate import estimate
 from hexforge.analysis.optimize import Optimized, OptimizeRequest, optimize
 from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.chips.deployment import Deployment
-from hexforge.demo import MODEL, held_out
 from hexforge.report import Figure, Figures, Section, Step, Steps, page
 from hexforge.report.graph import MOST_NODES, graph_section, onnx_name, picture, sqnr_by_node
 from hexforge.report.optimizing import optimized_page
 from hexforge.runtime.registry import timed_backend
+from tests.digits import MODEL, held_out
 from tests.report.estimates import made
 from tests.report.test_page import EVIL, Elements, content
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hexforge.analysis.estimate import everywhere
 from hexforge.chips.deployment import Deployment
 from hexforge.cli.commands.inspect.check import checked
-from hexforge.demo import MODEL
 from hexforge.report import Bars, Column, Plot, Section, Series, Table, page, timing
 from hexforge.report.page import ASSETS
+from tests.digits import MODEL
 from tests.report.estimates import demo, made
 
 EVIL = "</script><img src=x onerror=alert(1)><!--{{data}}&amp;\u2028"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hexforge.analysis.optimize import OptimizeRequest, optimize
-from hexforge.demo import MODEL, held_out
 from hexforge.report.optimizing import optimized_page
+from tests.digits import MODEL, held_out
 from tests.report.test_browser import CHROMIUM
 
 pytestmark = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the first Python block of a README as a user would: `python tests/wheel/run_readme.py README.md`.
 
-The block runs in an empty folder where `model.onnx` is the demo model, whose input is called `x` here; `x` is a picture
-for it and `np` is numpy. Nothing of the checkout is imported, so this also tests a wheel in an environment of its own
-(`make wheel-test`).
+The block runs in an empty folder where `model.onnx` is the demo model, whose input is called `x` here; `x` is a night
+shot for it and `np` is numpy. Nothing of the checkout is imported, so this also tests a wheel in an environment of its
+own (`make wheel-test`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _demo_model() -> onnx.ModelProto:
 def run(readme: Path) -> None:
     """Run the block; what it prints is printed, an error is an error."""
     code = compile(first_block(readme.read_text(encoding="utf-8")), str(readme), "exec")
-    pictures, _ = demo.held_out()
-    names = {"__name__": "__main__", "np": np, "x": pictures[0]}
+    shots, _ = demo.held_out()
+    names = {"__name__": "__main__", "np": np, "x": shots[0]}
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         onnx.save(_demo_model(), Path(folder) / "model.onnx")

@@ -13,8 +13,8 @@ import pytest
 import hexforge
 from hexforge.analysis.quality import compare as module
 from hexforge.analysis.quality.runners import runner
-from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError
+from tests.digits import MODEL, held_out
 from tests.models.quantize import quantized
 
 DATA = [{"image": picture} for picture in held_out()[0][:24]]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import hexforge
 from hexforge.analysis.quality.labels import class_numbers, read_labels
 from hexforge.analysis.quality.metrics import TopK
-from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError, FormatError, ModelError
+from tests.digits import MODEL, held_out
 from tests.models.quantize import quantized
 from tests.ort.models import FLOAT, model, node
 

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
 from hexforge.analysis.quality.held_out import SplitSamples
-from hexforge.demo import MODEL, held_out
 from tests.cli.test_cli import run
+from tests.digits import MODEL, held_out
 
 DATA = [{"image": picture} for picture in held_out()[0][:20]]
 

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.demo import held_out
 from hexforge.errors import CallError
 from hexforge.model import save as saving
 from hexforge.model.reader import read
 from hexforge.quant.measure.compare import sqnr_db
+from tests.digits import MODEL as DIGITS
+from tests.digits import held_out
 from tests.quant.graphs import emulated, reference
-
-DIGITS = Path(str(hexforge.__file__)).parent / "demo" / "digits.onnx"
 
 
 @pytest.fixture(scope="module")

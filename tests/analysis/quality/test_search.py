@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hexforge import demo
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.search import (
     LayerGroup,
@@ -41,13 +40,14 @@ from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.measure.search import Point, SearchPoints
 from hexforge.quant.prepare.fold import fold
+from tests.digits import MODEL, held_out
 from tests.quant.networks import Network
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("digits")
-    for i, picture in enumerate(demo.held_out()[0][:12]):
+    for i, picture in enumerate(held_out()[0][:12]):
         np.save(folder / f"{i}.npy", picture)
     return folder
 
@@ -55,7 +55,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def searched(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Searched, Path]:
     state = tmp_path_factory.mktemp("state") / "search.json"
-    return search(demo.MODEL, str(data), scoring=Scoring(samples=4), state=state), state
+    return search(MODEL, str(data), scoring=Scoring(samples=4), state=state), state
 
 
 def test_a_search_measures_its_space_and_remembers_it(searched: tuple[Searched, Path], data: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_search_measures_its_space_and_remembers_it(searched: tuple[Searched, 
     assert found.best is not None
     before = state.read_bytes()
     seen: list[int] = []
-    again = search(demo.MODEL, str(data), scoring=Scoring(samples=4), state=state, progress=lambda d, n: seen.append(d))
+    again = search(MODEL, str(data), scoring=Scoring(samples=4), state=state, progress=lambda d, n: seen.append(d))
     assert again.mixes.points == found.mixes.points
     assert state.read_bytes() == before  # nothing was measured again
     assert seen
@@ -121,13 +121,11 @@ def test_a_mix_is_measured_as_quantize_makes_it(
 
 
 def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
-    labels = demo.held_out()[1][:12].tolist()
-    right = search(demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=labels))
+    labels = held_out()[1][:12].tolist()
+    right = search(MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=labels))
     assert right.metric == "top1"
     assert right.mixes.high.quality == 1.0
-    wrong = search(
-        demo.MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=[(i + 1) % 10 for i in labels])
-    )
+    wrong = search(MODEL, str(data), scoring=Scoring(samples=12, metric="top1", labels=[(i + 1) % 10 for i in labels]))
     assert wrong.mixes.high.quality == 0.0
     code = tmp_path / "metric.py"
     code.write_text(
@@ -135,14 +133,14 @@ def test_labels_and_accuracy(data: Path, tmp_path: Path) -> None:
         "    def update(self, outputs, label): self.seen += 1\n    def result(self): return self.seen\n"
         "COUNT = Count()\n"
     )
-    counted = search(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:Count"))
+    counted = search(MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:Count"))
     assert {p.quality for p in counted.mixes.points.values()} == {5.0}
     with pytest.raises(CallError, match="name its class"):
-        search(demo.MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:COUNT"))
+        search(MODEL, str(data), scoring=Scoring(samples=5, metric=f"{code}:COUNT"))
     with pytest.raises(CallError, match="needs labels"):
-        search(demo.MODEL, str(data), scoring=Scoring(metric="top1"))
+        search(MODEL, str(data), scoring=Scoring(metric="top1"))
     with pytest.raises(CallError, match="11 labels for 12 samples"):
-        search(demo.MODEL, str(data), scoring=Scoring(metric="top1", labels=labels[:11]))
+        search(MODEL, str(data), scoring=Scoring(metric="top1", labels=labels[:11]))
 
 
 def test_a_stopped_search_goes_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +154,7 @@ def test_a_stopped_search_goes_on(data: Path, tmp_path: Path, capsys: pytest.Cap
         "    if count == 7: signal.raise_signal(signal.SIGINT)\n"
         "    return 1.0\n"
     )
-    arguments = ["search", str(demo.MODEL), "--data", str(data), "--samples", "2", "--jobs", "1", "--metric",
+    arguments = ["search", str(MODEL), "--data", str(data), "--samples", "2", "--jobs", "1", "--metric",
                  f"{code}:one", "--state", str(state), "--recipe", str(tmp_path / "mix.json")]  # fmt: skip
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
@@ -174,24 +172,24 @@ def test_a_stopped_search_goes_on(data: Path, tmp_path: Path, capsys: pytest.Cap
 def test_a_metric_of_ones_own(data: Path, tmp_path: Path) -> None:
     code = tmp_path / "metric.py"
     code.write_text("def flat(outputs, label): return 1.0\n\ndef bad(outputs, label): raise KeyError('labels')\n")
-    found = search(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:flat"))
+    found = search(MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:flat"))
     assert found.best is not None
     assert found.best.high == frozenset()  # nothing to gain: the fastest
     assert found.mixes.dominating()
     with pytest.raises(CallError, match="bad: KeyError"):
-        search(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:bad"))
+        search(MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:bad"))
     with pytest.raises(CallError, match="has no 'none'"):
-        search(demo.MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:none"))
+        search(MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:none"))
 
 
 def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -> None:
     _, state = searched
     with pytest.raises(CallError, match="is of another search"):
-        search(demo.MODEL, str(data), "SM8750", scoring=Scoring(samples=4), state=state)
+        search(MODEL, str(data), "SM8750", scoring=Scoring(samples=4), state=state)
     broken = tmp_path / "s.json"
     broken.write_text("[1")
     with pytest.raises(FormatError, match="is not the state of a search"):
-        search(demo.MODEL, str(data), scoring=Scoring(samples=4), state=broken)
+        search(MODEL, str(data), scoring=Scoring(samples=4), state=broken)
     for low, high, said in (
         ("w8a8+bias", "w8a16", "without bias; improve the one"),
         ("w8a8", "w8a16+mse", "the high recipe says bits only"),
@@ -199,19 +197,19 @@ def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -
         ("w8a16+mse", "w8a16", "nothing to mix"),
     ):
         with pytest.raises(CallError, match=said):
-            search(demo.MODEL, str(data), space=SearchSpace(low=low, high=high))
-    quantize(demo.MODEL, str(data), output=tmp_path / "q.onnx")
+            search(MODEL, str(data), space=SearchSpace(low=low, high=high))
+    quantize(MODEL, str(data), output=tmp_path / "q.onnx")
     with pytest.raises(CallError, match="is quantized already"):
         search(tmp_path / "q.onnx", str(data))
     with pytest.raises(CallError, match="leaves activations in float"):
-        search(demo.MODEL, str(data), space=SearchSpace(high="fp16"))
-    with pytest.raises(CallError, match="metric 'psnr': there are top1"):
-        search(demo.MODEL, str(data), scoring=Scoring(samples=2, metric="psnr"))
+        search(MODEL, str(data), space=SearchSpace(high="fp16"))
+    with pytest.raises(CallError, match="metric 'accuracy': there are top1"):
+        search(MODEL, str(data), scoring=Scoring(samples=2, metric="accuracy"))
 
 
 def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "m.onnx"
-    model.write_bytes(demo.MODEL.read_bytes())
+    model.write_bytes(MODEL.read_bytes())
     for flag, path, said in (
         ("--output", model, "is the model itself"),
         ("--output", tmp_path / "no" / "q.onnx", "there is no folder"),
@@ -222,14 +220,14 @@ def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys:
             main(["search", str(model), "--data", str(data), flag, str(path)])
         assert stopped.value.code == 2
         assert said in capsys.readouterr().err
-    assert model.read_bytes() == demo.MODEL.read_bytes()
+    assert model.read_bytes() == MODEL.read_bytes()
 
 
 @pytest.mark.cluster
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="make cluster installs Ray")
 def test_a_cluster_gives_the_same(searched: tuple[Searched, Path], data: Path) -> None:
     assert (
-        search(demo.MODEL, str(data), scoring=Scoring(samples=4), workers=Workers(cluster=True)).mixes.points
+        search(MODEL, str(data), scoring=Scoring(samples=4), workers=Workers(cluster=True)).mixes.points
         == searched[0].mixes.points
     )
 

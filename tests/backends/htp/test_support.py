@@ -13,7 +13,6 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.support import RULES, SESSION_BYTES, WEIGHTED, require_fit, unsupported
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import DEFAULT_ARCH, SOCS, ChipTarget, find, target
-from hexforge.demo import MODEL, held_out
 from hexforge.errors import CallError, CapacityError
 from hexforge.ir import (
     AxisScaleOffset,
@@ -28,6 +27,7 @@ from hexforge.ir import (
     table,
 )
 from tests import ROOT
+from tests.digits import MODEL, held_out
 
 ARCHS = (68, 69, 73, 75, 79, 81)
 U8, U16 = ScaleOffset(0.1, -128), ScaleOffset(0.001, -32768)

@@ -14,19 +14,19 @@ from hexforge.cli.qnn_tools import tool_command
 from tests import ROOT
 
 QNN = "QNNExecutionProvider"
-DEMO = ROOT / "src" / "hexforge" / "demo"
+DIGITS = ROOT / "tests" / "digits"
 
 
 def session(folder: Path, **options: str) -> Any:
     given = {"soc_model": "57", "dump_qnn_ir_dlc_dir": str(folder), **options}
     strict = hexforge.SessionOptions()
     strict.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    return hexforge.InferenceSession(DEMO / "digits.onnx", strict, providers=[(QNN, given)])
+    return hexforge.InferenceSession(DIGITS / "digits.onnx", strict, providers=[(QNN, given)])
 
 
 @pytest.fixture
 def picture() -> np.ndarray:
-    return np.load(DEMO / "digits_heldout.npz")["pictures"][:1].astype(np.float32)
+    return np.load(DIGITS / "digits_heldout.npz")["pictures"][:1].astype(np.float32)
 
 
 def test_a_written_graph_runs_to_the_same_bits(tmp_path: Path, picture: np.ndarray) -> None:

@@ -24,7 +24,7 @@ from hexforge.runtime.replay import replay
 from tests import ROOT
 from tests.cli.test_cli import run
 
-MODEL = ROOT / "src" / "hexforge" / "demo" / "digits.onnx"
+MODEL = ROOT / "tests" / "digits" / "digits.onnx"
 PICTURES = np.load(MODEL.with_name("digits_heldout.npz"))["pictures"].astype(np.float32)[:2]
 
 

@@ -23,7 +23,7 @@ from hexforge.cli import main
 from hexforge.cli.qnn_tools import TOOLS, tool_command
 from tests import ROOT
 
-DEMO = ROOT / "src" / "hexforge" / "demo"
+DIGITS = ROOT / "tests" / "digits"
 PACKAGE = str(Path(str(hexforge.__file__)).parent) + os.sep
 """Where the files of hexforge's own modules are; a checkout may be called hexforge, and hold a virtual environment."""
 CLASSES = 10
@@ -48,8 +48,8 @@ OWN = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with everything that the commands read."""
     where = tmp_path_factory.mktemp("disk")
-    shutil.copy(DEMO / "digits.onnx", where / "m.onnx")
-    np.load(DEMO / "digits_heldout.npz")["pictures"][:1].astype(np.float32).tofile(where / "x.raw")
+    shutil.copy(DIGITS / "digits.onnx", where / "m.onnx")
+    np.load(DIGITS / "digits_heldout.npz")["pictures"][:1].astype(np.float32).tofile(where / "x.raw")
     (where / "list.txt").write_text("x.raw\n")
     (where / "budget.yaml").write_text("models:\n  - {model: m.onnx, soc: SM8650, latency_ms: 100}\n")
     (where / "plan.json").write_text(json.dumps(plan(1)))

@@ -17,8 +17,8 @@ from hexforge.errors import CallError, HexforgeError
 from tests import ROOT
 from tests.cli.test_cli import run
 
-DEMO = ROOT / "src" / "hexforge" / "demo"
-PICTURES = np.load(DEMO / "digits_heldout.npz")["pictures"].astype(np.float32)[:4]
+DIGITS = ROOT / "tests" / "digits"
+PICTURES = np.load(DIGITS / "digits_heldout.npz")["pictures"].astype(np.float32)[:4]
 HTP = ("--backend", r"C:\sdk\lib\QnnHtp.dll")
 
 
@@ -30,7 +30,7 @@ def tool(name: str, *arguments: str) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in "ab":
-        shutil.copy(DEMO / "digits.onnx", tmp_path / f"{name}.onnx")
+        shutil.copy(DIGITS / "digits.onnx", tmp_path / f"{name}.onnx")
     PICTURES[:1].tofile("one.raw")
     PICTURES.tofile("four.raw")
     Path("one.txt").write_text("image:=one.raw\n")
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def expected() -> np.ndarray:
     options = {"backend_type": "htp", "soc_model": "SM8650"}
-    session = hexforge.InferenceSession(str(DEMO / "digits.onnx"), providers=[("QNNExecutionProvider", options)])
+    session = hexforge.InferenceSession(str(DIGITS / "digits.onnx"), providers=[("QNNExecutionProvider", options)])
     return np.concatenate([session.run(None, {"image": picture[None]})[0] for picture in PICTURES])
 
 

@@ -18,7 +18,7 @@ from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from tests import ROOT
 from tests.models import showcase
 
-MODEL = ROOT / "src" / "hexforge" / "demo" / "digits.onnx"
+MODEL = ROOT / "tests" / "digits" / "digits.onnx"
 PICTURES = np.load(MODEL.with_name("digits_heldout.npz"))["pictures"].astype(np.float32)[:4]
 
 

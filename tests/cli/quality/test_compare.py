@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hexforge.cli import app, main
-from hexforge.demo import MODEL, held_out
+from tests.digits import MODEL, held_out
 from tests.models.quantize import quantized
 
 

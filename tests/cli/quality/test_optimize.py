@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexforge.demo import MODEL, held_out
 from tests.cli.test_cli import run
+from tests.digits import MODEL, held_out
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import hexforge
 from hexforge.cli import main
-from hexforge.demo import held_out
-
-DIGITS = Path(str(hexforge.__file__)).parent / "demo" / "digits.onnx"
+from tests.digits import MODEL as DIGITS
+from tests.digits import held_out
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hexforge.demo import MODEL
+from tests.digits import MODEL
 
 PROGRAM = [sys.executable, "-c", "from hexforge.cli import main; main()"]
 

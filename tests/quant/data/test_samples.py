@@ -13,13 +13,13 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader
 from PIL import Image
 
-from hexforge.demo import held_out
 from hexforge.errors import CallError
 from hexforge.model.reader import read
 from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.model_inputs import Input, inputs_of
 from hexforge.quant.data.samples import samples
 from tests import ROOT
+from tests.digits import held_out
 
 Array = np.ndarray[Any, Any]
 
@@ -186,7 +186,7 @@ def test_random_samples() -> None:
 
 
 def test_a_models_inputs() -> None:
-    model = read(ROOT / "src" / "hexforge" / "demo" / "digits.onnx").ir
+    model = read(ROOT / "tests" / "digits" / "digits.onnx").ir
     (wanted,) = inputs_of(model)
     assert (wanted.name, wanted.shape, wanted.dtype) == ("image", (1, 1, 8, 8), np.float32)
     assert len(list(samples(held_out()[0].astype(np.float32), model, limit=2))) == 2

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge import _native
-from hexforge.demo import MODEL, held_out
 from hexforge.model.reader import read
 from hexforge.quant.measure import compare, sensitivity
 from hexforge.quant.measure.compare import ErrorSums, Linear
+from tests.digits import MODEL, held_out
 from tests.models.quantize import quantized
 from tests.native.several import LEVELS
 

@@ -291,7 +291,7 @@ COMMANDS = (
         "demo",
         "inspect.demo",
         "demo",
-        "Check the built-in digit classifier, run it on held-out digits, and make it fast on a chip, with a page.",
+        "Check the built-in night-shot model, run it on new pictures, and make it fast on a chip, with a page.",
         (
             "hexforge demo",
             'hexforge demo --soc "X Elite"',

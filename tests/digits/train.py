@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train the demo's digit classifier on scikit-learn's digits, in plain numpy, and write it as ONNX.
+"""Train the tests' digit classifier on scikit-learn's digits, in plain numpy, and write it as ONNX.
 
-    python examples/digits/train.py [FOLDER]
+    python tests/digits/train.py [FOLDER]
 
 Writes `digits.onnx` (Conv-Relu-MaxPool twice, then Gemm; one 8x8 picture of 0..16 in, ten logits out) and
-`digits_heldout.npz` (the pictures and labels the training never saw). The package keeps both in `hexforge/demo`.
+`digits_heldout.npz` (the pictures and labels the training never saw). Both are kept in this folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED = 7
 HELD_OUT = 360
 EPOCHS = 60
 BATCH = 64
-FOLDER = Path(__file__).parents[2] / "src" / "hexforge" / "demo"
+FOLDER = Path(__file__).parent
 
 
 def split() -> tuple[Floats, NDArray[np.int64], Floats, NDArray[np.int64]]:
@@ -169,7 +169,7 @@ def model(net: Net) -> onnx.ModelProto:
         [numpy_helper.from_array(array, name) for name, array in data.items()],
     )
     made = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="hexforge examples/digits"
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="hexforge tests/digits"
     )
     onnx.checker.check_model(made, full_check=True)
     return made
