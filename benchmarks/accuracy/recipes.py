@@ -23,6 +23,7 @@ from pathlib import Path
 from onnxruntime.quantization import QuantType
 
 from benchmarks.accuracy.models_with_data import PAIRS, Pair, Runner
+from benchmarks.arguments import add_names
 from benchmarks.models.quantized import quiet
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
@@ -86,9 +87,9 @@ def sqnr_db(pair: Pair, run: Runner, count: int) -> float:
     """Of the worst output, on evaluation samples."""
     sums: dict[str, ErrorSums] = {}
     for feeds in pair.evaluation(count):
-        found = run(feeds)
+        outputs = run(feeds)
         for name, array in pair.float_run(feeds).items():
-            sums.setdefault(name, ErrorSums()).update(array, found[name])
+            sums.setdefault(name, ErrorSums()).update(array, outputs[name])
     return min(one.sqnr_db for one in sums.values())
 
 
@@ -144,15 +145,15 @@ def gains(rows: list[Row]) -> Iterator[str]:
 
 
 def _gain(rows: list[Row], better: str, worse: str) -> Iterator[str]:
-    found = {
+    gain_of = {
         row.pair: row.sqnr_db[better] - row.sqnr_db[worse]
         for row in rows
         if better in row.sqnr_db and worse in row.sqnr_db
     }
-    if found:
-        least = min(found, key=lambda name: found[name])
-        mean = statistics.mean(found.values())
-        yield f"{better} - {worse}: {mean:+.1f} dB on average, least {found[least]:+.1f} dB ({least})"
+    if gain_of:
+        least = min(gain_of, key=lambda name: gain_of[name])
+        mean = statistics.mean(gain_of.values())
+        yield f"{better} - {worse}: {mean:+.1f} dB on average, least {gain_of[least]:+.1f} dB ({least})"
 
 
 @contextlib.contextmanager
@@ -173,16 +174,15 @@ def _say(text: str) -> None:
 def main(arguments: list[str]) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pairs", nargs="*", metavar="PAIR", help=f"of {', '.join(PAIRS)}; all by default")
+    add_names(parser, "pair", PAIRS)
     parser.add_argument("--quick", action="store_true", help="a tenth of the samples, to see that it works")
     parser.add_argument("--markdown", action="store_true", help="as docs/figures.md has it")
     parser.add_argument("--ways", default=",".join(WAYS), help="columns, parted by commas (default: all)")
     given = parser.parse_args(arguments)
     ways = given.ways.split(",")
-    for word, known in [*((name, PAIRS) for name in given.pairs), *((way, WAYS) for way in ways)]:
-        if word not in known:
-            parser.error(f"no {word!r}; there are {', '.join(known)}")
-    rows = [measure(PAIRS[name], given.quick, ways) for name in given.pairs or PAIRS]
+    if unknown := [way for way in ways if way not in WAYS]:
+        parser.error(f"no way {unknown[0]!r}; there are {', '.join(WAYS)}")
+    rows = [measure(PAIRS[name], given.quick, ways) for name in given.pairs]
     print(table(rows, ways, given.markdown))
     print()
     for line in gains(rows):

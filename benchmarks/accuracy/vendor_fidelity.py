@@ -164,8 +164,8 @@ class _Writer:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-        found: Array = session.run(None, self.floats)[0]
-        return found
+        output: Array = session.run(None, self.floats)[0]
+        return output
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Difference:
 def differences(names: Sequence[str] = ()) -> list[Difference]:
     """Every op at 8 and 16 bits, on both."""
     chosen = [(name, bits) for name in names or OPS for bits in (8, 16)]
-    found = []
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         cases = []
         for i, (name, bits) in enumerate(chosen):
@@ -202,12 +202,12 @@ def differences(names: Sequence[str] = ()) -> list[Difference]:
             limit = 1 if bits == 8 else OPS[name].lsb16
             if not theirs.whole:
                 said = theirs.error or f"placed {theirs.nodes}"
-                found.append(Difference(name, bits, -1, 0.0, limit, said))
+                rows.append(Difference(name, bits, -1, 0.0, limit, said))
                 continue
             ours = hexforge_session(case.model, 1).run(None, dict(case.feeds))[0]
             apart = np.abs(ours.astype(np.int64) - theirs.outputs["y"].astype(np.int64))
-            found.append(Difference(name, bits, int(apart.max()), float((apart == 0).mean()), limit))
-    return found
+            rows.append(Difference(name, bits, int(apart.max()), float((apart == 0).mean()), limit))
+    return rows
 
 
 def table(rows: Sequence[Difference]) -> Table:
@@ -225,13 +225,13 @@ def table(rows: Sequence[Difference]) -> Table:
     return made
 
 
-def sqnr(reference: Mapping[str, Array], found: Mapping[str, Array]) -> float:
+def sqnr(reference: Mapping[str, Array], outputs: Mapping[str, Array]) -> float:
     """Signal to quantization noise over all outputs, in dB."""
     signal = noise = 0.0
     for name, expected in reference.items():
         real = np.asarray(expected, np.float64)
         signal += float((real**2).sum())
-        noise += float(((real - np.asarray(found[name], np.float64)) ** 2).sum())
+        noise += float(((real - np.asarray(outputs[name], np.float64)) ** 2).sum())
     if not signal or not noise:
         return float("-inf") if noise else float("inf")
     return float(10 * np.log10(signal / noise))

@@ -33,8 +33,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import ROOT
-from benchmarks.files.loading import peak_bytes
+from benchmarks.arguments import add_names
 from benchmarks.models.architectures import resnet50
+from benchmarks.process_cost import peak_bytes
 from hexforge.ir import DType
 from hexforge.model.reader import read
 from hexforge.quant.data.calibrate import calibrate
@@ -82,9 +83,9 @@ def prepared(name: str, folder: Path) -> Path:
         source = ROOT / "tests" / "digits" / "digits.onnx"
     else:
         source = next(stored(f) for files in FILES.values() for f in files if f.endswith(model.file))
-    found = read(source, shapes=model.shapes).ir
-    found.metadata_props.clear()
-    onnx_ir.save(found, path)
+    simplified = read(source, shapes=model.shapes).ir
+    simplified.metadata_props.clear()
+    onnx_ir.save(simplified, path)
     return path
 
 
@@ -110,8 +111,8 @@ def onnxruntime_ranges(path: Path, data: Sequence[dict[str, Any]], method: str) 
         wanted = METHODS[method]
         calibrator = create_calibrator(path, augmented_model_path=augmented.as_posix(), calibrate_method=wanted)
         calibrator.collect_data(_Reader(data))
-        found = calibrator.compute_data()
-    return {name: tuple(float(np.ravel(v)[0]) for v in found[name].range_value) for name in found}
+        ranges = calibrator.compute_data()
+    return {name: tuple(float(np.ravel(v)[0]) for v in ranges[name].range_value) for name in ranges}
 
 
 def _infer(path: Path, data: Sequence[dict[str, Any]], method: str) -> None:
@@ -129,13 +130,13 @@ TOOLS: dict[str, Callable[[Path, Sequence[dict[str, Any]], str], Any]] = {
 
 def measure(path: Path, data: Sequence[dict[str, Any]], method: str, rounds: int) -> dict[str, tuple[float, float]]:
     """Best CPU and wall seconds of each tool."""
-    found: dict[str, list[tuple[float, float]]] = {tool: [] for tool in TOOLS}
+    runs_of: dict[str, list[tuple[float, float]]] = {tool: [] for tool in TOOLS}
     for _ in range(rounds):
         for tool, run in TOOLS.items():
             cpu, wall = time.process_time(), time.perf_counter()
             run(path, data, method)
-            found[tool].append((time.process_time() - cpu, time.perf_counter() - wall))
-    return {tool: (min(c for c, _ in runs), min(w for _, w in runs)) for tool, runs in found.items()}
+            runs_of[tool].append((time.process_time() - cpu, time.perf_counter() - wall))
+    return {tool: (min(c for c, _ in runs), min(w for _, w in runs)) for tool, runs in runs_of.items()}
 
 
 def _data(path: Path, count: int) -> list[dict[str, Any]]:
@@ -166,8 +167,8 @@ def times(names: Sequence[str], folder: Path, rounds: int, console: Console) -> 
         path = prepared(name, folder)
         data = _data(path, MODELS[name].samples)
         for method in METHODS:
-            found = measure(path, data, method, rounds)
-            (ours, our_wall), (theirs, their_wall), (floor, _) = (found[t] for t in TOOLS)
+            seconds = measure(path, data, method, rounds)
+            (ours, our_wall), (theirs, their_wall), (floor, _) = (seconds[t] for t in TOOLS)
             ratio = ours / theirs
             if ratio > MOST_RATIO[method]:
                 missed.append(f"{name} {method}")
@@ -200,19 +201,16 @@ def memory(folder: Path, many: int, console: Console) -> list[str]:
 def main() -> int:
     """Print the tables; 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
+    add_names(parser, "model", MODELS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--full", action="store_true", help="memory with 1,000 samples")
     parser.add_argument("--no-memory", action="store_true")
     given = parser.parse_args()
-    unknown = [name for name in given.models if name not in MODELS]
-    if unknown:
-        parser.error(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
     logging.getLogger().setLevel(logging.ERROR)
     onnxruntime.set_default_logger_severity(3)
     console = Console(width=130)
     with tempfile.TemporaryDirectory() as folder:
-        missed = times(given.models or list(MODELS), Path(folder), given.rounds, console)
+        missed = times(given.models, Path(folder), given.rounds, console)
         if not given.no_memory:
             missed += memory(Path(folder), _FULL if given.full else _MANY, console)
     print("targets (CPU ratio, memory growth of at most 50 MB):", f"missed by {', '.join(missed)}" if missed else "met")

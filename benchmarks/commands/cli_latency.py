@@ -10,9 +10,6 @@ the issue that asked for half of it.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +18,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from benchmarks.process_cost import python_process_cost
 from hexforge.model.declarations import fix_shapes
 from tests.light import light
 from tests.models.fetch import FILES, fetch, stored
@@ -54,18 +52,6 @@ class Wait:
     megabytes_before: float = 0.0
 
 
-def used(arguments: list[str]) -> tuple[float, float]:
-    """CPU seconds and peak megabytes of one Python process."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen([sys.executable, *arguments], stdout=quiet, stderr=quiet, env=environment)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"python {' '.join(arguments)}: exit code {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-
-
 def squeezenet(target: Path) -> Path:
     """onnx's light SqueezeNet with weights drawn at random instead of constant ones, which quantize without loss."""
     model, random = onnx.load(light("squeezenet")), np.random.default_rng(0)
@@ -93,7 +79,7 @@ def waits(folder: Path) -> list[Wait]:
     fix_shapes(stored(OCR), ocr, {"x": [1, 3, 480, 640]})
     plain, quantized = squeezenet(folder / "squeezenet.onnx"), folder / "dnsmos.w8a8.onnx"
     made = ["quantize", str(dnsmos), "--data", "random:8", "-o"]
-    used(["-c", PROGRAM, *made, str(quantized)])
+    python_process_cost(["-c", PROGRAM, *made, str(quantized)])
     improved = (
         "quantize",
         str(plain),
@@ -124,8 +110,8 @@ def main() -> None:
         for wait in waits(Path(folder)):
             runs, peers = [], []
             for _ in range(rounds):
-                runs.append(used(["-c", PROGRAM, *wait.arguments]))
-                peers.append(used(["-c", PEER, str(wait.model), wait.samples]))
+                runs.append(python_process_cost(["-c", PROGRAM, *wait.arguments]))
+                peers.append(python_process_cost(["-c", PEER, str(wait.model), wait.samples]))
             seconds, megabytes = (min(run[i] for run in runs) for i in (0, 1))
             peer_seconds, peer_megabytes = (min(peer[i] for peer in peers) for i in (0, 1))
             before = f"{wait.seconds_before:.0f} s" if wait.seconds_before else f"{wait.megabytes_before:.0f} MB"

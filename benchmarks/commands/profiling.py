@@ -64,8 +64,8 @@ def overhead(model: Path, runs: int) -> tuple[float, float]:
 
 def large(count: int) -> Profile:
     """A profile with so many activities: those of ResNet50, over and over."""
-    found = profile(file("resnet50", "a8w8-int8"), "SM8650")
-    graph = found.graphs[0]
+    record = profile(file("resnet50", "a8w8-int8"), "SM8650")
+    graph = record.graphs[0]
     run = graph.runs[0]
     made: list[Activity] = []
     while len(made) < count:
@@ -73,7 +73,7 @@ def large(count: int) -> Profile:
         made += [replace(a, start_us=a.start_us + shift, end_us=a.end_us + shift) for a in run.activities]
     whole = run.accelerator_us * count / len(run.activities)
     run = replace(run, activities=tuple(made[:count]), accelerator_us=whole, netrun_us=whole, rpc_us=whole)
-    return replace(found, graphs=(replace(graph, runs=(run,)),))
+    return replace(record, graphs=(replace(graph, runs=(run,)),))
 
 
 SORTED = """(column) => {

@@ -9,12 +9,12 @@ Bytecode is cached, as it is after the first run of an installed package.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.process_cost import python_process_cost
 from tests.digits import MODEL
 
 TARGETS = {"hexforge --help": 0.25, "hexforge check (small model)": 0.6}
@@ -33,17 +33,6 @@ def commands(context: Path) -> dict[str, list[str]]:
     }
 
 
-def cpu_seconds(arguments: list[str]) -> float:
-    """User and system time of one Python process."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, env=environment)
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"python {' '.join(arguments)}: exit code {process.returncode}")
-    return used.ru_utime + used.ru_stime
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -55,11 +44,11 @@ def main() -> None:
         subprocess.run([sys.executable, *compiling], check=True, stdout=subprocess.DEVNULL)
         measured = commands(context)
         for arguments in measured.values():
-            cpu_seconds(arguments)  # writes the bytecode
+            python_process_cost(arguments)  # writes the bytecode
         times = {name: float("inf") for name in measured}
         for _ in range(rounds):
             for name, arguments in measured.items():
-                times[name] = min(times[name], cpu_seconds(arguments))
+                times[name] = min(times[name], python_process_cost(arguments)[0])
     print("| process | CPU s | of `import onnxruntime` | target |")
     print("|---|---:|---:|---:|")
     for name, seconds in times.items():

@@ -120,8 +120,8 @@ def collect() -> Iterator[Case]:
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
 
-        found = collect_testcases(None)
-    for case in found:
+        collected = collect_testcases(None)
+    for case in collected:
         ops = frozenset(node.op_type for node in case.model.graph.node)
         if ops <= SEED | NEWER:
             yield _case(case, ops)

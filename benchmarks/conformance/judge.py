@@ -84,8 +84,8 @@ def _faults(case: Case, outputs: list[Any], expected: list[Any], half: bool) -> 
     random = bool(case.ops & RANDOM)
     steps = max(HALF_STEPS.get(op, 0) for op in case.ops) if half else 0
     spread = HALF_SPREAD * max(HALF_SPREADS.get(op, 1) for op in case.ops) if half else 0.0
-    found = (_fault(g, e, random, steps, spread) for g, e in zip(outputs, expected, strict=True))
-    return [f"{name}: {fault}" for name, fault in zip(case.expected, found, strict=True) if fault]
+    faults = (_fault(g, e, random, steps, spread) for g, e in zip(outputs, expected, strict=True))
+    return [f"{name}: {fault}" for name, fault in zip(case.expected, faults, strict=True) if fault]
 
 
 def _fault(got: Any, expected: Any, random: bool, steps: int, spread: float) -> str:
@@ -135,7 +135,7 @@ Row = tuple[str, int, int, int, int, int]
 
 def rows(verdicts: Iterable[Verdict]) -> list[Row]:
     """The table: cases, right, refused, wrong and crashed of each group."""
-    found = list(verdicts)
+    every = list(verdicts)
     plain = "float32, int32, int64 and bool tensors only"
     groups = {
         f"77 op types, {plain}": lambda c: c.seed and c.plain,
@@ -147,7 +147,7 @@ def rows(verdicts: Iterable[Verdict]) -> list[Row]:
     }
     table = []
     for name, inside in groups.items():
-        count = Counter(v.outcome for v in found if inside(v.case))
+        count = Counter(v.outcome for v in every if inside(v.case))
         right, refused, wrong, crashed = (count[outcome] for outcome in OUTCOMES)
         table.append((name, count.total(), right, refused, wrong, crashed))
     return table

@@ -167,7 +167,7 @@ def decoder(count: int) -> int:
     def runs(module: Any, method: str) -> Step:
         return lambda *given: module.run(method, list(given))
 
-    found = {
+    tokens = {
         "kv": generate(prompt, count, runs(alone, "forward")),
         "hybrid": generate(prompt, count, runs(both, "kv_forward"), runs(both, "prefill_forward")),
     }
@@ -177,7 +177,7 @@ def decoder(count: int) -> int:
         f"{'decoder 16a8w, ' + str(LAYERS) + ' layers':<24} {'same tokens':>12} {'file bytes':>11} {'blob bytes':>11}"
     )
     for name, file in (("kv", kv), ("hybrid", hybrid)):
-        same = sum(a == b for a, b in zip(found[name], wanted[name], strict=True))
+        same = sum(a == b for a, b in zip(tokens[name], wanted[name], strict=True))
         print(f"{name:<24} {same:>6} of {count:<3} {len(file):>10} {sizes[name]:>11}")
     print(f"hybrid holds two methods in {len(hybrid) / len(kv):.2f} times the bytes of one")
-    return int(found != wanted)
+    return int(tokens != wanted)

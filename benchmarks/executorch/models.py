@@ -145,9 +145,9 @@ def lowered(models: dict[str, Any], inputs: dict[str, tuple[Any, ...]], weight_s
     return bytes(to_edge_transform_and_lower_to_qnn(models, inputs, specs).to_executorch().buffer)
 
 
-def sqnr_db(found: np.ndarray, wanted: np.ndarray) -> float:
+def sqnr_db(output: np.ndarray, wanted: np.ndarray) -> float:
     """Signal to noise of one result against another."""
-    noise = float(np.square(found.astype(np.float64) - wanted).sum())
+    noise = float(np.square(output.astype(np.float64) - wanted).sum())
     return math.inf if noise == 0 else 10 * math.log10(float(np.square(wanted.astype(np.float64)).sum()) / noise)
 
 

@@ -87,7 +87,7 @@ def sides(libraries: Path) -> Iterator[tuple[Side, Side]]:
 
 def compared(both: tuple[Side, Side], names: Sequence[str]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """What both sides took for each name that both can do, in turn; printed as it comes."""
-    found = []
+    pairs = []
     for i, name in enumerate(names):
         answers = {one.name: one.ask(name) for one in (both if i % 2 else both[::-1])}
         ours, theirs = answers["hexforge"], answers["vendor"]
@@ -96,9 +96,9 @@ def compared(both: tuple[Side, Side], names: Sequence[str]) -> list[tuple[str, d
             last = " ".join(answers[failed[0]]["why"]).strip().splitlines()[-1:]
             print(f"{name:<66} not by {' and '.join(failed)}: {' '.join(last)[:80]}", flush=True)
             continue
-        found.append((name, ours, theirs))
+        pairs.append((name, ours, theirs))
         print(row(name, ours, theirs), flush=True)
-    return found
+    return pairs
 
 
 WHAT = "processor seconds: compiling + loading and running"
@@ -117,12 +117,12 @@ def behind(seconds: dict[str, Any], clock: str = "") -> float:
     return float(seconds[f"compile{clock}"] + seconds[f"run{clock}"])
 
 
-def summary(found: Sequence[tuple[str, dict[str, Any], dict[str, Any]]]) -> str:
+def summary(pairs: Sequence[tuple[str, dict[str, Any], dict[str, Any]]]) -> str:
     """Totals, and our seconds over theirs: in total and the median of the tests."""
-    total = [{k: sum(entry[i][k] for entry in found) for k in found[0][i] if k not in ("fine", "why")} for i in (1, 2)]
-    lines = [row(f"all {len(found)} that both lower and run", *total)]
+    total = [{k: sum(entry[i][k] for entry in pairs) for k in pairs[0][i] if k not in ("fine", "why")} for i in (1, 2)]
+    lines = [row(f"all {len(pairs)} that both lower and run", *total)]
     for part, what in (("", "processor"), (" on the clock", "clock")):
-        ratios = sorted(behind(ours, part) / behind(theirs, part) for _, ours, theirs in found)
+        ratios = sorted(behind(ours, part) / behind(theirs, part) for _, ours, theirs in pairs)
         lines.append(
             f"{what}: behind the front end {behind(total[0], part):.3f} s and {behind(total[1], part):.3f} s: "
             f"{behind(total[0], part) / behind(total[1], part):.3f} in total, median {statistics.median(ratios):.3f}, "
@@ -150,9 +150,9 @@ def main() -> int:
             print("once, with all that is loaded then:")
             compared(both, [FIRST])
             listed = [f"{name}.{test}" for name in CLASSES for test in both[0].tests[name][:: given.each]]
-            found = compared(both, listed)
-            if found:
-                print(summary(found))
+            pairs = compared(both, listed)
+            if pairs:
+                print(summary(pairs))
         for name, ours, theirs in compared(both, given.models):
             print(
                 f"{name}: one inference {ours['run on the clock']:.3f} s and {theirs['run on the clock']:.3f} s on the "

@@ -100,10 +100,10 @@ def side(ours: bool) -> None:
 
 
 def _test(name: str, module: Any, spent: Spent) -> dict[str, Any]:
-    found = unittest.TestResult()
+    result = unittest.TestResult()
     with spent.on("whole"):
-        unittest.defaultTestLoader.loadTestsFromName(name, module).run(found)
-    why = [trace for _, trace in (*found.errors, *found.failures, *found.skipped)]
+        unittest.defaultTestLoader.loadTestsFromName(name, module).run(result)
+    why = [trace for _, trace in (*result.errors, *result.failures, *result.skipped)]
     return {"fine": not why, "why": why[:1], **spent.seconds}
 
 

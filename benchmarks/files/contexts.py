@@ -61,10 +61,10 @@ PROVIDER = {"backend_type": "htp", "soc_model": "60", "offload_graph_io_quantiza
 
 def options(**entries: str) -> hexforge.SessionOptions:
     """Session options with config entries."""
-    found = hexforge.SessionOptions()
+    session_options = hexforge.SessionOptions()
     for key, value in entries.items():
-        found.add_session_config_entry(key.replace("__", "."), value)
-    return found
+        session_options.add_session_config_entry(key.replace("__", "."), value)
+    return session_options
 
 
 def timed(model: Path, **entries: str) -> float:
@@ -89,8 +89,8 @@ print(json.dumps([load() for _ in range(int(sys.argv[2]) + 1)][1:]))
 def fresh(model: Path, rounds: int) -> list[float]:
     """Milliseconds of each load in a new process; the first brings the libraries in and does not count."""
     command = [sys.executable, "-c", _LOADS, str(model), str(rounds)]
-    found: list[float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return found
+    times_ms: list[float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return times_ms
 
 
 def floor(path: Path) -> float:
@@ -110,8 +110,8 @@ class Loader:
 
     def _line(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        found: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return found
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
 
     def grown(self) -> dict[str, int]:
         """Bytes its memory has grown by since before the load, as things are now."""
@@ -168,9 +168,9 @@ from hexforge.runtime.registry import backend
 htp, times = backend(), []
 def passed(action):
     start = time.process_time()
-    found = action()
+    result = action()
     times.append(1e3 * (time.process_time() - start))
-    return found
+    return result
 for _ in range(2):  # the first brings libraries in, and the file
     del times[:]
     passed(lambda: Container(sys.argv[1]).verify())
@@ -197,9 +197,9 @@ def widened(folder: Path, rounds: int) -> None:
         binary = folder / "widened.bin"
         hexforge.compile(model, binary, "SM8650")
         command = [sys.executable, "-c", _WIDENED, str(binary)]
-        found = [json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        runs = [json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
                  for _ in range(rounds)]  # fmt: skip
-        checked, load, first, later = (min(each) for each in zip(*found, strict=True))
+        checked, load, first, later = (min(each) for each in zip(*runs, strict=True))
         print(
             f"{title:26} {model.stat().st_size / 1e6:8.1f} {binary.stat().st_size / 1e6:6.1f} {checked:10.1f} "
             f"{load:7.1f} {first:10.1f} {later:7.1f}"
@@ -240,7 +240,7 @@ def main() -> None:
         theirs: dict[str, Any] = {}
         if not given.no_vendor and not missing():
             done = subprocess.run(
-                [PYTHON, Path(__file__).with_name("vendor_contexts.py"), model, str(given.rounds)],
+                [PYTHON, Path(__file__).with_name("vendor_context_child.py"), model, str(given.rounds)],
                 capture_output=True, text=True,
             )  # fmt: skip
             lines = [line for line in done.stdout.splitlines() if line.startswith('{"compile_ms"')]
@@ -271,14 +271,14 @@ def main() -> None:
 def mobilenets(folder: Path) -> list[Path]:
     """MobileNetV2 A8W8 at three resolutions, same weights and encodings."""
     model = onnx.load(file("mobilenet_v2", "a8w8-int8"))
-    found = []
+    models = []
     for size in (224, 192, 160):
         del model.graph.value_info[:]
         for dim in model.graph.input[0].type.tensor_type.shape.dim[2:]:
             dim.dim_value = size
-        found.append(folder / f"mobilenet{size}.onnx")
-        onnx.save(model, found[-1])
-    return found
+        models.append(folder / f"mobilenet{size}.onnx")
+        onnx.save(model, models[-1])
+    return models
 
 
 if __name__ == "__main__":

@@ -7,14 +7,17 @@ growth of its peak. Targets for ResNet-50 (25 M parameters): under 2 s, and unde
 
 from __future__ import annotations
 
+import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from benchmarks.arguments import add_names
+from benchmarks.process_cost import peak_bytes
 
 REPEATS = 3
 MOST_SECONDS = 2.0
@@ -69,15 +72,6 @@ STEPS = {
 }
 
 
-def peak_bytes() -> int:
-    """Most memory the process ever held."""
-    status = Path("/proc/self/status")
-    if status.exists():  # on Linux getrusage's peak starts with that of the process that started this one
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def _measure(step: str, path: str) -> None:
     """In the fresh process: time and growth of the peak, as one line of JSON."""
     run = STEPS[step]()
@@ -101,27 +95,25 @@ def _warm(run: Callable[[str], str]) -> None:
         run(str(path))
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Print the table; 1 if a target is missed."""
     from rich.console import Console
     from rich.table import Table
 
     from benchmarks.models.architectures import MODELS
 
-    unknown = [name for name in names if name not in MODELS]
-    if unknown:
-        print(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}", file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_names(parser, "model", MODELS)
     table = Table("model", "step", "time, s", "memory, MB", "memory / file", "time / onnxruntime", "result")
     missed = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in names or list(MODELS):
+        for name in parser.parse_args(arguments).models:
             path = Path(folder) / f"{name}.onnx"
             MODELS[name](path)
             size = path.stat().st_size
-            found = {step: _best(step, path) for step in STEPS}
-            theirs = found["onnxruntime session"]["seconds"]
-            for step, figures in found.items():
+            measured = {step: _best(step, path) for step in STEPS}
+            theirs = measured["onnxruntime session"]["seconds"]
+            for step, figures in measured.items():
                 ratio = figures["bytes"] / size
                 table.add_row(
                     f"{name} ({size / 1e6:.0f} MB)", step, f"{figures['seconds']:.2f}", f"{figures['bytes'] / 1e6:.0f}",

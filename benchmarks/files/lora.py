@@ -32,24 +32,24 @@ TARGET = 20.0
 
 def milliseconds(work: Callable[[], object], rounds: int) -> float:
     """The median of some rounds."""
-    found = []
+    times_ms = []
     for _ in range(rounds):
         start = time.perf_counter()
         work()
-        found.append(1e3 * (time.perf_counter() - start))
-    return median(found)
+        times_ms.append(1e3 * (time.perf_counter() - start))
+    return median(times_ms)
 
 
 def factors(base: Constants, chosen: list[str], rank: int = 8) -> dict[str, np.ndarray]:
     """Low-rank weights for constants, a few steps of their scale large."""
     rng = np.random.default_rng(0)
-    found = {}
+    tensors = {}
     for name in chosen:
         outputs, inputs = base.array(name).shape[:2]
         size = float(np.abs(base.real(name)).max()) / 10
-        found[f"{name}.lora_A"] = rng.normal(0, 1, (rank, inputs)).astype(np.float32)
-        found[f"{name}.lora_B"] = rng.normal(0, size, (outputs, rank)).astype(np.float32)
-    return found
+        tensors[f"{name}.lora_A"] = rng.normal(0, 1, (rank, inputs)).astype(np.float32)
+        tensors[f"{name}.lora_B"] = rng.normal(0, size, (outputs, rank)).astype(np.float32)
+    return tensors
 
 
 def main() -> None:

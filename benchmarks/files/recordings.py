@@ -82,8 +82,8 @@ def recorded(model: Path, feeds: dict[str, Any], folder: Path) -> tuple[Recorded
 def smallest(session: RecordedSession) -> tuple[int, int, list[str]]:
     """What the planted kernel is minimised to: nodes of the graph, nodes that are left, their ops."""
     graph = next(g for g in session.graphs.values() if g.executions)
-    found = minimise(graph, WrongAdd(HtpConfig.parse({"soc_model": CHIP})), CpuBackend())
-    return len(graph.graph), len(found.graph), [node.op.name for node in found.graph]
+    smaller = minimise(graph, WrongAdd(HtpConfig.parse({"soc_model": CHIP})), CpuBackend())
+    return len(graph.graph), len(smaller.graph), [node.op.name for node in smaller.graph]
 
 
 def main(arguments: list[str]) -> int:

@@ -109,7 +109,7 @@ def measured(model: GpuModel, peers: list[Tinygrad], arguments: argparse.Namespa
         for peer in peers:
             peer.measure(arguments.seconds)
     row: dict[str, Any] = {"model": model.name, "error": error, "session_s": made_s, "rounds": times}
-    row |= {name: min(found) for name, found in times.items()}
+    row |= {name: min(each) for name, each in times.items()}
     for peer in peers:
         row[peer.name] = peer.best("resident")
         row[f"{peer.name} hosted"] = peer.best("hosted")

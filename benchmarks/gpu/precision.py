@@ -25,12 +25,12 @@ def errors(path: Path) -> dict[str, tuple[float, str]]:
     data = feeds(path)
     want = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, data)[0]
     want = want.astype(np.float64)
-    found = {}
+    by_precision = {}
     for precision in PRECISIONS:
         ours = session(path, {"gpu_precision": precision})
         got = ours.run(None, data)[0].astype(np.float64)
-        found[precision] = float(np.abs(got - want).max() / np.abs(want).max()), ours.stages[0].runner.arithmetic
-    return found
+        by_precision[precision] = float(np.abs(got - want).max() / np.abs(want).max()), ours.stages[0].runner.arithmetic
+    return by_precision
 
 
 def main() -> None:
@@ -48,9 +48,9 @@ def main() -> None:
     for model in MODELS:
         if arguments.model and not any(part in model.name for part in arguments.model):
             continue
-        found = errors(model.at(arguments.folder))
-        arithmetic |= {precision: how for precision, (_, how) in found.items()}
-        print(f"| {model.name} | " + " | ".join(f"{error:.1e}" for error, _ in found.values()) + " |", flush=True)
+        row = errors(model.at(arguments.folder))
+        arithmetic |= {precision: how for precision, (_, how) in row.items()}
+        print(f"| {model.name} | " + " | ".join(f"{error:.1e}" for error, _ in row.values()) + " |", flush=True)
     for precision, how in arithmetic.items():
         print(f"{precision}: {how}")
 

@@ -35,7 +35,7 @@ SHAPES = (
 
 def candidates(product: Product, machine: Machine, local_bytes: int) -> list[ProductTile]:
     """Every tile worth trying."""
-    found = []
+    tiles = []
     for bm, bn, tm, tn in SHAPES:
         for bk in (8, 16, 32):
             for slices in (1, 2, 4, 8):
@@ -50,8 +50,8 @@ def candidates(product: Product, machine: Machine, local_bytes: int) -> list[Pro
                         continue
                     if slices > 1 and groups > 3 * machine.units:
                         continue
-                    found.append(tile)
-    return found
+                    tiles.append(tile)
+    return tiles
 
 
 def graph_of(path: Path) -> Graph:

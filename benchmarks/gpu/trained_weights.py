@@ -59,9 +59,9 @@ def _parsed(script: str) -> dict[str, Any]:
 
 def _weights(manifest: dict[str, Any], script: str) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
     """Weights by name as float32."""
-    found = re.search(r'exports="([A-Za-z0-9+/=]+)"', script)
-    assert found is not None
-    data, at = base64.b64decode(found[1]), 0
+    exported = re.search(r'exports="([A-Za-z0-9+/=]+)"', script)
+    assert exported is not None
+    data, at = base64.b64decode(exported[1]), 0
     made = {}
     for row in manifest["weights"]:
         steps = row["quantization"]

@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.arguments import add_names
 from benchmarks.models.quantized import MODELS, VARIANTS, file
 from benchmarks.peers.engines import hexforge_session, programs
 from hexforge import _native
@@ -40,7 +41,7 @@ class Rehearsed:
 
 def rehearsed(program: HtpProgram, threads: int) -> list[Rehearsed]:
     """Every native step of a program, the best of several rehearsals."""
-    found: list[Rehearsed] = []
+    steps: list[Rehearsed] = []
     for segment, runner in zip(program._stages(), program._runners, strict=True):
         if not isinstance(segment, Segment):
             continue
@@ -50,8 +51,8 @@ def rehearsed(program: HtpProgram, threads: int) -> list[Rehearsed]:
         native = runner._program  # type: ignore[union-attr]
         rounds = np.array([native.time_steps(ins, outs, threads) for _ in range(_ROUNDS)])
         best = rounds.min(axis=0)
-        found += [Rehearsed(c, a * 1e3, s * 1e3, int(n)) for c, (a, s, n) in zip(segment.calls, best, strict=True)]
-    return found
+        steps += [Rehearsed(c, a * 1e3, s * 1e3, int(n)) for c, (a, s, n) in zip(segment.calls, best, strict=True)]
+    return steps
 
 
 def table(steps: list[Rehearsed], title: str, most: int) -> Table:
@@ -77,7 +78,7 @@ def table(steps: list[Rehearsed], title: str, most: int) -> Table:
 def main(arguments: list[str]) -> int:
     """Print a table for each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; resnet50 by default")
+    add_names(parser, "model", MODELS, ["resnet50"])
     parser.add_argument("--variant", choices=list(VARIANTS), default="a8w8-int8")
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 4, 8, 16])
     parser.add_argument("--handover", type=float, default=1.5, help="us that the threads of a split loop meet in")
@@ -87,7 +88,7 @@ def main(arguments: list[str]) -> int:
     if given.level:
         _native.set_level(given.level)
     out = Console(width=None if sys.stdout.isatty() else 170)
-    for model in given.models or ["resnet50"]:
+    for model in given.models:
         session = hexforge_session(file(model, given.variant), 1)
         for threads in given.threads:
             steps = [s for program in programs(session) for s in rehearsed(program, threads)]

@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.accuracy import vendor_fidelity
+from benchmarks.arguments import add_names
 from benchmarks.htp import native_steps
 from benchmarks.htp.inference_page import page
 from benchmarks.models.quantized import CACHE, MODELS, VARIANTS, file
@@ -110,28 +111,28 @@ class Row:
 
     def missed(self) -> list[str]:
         """Targets that were not met."""
-        found = []
+        missed = []
         ratio, most = self.ratio("onnxruntime"), most_ratio(self.model, self.variant)
         if ratio is not None and ratio > most:
-            found.append(f"{ratio:.2f} of onnxruntime's CPU time, target {most:g}")
+            missed.append(f"{ratio:.2f} of onnxruntime's CPU time, target {most:g}")
         ratio = self.ratio("openvino")
         if ratio is not None and self.variant != "float" and ratio > 1:
-            found.append(f"{ratio:.2f} of OpenVINO's CPU time, target 1")
+            missed.append(f"{ratio:.2f} of OpenVINO's CPU time, target 1")
         wall = self.wall_ratio(2)
         if wall is not None and wall > most:
-            found.append(f"{wall:.2f} of onnxruntime's wall time with two threads, target {most:g}")
+            missed.append(f"{wall:.2f} of onnxruntime's wall time with two threads, target {most:g}")
         gain = self.gain(2)
         if gain is not None and gain < least_gain(self.model):
-            found.append(f"two threads {gain:.2f} times as fast as one, target {least_gain(self.model):g}")
+            missed.append(f"two threads {gain:.2f} times as fast as one, target {least_gain(self.model):g}")
         gain = self.gain(16)
         if gain is not None and self.model == "resnet50" and gain < 9:
-            found.append(f"16 threads {gain:.2f} times as fast as one, target 9")
+            missed.append(f"16 threads {gain:.2f} times as fast as one, target 9")
         ratio = self.ratio("vendor")
         if ratio is not None and 1 / ratio < least_speedup(self.variant):
-            found.append(f"{1 / ratio:.0f} times faster than the emulator, target {least_speedup(self.variant):g}")
+            missed.append(f"{1 / ratio:.0f} times faster than the emulator, target {least_speedup(self.variant):g}")
         if self.model == "resnet50" and self.variant != "float" and self.floor_share < _LEAST_FLOOR_SHARE:
-            found.append(f"{self.floor_share:.0%} of the floor, target {_LEAST_FLOOR_SHARE:.0%}")
-        return found
+            missed.append(f"{self.floor_share:.0%} of the floor, target {_LEAST_FLOOR_SHARE:.0%}")
+        return missed
 
     def json(self) -> dict[str, Any]:
         """As plain data."""
@@ -195,20 +196,20 @@ def _measure_wall(row: Row, path: Path, given: argparse.Namespace) -> None:
         asked |= {("hexforge", threads) for threads in counts(cores)}
     engines = [Engine(name, path, row.model, threads, given.level or "") for name, threads in sorted(asked)]
     alternate(engines, given.rounds)
-    row.wall = {(e.name, e.threads): e.found for e in engines if e.found.ms}
+    row.wall = {(e.name, e.threads): e.times for e in engines if e.times.ms}
     row.errors |= {f"{e.name} with {e.threads} threads": e.error for e in engines if e.error}
 
 
 def _ask_vendor(row: Row, case: vendor.Case, real: dict[str, Array], ours: dict[str, Array]) -> None:
-    (found,) = vendor.run([case], fp16=row.variant == "float")
-    if found.error:
-        row.errors["vendor"] = found.error.strip().splitlines()[0]
+    (answer,) = vendor.run([case], fp16=row.variant == "float")
+    if answer.error:
+        row.errors["vendor"] = answer.error.strip().splitlines()[0]
         return
-    if not found.whole:
-        row.errors["vendor"] = f"not all nodes are the emulator's: {found.nodes}"
-    row.cpu["vendor"] = Times([s * 1e3 for s in found.cpu_s])
-    row.sqnr["vendor"] = vendor_fidelity.sqnr(real, found.outputs)
-    row.sqnr["hexforge to vendor"] = vendor_fidelity.sqnr(found.outputs, ours)
+    if not answer.whole:
+        row.errors["vendor"] = f"not all nodes are the emulator's: {answer.nodes}"
+    row.cpu["vendor"] = Times([s * 1e3 for s in answer.cpu_s])
+    row.sqnr["vendor"] = vendor_fidelity.sqnr(real, answer.outputs)
+    row.sqnr["hexforge to vendor"] = vendor_fidelity.sqnr(answer.outputs, ours)
 
 
 def times_table(rows: list[Row]) -> Table:
@@ -282,7 +283,7 @@ def rates() -> str:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all by default")
+    add_names(parser, "model", MODELS)
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), help="may be repeated; all by default")
     parser.add_argument("--rounds", type=int, default=15, help="turns of each engine")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the model files")
@@ -298,10 +299,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         metavar="FILE",
         help="write the figures there, and print the tables of docs/figures_inference.md",
     )
-    given = parser.parse_args(arguments)
-    if unknown := [name for name in given.models if name not in MODELS]:
-        parser.error(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
-    return given
+    return parser.parse_args(arguments)
 
 
 def _machine() -> str:
@@ -335,7 +333,7 @@ def main(arguments: list[str]) -> int:
         given.vendor = False
     if said := settle_openvino(file("mobilenet_v2", "a8w8-int8", given.cache)):
         _NOTES.print(said)
-    chosen = [(m, v) for m in given.models or MODELS for v in given.variant or VARIANTS]
+    chosen = [(m, v) for m in given.models for v in given.variant or VARIANTS]
     rows = []
     for number, (model, variant) in enumerate(chosen, 1):
         with _NOTES.status(f"{number} of {len(chosen)}: {model} {variant}"):

@@ -59,13 +59,13 @@ def _two_threads(rows: list[dict[str, Any]]) -> str:
         return f"{best[0]:.2f} / {best[1]:.2f} ({best[0] / best[1]:.2f}x)", best[1]
 
     def cells(row: dict[str, Any]) -> list[str]:
-        found = {engine: pair(row, engine) for engine in ("onnxruntime", "hexforge", "openvino")}
-        ours = found["hexforge"][1]
+        times = {engine: pair(row, engine) for engine in ("onnxruntime", "hexforge", "openvino")}
+        ours = times["hexforge"][1]
         ratios = [
             "-" if ours is None or theirs is None else f"{ours / theirs:.2f}"
-            for theirs in (found["onnxruntime"][1], found["openvino"][1])
+            for theirs in (times["onnxruntime"][1], times["openvino"][1])
         ]
-        return [*_named(row), found["onnxruntime"][0], found["hexforge"][0], ratios[0], found["openvino"][0], ratios[1]]
+        return [*_named(row), times["onnxruntime"][0], times["hexforge"][0], ratios[0], times["openvino"][0], ratios[1]]
 
     head = "model | variant | onnxruntime 1 / 2 | hexforge 1 / 2 | of onnxruntime, 2 | OpenVINO 1 / 2 | of OpenVINO, 2"
     return _table(head, "---|---|---:|---:|---:|---:|---:", map(cells, rows))

@@ -102,15 +102,15 @@ def _sessions(path: str, context: str) -> list[tuple[int, float, float]]:
         session(enable="1", file_path=context, embed_mode="0")
         return []
     session(_small_model()).run(None, {"x": np.zeros((1, 8), np.float32)})
-    before, found, held = figures(), [], []
+    before, growth, held = figures(), [], []
     for count in (1, 2, 4):
         held += [session() for _ in range(count - len(held))]
         feeds = {i.name: np.zeros(tuple(map(int, i.shape)), np.float32) for i in held[0].get_inputs()}  # type: ignore[arg-type]
         for one in held:
             one.run(None, feeds)
         now = figures()
-        found.append((count, now[0] - before[0], now[1] - before[1]))
-    return found
+        growth.append((count, now[0] - before[0], now[1] - before[1]))
+    return growth
 
 
 def compare_contexts(path: Path) -> None:

@@ -95,17 +95,17 @@ def _macs(kind: str, of: Mapping[str, Any]) -> int:
 def table(session: hexforge.InferenceSession, title: str, most: int) -> Table:
     """Time per kind of step, then the slowest steps."""
     made = Table("ms", "share", "GMAC/s", "step", "sizes", title=title)
-    found = [one for program in programs(session) for one in timed(program)]
-    total = sum(one.ms for one in found) or 1.0
+    steps = [one for program in programs(session) for one in timed(program)]
+    total = sum(one.ms for one in steps) or 1.0
     kinds: Counter[str] = Counter()
-    for one in found:
+    for one in steps:
         kinds[one.step.kind] += one.ms  # type: ignore[assignment]
     for kind, ms in kinds.most_common(most):
-        count = sum(one.step.kind == kind for one in found)
-        work = sum(one.macs for one in found if one.step.kind == kind)
+        count = sum(one.step.kind == kind for one in steps)
+        work = sum(one.macs for one in steps if one.step.kind == kind)
         made.add_row(f"{ms:.2f}", f"{ms / total:.0%}", f"{work / ms / 1e6:.0f}", f"all {count} {kind}")
     made.add_section()
-    for one in sorted(found, key=lambda t: -t.ms)[:most]:
+    for one in sorted(steps, key=lambda t: -t.ms)[:most]:
         sizes = " ".join(f"{k}={_short(one.step.attributes[k])}" for k in _SHOWN if k in one.step.attributes)
         made.add_row(f"{one.ms:.3f}", f"{one.ms / total:.1%}", f"{one.rate:.0f}", one.step.kind, sizes)
     refs = Counter(node.op.name for program in programs(session) for node in program.references)

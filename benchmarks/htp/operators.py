@@ -57,10 +57,10 @@ class Operator:
             names += [_bias(n, a, names, nodes, held) for n, a in self.constants.items()]
         nodes.append(helper.make_node(self.op, names, ["r" if self.quantized else "y"], self.op, **self.attributes))
         if self.quantized:
-            found = self._output(
+            result = self._output(
                 [*nodes[:-1], helper.make_node(self.op, names, ["y"], **self.attributes)], inputs, held
             )
-            last = _requantized("r", found, self.quantized, nodes, held)
+            last = _requantized("r", result, self.quantized, nodes, held)
             nodes.append(helper.make_node("Identity", [last], ["y"]))
         shape = self._output(nodes, inputs, held).shape if self.rows else None
         return _model(nodes, inputs, held, self.out, shape)
@@ -184,10 +184,10 @@ def main(arguments: list[str]) -> int:
             mine, theirs = (times[name].best * 1e3 for name in ("hexforge", "onnxruntime"))
             difference = ""
             if given.check:
-                found, wanted = (
+                outputs, wanted = (
                     np.asarray(next(iter(run(one.feeds).values())), np.float64) for run in runners.values()
                 )
-                difference = f"{np.abs(found - wanted).max() / max(1e-9, np.abs(wanted).max()):.1e}"
+                difference = f"{np.abs(outputs - wanted).max() / max(1e-9, np.abs(wanted).max()):.1e}"
         table.add_row(
             one.name, f"{mine:.0f}", f"{theirs:.0f}", f"{mine / theirs:.2f}", difference, ", ".join(references)
         )

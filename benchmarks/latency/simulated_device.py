@@ -282,9 +282,9 @@ def replay(seed: int) -> int:
         binaries = tiny.binaries(Path(folder))
         script = random_script(seed, binaries)
         print(json.dumps(script, indent=1))
-        found = lost(play(parse_script(script, known=binaries)), Undisturbed(binaries))
-    print("\n".join(found) or "nothing is lost")
-    return int(bool(found))
+        losses = lost(play(parse_script(script, known=binaries)), Undisturbed(binaries))
+    print("\n".join(losses) or "nothing is lost")
+    return int(bool(losses))
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import logging
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 from onnxruntime.quantization import QuantType
 
+from benchmarks.arguments import add_names
 from benchmarks.models.architectures import mobilenet_v2, resnet50
 from hexforge.model.declarations import fix_shapes
 from tests.digits import held_out
@@ -116,18 +118,18 @@ def _float(model: Model, target: Path) -> None:
     if not isinstance(model.source, str):
         model.source(target)
         return
-    found = [stored(f) for files in FILES.values() for f in files if f.endswith(f"/{model.source}")]
-    if not found[0].exists():
-        raise SystemExit(f"{found[0]} is not there; fetch it with `make models`")
-    fix_shapes(found[0], target, {model.input: model.shape})
+    sources = [stored(f) for files in FILES.values() for f in files if f.endswith(f"/{model.source}")]
+    if not sources[0].exists():
+        raise SystemExit(f"{sources[0]} is not there; fetch it with `make models`")
+    fix_shapes(sources[0], target, {model.input: model.shape})
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the quantizer's advice, which is about how to make better models."""
+    """Without what the quantizer prints, and its advice, which is about how to make better models."""
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -137,12 +139,10 @@ def quiet() -> Iterator[None]:
 def main(arguments: list[str]) -> int:
     """Make the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all by default")
+    add_names(parser, "model", MODELS)
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the files")
     given = parser.parse_args(arguments)
-    if unknown := [name for name in given.models if name not in MODELS]:
-        parser.error(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
-    for name in given.models or MODELS:
+    for name in given.models:
         for variant in VARIANTS:
             path = file(name, variant, given.cache)
             print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB", flush=True)

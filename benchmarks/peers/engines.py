@@ -128,7 +128,7 @@ def interleaved(
         start = time.perf_counter()
         run(feeds)
         repeats[name] = max(1, min(20, round(_BLOCK_S / (time.perf_counter() - start))))
-    found = {name: Times() for name in runners}
+    times = {name: Times() for name in runners}
     for _ in range(rounds):
         for name, run in runners.items():
             between()
@@ -136,8 +136,8 @@ def interleaved(
             start = clock()
             for _ in range(repeats[name]):
                 run(feeds)
-            found[name].ms.append((clock() - start) / repeats[name] * 1e3)
-    return found
+            times[name].ms.append((clock() - start) / repeats[name] * 1e3)
+    return times
 
 
 def cpu_times(

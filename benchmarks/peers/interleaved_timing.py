@@ -40,7 +40,7 @@ class Engine:
     threads: int
     level: str = ""
     """The instruction set hexforge is held to."""
-    found: Times = field(default_factory=Times)
+    times: Times = field(default_factory=Times)
     error: str = ""
     _child: subprocess.Popen[str] | None = None
 
@@ -67,7 +67,7 @@ class Engine:
         self._child.stdin.flush()
         said = self._answer()
         if said is not None:
-            self.found.ms.append(float(said["ms"]))
+            self.times.ms.append(float(said["ms"]))
 
     def _answer(self) -> dict[str, Any] | None:
         assert self._child is not None
@@ -81,7 +81,7 @@ class Engine:
 
 
 def alternate(engines: list[Engine], rounds: int) -> None:
-    """Give every engine a block in turn, round by round; what was found lies in the engines."""
+    """Give every engine a block in turn, round by round; each engine keeps its times."""
     opened: list[Engine] = []
     try:
         for engine in engines:

@@ -96,8 +96,8 @@ class Tinygrad:
             return
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
-        if found := self._answer("it ended"):
-            self.times.append({k: float(str(v)) for k, v in found.items()})
+        if answer := self._answer("it ended"):
+            self.times.append({k: float(str(v)) for k, v in answer.items()})
 
     def best(self, kind: str) -> float | str:
         """The best time of a kind, or why there is none."""

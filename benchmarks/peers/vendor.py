@@ -32,7 +32,7 @@ class Case:
 
 
 @dataclass(slots=True)
-class Found:
+class VendorResult:
     """What the emulator made of a case."""
 
     cpu_s: list[float] = field(default_factory=list)
@@ -55,9 +55,9 @@ def missing() -> str:
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
-def run(cases: Sequence[Case], *, fp16: bool = False, timeout_s: float = 900) -> list[Found]:
+def run(cases: Sequence[Case], *, fp16: bool = False, timeout_s: float = 900) -> list[VendorResult]:
     """Run the cases one after the other; fp16 is for float models, and holds for the whole process."""
-    found = [Found(error="not reached") for _ in cases]
+    results = [VendorResult(error="not reached") for _ in cases]
     with tempfile.TemporaryDirectory() as folder:
         job: list[dict[str, object]] = []
         for index, case in enumerate(cases):
@@ -78,14 +78,14 @@ def run(cases: Sequence[Case], *, fp16: bool = False, timeout_s: float = 900) ->
                 continue  # the libraries write lines of their own
             row = json.loads(line)
             index = row.pop("case")
-            found[index] = Found(**row)
-            if not found[index].error:
+            results[index] = VendorResult(**row)
+            if not results[index].error:
                 with np.load(str(job[index]["outputs"])) as file:
-                    found[index].outputs = dict(file)
-    for one in found:
+                    results[index].outputs = dict(file)
+    for one in results:
         if one.error == "not reached":
             one.error = why or "not reached"
-    return found
+    return results
 
 
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:

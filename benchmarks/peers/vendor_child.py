@@ -61,10 +61,10 @@ def main() -> None:
     onnxruntime.register_execution_provider_library(EP, onnxruntime_qnn.get_library_path())
     for index, case in enumerate(job["cases"]):
         try:
-            found = run(case, job["fp16"])
+            result = run(case, job["fp16"])
         except Exception as error:  # onnxruntime's errors have no class in common
-            found = {"error": str(error)}
-        print(json.dumps({"case": index, **found}), flush=True)
+            result = {"error": str(error)}
+        print(json.dumps({"case": index, **result}), flush=True)
 
 
 if __name__ == "__main__":

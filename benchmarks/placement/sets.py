@@ -6,11 +6,7 @@ The quantizer is onnxruntime's own, with its settings for the QNN EP.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import tempfile
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +17,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
 from benchmarks.conformance.cases import Case, collect
+from benchmarks.models.quantized import quiet
 
 TYPES = {"A8": (QuantType.QUInt8, QuantType.QUInt8), "A16": (QuantType.QUInt16, QuantType.QUInt8)}
 """set -> data types of activations and weights; the float set has none."""
@@ -85,7 +82,7 @@ def quantized(case: Case, activation: QuantType, weight: QuantType) -> bytes | N
         return None
     for index, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{index}"
-    with tempfile.TemporaryDirectory() as folder, _quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
         source, target = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
         onnx.save(model, source)
         try:
@@ -98,15 +95,3 @@ def quantized(case: Case, activation: QuantType, weight: QuantType) -> bytes | N
         made = target.read_bytes()
     ops = {node.op_type for node in onnx.load_model_from_string(made).graph.node}
     return made if "QuantizeLinear" in ops else None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the quantizer's advice."""
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)

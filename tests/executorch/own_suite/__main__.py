@@ -45,12 +45,12 @@ def table(outcomes: Sequence[Outcome], backend: str = "htp") -> str:
 
 def by_scheme(own: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """Cells of functions with parameters by what is in brackets, the data types of a run; the rare ones together."""
-    found: dict[str, list[Outcome]] = {}
+    schemes: dict[str, list[Outcome]] = {}
     for one in own:
         if one.test.endswith("]"):
-            found.setdefault(one.test.partition("[")[2][:-1], []).append(one)
-    common = {scheme: cells for scheme, cells in found.items() if len(cells) > RARE}
-    others = [one for scheme, cells in found.items() if scheme not in common for one in cells]
+            schemes.setdefault(one.test.partition("[")[2][:-1], []).append(one)
+    common = {scheme: cells for scheme, cells in schemes.items() if len(cells) > RARE}
+    others = [one for scheme, cells in schemes.items() if scheme not in common for one in cells]
     return {**common, "other schemes": others} if common and others else common
 
 

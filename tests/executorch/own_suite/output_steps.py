@@ -46,11 +46,11 @@ def _record(base: Any, rows: list[Measured]) -> None:
         scales[:] = _output_scales(module)
         return verify(test, module, *rest, **more)
 
-    def assert_outputs_equal(test: Any, found: Sequence[Any], wanted: Sequence[Any]) -> None:
-        for scale, a, b in zip(scales, found, wanted, strict=False):
+    def assert_outputs_equal(test: Any, outputs: Sequence[Any], wanted: Sequence[Any]) -> None:
+        for scale, a, b in zip(scales, outputs, wanted, strict=False):
             if scale is not None and a.numel() and a.shape == b.shape:
                 rows.append(_measured(*scale, a.double(), b.double()))
-        compare(test, found, wanted)
+        compare(test, outputs, wanted)
 
     base.verify_output, base._assert_outputs_equal = verify_output, assert_outputs_equal
 
@@ -58,11 +58,11 @@ def _record(base: Any, rows: list[Measured]) -> None:
 def _output_scales(module: Any) -> list[tuple[float, int] | None]:
     """Scale and bits of each output of a QDQ model; None where an output is not quantized."""
     last = next((n for n in module.graph.nodes if n.op == "output"), None) if hasattr(module, "graph") else None
-    found: list[tuple[float, int] | None] = []
+    encodings: list[tuple[float, int] | None] = []
     for node in last.args[0] if last is not None else ():
         known = node is not None and "dequantize_per_tensor" in str(getattr(node, "target", ""))
-        found.append((float(node.args[1]), (int(node.args[4]) - int(node.args[3])).bit_length()) if known else None)
-    return found
+        encodings.append((float(node.args[1]), (int(node.args[4]) - int(node.args[3])).bit_length()) if known else None)
+    return encodings
 
 
 def _measured(scale: float, bits: int, a: Any, b: Any) -> Measured:

@@ -46,8 +46,8 @@ class Worker:
 
     def tests(self, suite: Suite) -> list[str]:
         """The tests of a class."""
-        (found,) = self._ask({"suite": suite.name, "module": suite.module})
-        return list(found)
+        (names,) = self._ask({"suite": suite.name, "module": suite.module})
+        return list(names)
 
     def run(self, suite: Suite, test: str) -> Iterator[Outcome]:
         """The outcomes of a test: one, or one for each of its parameters."""
@@ -55,15 +55,15 @@ class Worker:
             self.close()
         self._module = suite.module
         start = time.monotonic()
-        found = False
+        answered = False
         try:
             for answer in self._ask({"suite": suite.name, "module": suite.module, "test": test, "seed": self.seed}):
-                found = True
+                answered = True
                 yield outcome(answer)
         except (TimeoutError, EOFError) as error:
             yield Outcome(suite.name, test, "failed", str(error), round(time.monotonic() - start, 1))
         else:
-            if not found:
+            if not answered:
                 yield Outcome(suite.name, test, "failed", "cannot be collected")
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ def shared(
 ) -> Iterator[tuple[int, Outcome]]:
     """Outcomes of tests as they come, from several processes, each with how many tests had begun."""
     left: queue.SimpleQueue[tuple[int, Suite, str]] = queue.SimpleQueue()
-    found: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
     for number, item in enumerate(wanted):
         left.put((number + 1, *item))
     workers = [Worker(limit, no_skips, seed, backend, program) for _ in range(max(1, min(jobs, len(wanted))))]
@@ -168,16 +168,16 @@ def shared(
             while True:
                 number, suite, test = left.get_nowait()
                 for one in worker.run(suite, test):
-                    found.put((number, one))
+                    outcomes.put((number, one))
         worker.close()
-        found.put(None)
+        outcomes.put(None)
 
     for worker in workers:
         threading.Thread(target=work, args=(worker,), daemon=True).start()
     running = len(workers)
     try:
         while running:
-            if (one := found.get()) is None:
+            if (one := outcomes.get()) is None:
                 running -= 1
             else:
                 yield one

@@ -43,20 +43,20 @@ def chosen(names: Sequence[str], backend: str, parser: argparse.ArgumentParser) 
     """Tests by their names, `CLASS` or `CLASS.TEST`; all that the backend can run where none is named."""
     suites = {s.name: s for s in SUITES if backend == "htp" or s.name in ON_GPU}
     whole: list[str] = []
-    found: list[tuple[Suite, str]] = []
+    wanted: list[tuple[Suite, str]] = []
     for name in names or suites:
         suite, _, test = name.partition(".")
         if suite not in suites:
             parser.error(f"no class {suite} for the {backend} backend; there are {', '.join(suites)}")
         if test:
-            found.append((suites[suite], test))
+            wanted.append((suites[suite], test))
         else:
             whole.append(suite)
     lister = Worker(600, False, 0)
     for name in whole:
-        found += [(suites[name], test) for test in lister.tests(suites[name])]
+        wanted += [(suites[name], test) for test in lister.tests(suites[name])]
     lister.close()
-    return found
+    return wanted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,10 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def state(seed: int, no_skips: bool, backend: str) -> str:
     """A name for what decides the outcomes: hexforge's sources and kernels, the seed, what is skipped, the backend."""
     root = Path(hexforge.__file__).parent
-    found = hashlib.blake2b(f"{seed} {no_skips} {backend}".encode(), digest_size=8)
+    digest = hashlib.blake2b(f"{seed} {no_skips} {backend}".encode(), digest_size=8)
     for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".so", ".json")):
-        found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return found.hexdigest()
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def run(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Outcome]:

@@ -41,12 +41,12 @@ def test_a_test_that_hangs_or_dies_fails_alone(monkeypatch: pytest.MonkeyPatch) 
 
     threading.Thread(target=watch, daemon=True).start()
     wanted = [(SUITE, test) for test in TESTS]
-    found = {
+    outcomes = {
         one.test: one
         for _, one in shared(wanted, 1, 5, no_skips=False, seed=0, program="tests.executorch.own_suite.bare_worker")
     }
-    assert [found[test].result for test in TESTS] == ["passed", "failed", "failed", "passed", "passed"]
-    assert found["test_b_endless"].why == "took longer than 5 s"
-    assert found["test_c_dies"].why == "its process ended with code 3"
+    assert [outcomes[test].result for test in TESTS] == ["passed", "failed", "failed", "passed", "passed"]
+    assert outcomes["test_b_endless"].why == "took longer than 5 s"
+    assert outcomes["test_c_dies"].why == "its process ended with code 3"
     assert seen.is_set()  # it had begun, and
     assert not running(mark)

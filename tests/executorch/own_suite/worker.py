@@ -208,9 +208,9 @@ def line(kind: type, value: object) -> str:
 
 def run_class(name: str, module: str, test: str, seed: int, tell: Tell) -> None:
     """Tell the outcome of a test of a class."""
-    found = unittest.defaultTestLoader.loadTestsFromName(f"{name}.{test}", importlib.import_module(module))
+    suite = unittest.defaultTestLoader.loadTestsFromName(f"{name}.{test}", importlib.import_module(module))
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        found.run(_Record(name, seed, tell))
+        suite.run(_Record(name, seed, tell))
 
 
 # -- pytest -----------------------------------------------------------------------------------------------------------
@@ -264,10 +264,10 @@ def run_function(suite: str, module: str, test: str, seed: int, tell: Tell) -> N
 
 def listed(name: str, module: str) -> list[str]:
     """The tests of a class, or of a file of functions where there is no such class."""
-    found = importlib.import_module(module)
-    if hasattr(found, name):
-        return list(unittest.defaultTestLoader.getTestCaseNames(getattr(found, name)))
-    return [name for name, value in vars(found).items() if name.startswith("test_") and callable(value)]
+    loaded = importlib.import_module(module)
+    if hasattr(loaded, name):
+        return list(unittest.defaultTestLoader.getTestCaseNames(getattr(loaded, name)))
+    return [name for name, value in vars(loaded).items() if name.startswith("test_") and callable(value)]
 
 
 @contextlib.contextmanager

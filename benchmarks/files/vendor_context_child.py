@@ -36,7 +36,6 @@ def session(path: str, **entries: str) -> float:
 
 def loaded(path: str, rounds: int) -> None:
     """Milliseconds of each load in this process, which did not compile; the first does not count."""
-    onnxruntime.register_execution_provider_library(EP, onnxruntime_qnn.get_library_path())
     print(json.dumps([session(path) for _ in range(rounds + 1)][1:]), flush=True)
 
 
@@ -44,15 +43,15 @@ def main() -> None:
     """One line of JSON: milliseconds to compile, milliseconds of each load, bytes of the context."""
     model, rounds = sys.argv[1], int(sys.argv[2])
     onnxruntime.register_execution_provider_library(EP, onnxruntime_qnn.get_library_path())
+    if "--load" in sys.argv:
+        loaded(model, rounds)
+        return
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "c_ctx.onnx"
         compiled = session(model, context_enable="1", context_file_path=str(made))
         size = sum(p.stat().st_size for p in Path(folder).iterdir())
-        code = (
-            f"import sys; sys.argv[1:] = ['', '0']; from context_child import loaded; loaded({str(made)!r}, {rounds})"
-        )
-        child = [sys.executable, "-c", code]
-        done = subprocess.run(child, capture_output=True, text=True, cwd=Path(__file__).parent, check=True)
+        child = [sys.executable, __file__, str(made), str(rounds), "--load"]
+        done = subprocess.run(child, capture_output=True, text=True, check=True)
         loads = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))
     print(json.dumps({"compile_ms": compiled, "load_ms": loads, "bytes": size}), flush=True)
 
