@@ -339,7 +339,7 @@ def context_model(folder: Path) -> bytes:
 
 def profile_log(data: bytes) -> None:
     """A profiling log: its frames' contents behind right checksums, then all views of what is read."""
-    from hexforge.analysis.profile.texts import average_reports
+    from hexforge.analysis.profile.profile_text import average_reports
 
     frames, at = [log.to_bytes(_PROFILE)[:16]], 0
     for kind in (b"PROF", b"GRPH", b"RUN_"):

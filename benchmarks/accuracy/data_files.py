@@ -68,7 +68,7 @@ def members(requirement: str, pattern: str) -> Path:
 
 
 def archive(requirement: str) -> Iterator[tuple[str, bytes]]:
-    """Every file of a package as (name in the archive, bytes); SystemExit with words if it cannot be fetched."""
+    """Every file of a package as (name in the archive, bytes); SystemExit with a message if it cannot be fetched."""
     print(f"data: fetching {requirement}", file=sys.stderr, flush=True)
     package = requirement.partition("==")[0]
     kind = ["--no-binary", package] if requirement in SDISTS else ["--only-binary", ":all:"]

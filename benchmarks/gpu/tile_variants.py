@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every product of some models in many tiles on one device: `python -m benchmarks.gpu.tile_variants [--model NAME]`.
 
-What the rules of `backends/gpu/lowering.py` were chosen by; a figure of one device says nothing about another.
+What the rules of `backends/gpu/kernel_launches.py` were chosen by; a figure of one device says nothing about another.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from benchmarks.models.gpu_architectures import MODELS
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose
+from hexforge.backends.gpu.kernel_launches import GpuLowering
 from hexforge.backends.gpu.kernels.launch import Epilogue, Launch
 from hexforge.backends.gpu.kernels.products.product import Product
 from hexforge.backends.gpu.kernels.products.tiles import ProductTile
-from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.tuning import measure
 from hexforge.errors import HexforgeError

@@ -35,7 +35,7 @@ LIMITS = {"user_provided": 1e-4, "fp32": 1e-4, "hybrid": 2e-2, "fp16": 2e-2}
 
 
 def fetch() -> dict[str, str]:
-    """The package's files of the model as text, by name; SystemExit with words where that does not work."""
+    """The package's files of the model as text, by name; SystemExit with a message where that does not work."""
     try:
         with urllib.request.urlopen(ADDRESS, timeout=120) as answer:
             data = answer.read()

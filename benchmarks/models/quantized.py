@@ -96,7 +96,7 @@ MODELS = {
 
 
 def file(name: str, variant: str, cache: Path = CACHE) -> Path:
-    """The file of a model in a variant, made if it is not there; SystemExit with words if its source is missing."""
+    """The file of a model in a variant, made if it is not there; SystemExit with a message if its source is missing."""
     target = cache / f"{name}.{variant}.onnx"
     if target.exists():
         return target

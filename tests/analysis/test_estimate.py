@@ -17,14 +17,14 @@ from hexforge.ir import text
 from hexforge.model.reader import read
 from hexforge.runtime.plan import Plan
 from hexforge.runtime.prepare import prepare_model
-from hexforge.runtime.registry import deployed, timed_backend
+from hexforge.runtime.registry import backend_for, timed_backend
 from tests.digits import MODEL as DIGITS
 from tests.frontends.onnx.single_node import model
 from tests.ort.models import node, quantized
 
 
 def program_graphs(source: Path | bytes, deployment: Deployment) -> list[str]:
-    backend = deployed(deployment)
+    backend = backend_for(deployment)
     plan = Plan(prepare_model(source, backend), backend)
     return [text.dumps(graph).partition("\n")[2] for graph in plan.graphs]
 
@@ -33,7 +33,7 @@ def program_graphs(source: Path | bytes, deployment: Deployment) -> list[str]:
 def test_the_graph_that_is_timed_is_the_graph_that_is_run(source: Path | bytes) -> None:
     deployment = Deployment("SM8650")
     timed = graphs_of(source, timed_backend(deployment))
-    assert not timed.left
+    assert not timed.left_on_cpu
     assert [text.dumps(graph).partition("\n")[2] for graph in timed.graphs] == program_graphs(source, deployment)
     rows = hexforge.estimate(source, deployment).timeline.rows
     names = {node.name for graph in timed.graphs for node in graph}
@@ -49,7 +49,7 @@ def test_a_chip_by_its_keyword() -> None:
 def test_placing_leaves_the_model_alone() -> None:
     loaded = read(quantized())
     before = [(n.op_type, [v.name for v in n.inputs if v is not None]) for n in loaded.ir.graph]
-    place_model(loaded, deployed(Deployment("SM8650")))
+    place_model(loaded, backend_for(Deployment("SM8650")))
     assert [(n.op_type, [v.name for v in n.inputs if v is not None]) for n in loaded.ir.graph] == before
 
 
@@ -63,7 +63,7 @@ def test_what_the_npu_does_not_take_is_left_out_and_said() -> None:
     ]
     proto = model(nodes, {"x": x}, {"shape": np.array([2, 1])}, {"y": np.float32})
     found = hexforge.estimate(proto, "SM8650")
-    assert [row.node for row in found.left] == ["det"]
+    assert [row.node for row in found.left_on_cpu] == ["det"]
     assert found.to_json()["left_out"][0]["op"] == "Det"
     parts = [hexforge.estimate(graph) for graph in graphs_of(proto, timed_backend(Deployment())).graphs]
     assert len(parts) == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A budget checked: what is over it fails, what got worse fails, and what cannot be measured fails with words."""
+"""A budget checked: what is over it fails, what got worse fails, and what cannot be measured fails with a message."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def stored(file: str) -> Path:
 
 
 def fetch(wanted: Mapping[str, Sequence[str]] = FILES) -> list[Path]:
-    """Fetch what is not there yet; the paths of all models. SystemExit with words if the registry cannot be reached."""
+    """Fetch what is not there yet, and give all paths; SystemExit with a message if the registry cannot be reached."""
     for requirement, files in wanted.items():
         if all(stored(file).exists() for file in files):
             continue

@@ -125,7 +125,7 @@ def test_an_estimate_counts_its_work(tmp_path: Path) -> None:
     hexforge.register_op_package(PYTHON)
     found = hexforge.estimate(model(tmp_path / "m.onnx"), Deployment("SM8650"))
     assert any("Swish" in row.op for row in found.rows)
-    assert not found.left
+    assert not found.left_on_cpu
 
 
 def test_a_library_computes_the_same(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def step(do: str, **fields: str) -> dict[str, str]:
 
 def test_a_scenario_takes_the_file(model: Path, tmp_path: Path) -> None:
     written(tmp_path, FILE)
-    hexforge.compile(model, tmp_path / "net.bin", hexforge.configured(tmp_path / "htp.json", "net"))
+    hexforge.compile(model, tmp_path / "net.bin", hexforge.deployment_from_config(tmp_path / "htp.json", "net"))
     script = {
         "config_file": "tool.json",
         "binaries": {"net": {"file": "net.bin"}},

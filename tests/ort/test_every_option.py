@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every option of every table acts (file, numbers, time, placement, log or error), or says aloud that it does not.
+"""Every option of every table acts (file, numbers, time, placement, log or error), or says in the log that it does not.
 
 A session with the option and one without are looked at from all sides; an option that is taken in silence and changes
 nothing of it fails here, and so does one that has no row.

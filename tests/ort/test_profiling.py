@@ -14,7 +14,7 @@ import pytest
 
 import hexforge
 from hexforge.analysis.estimate import estimate
-from hexforge.analysis.profile.texts import average_reports
+from hexforge.analysis.profile.profile_text import average_reports
 from hexforge.chips.deployment import Deployment
 from hexforge.formats.profile import log
 from hexforge.formats.profile.session_csv import HEADER

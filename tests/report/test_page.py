@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.analysis.estimate import everywhere
+from hexforge.analysis.estimate import estimate_all_chips
 from hexforge.chips.deployment import Deployment
 from hexforge.cli.commands.inspect.check import checked
 from hexforge.report import Bars, Column, Plot, Section, Series, Table, page, timing
@@ -123,7 +123,7 @@ def test_same_work_counts_together() -> None:
 
 def test_stands_alone() -> None:
     text = page(
-        demo(), checked(MODEL, {"backend_type": "htp"}), others=everywhere(MODEL, Deployment(precision="float"))
+        demo(), checked(MODEL, {"backend_type": "htp"}), others=estimate_all_chips(MODEL, Deployment(precision="float"))
     )
     elements = Elements(text)
     assert not [tag for tag, _ in elements.found if tag in ("link", "img", "iframe", "object", "embed", "base")]
@@ -189,7 +189,9 @@ def test_sections_are_plain_data() -> None:
 
 def test_placement_and_chips() -> None:
     placement = checked(MODEL, {"backend_type": "htp", "soc_model": "QCS6490"})
-    shown = content(page(demo(), placement, others=everywhere(MODEL, Deployment(precision="float"))))["sections"]
+    shown = content(page(demo(), placement, others=estimate_all_chips(MODEL, Deployment(precision="float"))))[
+        "sections"
+    ]
     chips, placed = shown
     bars, refused = chips["parts"]
     assert bars["values"] == sorted(bars["values"])

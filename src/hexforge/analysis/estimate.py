@@ -13,7 +13,7 @@ from hexforge.analysis.timed_graphs import TimedGraphs, read_timeable, timed_gra
 from hexforge.backend import Backend
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.soc import named
-from hexforge.deprecated import renamed_names
+from hexforge.deprecated import RenamedAttribute, renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
@@ -46,10 +46,11 @@ class Estimate:
     """Whether the chip's costs were fitted on its own measurements."""
     threads: int
     timeline: Timeline
-    left: tuple[PlacedNode, ...] = ()
+    left_on_cpu: tuple[PlacedNode, ...] = ()
     """Nodes that the NPU does not take, whose time is not in it."""
     little_known: tuple[str, ...] = ()
     """Kinds of work it leans on that few measured model families have at its precision: the band is wider for them."""
+    left = RenamedAttribute("left_on_cpu")
 
     @property
     def soc(self) -> str:
@@ -134,7 +135,7 @@ class Estimate:
             "vtcm_size_bytes": self.vtcm_size_bytes,
             "vtcm_peak_bytes": line.vtcm_peak_bytes,
             "context_bytes": line.context_bytes,
-            "left_out": [{"node": row.node, "op": row.op_type, "reason": row.reason} for row in self.left],
+            "left_out": [{"node": row.node, "op": row.op_type, "reason": row.reason} for row in self.left_on_cpu],
             "bottlenecks": [
                 {"node": s.node, "op": s.op, "us": round(s.us, 3)} for s in line.bottlenecks()[:BOTTLENECKS]
             ],
@@ -200,7 +201,7 @@ def estimate(
         timings[0].provenance,
         threads,
         joined([timing.timeline for timing in timings]),
-        timed.left,
+        timed.left_on_cpu,
         tuple(dict.fromkeys(kind for timing in timings for kind in timing.little_known)),
     )
 
@@ -231,7 +232,7 @@ def simulate_concurrent(estimates: Sequence[Estimate], priorities: Sequence[str]
     return concurrent.simulate_concurrent(tenants, accelerator, powers.pop())
 
 
-def everywhere(
+def estimate_all_chips(
     model: Timeable,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     *,
@@ -265,4 +266,4 @@ def everywhere(
 
 def _fits(timed: TimedGraphs, backend: Backend) -> bool:
     """True where another chip takes the same whole model, so that it need not be placed again."""
-    return not timed.left and all(backend.unsupported(node) is None for graph in timed.graphs for node in graph)
+    return not timed.left_on_cpu and all(backend.unsupported(node) is None for graph in timed.graphs for node in graph)

@@ -18,7 +18,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.budget import ModelBudget
 from hexforge.formats.budget import load as load_budget
-from hexforge.runtime.registry import deployed
+from hexforge.runtime.registry import backend_for
 
 _MB = 1 << 20
 
@@ -149,7 +149,7 @@ def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateChec
     loaded = read_timeable(path, dims=dict(item.dims) or None)
     for soc in item.soc:
         estimated = estimate(loaded, Deployment(soc, item.precision))
-        refused[soc] = len(estimated.left)
+        refused[soc] = len(estimated.left_on_cpu)
         yield GateCheck(item.model, f"latency_ms on {soc}", estimated.latency_ms, item.latency(soc))
         if item.ep_refused_nodes is not None:
             by_ep[soc] = _ep_refused(loaded, soc, item)
@@ -165,7 +165,7 @@ def _ep_refused(model: object, soc: str, item: ModelBudget) -> int:
 
     if not isinstance(model, Model):
         raise CallError(f"{item.model}: is compiled already; ep_refused_nodes is for the ONNX file")
-    return sum(bool(row.ep_refuses) for row in prepare_model(model, deployed(Deployment(soc))).rows)
+    return sum(bool(row.ep_refuses) for row in prepare_model(model, backend_for(Deployment(soc))).rows)
 
 
 def _sizes(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:

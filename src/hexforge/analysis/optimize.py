@@ -37,6 +37,7 @@ from hexforge.analysis.quality.search import (
 from hexforge.analysis.recommend import Recommendation, recommend
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import named
+from hexforge.deprecated import RenamedAttribute, renamed_arguments
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import finite_or_none
@@ -46,7 +47,7 @@ from hexforge.model.reader import read
 from hexforge.runtime.contexts.compile import Compiled
 from hexforge.runtime.contexts.compile import compile as compile_context
 from hexforge.runtime.contexts.request import ContextRequest
-from hexforge.runtime.registry import deployed
+from hexforge.runtime.registry import backend_for
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
@@ -78,7 +79,12 @@ class OptimizeRequest:
     jobs: int = 1
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    pins: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """Inputs that become constants, and their values."""
+    pins = RenamedAttribute("constants")
+
+
+OptimizeRequest.__init__ = renamed_arguments(pins="constants")(OptimizeRequest.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +208,10 @@ def optimize(
     path, chosen = Path(model), Deployment.of(deployment)
     folder = OutputFolder(Path(output), path.stem)
     _make_folder(folder, path)
-    before = estimate(
-        read(path, dims=request.dims, shapes=request.shapes, pins=request.pins), replace(chosen, precision="float")
-    ) if _runs_in_float(chosen) else None  # fmt: skip
+    before = None
+    if _runs_in_float(chosen):
+        floating = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
+        before = estimate(floating, replace(chosen, precision="float"))
     rewrites = _rewritten(path, folder, request, chosen, progress)
     searched = _searched(folder, request, chosen, progress)
     float_score, count = _float_score(folder, request, progress)
@@ -230,7 +237,7 @@ def optimize(
     compiled = None
     if quantization.placed_whole:
         compiled = compile_context(
-            folder.quantized, folder.context, deployed(chosen), ContextRequest(graph_names=(path.stem,)),
+            folder.quantized, folder.context, backend_for(chosen), ContextRequest(graph_names=(path.stem,)),
             progress=lambda done, of: progress("compiling", done, of),
         )  # fmt: skip
     left = tuple(a for a in _advice_left(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)
@@ -260,8 +267,8 @@ def _rewritten(
 ) -> Advised:
     """The model with every rewrite that keeps its function and gains at 8 bits, written with its shapes fixed."""
     given = path
-    if request.pins:
-        loaded = read(path, dims=request.dims, shapes=request.shapes, pins=request.pins)
+    if request.constants:
+        loaded = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
         loaded.require_static()
         write_atomically(folder.float_model, model_bytes(loaded))
         given = folder.float_model
@@ -269,8 +276,8 @@ def _rewritten(
         given,
         replace(deployment, precision="w8a8"),
         AdviceRequest(),
-        dims={} if request.pins else request.dims,
-        shapes={} if request.pins else request.shapes,
+        dims={} if request.constants else request.dims,
+        shapes={} if request.constants else request.shapes,
         observe=lambda done, of, rule: progress("trying rewrites", done, of),
     )
     if advice.applied and advice.error is None:  # nothing could be compared, so the model stays as it is
@@ -337,7 +344,7 @@ def _pictures(
                 folder.float_model, request.data, fastest, models[fastest.name], soc=deployment.soc,
                 state=statistics_beside(folder.state),
             )  # fmt: skip
-        return compare_pictures(folder.float_model, models, samples, deployed(deployment))
+        return compare_pictures(folder.float_model, models, samples, backend_for(deployment))
 
 
 def _advice_left(model: Path, deployment: Deployment, progress: Progress) -> tuple[Advice, ...]:

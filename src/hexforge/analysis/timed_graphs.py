@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FLOAT = "float"
 MOST_REASONS = 3
 """Why nodes are refused, in an error."""
-READERS = ("hexforge.executorch.running.lowered:timed_graphs_of",)
+READERS = ("hexforge.executorch.running.pte_graphs:timed_graphs_of",)
 """What reads models that are neither ONNX nor contexts, as "module:function", imported on use."""
 
 
@@ -39,7 +39,7 @@ class TimedGraphs:
 
     name: str
     graphs: tuple[Graph, ...]
-    left: tuple[PlacedNode, ...] = ()
+    left_on_cpu: tuple[PlacedNode, ...] = ()
     promised: bool = False
     """True for the graphs of the model that quantizing would give: they have the types of the precision already."""
 
@@ -55,7 +55,7 @@ def timed_graphs(
     source = read_timeable(model, dims=dims, shapes=shapes)
     if isinstance(source, TimedGraphs):
         return source
-    quantized = promised_model(source, deployment)
+    quantized = as_if_quantized_model(source, deployment)
     if quantized is None:
         return graphs_of(as_converted(source), timed_backend(deployment))
     as_built = replace(deployment, precision=AS_IS)
@@ -73,18 +73,18 @@ def as_converted(model: Model) -> Model:
     return converted
 
 
-def promised_model(model: Model, deployment: Deployment) -> Model | None:
+def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
     """The model that `quantize` would make at the deployment's precision; None where it is to be timed as it is."""
     if deployment.precision in (AS_IS, FLOAT):
         return None
     from hexforge.backends.htp.time.tile import precision
+    from hexforge.quant.as_if_quantized import as_if_quantized, recipe_of
     from hexforge.quant.measure.compare import is_quantized
-    from hexforge.quant.promise import promised, recipe_of
 
     if is_quantized(model.ir):
         return None
     chosen = recipe_of(precision(deployment.precision).name)
-    return replace(model, ir=promised(model.ir, chosen, wide_products=wide_products(timed_backend(deployment))))
+    return replace(model, ir=as_if_quantized(model.ir, chosen, wide_products=wide_products(timed_backend(deployment))))
 
 
 def wide_products(backend: Backend) -> bool:
@@ -132,8 +132,8 @@ def graph_of(
 ) -> Graph:
     """A whole model as the one graph that the NPU runs; UnsupportedError naming the nodes that it does not take."""
     timed = graphs_of(model, timed_backend(Deployment.of(deployment)))
-    if timed.left:
-        raise UnsupportedError(f"{timed.name}: cannot be timed whole on the HTP:\n{_refusals(timed.left)}")
+    if timed.left_on_cpu:
+        raise UnsupportedError(f"{timed.name}: cannot be timed whole on the HTP:\n{_refusals(timed.left_on_cpu)}")
     return timed.graphs[0]
 
 

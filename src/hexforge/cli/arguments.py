@@ -144,7 +144,7 @@ def sizes(
     return fixed.dims, fixed.shapes
 
 
-def pins(texts: Iterable[str] | None) -> dict[str, Any]:
+def constants_of(texts: Iterable[str] | None) -> dict[str, Any]:
     """--pin texts as values."""
     return {key: _value(text, f"--pin {key}={text}") for key, text in pairs(texts, "--pin").items()}
 

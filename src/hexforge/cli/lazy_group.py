@@ -34,7 +34,7 @@ class LazyGroup(TyperGroup):
         return self.commands.get(cmd_name)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; Ctrl-C ends it with words."""
+        """Run the command; Ctrl-C ends it with a message."""
         with stopped_in_words("hexforge"):
             return super().invoke(ctx)
 

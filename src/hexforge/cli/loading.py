@@ -31,7 +31,7 @@ def loaded(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    pins: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
     strict: bool = False,
     prepare: bool = False,
     obey_ep: bool = False,
@@ -51,7 +51,7 @@ def loaded(
     options = ProviderOptions.parse(provider_options)
     backend = backend_of(options)
     with waiting(f"reading {path.name}"):
-        model = read(path, dims=dims, shapes=shapes, pins=pins)
+        model = read(path, dims=dims, shapes=shapes, constants=constants)
     with waiting(f"placing {model.node_count} nodes"):
         offload = options.offload_graph_io_quantization and not strict
         request = ModelRequest(offload_io_quantization=offload, obey_ep=obey_ep, affinity=options.affinity())

@@ -16,7 +16,7 @@ from hexforge.cli.screen import bar, console, print_json, table, waiting
 from hexforge.errors import CallError
 
 if TYPE_CHECKING:
-    from hexforge.executorch.running.lowered import LoweredMethod
+    from hexforge.executorch.running.pte_graphs import LoweredMethod
 
 MOST_PLACES = 5
 """Lines about where advice was found."""
@@ -24,7 +24,7 @@ MOST_PLACES = 5
 
 def checked_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
     """What `hexforge check` says of a model, of the methods of a .pte."""
-    from hexforge.executorch.running.lowered import QNN, lowered
+    from hexforge.executorch.running.pte_graphs import QNN, lowered
 
     with waiting(f"reading {path.name}"):
         methods = lowered(path)
@@ -56,7 +56,7 @@ def checked_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
 
 def described_pte(path: Path) -> dict[str, Any]:
     """What `hexforge info --json` prints of a .pte."""
-    from hexforge.executorch.running.lowered import lowered
+    from hexforge.executorch.running.pte_graphs import lowered
     from hexforge.formats.executorch.pte import TensorValue, read_pte
 
     file = read_pte(path)
@@ -76,7 +76,7 @@ def described_pte(path: Path) -> dict[str, Any]:
                 "outputs": tensors(method, method.plan.outputs),
                 "instructions": dict(Counter(type(i).__name__ for i in method.plan.instructions)),
                 "memory_bytes": sum(method.plan.memory_bytes),
-                "left_to_the_cpu": [{"operator": row.op_type, "reason": row.reason} for row in method.left],
+                "left_to_the_cpu": [{"operator": row.op_type, "reason": row.reason} for row in method.left_on_cpu],
                 "delegates": [_delegate(d) for d in method.delegates],
             }
             for method in lowered(file)
@@ -127,14 +127,14 @@ def print_described(screen: Console, found: dict[str, Any]) -> None:
 
 def shown_pte(path: Path, elide: int | None) -> None:
     """The graphs of every method as text."""
-    from hexforge.executorch.running.lowered import lowered
+    from hexforge.executorch.running.pte_graphs import lowered
     from hexforge.ir import text
 
     methods = lowered(path)
     for method in methods:
         for graph in method.graphs:
             typer.echo(text.dumps(graph, elide=elide), nl=False)
-    left = sum(len(method.left) for method in methods)
+    left = sum(len(method.left_on_cpu) for method in methods)
     if left:
         typer.secho(f"{left} operators are not in these graphs: see `hexforge check {path}`", fg="yellow", err=True)
 
@@ -142,7 +142,7 @@ def shown_pte(path: Path, elide: int | None) -> None:
 def print_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) -> None:
     """What would make a .pte faster on a chip."""
     from hexforge.executorch.running.advice import advised_on
-    from hexforge.executorch.running.lowered import timed_method
+    from hexforge.executorch.running.pte_graphs import timed_method
 
     with waiting(f"timing {path.name}"):
         before, advice = advised_on(timed_method(path), deployment, min_gain)

@@ -27,10 +27,10 @@ class Sizes:
 
     dims: Mapping[str, int]
     shapes: Mapping[str, Sequence[int]]
-    pins: Mapping[str, Any]
+    constants: Mapping[str, Any]
 
     def __bool__(self) -> bool:
-        return bool(self.dims or self.shapes or self.pins)
+        return bool(self.dims or self.shapes or self.constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) ->
         names = tuple(output.name for output in compiled.outputs)
         runs = Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
         return replace(runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds))
-    read = loaded(path, options, dims=sizes.dims, shapes=sizes.shapes, pins=sizes.pins, prepare=True)
+    read = loaded(path, options, dims=sizes.dims, shapes=sizes.shapes, constants=sizes.constants, prepare=True)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
     refused = sum(row.reason is not None for row in read.plan.rows)
     left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""

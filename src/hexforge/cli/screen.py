@@ -91,7 +91,7 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def stoppable(otherwise: str, *states: Path) -> Iterator[None]:
-    """Ctrl-C ends what is done in here with words: which file has what was done, or what is true otherwise."""
+    """Ctrl-C ends what is done in here with a message: which file has what was done, or what is true otherwise."""
     try:
         yield
     except KeyboardInterrupt:

@@ -156,11 +156,11 @@ def fix_shapes(
     dest: str | os.PathLike[str],
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
-    pins: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
     *,
     must_load: bool = True,
 ) -> None:
-    """Write a copy of a model with its inputs' shapes fixed, and inputs of `pins` constant.
+    """Write a copy of a model with its inputs' shapes fixed, and inputs of `constants` constant.
 
     External data stays where it is, so keep the folder. With `must_load` a file that onnxruntime
     would not load is not written.
@@ -172,8 +172,8 @@ def fix_shapes(
     external = any(t.data_location == onnx.TensorProto.EXTERNAL for t in proto.graph.initializer)
     if external and target.resolve().parent != Path(source).resolve().parent:
         raise CallError(f"{target}: the model has external data, so write beside it, in {Path(source).parent}")
-    constants = {t.name for t in proto.graph.initializer}
-    inputs = {v.name: v for v in proto.graph.input if v.name not in constants}
+    initializers = {t.name for t in proto.graph.initializer}
+    inputs = {v.name: v for v in proto.graph.input if v.name not in initializers}
     declared = {name: declare(v).shape for name, v in inputs.items()}
     fixed, bound = bind(declared, shapes or {}, dims or {}, opened.where)
     for name, shape in fixed.items():
@@ -187,7 +187,7 @@ def fix_shapes(
                 dim.dim_value = bound[dim.dim_param]
     from hexforge.model.inputs.pinned import pinned_value  # which needs what opening a context does without
 
-    for name, number in (pins or {}).items():
+    for name, number in (constants or {}).items():
         declaration = declare(inputs[name]) if name in inputs else Declared(name, "", None, None)
         exact = pinned_value(name, number, inputs, declaration.dtype, declaration.shape, opened.where)
         proto.graph.input.remove(inputs[name])

@@ -128,17 +128,17 @@ def read(
     dims: Mapping[str, int] | None = None,
     fold: bool = True,
     folder: str | os.PathLike[str] | None = None,
-    pins: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Model:
     """Read a model; `shapes` fixes inputs by name, `dims` fixes symbolic dimensions, `folder` holds external data.
 
-    `pins` makes constants of inputs: what they are called, and their value.
+    `constants` makes constants of inputs: what they are called, and their value.
     """
     opened = open_source(source, None if folder is None else Path(folder))
     proto = opened.proto
-    graph, constants = proto.graph, {t.name for t in proto.graph.initializer}
-    constants |= {t.values.name for t in graph.sparse_initializer}
-    declared_inputs = tuple(declare(v) for v in graph.input if v.name not in constants | set(pins or ()))
+    graph, initializers = proto.graph, {t.name for t in proto.graph.initializer}
+    initializers |= {t.values.name for t in graph.sparse_initializer}
+    declared_inputs = tuple(declare(v) for v in graph.input if v.name not in initializers | set(constants or ()))
     declared_outputs = tuple(declare(v) for v in graph.output)
     facts, node_count = metadata(proto), len(graph.node)
     model = _deserialize(opened)
@@ -149,7 +149,7 @@ def read(
     common.RemoveInitializersFromInputsPass()(model)
     model.ir_version = max(model.ir_version, INITIALIZERS_APART)  # IR 3 has no initializer that is no input
     _fix_inputs(model, shapes or {}, dims or {}, where)
-    pin_inputs(model, pins or {}, where)
+    pin_inputs(model, constants or {}, where)
     name_nodes(model)
     before = [(node.name or "", node.op_type) for node in model.graph]
     simplify(model, where, fold)

@@ -14,13 +14,13 @@ from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import Optimized
 from hexforge.analysis.quality.metrics import quality_text
 from hexforge.analysis.recommend import EXACT_ENOUGH_DB
+from hexforge.report.formatting import size
 from hexforge.report.front import front_note, front_series, mix_name, quality_axis
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
 from hexforge.report.pictures import pictures_section
 from hexforge.report.quality import quality_sections
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Step, Steps, Table
-from hexforge.report.words import size
 
 WORST = 3
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.analysis.advice import Advice
+from hexforge.analysis.profile.profile_text import average, average_reports
 from hexforge.analysis.profile.summary import schema, summary
-from hexforge.analysis.profile.texts import average, average_reports
 from hexforge.analysis.profile.topology import topology
 from hexforge.analysis.profile.trace import ViewerFeatures, chrometrace
 from hexforge.formats.files import write_together

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hexforge.analysis.estimate import Estimate
-from hexforge.report import words
+from hexforge.report import formatting
 from hexforge.report.section import Column, Table
 from hexforge.timeline import UNITS, Event, Row, Timeline
 
@@ -48,7 +48,7 @@ def summary(estimate: Estimate) -> dict[str, Any]:
     line = estimate.timeline
     parts = spent(estimate)
     groups = {"host": sum(p["us"] for p in parts if p["key"] in ("rpc", "io", "wait"))}
-    groups |= {p["key"]: p["us"] for p in parts if p["key"] in words.BOUND}
+    groups |= {p["key"]: p["us"] for p in parts if p["key"] in formatting.BOUND}
     most = max(groups, key=lambda key: groups[key])
     share = 100 * groups[most] / max(sum(groups.values()), 1e-9)
     return {
@@ -77,9 +77,9 @@ def summary(estimate: Estimate) -> dict[str, Any]:
             {"name": "activations", "bytes": line.spill_bytes, "about": "to DRAM and back, where VTCM has no room"},
             {"name": "context", "bytes": line.context_bytes, "about": "the compiled file, about"},
         ],
-        "bound": words.BOUND[most].format(share),
+        "bound": formatting.BOUND[most].format(share),
         "bottlenecks": bottlenecks(line),
-        "critical": {"text": words.critical(line), "parts": _critical_parts(line)},
+        "critical": {"text": formatting.critical(line), "parts": _critical_parts(line)},
     }
 
 
@@ -96,7 +96,7 @@ def bottlenecks(line: Timeline) -> list[dict[str, Any]]:
             "row": group[0],
             "name": line.rows[group[0]].name,
             "op": line.rows[group[0]].op,
-            "text": words.bottleneck([line.rows[i] for i in group], line.accelerator_us or 1.0),
+            "text": formatting.bottleneck([line.rows[i] for i in group], line.accelerator_us or 1.0),
         }
         for group in groups[:TOP]
     ]
@@ -157,7 +157,7 @@ def timeline(line: Timeline) -> dict[str, Any]:
         "fused": [list(row.ops) if len(row.ops) > 1 else [] for row in line.rows],
         "units": list(UNITS),
         "events": _columns(line.events, rows(line.events)),
-        "critical": _columns(merged := words.pieces(line.critical), rows(merged)),
+        "critical": _columns(merged := formatting.pieces(line.critical), rows(merged)),
         "host": [
             ["call: half of RPC, I/O and wake-ups", 0.0, before],
             ["return: half of RPC, I/O and wake-ups", before + line.accelerator_us, before],

@@ -119,7 +119,7 @@ def prepare_model(
     """
     model = source
     if not isinstance(model, Model):
-        model = read(model, dims=request.dims, shapes=request.shapes, pins=request.constants)
+        model = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
     model.require_static()
     placed = place_model(
         model,

@@ -42,15 +42,15 @@ def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, thre
     """A backend, made with options as its own Config spells them; 0 threads: as many as there are processors."""
     backend_type = backend_class(name)
     opened = backend_type(backend_type.Config.parse(settings or {}), threads)
-    return recorded(opened) if name == "saver" else opened
+    return with_recorder(opened) if name == "saver" else opened
 
 
-def recorded(inner: Backend) -> Backend:
+def with_recorder(inner: Backend) -> Backend:
     """A backend that does what another does, and records it."""
     return cast(Backend, _imported(SAVER)(inner))
 
 
-def deployed(deployment: Deployment | Backend | str | None = None, threads: int = 0) -> Backend:
+def backend_for(deployment: Deployment | Backend | str | None = None, threads: int = 0) -> Backend:
     """The backend for a deployment: one that describes it, a chip or several by name, a backend by name, or itself."""
     if isinstance(deployment, str) and deployment in QNN_BACKENDS:
         return backend(deployment, threads=threads)
@@ -72,14 +72,14 @@ def _chip_backend(deployment: Deployment, threads: int) -> TimedBackend:
     return cast(TimedBackend, _imported(BUILT[DEFAULT]).for_deployment(deployment, threads))
 
 
-def running(name: str) -> str:
+def effective_backend(name: str) -> str:
     """The backend that computes where one is named: `saver` alone records the default one."""
     return DEFAULT if name == "saver" else name
 
 
 def backend_class(name: str) -> BackendClass:
     """The class of the backend `name`; UnsupportedError for one that QNN has and hexforge does not have yet."""
-    name = running(name)  # the options of what is recorded are the options
+    name = effective_backend(name)  # the options of what is recorded are the options
     if name in BUILT:
         return cast(BackendClass, _imported(BUILT[name]))
     if name in QNN_BACKENDS:
@@ -90,7 +90,7 @@ def backend_class(name: str) -> BackendClass:
 
 def config_class(name: str) -> type[OptionTable]:
     """The table of the options of the backend `name`, without importing the backend."""
-    name = running(name)
+    name = effective_backend(name)
     return cast(type[OptionTable], _imported(CONFIGS[name])) if name in CONFIGS else OptionTable
 
 

@@ -83,7 +83,7 @@ def chip_of(config: Config) -> str:
     return known[0] if known else ""
 
 
-def configured(path: str | os.PathLike[str], graph: str = "", soc: str = "") -> Deployment:
+def deployment_from_config(path: str | os.PathLike[str], graph: str = "", soc: str = "") -> Deployment:
     """The deployment that a config file of QNN's tools describes, for a graph by its name; `soc` wins over the file's.
 
     It is what estimates, profiles and contexts are for; a session takes the file by its option backend_extensions.

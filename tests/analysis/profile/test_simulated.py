@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.analysis.estimate import estimate
+from hexforge.analysis.profile.profile_text import average_reports, reports
 from hexforge.analysis.profile.simulated import CoRunning, profile
-from hexforge.analysis.profile.texts import average_reports, reports
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.formats.profile import log

@@ -13,9 +13,9 @@ import jsonschema
 import pytest
 
 from hexforge.analysis.profile.dominant import PRIORITIES, dominant_path
+from hexforge.analysis.profile.profile_text import average_reports
 from hexforge.analysis.profile.simulated import CoRunning, profile
 from hexforge.analysis.profile.summary import schema, summary
-from hexforge.analysis.profile.texts import average_reports
 from hexforge.analysis.profile.topology import topology
 from hexforge.analysis.profile.trace import ViewerFeatures, chrometrace
 from hexforge.analysis.profile.zoom import zoomed

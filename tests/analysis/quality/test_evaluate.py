@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluating: metrics, labels of every kind, several processes, and what goes wrong with words."""
+"""Evaluating: metrics, labels of every kind, several processes, and what goes wrong with a message."""
 
 from __future__ import annotations
 

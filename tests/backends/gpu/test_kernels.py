@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyopencl")
 
 from hexforge.backends.cpu.backend import CpuBackend
-from hexforge.backends.gpu import lowering, machine
+from hexforge.backends.gpu import kernel_launches, machine
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose
@@ -348,11 +348,11 @@ def test_kernels_in_half_are_written_for_devices_that_can() -> None:
     products(graph, np.random.default_rng(0))
     for can, is_processor in ((True, True), (True, False), (False, True)):
         made = machine.Machine(is_processor, units=8, local_bytes=32 << 10, half_math=can)
-        lowered = lowering.GpuLowering(graph, GpuConfig(gpu_precision="fp16"), made)
+        lowered = kernel_launches.GpuLowering(graph, GpuConfig(gpu_precision="fp16"), made)
         sources = [launch.source for launch in lowered.launches()]
         assert all(("cl_khr_fp16" in source) == can for source in sources)
         assert any("fma((half" in source for source in sources) == can
-        hybrid = lowering.GpuLowering(graph, GpuConfig(gpu_precision="hybrid"), made)
+        hybrid = kernel_launches.GpuLowering(graph, GpuConfig(gpu_precision="hybrid"), made)
         assert not any("cl_khr_fp16" in launch.source for launch in hybrid.launches())
 
 
@@ -387,7 +387,7 @@ def test_concatenations_cost_no_kernel() -> None:
 @pytest.mark.parametrize("is_processor", [True, False])
 def test_winograd_convolutions_agree(is_processor: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.is_processor", property(lambda self: is_processor))
-    monkeypatch.setattr(lowering, "winograd_pays", lambda product, machine: True)
+    monkeypatch.setattr(kernel_launches, "winograd_pays", lambda product, machine: True)
     agree(winograd)
     graph = Graph("g")
     winograd(graph, np.random.default_rng(0))
@@ -405,5 +405,5 @@ def test_machines_decide_kernels_not_devices() -> None:
     graph = Graph("g")
     deep(graph, np.random.default_rng(0))
     gpu = machine.Machine(is_processor=False, units=132, local_bytes=48 << 10)
-    made = lowering.GpuLowering(graph, GpuConfig(), gpu).launches()
+    made = kernel_launches.GpuLowering(graph, GpuConfig(), gpu).launches()
     assert all(launch.local_size[0] >= 32 for launch in made)

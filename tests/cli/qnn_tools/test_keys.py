@@ -121,7 +121,7 @@ def test_several_cores_are_quicker(model: Path, tmp_path: Path) -> None:
     """In the context that the generator makes, on a device, and in the estimate of the same file."""
     one, two = (config(tmp_path, graphs=[{"num_cores": n}], devices=[{"soc_model": 57}]) for n in (1, 2))
     assert second_us(model, two, GENERATOR) < second_us(model, one, GENERATOR)
-    quick = hexforge.estimate(model, hexforge.configured(tmp_path / "htp.json"))  # the file says two
+    quick = hexforge.estimate(model, hexforge.deployment_from_config(tmp_path / "htp.json"))  # the file says two
     assert quick.latency_ms < hexforge.estimate(model, hexforge.Deployment("SM8650", power=quick_power())).latency_ms
 
 

@@ -61,7 +61,7 @@ def test_refusals_are_clear(tmp_path: Path) -> None:
         hexforge.estimate(model, Deployment("SM9999", "w8a8"))
     with pytest.raises(UnsupportedError, match=r"QCS6490 .* has no float math"):
         hexforge.estimate(model, "QCS6490")
-    (left,) = hexforge.estimate(saved(tmp_path / "d.onnx", "Det")).left
+    (left,) = hexforge.estimate(saved(tmp_path / "d.onnx", "Det")).left_on_cpu
     assert left.op_type == "Det"
     for wrong in (0, 1.5, "2"):
         with pytest.raises(CallError, match="both are at least 1"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hexforge.analysis.profile.texts import execution_report
+from hexforge.analysis.profile.profile_text import execution_report
 from hexforge.errors import FormatError
 from hexforge.formats.profile.linting import ACCELERATOR, CRITICAL, RPC, ExecutionReport, parse, parse_all
 from hexforge.formats.profile.record import GraphProfile, OpCost, ProfiledOp, ProfiledRun

@@ -88,10 +88,10 @@ def test_the_message_offers_them(tmp_path: Path) -> None:
 
 def test_a_pinned_input_is_a_constant(tmp_path: Path) -> None:
     path, copy = model(tmp_path / "m.onnx", [1, 4]), tmp_path / "pinned.onnx"
-    pinned = read(path, pins={"rate": 3})
+    pinned = read(path, constants={"rate": 3})
     assert [value.name for value in pinned.inputs] == ["x"]
     assert [node.op_type for node in pinned.ir.graph] == ["Mul"]  # the Cast of a constant is folded
-    fix_shapes(path, copy, pins={"rate": 3})
+    fix_shapes(path, copy, constants={"rate": 3})
     onnx.checker.check_model(onnx.load(copy), full_check=True)
     import onnxruntime
 
@@ -101,7 +101,7 @@ def test_a_pinned_input_is_a_constant(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pins", "words"),
+    ("constants", "words"),
     [
         ({"rat": 1}, "no input 'rat' to pin; did you mean 'rate'"),
         ({"rate": 1.5}, "input 'rate' is int64, which cannot be 1.5"),
@@ -109,6 +109,6 @@ def test_a_pinned_input_is_a_constant(tmp_path: Path) -> None:
         ({"x": "a"}, "cannot be 'a'"),
     ],
 )
-def test_what_cannot_be_pinned(pins: dict[str, object], words: str, tmp_path: Path) -> None:
+def test_what_cannot_be_pinned(constants: dict[str, object], words: str, tmp_path: Path) -> None:
     with pytest.raises(CallError, match=words):
-        read(model(tmp_path / "m.onnx", [1, 4]), pins=pins)
+        read(model(tmp_path / "m.onnx", [1, 4]), constants=constants)

@@ -169,7 +169,7 @@ def test_refused_nodes_are_listed_and_nothing_is_written(tmp_path: Path) -> None
 def test_parts_are_written_where_they_are_allowed() -> None:
     made = compile(sandwich(), request=ContextRequest(allow_partial=True, graph_names=("s",)))
     assert [g.name for g in made.info.graphs] == ["s_0", "s_1"]
-    assert [row.node for left in made.left for row in left.rows] == ["det"]
+    assert [row.node for left in made.left_on_cpu for row in left.rows] == ["det"]
     x = np.array([[1.0, -2.0, 3.0]] * 6, np.float32).reshape(2, 3, 3)
     np.testing.assert_array_equal(made.program("s_0").run({"x": x})["a"], np.maximum(x, 0))
     with pytest.raises(CallError, match="name a graph; the context has s_0, s_1"):
@@ -190,7 +190,7 @@ def test_inputs_and_outputs_are_integers_where_that_is_asked_for() -> None:
     whole = compile(quantized(), request=ContextRequest(quantized_io=True))
     row = whole.info.graphs[0]
     assert [t.qnn_dtype for _, t in (*row.inputs, *row.outputs)] == ["QNN_DATATYPE_UFIXED_POINT_8"] * 2
-    assert not whole.left
+    assert not whole.left_on_cpu
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,8 @@ def profile(
     start = time.time_ns() // 1000
     graphs = [replace(g, runs=tuple(_at(g.runs[0], start, k) for k in range(runs))) for g in graphs]
     events = [HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start)]
-    if timed.left:
-        events.append(HostEvent("BACKEND", LEFT_OUT, len(timed.left), "COUNT", True, start))
+    if timed.left_on_cpu:
+        events.append(HostEvent("BACKEND", LEFT_OUT, len(timed.left_on_cpu), "COUNT", True, start))
     return Profile(timed.name, level, SIMULATED, tuple(graphs), tuple(events))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hexforge.analysis.profile.dominant import dominant_path
 from hexforge.analysis.profile.main_thread import union
-from hexforge.analysis.profile.texts import average
+from hexforge.analysis.profile.profile_text import average
 from hexforge.formats.profile.record import (
     DMA,
     FIRST_NODE,

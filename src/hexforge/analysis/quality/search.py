@@ -39,7 +39,7 @@ from hexforge.quant.measure.compare import require_float
 from hexforge.quant.measure.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.prepare.fold import fold
 from hexforge.quant.write import write
-from hexforge.runtime.registry import deployed
+from hexforge.runtime.registry import backend_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class Measurer:
 
     def __call__(self, choice: Sequence[int]) -> tuple[float, float]:
         written = self.model(choice)
-        run = runner(written, deployed(self._deployment, threads=1))
+        run = runner(written, backend_for(self._deployment, threads=1))
         self._metric.reset()
         for i, (feeds, label) in enumerate(zip(self._samples, self._labels, strict=True)):
             outputs = run(feeds)
@@ -326,7 +326,7 @@ class Measurer:
     def model(self, choice: Sequence[int]) -> bytes:
         """The model of a choice: what quantizing by its recipe gives."""
         chosen = mixed(*self._recipes, self._groups, frozenset(choice))
-        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(deployed(self._deployment)))
+        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(backend_for(self._deployment)))
         return to_bytes(write(self._model, plan))
 
 

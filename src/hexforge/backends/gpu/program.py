@@ -17,7 +17,7 @@ from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kerne
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import ClDevice
-from hexforge.backends.gpu.lowering import GpuLowering
+from hexforge.backends.gpu.kernel_launches import GpuLowering
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.resident.cuda_graph import resident
 from hexforge.backends.gpu.resident.loss import Attempt, Needs

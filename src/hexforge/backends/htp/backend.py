@@ -51,11 +51,11 @@ class HtpBackend:
         threads: int = 0,
         *,
         power: Power | None = None,
-        floats_are_promised: bool = False,
+        floats_stand_for_integers: bool = False,
     ) -> None:
         self.config = config if config is not None else HtpConfig()
         self.power = power if power is not None else Power()
-        self._promised = floats_are_promised
+        self._promised = floats_stand_for_integers
         self._session_threads = threads
         self.spinning = Spinning()
         self.threads = self.config.graph.num_hvx_threads or max(threads, 0) or processors()
@@ -76,7 +76,7 @@ class HtpBackend:
     def for_deployment(cls, deployment: Deployment, threads: int = 0) -> Self:
         """The backend that places, times and compiles for a deployment."""
         config, promised = HtpConfig.of(deployment.soc, deployment.config), deployment.quantizes_floats
-        return cls(config, threads, power=deployment.power, floats_are_promised=promised)
+        return cls(config, threads, power=deployment.power, floats_stand_for_integers=promised)
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class HtpBackend:
         return self._with(replace(self.config, graph=replace(self.config.graph, optimization=level)))
 
     def _with(self, config: HtpConfig) -> Self:
-        made = type(self)(config, self._session_threads, power=self.power, floats_are_promised=self._promised)
+        made = type(self)(config, self._session_threads, power=self.power, floats_stand_for_integers=self._promised)
         made.spinning = self.spinning
         return made
 

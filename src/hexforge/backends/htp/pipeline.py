@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hexforge.backends.htp.activations import fold_activations
 from hexforge.backends.htp.numbers.lower.graph import lower
-from hexforge.backends.htp.numbers.lower.lowering import Lowering
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.storage import storage
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.ir import Graph, Node, Role, ScaleOffset, TensorType, Value, Work

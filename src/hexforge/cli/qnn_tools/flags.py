@@ -37,7 +37,7 @@ class ToolCommand(TyperCommand):
         return super().parse_args(ctx, normalised(args, self))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the tool; Ctrl-C ends it with words."""
+        """Run the tool; Ctrl-C ends it with a message."""
         with stopped_in_words(ctx.info_name):
             return super().invoke(ctx)
 
@@ -67,7 +67,7 @@ def normalised(arguments: Sequence[str], command: Any) -> list[str]:
 
 
 NOTHING = "Changes nothing: "
-"""How the help of a flag begins that is taken and does nothing here; the reason follows, and is said aloud."""
+"""How the help of a flag begins that is taken and does nothing here; the reason follows, and is logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

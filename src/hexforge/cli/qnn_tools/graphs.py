@@ -25,7 +25,7 @@ _LIBRARY = re.compile(r"\.(?:so|dll|dylib|cpp)$", re.IGNORECASE)
 
 
 def read_config(path: Path | None, tool: str) -> Config:
-    """The config file of a tool; what it does not read there, and what will do nothing, is said aloud."""
+    """The config file of a tool; what it does not read there, and what will do nothing, is logged."""
     if path is None:
         return Config()
     config = load(path)
@@ -64,7 +64,7 @@ def tool_backend(
     if "soc_model" not in settings and "htp_arch" not in settings:
         settings["soc_model"] = DEFAULT_SOC
     made = HtpBackend(HtpConfig.parse(settings), power=power_of(config, perf_profile))
-    return made if registry.running(name) == name else registry.recorded(made)
+    return made if registry.effective_backend(name) == name else registry.with_recorder(made)
 
 
 def records(backend: Backend) -> bool:
@@ -122,7 +122,7 @@ def graph_name(model: Path) -> str:
 
 
 def require_model(path: Path) -> None:
-    """CallError with words for what is no model of ours: the vendor's libraries and files."""
+    """CallError that explains what is no model of ours: the vendor's libraries and files."""
     if not path.exists():
         raise CallError(f"--model {path}: there is no such file")
     if _LIBRARY.search(path.name):
@@ -182,7 +182,7 @@ def model_paths(model: str, dlc_path: str) -> list[Path]:
 
 
 def require_suits(path: Path, backend: Backend, strict: bool) -> None:
-    """Refuse what is no context, or none for the backend's chip; one of the vendor's is refused with words."""
+    """Refuse what is no context, or none for the backend's chip; one of the vendor's is refused with an explanation."""
     from hexforge.formats.container import Container
     from hexforge.formats.context import Info
     from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require

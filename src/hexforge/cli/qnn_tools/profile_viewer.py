@@ -43,7 +43,7 @@ def run(
     version: Version = False,
 ) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
-    from hexforge.analysis.profile.texts import average_reports, reports
+    from hexforge.analysis.profile.profile_text import average_reports, reports
     from hexforge.analysis.profile.trace import ViewerFeatures
     from hexforge.analysis.profile.zoom import zoomed
     from hexforge.report.profile_files import viewer_files, write_files

@@ -32,8 +32,8 @@ def _one_call(timed: TimedGraphs, deployment: Deployment, before: float) -> list
         return []
     single = [estimate(TimedGraphs(timed.name, (graph,)), deployment).timeline for graph in timed.graphs]
     calls = [line.host_us * line.factor for line in single]
-    names = tuple(row.op_type for row in timed.left)
-    reasons = tuple(f"{row.op_type}: {row.reason}" for row in timed.left)
+    names = tuple(row.op_type for row in timed.left_on_cpu)
+    reasons = tuple(f"{row.op_type}: {row.reason}" for row in timed.left_on_cpu)
     return [
         Advice(
             "one_delegate", f"let the NPU take all of it: {len(timed.graphs)} delegates are as many calls", names,

@@ -44,12 +44,12 @@ def pinned_value(
     return exact
 
 
-def pin_inputs(model: onnx_ir.Model, pins: Mapping[str, Any], where: str) -> None:
+def pin_inputs(model: onnx_ir.Model, constants: Mapping[str, Any], where: str) -> None:
     """Turn inputs into constants: `{"sr": 16000}` makes the input sr the number 16000."""
     import onnx_ir  # not with this module: what declares inputs needs none of it
 
     inputs = {v.name or "": v for v in model.graph.inputs}
-    for name, number in pins.items():
+    for name, number in constants.items():
         value = inputs.get(name)
         dtype = None if value is None or value.dtype is None else value.dtype.numpy()
         shape = None if value is None or value.shape is None else tuple(_size_or_none(d) for d in value.shape)

@@ -23,7 +23,7 @@ def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool =
     made = registry.backend(options.backend, {**settings_for(options, graph), **as_onnx}, threads)
     _set_power(made, options)
     if options.qnn_saver_path and options.backend != "saver":
-        made = registry.recorded(made)
+        made = registry.with_recorder(made)
     return made if every_chip or not isinstance(made, Prepares) else made.only(0)
 
 

@@ -176,7 +176,7 @@ class ProviderOptions(OptionTable):
 
     def notes(self, backend: str = "") -> tuple[str, ...]:
         """One line for each option that was set and changes nothing: the backend is the one that they name."""
-        return OptionTable.notes(self, backend or registry.running(self.backend))
+        return OptionTable.notes(self, backend or registry.effective_backend(self.backend))
 
     def _effect(self, option: Option) -> str | None:
         idle = option.needs and getattr(self, option.needs) in (False, "off") and self.backend != "ir"
@@ -185,7 +185,7 @@ class ProviderOptions(OptionTable):
     def acts(self, name: str) -> bool:
         """True where an option is set and the backend that runs is the one it is for."""
         option = next(o for o in self.table() if o.key == name)
-        return bool(getattr(self, name)) and option.backend in ("", registry.running(self.backend))
+        return bool(getattr(self, name)) and option.backend in ("", registry.effective_backend(self.backend))
 
     def extensions(self) -> Config | None:
         """The config file that the options name, where the backend that it is for runs; read anew."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, GraphSettings, Prepares, Program, Schematic
 from hexforge.chips.deployment import Deployment
+from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info
@@ -24,7 +25,7 @@ from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGra
 from hexforge.runtime.contexts.native_kv import DATA_FORMATS, recorded
 from hexforge.runtime.contexts.provenance import metadata, origin
 from hexforge.runtime.contexts.request import ContextRequest, check_sources, item_of, shares_weights
-from hexforge.runtime.registry import deployed
+from hexforge.runtime.registry import backend_for
 from hexforge.runtime.stages import PlacedNode
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ class LeftOut:
 class Compiled:
     """A context that was just made: in memory until it is saved."""
 
+    left = RenamedAttribute("left_on_cpu")
+
     def __init__(self, builder: ContextBuilder, models: Mapping[str, Sequence[str]], weights: Mapping[str, int],
-                 left: Sequence[LeftOut]) -> None:  # fmt: skip
+                 left_on_cpu: Sequence[LeftOut]) -> None:  # fmt: skip
         self._parts: list[Buffer] = list(builder.writer().parts())
         self.info: Info = builder.info
         self.models = {model: tuple(graphs) for model, graphs in models.items()}
@@ -57,7 +60,7 @@ class Compiled:
         """Bytes of the weights that each model uses."""
         self.stored_bytes = builder.pool.stored
         """Bytes of weights in the file."""
-        self.left = tuple(left)
+        self.left_on_cpu = tuple(left_on_cpu)
         """Nodes that stay with the CPU; empty unless parts were allowed."""
 
     @property
@@ -112,7 +115,7 @@ def compile(
 
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
     check_sources(sources, output)
-    backend, request = deployed(deployment), request or ContextRequest()
+    backend, request = backend_for(deployment), request or ContextRequest()
     settings_of_models = _settings(request, len(sources), backend)
     sharing = shares_weights(request.weight_sharing, len(sources), backend)
     builder = ContextBuilder.of(backend, weight_sharing=sharing)
@@ -120,7 +123,7 @@ def compile(
     names = request.names(sources)
     hows = [_sizes(dims, shapes, i, len(sources)) for i in range(len(sources))]
     weights: dict[str, int] = {}
-    left: list[LeftOut] = []
+    left_on_cpu: list[LeftOut] = []
     graphs: dict[str, list[str]] = {}
     compiled_graphs: dict[str, Graph] = {}
     for name, source, how, settings in zip(names, sources, hows, settings_of_models, strict=True):
@@ -133,7 +136,7 @@ def compile(
         report.step()
         programs = _programs(plan, name, label)
         _require_exposed(exposed, name, [program for _, program in programs])
-        left += [LeftOut(label, parts.left_on_cpu)] if parts.left_on_cpu else []
+        left_on_cpu += [LeftOut(label, parts.left_on_cpu)] if parts.left_on_cpu else []
         if not sharing:
             builder.pool.forget()
         for number, ((graph_name, program), updatable) in enumerate(
@@ -151,7 +154,7 @@ def compile(
     if request.native:
         builder.metadata[DATA_FORMATS] = recorded(request.native, compiled_graphs, backend)
     builder.metadata.update(metadata(dict(zip(names, map(origin, sources, hows), strict=True))))
-    compiled = Compiled(builder, graphs, weights, left)
+    compiled = Compiled(builder, graphs, weights, left_on_cpu)
     if output is not None:
         compiled.save(output)
     report.step()

@@ -27,7 +27,7 @@ from hexforge.runtime.contexts.compile import Compiled, compile
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.provenance import is_of
 from hexforge.runtime.contexts.request import ContextRequest
-from hexforge.runtime.registry import deployed
+from hexforge.runtime.registry import backend_for
 
 if TYPE_CHECKING:
     from hexforge.model.source import ModelSource
@@ -70,7 +70,7 @@ class ManagedSession:
         dims: Mapping[str, int] | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        self._model, self._backend = model, deployed(deployment)
+        self._model, self._backend = model, backend_for(deployment)
         self.path = Path(path)
         self._how: dict[str, Any] = {"dims": dims, "shapes": shapes}
         self._optimization = optimization

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.htp.numbers.arithmetic import binary
-from hexforge.backends.htp.numbers.lower.lowering import ReferenceStep
+from hexforge.backends.htp.numbers.lower.native_steps import ReferenceStep
 from hexforge.backends.htp.numbers.storage import storage
 from hexforge.ir import BlockwiseExpansion, DType, Role, ScaleOffset, TensorType, Value
 from tests.backends.htp.numbers.fixed_nets import ACTIVATIONS, SEEDS, Net, convolved, examples, integers, requantized

@@ -12,9 +12,9 @@ import numpy as np
 from hexforge.backends.gpu import memory
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.device import ClDevice, opencl
+from hexforge.backends.gpu.kernel_launches import GpuLowering
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Constant, Launch, Scratch
-from hexforge.backends.gpu.lowering import GpuLowering
 from hexforge.backends.gpu.resident.enqueue import prepared
 from hexforge.backends.gpu.resident.loss import Needs, failed
 from hexforge.ir import Array, Role, Value

@@ -11,9 +11,9 @@ import numpy as np
 
 from hexforge.backend import Get, Put, Read, Spinning, interruption
 from hexforge.backends.htp.numbers import large_pages
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, ReferenceStep
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
-from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, has_room, with_room
+from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, is_padded, padded
 from hexforge.backends.htp.numbers.storage import computes_in_float32, half, natural, storage, stored
 from hexforge.errors import FormatError
 from hexforge.formats.container import mappings_of, require_whole
@@ -246,7 +246,7 @@ def _segment(
         for name in (*step.ins, *step.outs):
             if name not in ids:
                 constant = lowering.constants[name]
-                number(name, constant if has_room(constant) else with_room(constant.shape, constant.dtype, constant))
+                number(name, constant if is_padded(constant) else padded(constant.shape, constant.dtype, constant))
         ins, outs = (tuple(ids[n] for n in side) for side in (step.ins, step.outs))
         calls.append(NativeCall(step.kind, ins, outs, step.attributes))
     shapes = {name: (lowering.tensors[name].dtype, lowering.tensors[name].shape) for name in writes}

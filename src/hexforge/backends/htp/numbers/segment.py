@@ -134,7 +134,7 @@ class SegmentRunner:
     def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array]) -> None:
         """Read the tensors it needs, add those it writes, in `targets` where one is there."""
         outs = [
-            with_room(shape, dtype) if room else targets[name] if name in targets else np.empty(shape, dtype)
+            padded(shape, dtype) if room else targets[name] if name in targets else np.empty(shape, dtype)
             for name, dtype, shape, room in self._writes
         ]
         try:
@@ -152,7 +152,7 @@ class SegmentRunner:
             tensors[name] = array
 
 
-def with_room(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None) -> Array:
+def padded(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None) -> Array:
     """An array with readable bytes behind it: kernels may read, never use, a vector past a tensor's end."""
     size = math.prod(shape)
     array = np.empty(size + -(-ROOM // dtype.itemsize), dtype)[:size].reshape(shape)
@@ -161,8 +161,8 @@ def with_room(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = N
     return array
 
 
-def has_room(array: Array) -> bool:
-    """True for what `with_room` made."""
+def is_padded(array: Array) -> bool:
+    """True for what `padded` made."""
     base = array.base
     return isinstance(base, np.ndarray) and base.nbytes >= array.nbytes + ROOM and base.ctypes.data == array.ctypes.data
 

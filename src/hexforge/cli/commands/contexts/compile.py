@@ -129,7 +129,7 @@ def compile(
 
 
 def _config_file(options: Mapping[str, str]) -> Config:
-    """The config file among the options; what of it will do nothing is said aloud."""
+    """The config file among the options; what of it will do nothing is logged."""
     from hexforge.cli.qnn_tools.graphs import read_config
     from hexforge.formats.backend_extensions.sections import GENERATOR
 
@@ -189,7 +189,7 @@ def _facts(compiled: Compiled, output: Path, wrappers: list[Path]) -> dict[str, 
         ],
         "left_to_cpu": [
             {"model": left.model, "node": row.node, "op": row.op_type, "reason": row.reason}
-            for left in compiled.left
+            for left in compiled.left_on_cpu
             for row in left.rows
         ],
         "wrappers": [str(path) for path in wrappers],

@@ -24,7 +24,7 @@ from hexforge.cli.arguments import (
     Pins,
     Shapes,
     Soc,
-    pins,
+    constants_of,
     provider_options,
     sizes,
 )
@@ -66,7 +66,13 @@ def check(
     options = provider_options(backend, soc, option)
     named, whole = sizes(model, dim, shape)
     facts = _checked_any(
-        model, options, dims=named, shapes=whole, pins=pins(pin), strict=strict or strict_ep, obey_ep=strict_ep
+        model,
+        options,
+        dims=named,
+        shapes=whole,
+        constants=constants_of(pin),
+        strict=strict or strict_ep,
+        obey_ep=strict_ep,
     )
     if as_json:
         print_json(facts)
@@ -83,7 +89,7 @@ def _checked_any(path: Path, options: Mapping[str, str], **more: Any) -> dict[st
         return checked(path, options, **more)
     from hexforge.cli.pte import checked_pte
 
-    if more["dims"] or more["shapes"] or more["pins"]:
+    if more["dims"] or more["shapes"] or more["constants"]:
         raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")
     return checked_pte(path, dict(options))
 
@@ -94,14 +100,14 @@ def checked(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    pins: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
     strict: bool = False,
     obey_ep: bool = False,
 ) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
     from hexforge.frontends.onnx.ep_limits import EP_VERSION
 
-    read = loaded(path, options, dims=dims, shapes=shapes, pins=pins, strict=strict, obey_ep=obey_ep)
+    read = loaded(path, options, dims=dims, shapes=shapes, constants=constants, strict=strict, obey_ep=obey_ep)
     model, plan = read.model, read.plan
     nodes = _nodes(plan)
     return {

@@ -90,7 +90,7 @@ def _print_quality(
 def _optimize(screen: Console, soc: str, placement: Mapping[str, Any], folder: Path) -> None:
     """Optimizes the model for the chip, judged by how near its pictures are to the wanted ones; writes the page."""
     from hexforge import demo as built_in
-    from hexforge.analysis.estimate import everywhere
+    from hexforge.analysis.estimate import estimate_all_chips
     from hexforge.analysis.optimize import OptimizeRequest, optimize
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
@@ -108,7 +108,7 @@ def _optimize(screen: Console, soc: str, placement: Mapping[str, Any], folder: P
         )
         optimized = optimize(built_in.MODEL, folder, request, Deployment(soc), progress=progress)
         progress("drawing the page", 0, 1)
-        others = everywhere(optimized.folder.quantized, optimized.after.deployment)
+        others = estimate_all_chips(optimized.folder.quantized, optimized.after.deployment)
         write_atomically(optimized.folder.page, optimized_page(optimized, placement, others).encode())
     print_optimized(screen, optimized)
     screen.print(Text.assemble("open ", (str(optimized.folder.page), "bold"), " in a browser"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typer
 
-from hexforge.cli.arguments import Dims, Model, Out, Output, Pins, Shapes, file_to_write, pins, sizes
+from hexforge.cli.arguments import Dims, Model, Out, Output, Pins, Shapes, constants_of, file_to_write, sizes
 from hexforge.cli.screen import waiting
 from hexforge.formats.files import require_another_file
 
@@ -26,8 +26,8 @@ def fix_shapes(
     require_another_file(target, model)
     names, whole = sizes(model, dim, shape)
     with waiting(f"fixing shapes of {model.name}"):
-        read(model, shapes=whole, dims=names, fold=False, pins=pins(pin)).require_static()
-        write(model, target, whole, names, pins(pin))
+        read(model, shapes=whole, dims=names, fold=False, constants=constants_of(pin)).require_static()
+        write(model, target, whole, names, constants_of(pin))
         inputs = read(target, fold=False).inputs
     for value in inputs:
         typer.echo(f"{value.name}: {value.type} [{', '.join(map(str, value.shape or ()))}]")

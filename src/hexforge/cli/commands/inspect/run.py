@@ -23,8 +23,8 @@ from hexforge.cli.arguments import (
     Pins,
     Shapes,
     Soc,
+    constants_of,
     pairs,
-    pins,
     provider_options,
     sizes,
 )
@@ -59,7 +59,7 @@ def run(
 ) -> None:
     """Run a model or a context once and print what came out; inputs not given are random, from a fixed seed."""
     named, whole = sizes(model, dim, shape)
-    opened = open_runnable(model, provider_options(backend, soc, option), Sizes(named, whole, pins(pin)), graph)
+    opened = open_runnable(model, provider_options(backend, soc, option), Sizes(named, whole, constants_of(pin)), graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     with waiting(f"running {model.name}"):
         start = time.perf_counter()

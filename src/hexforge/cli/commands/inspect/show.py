@@ -16,7 +16,7 @@ from hexforge.cli.arguments import (
     Pins,
     Shapes,
     Soc,
-    pins,
+    constants_of,
     provider_options,
     sizes,
 )
@@ -53,7 +53,7 @@ def show(
         return
     options = provider_options(backend, soc, option)
     named, whole = sizes(model, dim, shape)
-    read = loaded(model, options, dims=named, shapes=whole, pins=pins(pin))
+    read = loaded(model, options, dims=named, shapes=whole, constants=constants_of(pin))
     parts, plan = read.parts, read.plan
     if onnx_units:
         rows: dict[int, list[str]] = {}

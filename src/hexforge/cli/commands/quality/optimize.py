@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, pins, sizes
+from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, constants_of, sizes
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
 from hexforge.cli.screen import bars, console, print_json, stoppable, table
 from hexforge.formats.files import write_atomically
@@ -70,7 +70,7 @@ def optimize(
         jobs=jobs or processors(),
         dims=names,
         shapes=whole,
-        pins=pins(pin),
+        constants=constants_of(pin),
     )
     lost = f"what is done lies in {folder}; the same command goes on from there"
     with stoppable(lost), bars() as progress:

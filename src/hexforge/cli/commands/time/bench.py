@@ -22,8 +22,8 @@ from hexforge.cli.arguments import (
     Pins,
     Shapes,
     Soc,
+    constants_of,
     pairs,
-    pins,
     provider_options,
     sizes,
 )
@@ -87,7 +87,7 @@ def bench(
 ) -> None:
     """Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time."""
     named, whole = sizes(model, dim, shape)
-    fixed = Sizes(named, whole, pins(pin))
+    fixed = Sizes(named, whole, constants_of(pin))
     options = provider_options(backend, soc, option)
     opened = open_runnable(model, options, fixed, graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
@@ -182,7 +182,7 @@ def _on_the_chip(model: Path, soc: str, fixed: Sizes) -> float | None:
         source = (
             model
             if is_context(model) or is_pte(model)
-            else read(model, dims=fixed.dims, shapes=fixed.shapes, pins=fixed.pins)
+            else read(model, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants)
         )
         return estimate(source, Deployment(soc)).latency_ms
     except HexforgeError:

@@ -25,8 +25,8 @@ from hexforge.cli.arguments import (
     OpPackages,
     Pins,
     Shapes,
+    constants_of,
     model_and_priority,
-    pins,
     sizes,
 )
 from hexforge.cli.graph_arguments import GraphArguments
@@ -108,7 +108,7 @@ def estimate(
 ) -> None:
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
     from hexforge.analysis.estimate import estimate as estimated
-    from hexforge.analysis.estimate import everywhere
+    from hexforge.analysis.estimate import estimate_all_chips
     from hexforge.analysis.timed_graphs import timed_graphs
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.power import Power
@@ -127,7 +127,7 @@ def estimate(
 
     def chips(what: str) -> Sequence[Estimate | tuple[str, str]]:
         with bar(what) as progress:
-            return everywhere(source, deployment, batch=batch, threads=threads, progress=progress)
+            return estimate_all_chips(source, deployment, batch=batch, threads=threads, progress=progress)
 
     if every_chip:
         if files != EstimateFiles() or co_running:
@@ -202,14 +202,14 @@ def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: lis
 
     named, whole = sizes(path, dim, shape)
     if is_pte(path):
-        from hexforge.executorch.running.lowered import timed_method
+        from hexforge.executorch.running.pte_graphs import timed_method
 
         if named or whole or pin:
             raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")
         return timed_method(path, method)
     if method:
         raise CallError(f"{path}: --method names a method of a .pte; leave it out")
-    return path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(pin))
+    return path if is_context(path) else read(path, dims=named, shapes=whole, constants=constants_of(pin))
 
 
 def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -> Shared:
@@ -268,7 +268,7 @@ def _compare(outcomes: Sequence[Estimate | tuple[str, str]], name: str, as_json:
 
 def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     """The verdict, what is not in it, then the tasks that take longest."""
-    from hexforge.report.words import size
+    from hexforge.report.formatting import size
 
     line = timed.timeline
     mode = timed.deployment.power.performance_mode
@@ -320,15 +320,15 @@ def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
 
 def _print_left_out(screen: Console, timed: Estimate, refused: bool) -> None:
     """What the NPU does not take, and so is not in the time."""
-    if not timed.left:
+    if not timed.left_on_cpu:
         return
-    reasons = by_reason((row.op_type, row.reason or "") for row in timed.left)
+    reasons = by_reason((row.op_type, row.reason or "") for row in timed.left_on_cpu)
     screen.print(
-        Text(f"not in it: {len(timed.left)} nodes that the NPU does not take and the CPU runs", "yellow"),
+        Text(f"not in it: {len(timed.left_on_cpu)} nodes that the NPU does not take and the CPU runs", "yellow"),
     )
     for reason, ops in reasons if refused else reasons[:MOST_REASONS]:
         screen.print(Padding(Text(f"{', '.join(counted(ops))}: {reason}"), (0, 0, 0, 2)))
     if not refused and len(reasons) > MOST_REASONS:
         screen.print(rest(MOST_REASONS, len(reasons), "reasons", "--refused"))
     if refused:
-        screen.print(table("", ("node", "op"), [(row.node, row.op_type) for row in timed.left]))
+        screen.print(table("", ("node", "op"), [(row.node, row.op_type) for row in timed.left_on_cpu]))

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import CoRunningModels, Dims, OpPackages, Pins, Shapes, model_and_priority, pins, sizes
+from hexforge.cli.arguments import (
+    CoRunningModels,
+    Dims,
+    OpPackages,
+    Pins,
+    Shapes,
+    constants_of,
+    model_and_priority,
+    sizes,
+)
 from hexforge.cli.commands.time.estimate import Precision, Runtime
 from hexforge.cli.screen import console, table, waiting
 from hexforge.errors import CallError, UnsupportedError
@@ -124,7 +133,7 @@ def _profiled(path: Path, how: _Recording, priority: str = "normal", models: Seq
     if how.measured:
         return _measured(path, how), None
     named, whole = sizes(path, how.dim, how.shape)
-    source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, pins=pins(how.pin))
+    source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, constants=constants_of(how.pin))
     others = [CoRunning(*_model_and_priority(text)) for text in models]
     recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, co_running=others)
     return recorded, None if is_context(path) else path
@@ -193,7 +202,7 @@ def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
 
 def _print(recorded: Profile, files: list[Path]) -> None:
     """The verdict, the ops that take longest, and where the files are."""
-    from hexforge.analysis.profile.texts import average
+    from hexforge.analysis.profile.profile_text import average
     from hexforge.analysis.profile.verdict import bottlenecks, findings
 
     screen = console()

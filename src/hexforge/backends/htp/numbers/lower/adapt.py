@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower.lowering import Lowering
 from hexforge.backends.htp.numbers.lower.move import merged, strides
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Array, Value
 from hexforge.ir.fixed_point import dequantize

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.lower.products.weights import pack, spread
 from hexforge.backends.htp.numbers.storage import half
 from hexforge.ir import Array, Node

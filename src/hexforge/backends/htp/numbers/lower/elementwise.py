@@ -10,7 +10,7 @@ import numpy as np
 
 from hexforge.backends.htp.numbers.arithmetic import OPERATIONS, binary_scales
 from hexforge.backends.htp.numbers.lower.adapt import nest
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.ir import Array, Node, Role, Value
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from hexforge.backends.htp.activations import CONVOLUTIONS
 from hexforge.backends.htp.numbers.half_range import LARGEST
 from hexforge.backends.htp.numbers.lower import elementwise
-from hexforge.backends.htp.numbers.lower.lowering import LOWERINGS, Lowering, NativeStep, ReferenceStep
+from hexforge.backends.htp.numbers.lower.native_steps import LOWERINGS, Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.tables import Chain, chains, table
 from hexforge.ir import DType, Graph, Node, Role
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hexforge.backends.htp.numbers.lower import move
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, requantized, same_encoding
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.storage import Storage, stored
 from hexforge.ir import Node, TensorType, Value
 from hexforge.ir.fixed_point import quantize

@@ -9,7 +9,7 @@ import numpy as np
 
 from hexforge.backends.htp.numbers.lower import elementwise
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, nest, real, requantized
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.tables import Chain, has_table, table
 from hexforge.ir import Array, DType, Node, Value
 

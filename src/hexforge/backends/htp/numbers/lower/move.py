@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, NativeStep, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeStep, lowers
 from hexforge.ir import Node, Role, Value
 
 

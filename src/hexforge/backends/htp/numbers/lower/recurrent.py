@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.lower.adapt import half_table, real
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.storage import Storage, half
 from hexforge.ir import Array, Node, Value
 

@@ -19,7 +19,7 @@ from hexforge.backends.htp.numbers.lower.adapt import (
     real,
     transpose,
 )
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.storage import Storage, half
 from hexforge.ir import Array, Node, Value
 

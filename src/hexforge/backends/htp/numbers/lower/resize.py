@@ -10,7 +10,7 @@ import numpy as np
 
 from hexforge.backends.htp.numbers.lower import move
 from hexforge.backends.htp.numbers.lower.adapt import requantize, same_encoding
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.ir import Array, Node
 from hexforge.ops.vision.resize import (
     ALIGN_CORNERS,

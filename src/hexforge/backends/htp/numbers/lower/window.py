@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.lower.adapt import requantize, three
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.ir import Node, Value
 
 

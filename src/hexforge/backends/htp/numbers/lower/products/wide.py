@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.lower.adapt import real, three
-from hexforge.backends.htp.numbers.lower.lowering import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.lower.products import computed_weights, constant_weights
 from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Array, Block, BlockwiseExpansion, Node, Value

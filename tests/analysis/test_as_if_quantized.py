@@ -27,7 +27,7 @@ def check_promise(source: Path, samples: object, precision: str) -> None:
     onnxruntime.InferenceSession(built.model, providers=["CPUExecutionProvider"])
     timed = hexforge.estimate(built.model)
     assert timed.latency_ms == pytest.approx(promised.latency_ms, rel=MOST)
-    assert len(timed.left) == len(promised.left)
+    assert len(timed.left_on_cpu) == len(promised.left_on_cpu)
 
 
 @pytest.mark.parametrize("precision", ["w8a8", "w8a16"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowering: an exported program as a .pte, by ExecuTorch's own front end, for those who only want to know its time."""
+"""An exported program as a .pte, by ExecuTorch's own front end, for those who only want to know its time."""
 
 from __future__ import annotations
 

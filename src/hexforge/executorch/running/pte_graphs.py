@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowered: what became of a model's operators in a .pte: QNN graphs, and operators left to the CPU, with why."""
+"""What became of a model's operators in a .pte: QNN graphs, and operators left to the CPU, with why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LoweredMethod:
     name: str
     plan: ExecutionPlan
     delegates: tuple[QnnDelegate, ...]
-    left: tuple[PlacedNode, ...]
+    left_on_cpu: tuple[PlacedNode, ...]
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
@@ -51,7 +51,7 @@ class LoweredMethod:
             listed = delegate.context.info.metadata.get(blob.ops_key(delegate.graph), "").splitlines()
             for name in dict.fromkeys([*listed, *became]):
                 found.append(PlacedNode(name, operator(name), "", QNN, None, tuple(became.get(name, ())), len(found)))
-        return tuple(found) + self.left
+        return tuple(found) + self.left_on_cpu
 
 
 def lowered(source: str | os.PathLike[str] | bytes | PteFile) -> list[LoweredMethod]:
@@ -85,7 +85,7 @@ def timed_graphs_of(model: Any, method: str = "") -> TimedGraphs | None:
     if isinstance(model, str | os.PathLike) and is_pte(model):
         return timed_method(Path(model), method)
     if type(model).__module__.startswith("torch.export") and type(model).__name__ == "ExportedProgram":
-        from hexforge.executorch.running.lowering import lowered_bytes
+        from hexforge.executorch.running.export_to_pte import lowered_bytes
 
         return _timed(read_pte(lowered_bytes(model), "exported program"), "exported_program", method)
     return None
@@ -105,9 +105,9 @@ def _timed(file: PteFile, name: str, method: str) -> TimedGraphs:
         raise CallError(f"{file.where}: has the methods {', '.join(names)}; name one of them")
     chosen = found[names.index(method)] if method else found[0]
     if not chosen.graphs:
-        left = ", ".join(row.op_type for row in chosen.left)
+        left = ", ".join(row.op_type for row in chosen.left_on_cpu)
         raise UnsupportedError(f"{file.where}: method {chosen.name!r}: nothing of it was delegated; left: {left}")
-    return TimedGraphs(name, chosen.graphs, chosen.left)
+    return TimedGraphs(name, chosen.graphs, chosen.left_on_cpu)
 
 
 def operator(node: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowering: what a graph's nodes become: native steps over stored tensors, or the op's reference where none fits."""
+"""What a graph's nodes become: native steps over stored tensors, or the op's reference where none fits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge._native import crc32c
-from hexforge.backends.htp.numbers.segment import with_room
+from hexforge.backends.htp.numbers.segment import padded
 from hexforge.backends.htp.numbers.storage import Storage, computes_in_float32, half, storage, stored
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value
 
@@ -149,7 +149,7 @@ def _constant(data: Array, type: TensorType) -> Array:
     own = storage(type)
     if own.kind != "f32" or not data.flags.c_contiguous:
         return np.ascontiguousarray(stored(data, type))
-    ready = with_room(data.shape, own.dtype)
+    ready = padded(data.shape, own.dtype)
     source, target = data.reshape(-1), ready.reshape(-1)
     for first in range(0, source.size, _PIECE):
         target[first : first + _PIECE] = half(source[first : first + _PIECE])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowering: a graph becomes launches of kernels, in the order they run."""
+"""A graph becomes launches of kernels, in the order they run."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def recipe_of(precision: str) -> Recipe:
     return recipe(f"{precision}_channel")
 
 
-def promised(model: onnx_ir.Model, chosen: Recipe, *, wide_products: bool = True) -> onnx_ir.Model:
+def as_if_quantized(model: onnx_ir.Model, chosen: Recipe, *, wide_products: bool = True) -> onnx_ir.Model:
     """The model quantized by a recipe with ranges that are made up; the model given is left as it is."""
     folded = fold(model)
     plan = assign(folded, _made_up(folded), chosen, wide_products=wide_products)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words: amounts with their units, and what bounds a model or a task, in sentences."""
+"""Formatting: amounts with their units, and what bounds a model or a task, in sentences."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts: a profile as qnn-profile-viewer prints it, every run by itself or their average."""
+"""A profile as qnn-profile-viewer prints it, every run by itself or their average."""
 
 from __future__ import annotations
 
