@@ -47,7 +47,7 @@ INNER = {
         ("activations",),
     ),
     "quant": (
-        ("improve", "promise"),
+        ("improve", "as_if_quantized"),
         ("write", "measure"),
         ("decide",),
         ("prepare", "data"),
