@@ -91,6 +91,18 @@ def _matmul_add(made: Made, x: str) -> str:
                                  made.node("MatMul", [x, made.constant(weight)])]))  # fmt: skip
 
 
+def _conv_norm(weight: tuple[int, ...], bias: bool = True, group: int = 1) -> Callable[[Made, str], str]:
+    def make(made: Made, x: str) -> str:
+        rng, count = np.random.default_rng(3), weight[0]
+        inputs = [x, made.constant(rng.standard_normal(weight).astype(np.float32))]
+        inputs += [made.constant(rng.standard_normal(count).astype(np.float32))] if bias else []
+        parameters = [made.constant(rng.uniform(0.5, 2, count).astype(np.float32)) for _ in range(4)]
+        y = made.node("Conv", inputs, group=group, pads=[1] * (2 * (len(weight) - 2)))
+        return str(made.node("BatchNormalization", [y, *parameters], epsilon=1e-3))
+
+    return make
+
+
 def _reshape_gemm(made: Made, x: str) -> str:
     weight = np.random.default_rng(3).standard_normal((6, 24)).astype(np.float32)
     flat = made.node("Reshape", [x, made.constant(np.int64([2, 24]))])
@@ -159,6 +171,15 @@ CASES: dict[str, tuple[str, Callable[[Made, str], str], tuple[int, ...], tuple[s
         "GroupNorm", lambda m, x: _group_norm(m, x, False), (2, 6, 4, 3), ("Transpose", "GroupNorm", "Transpose"),
     ),
     "l2_norm": ("L2Norm", _l2_norm, (2, 3, 8), ("L2Norm",)),
+    "conv_norm": ("ConvBatchNorm", _conv_norm((4, 3, 3, 3)), (1, 3, 5, 6), ("Transpose", "Conv2d", "Transpose")),
+    "conv_norm_depthwise": (
+        "ConvBatchNorm", _conv_norm((6, 1, 3, 3), False, 6), (2, 6, 5, 4),
+        ("Transpose", "DepthWiseConv2d", "Transpose"),
+    ),
+    "conv_norm_line": (
+        "ConvBatchNorm", _conv_norm((4, 3, 3)), (1, 3, 8),
+        ("Transpose", "Reshape", "Conv2d", "Reshape", "Transpose"),
+    ),
     "matmul_add": ("MatMulAdd", _matmul_add, (2, 3, 8), ("FullyConnected",)),
     "matmul_add_2d": ("MatMulAdd", _matmul_add, (3, 8), ("FullyConnected",)),
     "reshape_gemm": ("ReshapeGemm", _reshape_gemm, (2, 3, 2, 4), ("FullyConnected",)),

@@ -38,10 +38,11 @@ def ep_refuses(unit: Unit, declared_opset: int = 0) -> str | None:
     """Why the EP does not take a unit that the backend takes: what is refused, what would work; None where it does.
 
     `declared_opset` is what the model's file says (`Model.declared_opset`), 0 where that is not known. A fusion is
-    judged by the limits for all ops alone: where the EP cannot fuse it tries the parts.
+    judged by the limits for all ops alone: where the EP cannot fuse it tries the parts. A convolution with its
+    normalization is a Conv when the EP sees it.
     """
     subject = Subject(unit, declared_opset)
-    rows = limits_of(subject.op) if unit.kind in ("node", "qdq") else _FOR_ALL
+    rows = limits_of(subject.op) if unit.kind in ("node", "qdq", "ConvBatchNorm") else _FOR_ALL
     for row in rows:
         if row.bites(subject):
             verb = "fails" if row.refuser is Refuser.PREPARATION else "refuses it"

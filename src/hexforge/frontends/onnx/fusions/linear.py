@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fusions into FullyConnected: a matrix product with its bias, and a Reshape before a Gemm."""
+"""Fusions into products: a convolution with the normalization after it, a matrix product with its bias, and a Reshape
+before a Gemm."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, other, plain, shape
+import numpy as np
+import onnx_ir
+
+from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, known, other, plain, shape
 from hexforge.frontends.onnx.translate.builder import Builder
+from hexforge.frontends.onnx.translate.ops.products.conv import conv
 from hexforge.frontends.onnx.units.unit import Operand, Unit, UnitKind
-from hexforge.ir import ScaleOffset
+from hexforge.ir import Array, ScaleOffset
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")
 
@@ -18,6 +23,43 @@ def _source(net: Net, operand: Operand | None) -> Operand | None:
     dq = net.before(operand, *_DQ)
     source = operand if dq is None else dq.inputs[0]
     return source if source is not None and source.value.const_value is not None else None
+
+
+def _conv_norm(net: Net, convolution: Unit) -> Unit | None:
+    """A BatchNormalization by constants after a Conv: a Conv with other weights, as onnxruntime and converters do."""
+    norm = net.reader(convolution, "BatchNormalization")
+    if norm is None or not plain(convolution) or not plain(norm) or attribute(norm, "training_mode", 0):
+        return None
+    parameters = [known(norm, i) for i in range(1, 5)]
+    weight, bias, x = known(convolution, 1), known(convolution, 2), norm.inputs[0]
+    if weight is None or x is None or convolution.outputs[0] is None or x.value is not convolution.outputs[0].value:
+        return None
+    if (
+        any(p is None for p in parameters)
+        or (bias is None and _has(convolution, 2))
+        or not attribute(norm, "spatial", 1)
+    ):
+        return None
+    gamma, beta, mean, variance = (np.asarray(p, np.float64) for p in parameters)
+    factor = gamma / np.sqrt(variance + attribute(norm, "epsilon", 1e-5))
+    shift = beta - mean * factor
+    scaled = weight.astype(np.float64) * factor.reshape(-1, *[1] * (weight.ndim - 1))
+    moved = shift if bias is None else bias.astype(np.float64) * factor + shift
+    name = convolution.target.name
+    folded = [_constant(f"{name}_weight", scaled, weight), _constant(f"{name}_bias", moved, weight)]
+    whole = net.join(UnitKind.CONV_NORM, [convolution, norm], [convolution.inputs[0], *folded], norm.outputs[:1])
+    return None if whole is None else replace(whole, target=convolution.target)
+
+
+def _has(unit: Unit, index: int) -> bool:
+    return index < len(unit.inputs) and unit.inputs[index] is not None
+
+
+def _constant(name: str, array: Array, like: Array) -> Operand:
+    tensor = onnx_ir.tensor(np.ascontiguousarray(array.astype(like.dtype)), name=name)
+    return Operand(
+        onnx_ir.Value(name=name, shape=tensor.shape, type=onnx_ir.TensorType(tensor.dtype), const_value=tensor)
+    )
 
 
 def _matmul_add(net: Net, matmul: Unit) -> Unit | None:
@@ -86,6 +128,7 @@ def _write_reshape_gemm(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
+    Fusion(UnitKind.CONV_NORM, ("Conv",), _conv_norm, conv, ("Conv2d", "Conv3d", "DepthWiseConv2d")),
     Fusion(UnitKind.MATMUL_ADD, ("MatMul",), _matmul_add, _write_matmul_add, ("FullyConnected",)),
     Fusion(UnitKind.RESHAPE_GEMM, ("Reshape",), _reshape_gemm, _write_reshape_gemm, ("FullyConnected",)),
 )

@@ -39,6 +39,7 @@ class UnitKind(enum.StrEnum):
     LAYER_NORM = "LayerNorm"
     GROUP_NORM = "GroupNorm"
     L2_NORM = "L2Norm"
+    CONV_NORM = "ConvBatchNorm"
     MATMUL_ADD = "MatMulAdd"
     RESHAPE_GEMM = "ReshapeGemm"
     SPACE_MOVE = "SpaceMove"
