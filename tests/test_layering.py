@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ SOURCE = ROOT / "src" / "hexforge"
 FLOORS = (
     ("__main__",),
     ("", "cli"),  # "": the façade, hexforge/__init__.py
+    ("any_model",),
     ("report",),
     ("ort", "executorch", "demo"),
     ("device", "analysis", "vendor", "latency"),
@@ -196,6 +198,16 @@ def imports(tree: ast.AST, package: str) -> Iterator[str]:
                 yield name
 
 
+def named_modules(tree: ast.AST) -> Iterator[str]:
+    """Modules of hexforge that strings name, alone or as "module:name": importing them later is importing them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition(":")[0]
+            below = SOURCE / name.removeprefix("hexforge.").replace(".", "/")
+            if re.fullmatch(r"hexforge(\.\w+)+", name) and (below.is_dir() or below.with_suffix(".py").is_file()):
+                yield name
+
+
 MODULES = sorted(SOURCE.rglob("*.py"))
 ROOMS = {"_native", *(p.relative_to(SOURCE).with_suffix("").parts[0] for p in MODULES)} - {"__init__"}
 
@@ -206,7 +218,8 @@ def test_imports_point_down(path: Path) -> None:
     package = f"hexforge.{module}".rstrip(".")
     package = package if path.name == "__init__.py" else package.rpartition(".")[0]
     floor(module)
-    for name in imports(ast.parse(path.read_text()), package):
+    tree = ast.parse(path.read_text())
+    for name in (*imports(tree, package), *named_modules(tree)):
         first = name.split(".")[0]
         if first == "hexforge":
             below = name.removeprefix("hexforge").removeprefix(".")
@@ -281,3 +294,7 @@ def test_the_rules_bite() -> None:
     assert allowed_inside("backends.htp.time.cost", "backends.htp.time.tile")
     tree = ast.parse("from . import y\nfrom ..z import q\nfrom hexforge import ops\ndef f():\n    import onnx.helper")
     assert [*imports(tree, "hexforge.ir")] == ["hexforge.ir", "hexforge.z", "hexforge.ops", "onnx.helper"]
+    strings = ast.parse(
+        'a = "hexforge.ir.graph:Graph", "hexforge.no_such_module", "see hexforge.ir.graph", "hexforge.ort"'
+    )
+    assert [*named_modules(strings)] == ["hexforge.ir.graph", "hexforge.ort"]

@@ -6,14 +6,11 @@ from hexforge import ort as ort
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise
 from hexforge.analysis.estimate import Estimate as Estimate
-from hexforge.analysis.estimate import estimate as estimate
 from hexforge.analysis.gate import GateCheck as GateCheck
 from hexforge.analysis.gate import GateResult as GateResult
-from hexforge.analysis.gate import gate as gate
 from hexforge.analysis.optimize import Optimized as Optimized
 from hexforge.analysis.optimize import OptimizeRequest as OptimizeRequest
 from hexforge.analysis.optimize import optimize as optimize
-from hexforge.analysis.profile.simulated import profile as profile
 from hexforge.analysis.quality.compare import compare as compare
 from hexforge.analysis.quality.comparison import Comparison as Comparison
 from hexforge.analysis.quality.evaluate import Evaluation as Evaluation
@@ -25,6 +22,9 @@ from hexforge.analysis.quality.search import Searched as Searched
 from hexforge.analysis.quality.search import SearchSpace as SearchSpace
 from hexforge.analysis.quality.search import Workers as Workers
 from hexforge.analysis.quality.search import search as search
+from hexforge.any_model import estimate as estimate
+from hexforge.any_model import gate as gate
+from hexforge.any_model import profile as profile
 from hexforge.backend import Compatibility as Compatibility
 from hexforge.chips.deployment import Deployment as Deployment
 from hexforge.chips.graph_config import GraphConfig as GraphConfig

@@ -9,12 +9,10 @@ import pytest
 
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.optimize import Optimized, OptimizeRequest, optimize
-from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.chips.deployment import Deployment
 from hexforge.report import Figure, Figures, Section, Step, Steps, page
 from hexforge.report.graph import MOST_NODES, graph_section, onnx_name, picture, sqnr_by_node
 from hexforge.report.optimizing import optimized_page
-from hexforge.runtime.registry import timed_backend
 from tests.digits import MODEL, held_out
 from tests.report.estimates import made
 from tests.report.test_page import EVIL, Elements, content
@@ -43,9 +41,8 @@ def test_the_subject_comes_first(found: Optimized) -> None:
 
 
 def test_the_graph_has_every_task_with_its_sqnr(found: Optimized) -> None:
-    graphs = graphs_of(found.folder.quantized, timed_backend(found.after.deployment)).graphs
     known = sqnr_by_node(found.folder.quantized, found.comparison)
-    drawn = picture(found.after, graphs, known)
+    drawn = picture(found.after, known)
     assert [node.name for node in drawn.nodes] == [row.name for row in found.after.rows]
     by_name = {onnx_name(node.name): node for node in drawn.nodes}
     worst = {row.name: row.sqnr_db for row in found.comparison.tensors}
@@ -59,11 +56,10 @@ def test_the_graph_has_every_task_with_its_sqnr(found: Optimized) -> None:
 
 def test_boxes_do_not_lie_on_each_other() -> None:
     timed = estimate(MODEL, Deployment(precision="float"))
-    graphs = graphs_of(MODEL, timed_backend(timed.deployment)).graphs
-    drawn = picture(timed, graphs, {})
+    drawn = picture(timed, {})
     assert len({(round(node.x, 3), node.y) for node in drawn.nodes}) == len(drawn.nodes)
     assert all(drawn.nodes[a].y < drawn.nodes[b].y for a, b in drawn.edges)
-    assert graph_section(made(MOST_NODES + 1), graphs) is None
+    assert graph_section(made(MOST_NODES + 1)) is None
 
 
 def test_names_in_the_new_parts_stay_text(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from hexforge.analysis.advice import Advice, Advised
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
 from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
-from hexforge.analysis.timed_graphs import FLOAT, TimedGraphs, as_converted, timed_graphs
+from hexforge.analysis.timed_graphs import FLOAT, TimedGraphs, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
-from hexforge.frontends.onnx.rewrites import RULES
+from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, RULES, apply
 from hexforge.model.reader import Model, read
 from hexforge.quant.measure.compare import is_quantized
 
@@ -71,7 +71,7 @@ def advised(
     chosen = Deployment.of(deployment)
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
-    loaded = as_converted(loaded)
+    loaded = _as_converted(loaded)
     trial = RewriteTrial(chosen)
     graphs = timed_graphs(loaded, chosen)
     timed = estimate(graphs, chosen)
@@ -110,6 +110,15 @@ def advised(
         together.model,
         together.error,
     )
+
+
+def _as_converted(model: Model) -> Model:
+    """The model with normalizations in the layers before them, where placing puts them: rules see what is timed."""
+    if not any(node.op_type == "BatchNormalization" for node in model.ir.graph):
+        return model
+    converted = model.copied()
+    apply(converted.ir, NORMALIZATIONS)
+    return converted
 
 
 def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deployment, before: float) -> Advice | None:

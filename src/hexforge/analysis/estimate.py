@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis.timed_graphs import TimedGraphs, read_timeable, timed_graphs
@@ -50,6 +50,8 @@ class Estimate:
     """Nodes that the NPU does not take, whose time is not in it."""
     little_known: tuple[str, ...] = ()
     """Kinds of work it leans on that few measured model families have at its precision: the band is wider for them."""
+    graphs: tuple[Graph, ...] = field(default=(), repr=False, compare=False)
+    """The graphs that were timed, which are those that a session runs; not kept where all chips are compared."""
     left = RenamedAttribute("left_on_cpu")
 
     @property
@@ -203,6 +205,7 @@ def estimate(
         joined([timing.timeline for timing in timings]),
         timed.left_on_cpu,
         tuple(dict.fromkeys(kind for timing in timings for kind in timing.little_known)),
+        timed.graphs,
     )
 
 
@@ -253,7 +256,7 @@ def estimate_all_chips(
         try:
             there = chosen.on(chip)
             last = last if last and _fits(last, timed_backend(there)) else timed_graphs(loaded, there)
-            results.append(estimate(last, there, batch=batch, threads=threads))
+            results.append(replace(estimate(last, there, batch=batch, threads=threads), graphs=()))
         except (CallError, CapacityError, UnsupportedError) as error:
             results.append((chip, str(error)))
             refused.append(error)

@@ -99,17 +99,19 @@ def gate(
     budget: str | Path,
     baseline: str | Path | Mapping[str, float] | None = None,
     progress: Callable[[str], None] = lambda model: None,
+    opened: Callable[[Path], Any] = lambda path: path,
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
+    `opened` gives the graphs of a model whose format is not known here.
     """
     limits = load_budget(Path(budget))
     before = read_baseline(Path(baseline)) if isinstance(baseline, str | Path) else baseline or {}
     checks: list[GateCheck] = []
     for item in limits.models:
         progress(item.model)
-        checks += _model_checks(item, Path(budget).parent)
+        checks += _model_checks(item, Path(budget).parent, opened)
     return GateResult(tuple(_with_baseline(check, before, limits.regression_percent) for check in checks))
 
 
@@ -129,12 +131,12 @@ def _with_baseline(check: GateCheck, before: Mapping[str, float], percent: float
     return replace(check, baseline=before.get(check.key), regression_percent=percent)
 
 
-def _model_checks(item: ModelBudget, folder: Path) -> list[GateCheck]:
+def _model_checks(item: ModelBudget, folder: Path, opened: Callable[[Path], Any]) -> list[GateCheck]:
     path = folder / item.model
     checks: list[GateCheck] = []
     for measure in (_latencies, _sizes, _sqnr, _metric):
         try:
-            checks += measure(item, path, folder)
+            checks += measure(item, opened(path) if measure is _latencies else path, folder)
         except (HexforgeError, OSError) as error:
             words = " ".join(str(error).split())
             checks.append(GateCheck(item.model, measure.__name__.strip("_"), 0.0, None, error=words[:400]))

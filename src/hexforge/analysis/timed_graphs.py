@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from hexforge.backend import Backend, Program
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.formats.executorch.pte import is_pte
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.refusals import refusal_lines
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 FLOAT = "float"
 MOST_REASONS = 3
 """Why nodes are refused, in an error."""
-READERS = ("hexforge.executorch.running.pte_graphs:timed_graphs_of",)
-"""What reads models that are neither ONNX nor contexts, as "module:function", imported on use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +53,9 @@ def timed_graphs(
         return source
     quantized = as_if_quantized_model(source, deployment)
     if quantized is None:
-        return graphs_of(as_converted(source), timed_backend(deployment))
+        return graphs_of(source, timed_backend(deployment))
     as_built = replace(deployment, precision=AS_IS)
     return replace(graphs_of(quantized, timed_backend(as_built)), promised=True)
-
-
-def as_converted(model: Model) -> Model:
-    """The model as it comes to the backend: converters and onnxruntime put a normalization into the layer before it."""
-    from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, apply
-
-    if not any(node.op_type == "BatchNormalization" for node in model.ir.graph):
-        return model
-    converted = model.copied()
-    apply(converted.ir, NORMALIZATIONS)
-    return converted
 
 
 def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
@@ -167,8 +152,6 @@ def read_timeable(
         return _of_context(Path(model))
     from hexforge.model.reader import Model, read
 
-    if not isinstance(model, bytes | Model) and (other := _of_reader(model)) is not None:
-        return other
     loaded = model if isinstance(model, Model) else read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     if any(node.op_type == "EPContext" for node in loaded.ir.graph):
@@ -176,19 +159,6 @@ def read_timeable(
             f"{loaded.name}: is a context model; give the context it names, a .bin, or the model it is of"
         )
     return loaded
-
-
-def _of_reader(model: Any) -> TimedGraphs | None:
-    """The graphs of a .pte or of an exported program of torch; None for anything else."""
-    is_file = isinstance(model, str | Path) and is_pte(model)
-    if not is_file and not type(model).__module__.startswith("torch."):
-        return None
-    for reader in READERS:
-        module, _, name = reader.partition(":")
-        graphs: TimedGraphs | None = getattr(importlib.import_module(module), name)(model)
-        if graphs is not None:
-            return graphs
-    return None
 
 
 def _of_context(path: Path) -> TimedGraphs:

@@ -153,6 +153,11 @@ class GraphConfig(OptionTable):
         key="enable_htp_monolithic_lstm",
         provider=True,
     )
+    exact_relu: bool = flag(
+        True,
+        "do not fold a Relu whose encoding has room outside its range: what it cuts stays cut, as in ONNX; 0: QNN's "
+        "default, which lets it through",
+    )
 
     @classmethod
     def title(cls) -> str:

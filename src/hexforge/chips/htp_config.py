@@ -39,9 +39,6 @@ class HtpConfig(OptionTable):
         provider=True,
     )
     graph: GraphConfig = field(default_factory=GraphConfig)
-    exact_relu: bool = flag(
-        False, "do not fold a Relu whose encoding has room outside its range: what it cuts stays cut, as in ONNX"
-    )
     htp_bf16_enable: bool = flag(
         False, "compute float32 models in bfloat16; needs soc_model 88 or newer", provider=True
     )

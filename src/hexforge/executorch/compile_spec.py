@@ -64,7 +64,6 @@ def _htp(spec: QnnOptions) -> dict[str, str]:
     return {
         "soc_model": str(spec.soc_model),
         "fold_relu_activation_into_conv_off": str(int(not spec.use_fold_relu)),
-        "exact_relu": "1",
         "dlbc": str(int(spec.use_dlbc)),
         "slc_alloc_enable": str(int(spec.use_slc_allocator)),
     }

@@ -12,11 +12,8 @@ from typing import Any
 
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.quality.comparison import Comparison
-from hexforge.analysis.timed_graphs import graphs_of
-from hexforge.ir import Graph
 from hexforge.model.reader import read
 from hexforge.report.section import Section
-from hexforge.runtime.registry import timed_backend
 
 MOST_NODES = 1500
 """The most nodes of a graph that is drawn: nobody could read a larger picture."""
@@ -60,30 +57,25 @@ def onnx_name(task: str) -> str:
     return _OP_SUFFIX.sub("", task)
 
 
-def graph_section(
-    estimate: Estimate, graphs: Sequence[Graph], sqnr_db: Mapping[str, float] | None = None
-) -> Section | None:
+def graph_section(estimate: Estimate, sqnr_db: Mapping[str, float] | None = None) -> Section | None:
     """The picture of a model's tasks, SQNR by the model's node names; None where there are too many or none."""
     if not 0 < len(estimate.rows) <= MOST_NODES:
         return None
     note = "Every task, and what it reads. A click shows it in the timeline and in the table."
-    return Section("Graph", [picture(estimate, graphs, sqnr_db or {})], note)
+    return Section("Graph", [picture(estimate, sqnr_db or {})], note)
 
 
-def graph_section_of(
-    model: Path, estimate: Estimate, comparison: Comparison | None = None
-) -> Section | None:  # fmt: skip
+def graph_section_of(model: Path, estimate: Estimate, comparison: Comparison | None = None) -> Section | None:
     """The section of a model file, with a comparison's SQNR where there is one."""
-    graphs = graphs_of(model, timed_backend(estimate.deployment)).graphs
-    return graph_section(estimate, graphs, {} if comparison is None else sqnr_by_node(model, comparison))
+    return graph_section(estimate, {} if comparison is None else sqnr_by_node(model, comparison))
 
 
-def picture(estimate: Estimate, graphs: Sequence[Graph], sqnr_db: Mapping[str, float]) -> GraphPicture:
+def picture(estimate: Estimate, sqnr_db: Mapping[str, float]) -> GraphPicture:
     """Layers by the longest way from an input; within a layer a task stands near those that it reads of."""
     rows = estimate.rows
     task_of = {name: i for i, row in enumerate(rows) for name in (row.name, *row.ops)}
     reads: list[set[int]] = [set() for _ in rows]
-    for graph in graphs:
+    for graph in estimate.graphs:
         makers: dict[str, set[int]] = {}  # of a value: the tasks whose work is in it, through nodes that take no time
         for node in graph:
             before = {t for v in node.inputs if v is not None for t in makers.get(v.name, ())}

@@ -253,18 +253,20 @@ def relu_model(zero: int) -> bytes:
 
 def test_a_relu_with_the_encoding_of_its_range_is_the_same_folded_or_not() -> None:
     model, x = relu_model(0), RNG.standard_normal((1, 32, 12, 12)).astype(np.float32)
-    folded, kept = compiled(model), compiled(model, fold_relu_activation_into_conv_off=True)
+    folded, kept = compiled(model, exact_relu=False), compiled(model, fold_relu_activation_into_conv_off=True)
     np.testing.assert_array_equal(outputs(folded, x), outputs(kept, x))
     assert outputs(folded, x).min() == 0
 
 
 def test_a_folded_relu_cuts_where_its_encoding_ends_and_off_keeps_it() -> None:
     model, x = relu_model(50), RNG.standard_normal((1, 32, 12, 12)).astype(np.float32)
-    folded = outputs(compiled(model), x)
+    folded = outputs(compiled(model, exact_relu=False), x)
     kept = outputs(compiled(model, fold_relu_activation_into_conv_off=True), x)
     assert folded.min() == pytest.approx(-50 * 0.08)  # the end of the encoding
     assert kept.min() == 0
     np.testing.assert_array_equal(np.maximum(folded, 0), kept)
+    np.testing.assert_array_equal(outputs(compiled(model), x), kept)  # and at no cost in time unless asked for
+    assert estimated_us(model) == estimated_us(model, exact_relu=False)
     session = session_of(model)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], kept)  # what ONNX says, in a session
     (said,) = {reason for row in session.placements for reason in row.unsafe}
@@ -273,10 +275,12 @@ def test_a_folded_relu_cuts_where_its_encoding_ends_and_off_keeps_it() -> None:
 
 @pytest.mark.parametrize("zero", [0, 50])
 @pytest.mark.parametrize("level", [1, 2, 3])
-def test_levels_give_one_set_of_bits_also_where_activations_are_folded(zero: int, level: int) -> None:
+@pytest.mark.parametrize("exact", [True, False])
+def test_levels_give_one_set_of_bits_also_where_activations_are_folded(zero: int, level: int, exact: bool) -> None:
     RNG.bit_generator.state = np.random.default_rng(9).bit_generator.state
     model, x = relu_model(zero), RNG.standard_normal((1, 32, 12, 12)).astype(np.float32)
-    np.testing.assert_array_equal(outputs(compiled(model), x), outputs(compiled(model, optimization=level), x))
+    at_level = compiled(model, optimization=level, exact_relu=exact)
+    np.testing.assert_array_equal(outputs(compiled(model, exact_relu=exact), x), outputs(at_level, x))
 
 
 def test_an_activation_of_its_own_costs_time() -> None:

@@ -51,7 +51,7 @@ __getattr__ = renamed_names(__name__, {"Neighbour": "CoRunning"})
 class CoRunning:
     """A model that runs on the chip meanwhile."""
 
-    model: str
+    model: ModelSource | TimedGraphs
     priority: str = "normal"
 
 

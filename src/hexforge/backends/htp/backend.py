@@ -103,7 +103,7 @@ class HtpBackend:
     @property
     def _folds(self) -> bool:
         """Whether convolutions take the place of activations after them, whatever their encodings are."""
-        return self.config.graph.folds_activations and not self.config.exact_relu
+        return self.config.graph.folds_activations and not self.config.graph.exact_relu
 
     def compile(self, graph: Graph) -> HtpProgram | BFloat16Program:
         """Lower the graph to native steps; the level of finalization chooses how far to fuse."""

@@ -18,9 +18,7 @@ def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool =
     It times under the performance mode and the control latency of the options. `graph` is what the model's graph is
     called in the file of backend_extensions.
     """
-    own = {option.key for option in registry.config_class(options.backend).table()}
-    as_onnx = {"exact_relu": "1"} if "exact_relu" in own else {}  # the provider has no option to ask for it
-    made = registry.backend(options.backend, {**settings_for(options, graph), **as_onnx}, threads)
+    made = registry.backend(options.backend, settings_for(options, graph), threads)
     _set_power(made, options)
     if options.qnn_saver_path and options.backend != "saver":
         made = registry.with_recorder(made)

@@ -75,7 +75,7 @@ def compare(
 
 
 def _report(comparison: Comparison, model: Path, soc: str, target: Path) -> None:
-    from hexforge.analysis.estimate import estimate
+    from hexforge.any_model import estimate
     from hexforge.report import page
     from hexforge.report.graph import graph_section_of
     from hexforge.report.quality import quality_sections

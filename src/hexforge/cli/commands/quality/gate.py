@@ -29,7 +29,7 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
-    from hexforge.analysis.gate import gate as checked
+    from hexforge.any_model import gate as checked
     from hexforge.formats.files import require_writable, write_atomically
     from hexforge.report import gate as views
 

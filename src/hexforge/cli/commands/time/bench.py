@@ -170,7 +170,7 @@ def _since(start: float) -> float:
 
 def _on_the_chip(model: Path, soc: str, fixed: Sizes) -> float | None:
     """What the chip would take; None where there is none, or nothing to say."""
-    from hexforge.analysis.estimate import estimate
+    from hexforge.any_model import estimate
     from hexforge.chips.deployment import Deployment
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.model.reader import read

@@ -142,7 +142,7 @@ def estimate(
     if files.trace is not None:
         _write_trace(files.trace, timed)
     if files.report is not None:
-        _write_report(files.report, model.name, timed, graphs, chips("comparing chips"))
+        _write_report(files.report, model.name, timed, chips("comparing chips"))
     _say_made_for_another(model, timed.soc)
     if as_json:
         print_json(timed.to_json() | ({"together": _concurrent(shared)} if shared else {}))
@@ -183,13 +183,11 @@ def _require_weights_to_pack(graphs: TimedGraphs) -> None:
         raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
 
 
-def _write_report(
-    path: Path, title: str, timed: Estimate, graphs: TimedGraphs, others: Sequence[Estimate | tuple[str, str]]
-) -> None:
+def _write_report(path: Path, title: str, timed: Estimate, others: Sequence[Estimate | tuple[str, str]]) -> None:
     from hexforge.report import page
     from hexforge.report.graph import graph_section
 
-    graph = graph_section(timed, graphs.graphs)
+    graph = graph_section(timed)
     sections = [graph] if graph is not None else []
     write_atomically(path, page(timed, sections=sections, others=others, title=title).encode())
 
@@ -214,8 +212,8 @@ def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: lis
 
 def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -> Shared:
     """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
-    from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import simulate_concurrent
+    from hexforge.any_model import estimate as estimated
 
     others, priorities = [timed], [priority]
     for text in models:

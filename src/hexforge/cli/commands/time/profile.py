@@ -121,6 +121,7 @@ def _profiled(path: Path, how: _Recording, priority: str = "normal", models: Seq
     """The profile of whatever a file is, and the model where it is one that can be rewritten."""
     from hexforge.analysis.profile.simulated import CoRunning
     from hexforge.analysis.profile.simulated import profile as simulated
+    from hexforge.any_model import timeable
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.formats.profile import log
     from hexforge.model.reader import read
@@ -134,7 +135,8 @@ def _profiled(path: Path, how: _Recording, priority: str = "normal", models: Seq
         return _measured(path, how), None
     named, whole = sizes(path, how.dim, how.shape)
     source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, constants=constants_of(how.pin))
-    others = [CoRunning(*_model_and_priority(text)) for text in models]
+    named_models = [_model_and_priority(text) for text in models]
+    others = [CoRunning(timeable(model), its_priority) for model, its_priority in named_models]
     recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, co_running=others)
     return recorded, None if is_context(path) else path
 

@@ -56,10 +56,10 @@ def _has(unit: Unit, index: int) -> bool:
 
 
 def _constant(name: str, array: Array, like: Array) -> Operand:
+    """A constant of numbers that are computed here, in another one's type."""
     tensor = onnx_ir.tensor(np.ascontiguousarray(array.astype(like.dtype)), name=name)
-    return Operand(
-        onnx_ir.Value(name=name, shape=tensor.shape, type=onnx_ir.TensorType(tensor.dtype), const_value=tensor)
-    )
+    type, shape = onnx_ir.TensorType(tensor.dtype), onnx_ir.Shape(array.shape)
+    return Operand(onnx_ir.Value(name=name, shape=shape, type=type, const_value=tensor))
 
 
 def _matmul_add(net: Net, matmul: Unit) -> Unit | None:

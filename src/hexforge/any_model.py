@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any model: estimates, profiles and gates also of .pte files and of exported programs of torch."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from hexforge.analysis.estimate import estimate as _estimate
+from hexforge.analysis.gate import GateResult
+from hexforge.analysis.gate import gate as _gate
+from hexforge.analysis.profile.simulated import profile as _profile
+from hexforge.formats.executorch.pte import is_pte
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def timeable(model: Any) -> Any:
+    """The graphs of a .pte by its path or of an exported program, which is lowered; any other model as it is."""
+    is_file = isinstance(model, str | os.PathLike) and is_pte(model)
+    if not is_file and not type(model).__module__.startswith("torch."):
+        return model
+    from hexforge.executorch.running.pte_graphs import timed_graphs_of
+
+    graphs = timed_graphs_of(model)
+    return model if graphs is None else graphs
+
+
+def _of_any_model(function: _Function) -> _Function:
+    """A function of a model that can be timed, for models that ExecuTorch's front end has to open first."""
+
+    @functools.wraps(function)
+    def opened(model: Any, *arguments: Any, **keywords: Any) -> Any:
+        return function(timeable(model), *arguments, **keywords)
+
+    return cast(_Function, opened)
+
+
+estimate = _of_any_model(_estimate)
+profile = _of_any_model(_profile)
+
+
+def gate(
+    budget: str | Path,
+    baseline: str | Path | Mapping[str, float] | None = None,
+    progress: Callable[[str], None] = lambda model: None,
+) -> GateResult:
+    """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
+
+    `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
+    """
+    return _gate(budget, baseline, progress, timeable)
