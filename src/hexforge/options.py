@@ -120,10 +120,10 @@ class Option:
                 raise ValueError(f"expected {self.expects}")
             return text == "1"
         if self.kind == "choice":
-            found = {c.lower(): c for c in self.choices}.get(text.lower())
-            if found is None:
+            word = {c.lower(): c for c in self.choices}.get(text.lower())
+            if word is None:
                 raise ValueError(f"expected {self.expects}{did_you_mean(text, self.choices)}")
-            return found
+            return word
         if self.kind in ("integer", "numbers"):
             parts = [text] if self.kind == "integer" else text.split(",")
             numbers = tuple(self._number(part.strip()) for part in parts)
@@ -193,8 +193,8 @@ def texts(default: tuple[str, ...], pattern: str, form: str, doc: str, key: str 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the nearest known word, or nothing."""
     near = {k.lower(): k for k in known}
-    found = difflib.get_close_matches(str(word).lower(), near, n=1, cutoff=0.6)
-    return f"; did you mean {near[found[0]]!r}?" if found else ""
+    close = difflib.get_close_matches(str(word).lower(), near, n=1, cutoff=0.6)
+    return f"; did you mean {near[close[0]]!r}?" if close else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,11 +148,11 @@ class Timeline:
 
     def bottlenecks(self) -> list[Share]:
         """Nodes by the time they execute (waits for DMA left out), longest first: fused ones by what each asks for."""
-        found: dict[tuple[str, str], float] = {}
+        us_by_node: dict[tuple[str, str], float] = {}
         for row in self.rows:
             for node, op, us in zip(row.ops, row.kinds, row.parts_us, strict=True):
-                found[node, op] = found.get((node, op), 0.0) + us
-        return sorted((Share(*key, us) for key, us in found.items()), key=lambda share: -share.us)
+                us_by_node[node, op] = us_by_node.get((node, op), 0.0) + us
+        return sorted((Share(*key, us) for key, us in us_by_node.items()), key=lambda share: -share.us)
 
     def vtcm(self) -> list[tuple[float, int]]:
         """Bytes of VTCM in use from each time on."""
@@ -160,13 +160,13 @@ class Timeline:
 
     def bandwidth(self) -> list[tuple[float, float]]:
         """GB/s to and from DRAM from each time on."""
-        found: list[tuple[float, float]] = []
+        steps: list[tuple[float, float]] = []
         for event in sorted((e for e in self.events if e.unit == "DMA"), key=lambda e: e.start_us):
-            if found and found[-1][0] == event.start_us:
-                found.pop()
-            found.append((event.start_us, event.bytes / max(event.end_us - event.start_us, 1e-9) / 1e3))
-            found.append((event.end_us, 0.0))
-        return found
+            if steps and steps[-1][0] == event.start_us:
+                steps.pop()
+            steps.append((event.start_us, event.bytes / max(event.end_us - event.start_us, 1e-9) / 1e3))
+            steps.append((event.end_us, 0.0))
+        return steps
 
     def trace(self) -> dict[str, Any]:
         """Lanes and graphs for Chrome's or Perfetto's trace viewer."""
@@ -235,7 +235,7 @@ def overlaps(events: Sequence[Event], windows: Sequence[tuple[float, float]]) ->
         [(e.start_us, 1) for e in events if e.end_us > e.start_us]
         + [(e.end_us, -1) for e in events if e.end_us > e.start_us]
     )
-    found = [0.0] * len(windows)
+    shared_us = [0.0] * len(windows)
     busy: list[tuple[float, float]] = []
     depth, since = 0, 0.0
     for at, step in edges:
@@ -250,9 +250,9 @@ def overlaps(events: Sequence[Event], windows: Sequence[tuple[float, float]]) ->
             n += 1
         k = n
         while k < len(busy) and busy[k][0] < end:
-            found[i] += min(end, busy[k][1]) - max(start, busy[k][0])
+            shared_us[i] += min(end, busy[k][1]) - max(start, busy[k][0])
             k += 1
-    return found
+    return shared_us
 
 
 # -- backends that time -----------------------------------------------------------------------------------------------

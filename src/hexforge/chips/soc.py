@@ -244,7 +244,7 @@ def names_of(soc: Soc) -> tuple[str, ...]:
 
 def named(key: str) -> Soc:
     """The chip of a soc_model number or a name, where one is needed."""
-    found = find(key)
-    if found is None:
+    soc = find(key)
+    if soc is None:
         raise CallError("name a chip; known: " + ", ".join(s.name for s in SOCS))
-    return found
+    return soc

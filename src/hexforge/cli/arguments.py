@@ -103,15 +103,15 @@ def model_and_priority(text: str) -> tuple[str, str]:
 
 def pairs(texts: Iterable[str] | None, flag: str) -> dict[str, str]:
     """KEY=VALUE texts as a dictionary."""
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise CallError(f"{flag} {text!r}: expected KEY=VALUE")
-        if key in found:
-            raise CallError(f"{flag} {key} is given twice, as {found[key]!r} and as {value!r}")
-        found[key] = value
-    return found
+        if key in by_key:
+            raise CallError(f"{flag} {key} is given twice, as {by_key[key]!r} and as {value!r}")
+        by_key[key] = value
+    return by_key
 
 
 def dims(texts: Iterable[str] | None) -> dict[str, int]:

@@ -101,10 +101,12 @@ def _delegate(delegate: Any) -> dict[str, Any]:
     }
 
 
-def print_described(screen: Console, found: dict[str, Any]) -> None:
+def print_described(screen: Console, described: dict[str, Any]) -> None:
     """The file, its methods, their delegates."""
-    screen.print(f"[bold]{found['file']}[/]: ExecuTorch program ({found['format']}), {found['bytes']:,} bytes")
-    for method in found["methods"]:
+    screen.print(
+        f"[bold]{described['file']}[/]: ExecuTorch program ({described['format']}), {described['bytes']:,} bytes"
+    )
+    for method in described["methods"]:
         facts = [
             ("inputs", ", ".join(method["inputs"])),
             ("outputs", ", ".join(method["outputs"])),
@@ -174,11 +176,11 @@ def print_compared(reference: Path, path: Path, data: str, limit: int, as_json: 
     with bar(f"comparing {path.name}") as progress:
         for done, sample in enumerate(samples):
             expected = first.run({v.name: a for v, a in zip(first.inputs, sample, strict=True)})
-            found = second.run({v.name: a for v, a in zip(second.inputs, sample, strict=True)})
-            if len(expected) != len(found):
-                raise CallError(f"{reference} gives {len(expected)} outputs, {path} {len(found)}")
-            sums = sums or [ErrorSums() for _ in found]
-            for one, a, b in zip(sums, expected.values(), found.values(), strict=True):
+            outputs = second.run({v.name: a for v, a in zip(second.inputs, sample, strict=True)})
+            if len(expected) != len(outputs):
+                raise CallError(f"{reference} gives {len(expected)} outputs, {path} {len(outputs)}")
+            sums = sums or [ErrorSums() for _ in outputs]
+            for one, a, b in zip(sums, expected.values(), outputs.values(), strict=True):
                 one.update(a, b)
             progress(done + 1, len(samples))
     rows = [
@@ -210,11 +212,11 @@ def samples_for(opened: Runnable, data: str) -> list[list[Any]]:
     files = sorted(p for p in Path(data).iterdir() if p.suffix in (".npy", ".npz")) if Path(data).is_dir() else []
     if not files:
         raise CallError(f"--data {data}: give random:N, or a folder with an .npz or .npy for each inference")
-    found: list[list[Any]] = []
+    samples: list[list[Any]] = []
     for file in files:
         loaded = np.load(file, allow_pickle=False)
         arrays = [loaded] if file.suffix == ".npy" else [loaded[v.name] for v in opened.inputs if v.name in loaded]
         if len(arrays) != len(opened.inputs):
             raise CallError(f"{file}: has not all of {', '.join(v.name for v in opened.inputs)}")
-        found.append(arrays)
-    return found
+        samples.append(arrays)
+    return samples

@@ -211,8 +211,8 @@ class Qnn:
     ) -> Executed:  # fmt: skip
         """Outputs for inputs; every tensor may have the same multiple of the batch."""
         task = execution.execute(self._own_graph(graph), inputs, outputs, signal, batch=batch, recover=recover)
-        found: Executed = self.wait(task)
-        return found
+        executed: Executed = self.wait(task)
+        return executed
 
     def QnnGraph_executeAsync(  # noqa: N802
         self, graph: DeviceGraph, inputs: Mapping[str, Feed] | None = None,

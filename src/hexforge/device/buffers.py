@@ -53,8 +53,8 @@ class SharedBuffer:
                 f"{kind.name}{list(shape)} at byte {offset} does not lie in a shared buffer of {self.size} bytes, or "
                 "not at a multiple of its element",
             )
-        found: Array = self.bytes[offset : offset + count].view(kind).reshape(tuple(shape))
-        return found
+        tensor: Array = self.bytes[offset : offset + count].view(kind).reshape(tuple(shape))
+        return tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,10 +52,10 @@ class CdspSession:
 
     def by_kind(self) -> dict[str, int]:
         """Bytes in use by what for."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for allocation in self.allocations.values():
-            found[allocation.what] = found.get(allocation.what, 0) + allocation.size
-        return found
+            sizes[allocation.what] = sizes.get(allocation.what, 0) + allocation.size
+        return sizes
 
     def allocate(self, owner: str, what: str, size: int) -> SessionMemory:
         """Take addresses; whoever asks has looked whether there are enough."""

@@ -105,5 +105,5 @@ def _require_supported(graph: Graph, backend: Backend) -> None:
 
 
 def _schematics(graph: Graph, backend: Prepares, settings: Mapping[str, int]) -> dict[str, Schematic]:
-    found = {target.name: backend.schematic(graph, target, settings) for target in backend.targets}
-    return {soc: schematic for soc, schematic in found.items() if schematic is not None}
+    by_chip = {target.name: backend.schematic(graph, target, settings) for target in backend.targets}
+    return {soc: schematic for soc, schematic in by_chip.items() if schematic is not None}

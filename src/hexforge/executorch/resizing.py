@@ -37,8 +37,8 @@ def resized(data: str, shapes: Mapping[str, Shape], where: str) -> Graph:
     import hexforge.ops  # noqa: F401 - fills the table
 
     try:
-        found = json.loads(data)
-        graph, marks = text.loads(found["graph"]), found["marks"]
+        stored = json.loads(data)
+        graph, marks = text.loads(stored["graph"]), stored["marks"]
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{where}: the graph of varying sizes is malformed: {error}") from None
     made = Graph(graph.name)

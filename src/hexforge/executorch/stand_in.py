@@ -88,12 +88,12 @@ def _check_versions() -> None:
     missing, other = [], []
     for name, tested in TESTED.items():
         try:
-            found = importlib.metadata.version(name)
+            installed = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             missing.append(f"{name}=={tested}")
             continue
-        if found.partition("+")[0] != tested:
-            other.append(f"{name} {found} is installed, {tested} was tested")
+        if installed.partition("+")[0] != tested:
+            other.append(f"{name} {installed} is installed, {tested} was tested")
     if missing:
         raise CallError(f"hexforge.executorch needs {', '.join(missing)}; pip install 'hexforge[executorch]'")
     if other:

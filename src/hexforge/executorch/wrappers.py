@@ -109,11 +109,13 @@ class PyQnnTensorWrapper:
 
     def GetEncodings(self) -> SimpleNamespace:  # noqa: N802 - the stock name
         """The tensor's scales and offsets: an array of records, and the axis they run along."""
-        found = self._tensor.declaration.quantization
-        pairs = np.empty(0 if found is None else len(found.scales), [("scale", np.float32), ("offset", np.int32)])
-        if found is not None:
-            pairs["scale"], pairs["offset"] = found.scales, found.offsets
-        return SimpleNamespace(data=pairs, axis=-1 if found is None else found.axis)
+        quantization = self._tensor.declaration.quantization
+        pairs = np.empty(
+            0 if quantization is None else len(quantization.scales), [("scale", np.float32), ("offset", np.int32)]
+        )
+        if quantization is not None:
+            pairs["scale"], pairs["offset"] = quantization.scales, quantization.offsets
+        return SimpleNamespace(data=pairs, axis=-1 if quantization is None else quantization.axis)
 
 
 class PyQnnOpWrapper:
@@ -186,17 +188,19 @@ class PyQnnOpWrapper:
 
 def _record(tensor: TensorWrapper) -> SimpleNamespace:
     """A tensor as Qnn_Tensor_t (version 2) has it."""
-    found = tensor.declaration.quantization
-    pairs = [] if found is None else [
-        SimpleNamespace(scale=s, offset=o) for s, o in zip(found.scales, found.offsets, strict=True)
+    quantization = tensor.declaration.quantization
+    pairs = [] if quantization is None else [
+        SimpleNamespace(scale=s, offset=o) for s, o in zip(quantization.scales, quantization.offsets, strict=True)
     ]  # fmt: skip
-    defined = Qnn_Definition_t.QNN_DEFINITION_UNDEFINED if found is None else Qnn_Definition_t.QNN_DEFINITION_DEFINED
+    defined = (
+        Qnn_Definition_t.QNN_DEFINITION_UNDEFINED if quantization is None else Qnn_Definition_t.QNN_DEFINITION_DEFINED
+    )
     params = SimpleNamespace(
         encodingDefinition=defined,
         quantizationEncoding=tensor.encoding,
         scaleOffsetEncoding=pairs[0] if pairs else SimpleNamespace(scale=0.0, offset=0),
         axisScaleOffsetEncoding=SimpleNamespace(
-            axis=0 if found is None else found.axis, numScaleOffsets=len(pairs), scaleOffset=pairs
+            axis=0 if quantization is None else quantization.axis, numScaleOffsets=len(pairs), scaleOffset=pairs
         ),
     )
     described = SimpleNamespace(

@@ -70,14 +70,16 @@ def load_library(file: Path, interface: str, make: Callable[[str, str], Any]) ->
     given = function()
     if not given:
         raise CallError(f"{file}: {interface} gives no package")
-    found = given.contents
-    if found.api != API:
-        raise UnsupportedError(f"{file}: was built for version {found.api} of hexforge_op_package.h; this is {API}")
-    if not 0 < found.count <= MOST_OPS:
-        raise CallError(f"{file}: says that it has {found.count} ops")
-    package = make(_text(found.name, "name", file), _text(found.domain, "domain", file))
-    for index in range(found.count):
-        _add(package, found.ops[index], file, library)
+    library_facts = given.contents
+    if library_facts.api != API:
+        raise UnsupportedError(
+            f"{file}: was built for version {library_facts.api} of hexforge_op_package.h; this is {API}"
+        )
+    if not 0 < library_facts.count <= MOST_OPS:
+        raise CallError(f"{file}: says that it has {library_facts.count} ops")
+    package = make(_text(library_facts.name, "name", file), _text(library_facts.domain, "domain", file))
+    for index in range(library_facts.count):
+        _add(package, library_facts.ops[index], file, library)
 
 
 def _text(given: bytes | None, what: str, file: Path) -> str:

@@ -112,10 +112,14 @@ def _infer(shape: ShapeRule | None, count: int) -> Callable[[Call], tuple[Tensor
         first = call.input(0)
         if shape is None:
             return (TensorType(first.dtype, first.shape),) * count
-        found = shape(*(None if t is None else t.shape for t in call.ins), **call.params)
-        shapes = [found] if count == 1 and (not found or not isinstance(found[0], (list, tuple))) else list(found)
+        inferred = shape(*(None if t is None else t.shape for t in call.ins), **call.params)
+        shapes = (
+            [inferred]
+            if count == 1 and (not inferred or not isinstance(inferred[0], (list, tuple)))
+            else list(inferred)
+        )
         if len(shapes) != count or not all(isinstance(d, (int, np.integer)) and d >= 0 for s in shapes for d in s):
-            raise call.fail(f"the shape rule gives {found!r}; expected {count} shapes of whole numbers")
+            raise call.fail(f"the shape rule gives {inferred!r}; expected {count} shapes of whole numbers")
         return tuple(TensorType(first.dtype, tuple(int(d) for d in s)) for s in shapes)
 
     return infer
@@ -158,10 +162,10 @@ def register_op_package(spec: str) -> CustomOp:
 
     `path` is a Python file, and `interface` the OpPackage in it; or a shared library, and `interface` its function.
     """
-    found = _SPEC.fullmatch(spec.strip())
-    if found is None:
+    match = _SPEC.fullmatch(spec.strip())
+    if match is None:
         raise CallError(f"op package {spec!r}: expected <OpType>:<path>:<interface>[:<target>]")
-    type, path, interface, target = found.groups()
+    type, path, interface, target = match.groups()
     package, of = _read(Path(path), interface, target, spec)
     if type not in package.ops:
         listed = ", ".join(package.ops) or "none"
@@ -172,10 +176,10 @@ def register_op_package(spec: str) -> CustomOp:
 
 def register_whole_package(spec: str) -> tuple[CustomOp, ...]:
     """Load every op of a package, `<path>:<interface>[:<target>]`, as QNN's tools name packages."""
-    found = _WHOLE.fullmatch(spec.strip())
-    if found is None:
+    match = _WHOLE.fullmatch(spec.strip())
+    if match is None:
         raise CallError(f"op package {spec!r}: expected <path>:<interface>[:<target>]")
-    path, interface, target = found.groups()
+    path, interface, target = match.groups()
     package, of = _read(Path(path), interface, target, spec)
     return tuple(_register(replace(op, **of)) for op in package.ops.values())
 
@@ -231,12 +235,12 @@ def _python(file: Path, interface: str, spec: str) -> OpPackage:
     except Exception as error:
         line = next((f" line {e.tb_lineno}" for e in _frames(error) if e.tb_frame.f_code.co_filename == str(file)), "")
         raise CallError(f"op package {spec!r}: {file}{line}: {error.__class__.__name__}: {error}") from error
-    found = getattr(module, interface, None)
-    if not isinstance(found, OpPackage):
+    package = getattr(module, interface, None)
+    if not isinstance(package, OpPackage):
         packages = [name for name, value in vars(module).items() if isinstance(value, OpPackage)]
         listed = f"; it has {', '.join(packages)}" if packages else ""
         raise CallError(f"op package {spec!r}: {file} has no OpPackage named {interface!r}{listed}")
-    return found
+    return package
 
 
 def _frames(error: BaseException) -> list[Any]:
@@ -279,5 +283,5 @@ def require_registered(wanted: Mapping[str, Mapping[str, str]], where: str) -> N
 
 def needed(ops: Sequence[str]) -> dict[str, dict[str, str]]:
     """Of some ops those of packages, with what a file keeps of them."""
-    found = {name: _BY_NAME[name] for name in ops if name in _BY_NAME}
-    return {name: {"package": custom.package, "digest": custom.digest} for name, custom in found.items()}
+    by_name = {name: _BY_NAME[name] for name in ops if name in _BY_NAME}
+    return {name: {"package": custom.package, "digest": custom.digest} for name, custom in by_name.items()}

@@ -55,14 +55,14 @@ def _gpus() -> list[EpDevice]:
         every = devices()
     except UnsupportedError:  # no OpenCL here
         return []
-    found = []
+    gpus = []
     for i, device in enumerate(every):
         metadata = {"name": device.name, "platform": device.platform, "kind": device.kind}
         hardware = HardwareDevice(
             onnxruntime.OrtHardwareDeviceType.GPU, device.vendor, int(device.handle.vendor_id), i, metadata
         )
-        found.append(EpDevice(hardware, ep_options={"backend_type": "gpu", "gpu_device": str(i)}))
-    return found
+        gpus.append(EpDevice(hardware, ep_options={"backend_type": "gpu", "gpu_device": str(i)}))
+    return gpus
 
 
 def register_execution_provider_library(registration_name: str, library_path: str) -> None:

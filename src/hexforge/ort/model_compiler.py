@@ -156,5 +156,5 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
         array = numpy_helper.to_array(tensor)
         if array.dtype.kind not in "biuf":
             return None
-        found = self._choose(tensor.name, onnxruntime.OrtValue.ortvalue_from_numpy(array), None)
-        return None if found is None else (os.fspath(found.filepath), int(found.file_offset), int(found.byte_size))
+        place = self._choose(tensor.name, onnxruntime.OrtValue.ortvalue_from_numpy(array), None)
+        return None if place is None else (os.fspath(place.filepath), int(place.file_offset), int(place.byte_size))

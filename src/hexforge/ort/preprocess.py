@@ -45,9 +45,9 @@ class _OnImport(importlib.abc.MetaPathFinder):
 
 
 def _replace(module: types.ModuleType) -> None:
-    found = getattr(module, _NAME)
-    if not hasattr(found, "__wrapped__"):
-        setattr(module, _NAME, mended(found))
+    function = getattr(module, _NAME)
+    if not hasattr(function, "__wrapped__"):
+        setattr(module, _NAME, mended(function))
 
 
 def mended(preprocess: Callable[..., bool]) -> Callable[..., bool]:

@@ -348,7 +348,7 @@ def _freed(files: ProfileFiles, plans: list[Stages]) -> None:
 def _shared_buffers(feeds: Mapping[str, Any], targets: Mapping[str, Any] | None) -> list[SharedBuffer]:
     """The shared buffers that inputs and outputs lie in, each once."""
     arrays = [feed for feed in (*feeds.values(), *(targets or {}).values()) if isinstance(feed, np.ndarray)]
-    buffers = [found for a in arrays if (found := buffer_at(a.ctypes.data)) is not None]
+    buffers = [shared for a in arrays if (shared := buffer_at(a.ctypes.data)) is not None]
     return list({buffer.fd: buffer for buffer in buffers}.values())
 
 

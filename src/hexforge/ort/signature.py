@@ -32,14 +32,14 @@ class NodeArg:
 def arguments(declared: Iterable[Declared], values: Iterable[Any]) -> list[NodeArg]:
     """NodeArgs of what a model declares, with the shapes its values have after fixing and inference."""
     shapes = {value.name: value.shape for value in values}
-    found = []
+    node_args = []
     for item in declared:
         shape = shapes.get(item.name)
         if shape is None:
             shape = () if item.shape is None else item.shape
         dims = [d if d is None or isinstance(d, (int, str)) else d.value for d in shape]
-        found.append(NodeArg(item.name, item.type, dims, item.dtype))
-    return found
+        node_args.append(NodeArg(item.name, item.type, dims, item.dtype))
+    return node_args
 
 
 def check_feed(feed: Mapping[str, Any], inputs: Sequence[NodeArg], fixed: Iterable[str] = ()) -> dict[str, Any]:

@@ -146,14 +146,14 @@ class SimulatedRuns:
 
     def _registered(self, graph: DeviceGraph, shared: Sequence[SharedBuffer]) -> dict[str, Feed]:
         """Shared buffers as memory of a graph, each registered once."""
-        found: dict[str, Feed] = {}
+        registered: dict[str, Feed] = {}
         for buffer in shared if graph is self._graphs[0] else ():
             key = graph.label, buffer.fd
             if key not in self._handles:
                 whole = MemDescriptor(buffer, f"fd {buffer.fd}", (buffer.size,), "uint8")
                 (self._handles[key],) = self._qnn.QnnMem_register(graph.context, [whole])
-            found[f"fd {buffer.fd}"] = self._handles[key]
-        return found
+            registered[f"fd {buffer.fd}"] = self._handles[key]
+        return registered
 
     def follow(self, options: DynamicOptions, changed: Sequence[str]) -> None:
         """Dynamic options from now on."""
@@ -178,11 +178,11 @@ class SimulatedRuns:
         """The QNN graphs on the device: one context each, in one group where buffers are shared."""
         options, made, first = self._options, [], None
         specs = [_spec(stage, backend) for stage in stages]
-        found = [spec for spec in specs if spec is not None]
+        known = [spec for spec in specs if spec is not None]
         shares = options.enable_vtcm_backup_buffer_sharing or options.htp_share_resource_optimization == "1"
         shares = shares or self._file.htp.groupContext.share_resources
-        most = max((spec.spill_fill_bytes for spec in found), default=0)
-        for spec in found:
+        most = max((spec.spill_fill_bytes for spec in known), default=0)
+        for spec in known:
             group = GroupRegistration(first, 0 if first is not None else max(most, 1)) if shares else None
             config = CreationConfig(
                 priority=self._priority,

@@ -31,10 +31,10 @@ class _Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         name = self._real + fullname.removeprefix(self._prefix)
         try:
-            found = name in sys.modules or importlib.util.find_spec(name) is not None
+            exists = name in sys.modules or importlib.util.find_spec(name) is not None
         except (ImportError, ValueError):
-            found = False
-        return importlib.machinery.ModuleSpec(fullname, self) if found else None
+            exists = False
+        return importlib.machinery.ModuleSpec(fullname, self) if exists else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """The real module."""

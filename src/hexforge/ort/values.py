@@ -86,5 +86,5 @@ def _keep(buffer: SharedBuffer) -> None:
 
 def buffer_at(address: int) -> SharedBuffer | None:
     """The shared buffer that begins at an address, if one does."""
-    found = _BUFFERS.get(address)
-    return None if found is None else found()
+    buffer = _BUFFERS.get(address)
+    return None if buffer is None else buffer()

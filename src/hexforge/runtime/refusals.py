@@ -15,10 +15,10 @@ _Node = TypeVar("_Node")
 
 def by_reason(refused: Iterable[tuple[_Node, str]]) -> list[tuple[str, list[_Node]]]:
     """Each reason with its nodes; where several have it, it is told without what is one node's own."""
-    found: dict[str, list[tuple[_Node, str]]] = {}
+    nodes_by_reason: dict[str, list[tuple[_Node, str]]] = {}
     for node, reason in refused:
-        found.setdefault(_general(reason), []).append((node, reason))
-    ranked = sorted(found.items(), key=lambda item: -len(item[1]))
+        nodes_by_reason.setdefault(_general(reason), []).append((node, reason))
+    ranked = sorted(nodes_by_reason.items(), key=lambda item: -len(item[1]))
     return [
         (general if len({reason for _, reason in nodes}) > 1 else nodes[0][1], [node for node, _ in nodes])
         for general, nodes in ranked

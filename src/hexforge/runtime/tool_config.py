@@ -66,11 +66,11 @@ def htp_settings(config: Config, graphs: str | Sequence[str], tools: Collection[
 
 def graph_settings(section: GraphSection, hvx_threads: int | None = None, vtcm_mb: int | None = None) -> dict[str, int]:
     """What a section says of a graph alone, by the names of a context's settings; what is given beside it wins."""
-    found = {
+    settings = {
         "num_hvx_threads": section.hvx_threads if hvx_threads is None else hvx_threads,
         "vtcm_mb": section.vtcm_mb if vtcm_mb is None else vtcm_mb,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def chip_of(config: Config) -> str:

@@ -72,19 +72,19 @@ class KernelBuilder:
         def make(launch: Launch) -> None:
             for binary in (self.cache.binary(launch.key), (binaries or {}).get(launch.key)):
                 try:
-                    found[launch.key] = cuda.function(launch.key, binary) if binary is not None else None
+                    by_key[launch.key] = cuda.function(launch.key, binary) if binary is not None else None
                 except CudaError as error:
                     if error.code not in NOT_LOADED:
                         raise
                     self.cache.drop(launch.key)
-                if found.get(launch.key) is not None:
+                if by_key.get(launch.key) is not None:
                     return
             self._built(launch.key, launch.source, None)
-            found[launch.key] = cuda.function(launch.key, self.cache.binary(launch.key) or b"")
+            by_key[launch.key] = cuda.function(launch.key, self.cache.binary(launch.key) or b"")
 
-        found: dict[str, ctypes.c_void_p | None] = {}
+        by_key: dict[str, ctypes.c_void_p | None] = {}
         self._each(make, {launch.key: launch for launch in launches}.values())
-        return [function for launch in launches if (function := found[launch.key]) is not None]
+        return [function for launch in launches if (function := by_key[launch.key]) is not None]
 
     def _built(self, key: str, source: str, saved: bytes | None) -> Any:
         cl = opencl()
@@ -117,8 +117,8 @@ class KernelBuilder:
 
     def binaries(self, launches: list[Launch]) -> dict[str, bytes]:
         """The compiled kernels of launches, for a context file."""
-        found = {launch.key: self.cache.binary(launch.key) for launch in launches}
-        return {key: binary for key, binary in found.items() if binary is not None}
+        by_key = {launch.key: self.cache.binary(launch.key) for launch in launches}
+        return {key: binary for key, binary in by_key.items() if binary is not None}
 
 
 def _is_about_the_kernel(error: Exception) -> bool:

@@ -212,17 +212,17 @@ def devices() -> tuple[ClDevice, ...]:
     cl = opencl()
     with _lock:
         if _known is None:
-            found = []
+            every = []
             try:
                 platforms = cl.get_platforms()
             except cl.Error:
                 platforms = []  # a loader without a single driver
             for platform in platforms:
                 try:
-                    found += [ClDevice(handle, str(platform.name)) for handle in platform.get_devices()]
+                    every += [ClDevice(handle, str(platform.name)) for handle in platform.get_devices()]
                 except cl.Error:
                     continue
-            _known = sorted(found, key=lambda d: (not d.is_gpu, d.is_processor))
+            _known = sorted(every, key=lambda d: (not d.is_gpu, d.is_processor))
         return tuple(_known)
 
 

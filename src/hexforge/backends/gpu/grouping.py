@@ -95,8 +95,8 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
     home: dict[Node, Node] = {}
     groups = Groups([])
     for node in nodes if optimize and attention else ():
-        if found := _attention(node, index):
-            scores, chain, softmax = found
+        if matched := _attention(node, index):
+            scores, chain, softmax = matched
             groups.attention[node], groups.scored[node] = (scores, softmax), chain
             home.update(dict.fromkeys((scores, *chain, softmax), node))
     for node in nodes:

@@ -155,16 +155,16 @@ class GpuProgram:
         return self._run(arrays, times), times
 
     def _run(self, arrays: Mapping[str, Array], times: DeviceTimes | None = None) -> dict[str, Array]:
-        found = self._on_device()
+        resident = self._on_device()
         inputs = [
             (v, np.ascontiguousarray(arrays[v.name]).astype(stored, copy=False))
             for v, stored in self._takes
-            if v in found.buffers
+            if v in resident.buffers
         ]
         results = {v.name: np.empty(v.shape, stored) for v, stored, _ in self._gives}
         outputs = [(v, results[v.name]) for v, _, _ in self._gives if v.type.size]
-        if fault := found.run(inputs, outputs, interruption.get(), times):
-            node = found.layout.lowering.faults[fault - 1]
+        if fault := resident.run(inputs, outputs, interruption.get(), times):
+            node = resident.layout.lowering.faults[fault - 1]
             raise CallError(f"{node.op.name} {node.name!r}: an index is outside the axis it counts along")
         return {v.name: results[v.name].astype(own, copy=False) for v, _, own in self._gives}
 

@@ -84,7 +84,7 @@ class _Work:
 
 def _possible(work: _Work, machine: Machine) -> list[ProductTile]:
     """Tiles that a device can run and that waste no more than half of their rows and columns."""
-    found = []
+    tiles = []
     for bm, bn, tm, tn in _SHAPES:
         if (work.m <= bm // 2 and bm > 16) or (work.n <= bn // 2 and bn > 16):
             continue
@@ -95,8 +95,8 @@ def _possible(work: _Work, machine: Machine) -> list[ProductTile]:
                     continue
                 fits = tile.threads <= machine.most_items and tile.local_bytes <= machine.local_bytes
                 if fits and (slices == 1 or 8 * bm * bn <= tile.local_bytes):  # in half too, where a slice is added up
-                    found.append(tile)
-    return found
+                    tiles.append(tile)
+    return tiles
 
 
 @cache

@@ -64,20 +64,20 @@ def fastest(
     for name, launches in choices:
         if name == known:
             return launches
-    found: list[tuple[float, int]] = []
+    measured: list[tuple[float, int]] = []
     for i, (_, launches) in enumerate(choices):
         try:
-            found.append((measure(builder, launches, type_of), i))
+            measured.append((measure(builder, launches, type_of), i))
         except HexforgeError:
             continue
         except (cl.Error, MemoryError) as error:  # too little memory or too few registers for this one
             if not builder.device.answers():
                 raise
             _LOG.warning("gpu_tuning: a tile could not be measured on %r: %s", builder.device.name, error)
-    if not found:
+    if not measured:
         _LOG.warning("gpu_tuning: nothing could be measured for %s; the likeliest tile is taken", key)
         return choices[0][1]
-    name, launches = choices[min(found)[1]]
+    name, launches = choices[min(measured)[1]]
     builder.cache.choose(key, name)
     builder.cache.flush()
     return launches

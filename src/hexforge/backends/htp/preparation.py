@@ -26,9 +26,9 @@ def context_target(chip: chips.ChipTarget) -> Target:
     return Target(chip.soc.name, chip.name, {**facts, "soc_model": chip.soc.soc_model, "vtcm_mb": chip.soc.vtcm_mb})
 
 
-def context_targets(found: Sequence[chips.ChipTarget]) -> tuple[Target, ...]:
+def context_targets(chosen: Sequence[chips.ChipTarget]) -> tuple[Target, ...]:
     """The chips a context is made for, each once."""
-    targets = tuple(map(context_target, found))
+    targets = tuple(map(context_target, chosen))
     labels = [target.name or target.label for target in targets]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise CallError(f"chip {twice[0]} is given twice")
@@ -86,11 +86,11 @@ def compatibility(
     return min(own or verdicts, key=_order, default=Compatibility(Verdict.OPTIMAL))
 
 
-def _order(found: Compatibility) -> tuple[int, int]:
+def _order(compatibility: Compatibility) -> tuple[int, int]:
     """Better verdicts first, then architectures nearer to the device's."""
-    assert found.target is not None
-    arch = found.target.facts.get("htp_arch", 0)
-    return tuple(Verdict).index(found.verdict), arch if found.verdict is Verdict.UNSUPPORTED else -arch
+    assert compatibility.target is not None
+    arch = compatibility.target.facts.get("htp_arch", 0)
+    return tuple(Verdict).index(compatibility.verdict), arch if compatibility.verdict is Verdict.UNSUPPORTED else -arch
 
 
 def _against(made: Target, graphs: Mapping[str, GraphSettings], chip: Target, vtcm_mb: int) -> Compatibility:

@@ -19,7 +19,7 @@ def read_data_formats(path: Path) -> dict[str, list[str]]:
         isinstance(row, dict) and isinstance(row.get("tensors"), list) for row in rows
     ):
         raise CallError(f"{path}: expected graphs, each with graph_name and tensors")
-    found: dict[str, list[str]] = {}
+    by_graph: dict[str, list[str]] = {}
     for row in rows:
         given = row.get("graph_name", "")
         names: list[Any] = [given] if isinstance(given, str) else given if isinstance(given, list) else [None]
@@ -27,8 +27,8 @@ def read_data_formats(path: Path) -> dict[str, list[str]]:
             raise CallError(f"{path}: graph_name is {given!r}; expected a name, or a list of them")
         native = [name for name in (_native(tensor, path) for tensor in row["tensors"]) if name]
         for name in (names or [""]) if native else ():
-            found.setdefault(name, []).extend(native)
-    return found
+            by_graph.setdefault(name, []).extend(native)
+    return by_graph
 
 
 def _native(tensor: Any, path: Path) -> str:

@@ -105,15 +105,15 @@ def register_packages(text: str) -> None:
 
 def by_graph(text: str, flag: str, known: Sequence[str]) -> dict[str, list[str]]:
     """`graph:a,b;graph2:c` as names by graph; of one graph its name may be left out, or said before each tensor."""
-    found: dict[str, list[str]] = {}
+    tensors: dict[str, list[str]] = {}
     for part in filter(None, text.split(";")):
         graph, colon, names = part.partition(":")
         if not colon and len(known) == 1:
             graph, names = known[0], part
         if graph not in known:
             raise CallError(f"{flag} {part!r}: expected <graph>:<tensor>,<tensor> with graph one of {', '.join(known)}")
-        found.setdefault(graph, []).extend(name.removeprefix(f"{graph}:") for name in filter(None, names.split(",")))
-    return found
+        tensors.setdefault(graph, []).extend(name.removeprefix(f"{graph}:") for name in filter(None, names.split(",")))
+    return tensors
 
 
 def graph_name(model: Path) -> str:

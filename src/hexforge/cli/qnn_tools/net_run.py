@@ -103,10 +103,10 @@ def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
             graphs.require_suits(path, made, strict)
         if (chip := _chip(made)) is not None:
             return _placed(paths, chip, flags, config)
-        found: dict[str, Program] = {}
+        programs: dict[str, Program] = {}
         for path in paths:
-            found |= graphs.open_context(path, made, config)
-        return _off_device(found, flags)
+            programs |= graphs.open_context(path, made, config)
+        return _off_device(programs, flags)
     exposed = ("*",) if flags.debug else ()
     paths = graphs.model_paths(flags.model, flags.dlc_path)
     names = [graphs.graph_name(path) for path in paths]
@@ -160,7 +160,7 @@ def _off_device(programs: dict[str, Program], flags: NetRunFlags) -> dict[str, P
 
 def _adapters(text: str, programs: Mapping[str, Program]) -> list[tuple[str, Path]]:
     """The graphs of --binary_updates, each with its adapter's file."""
-    found: list[tuple[str, Path]] = []
+    adapters: list[tuple[str, Path]] = []
     for part in filter(None, text.split(",")):
         name, colon, file = part.partition(":")
         named = {name: Path(file)} if colon and name in programs else dict.fromkeys(programs, Path(part))
@@ -169,8 +169,8 @@ def _adapters(text: str, programs: Mapping[str, Program]) -> list[tuple[str, Pat
                 raise CallError(f"--binary_updates {part!r}: there is no file {path}")
             if not isinstance(programs[graph], DeviceProgram):
                 raise CallError("--binary_updates: adapters are for --retrieve_context with libQnnHtp.so")
-            found.append((graph, path))
-    return found
+            adapters.append((graph, path))
+    return adapters
 
 
 def _jobs(programs: Mapping[str, Program], input_list: str, output_dir: Path) -> list[GraphRun]:

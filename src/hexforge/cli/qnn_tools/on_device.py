@@ -40,12 +40,12 @@ class DeviceProgram:
     @property
     def program(self) -> Program:
         """What computes it."""
-        found = self._handle.program
-        if found is None:  # one that is switched out
+        computing = self._handle.program
+        if computing is None:  # one that is switched out
             opened, backend = self._handle.context.opened, self._handle.context.backend
             assert opened is not None
-            found = opened.program(self._handle.name, backend)
-        return found
+            computing = opened.program(self._handle.name, backend)
+        return computing
 
     @property
     def graph(self) -> Graph:
@@ -97,13 +97,13 @@ def on_device(
                 contexts.append(qnn.QnnContext_createFromBinary(binary, given))
             else:
                 contexts.append(qnn.QnnContext_createFromBinaryWithSignal(binary, signal, given))
-    found: dict[str, DeviceProgram] = {}
+    programs: dict[str, DeviceProgram] = {}
     for context in contexts:
         for name, handle in context.graphs.items():
-            if name in found:
+            if name in programs:
                 raise CallError(f"two contexts have a graph {name!r}; give one of them a time, or rename one")
-            found[name] = DeviceProgram(qnn, handle, shared=shared or config.shares_buffers, timeout_us=timeout_us)
-    return found
+            programs[name] = DeviceProgram(qnn, handle, shared=shared or config.shares_buffers, timeout_us=timeout_us)
+    return programs
 
 
 def _together(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:

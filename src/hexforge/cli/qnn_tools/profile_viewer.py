@@ -104,13 +104,13 @@ def reader_of(library: str) -> str:
     if not library:
         return AVERAGE
     name = re.split(r"[\\/]", library)[-1]
-    found = _LIBRARY.fullmatch(name)
-    if found is None or found[1] not in READERS:
+    match = _LIBRARY.fullmatch(name)
+    if match is None or match[1] not in READERS:
         known = [f"lib{reader}.so" for reader in READERS]
         raise CallError(
             f"--reader {library}: no reader has that name; expected {', '.join(known)}{did_you_mean(name, known)}"
         )
-    return found[1]
+    return match[1]
 
 
 def read_logs(texts: str) -> Profile:

@@ -54,8 +54,8 @@ def write_schematic(program: Program, backend: Backend, name: str, folder: Path)
     """Write the schematic of a graph: its ops, without any run."""
     from hexforge.formats.profile import log
 
-    found = _profile(program, backend, "optrace", 1)
-    bare = replace(found, graphs=tuple(replace(graph, runs=()) for graph in found.graphs))
+    profile = _profile(program, backend, "optrace", 1)
+    bare = replace(profile, graphs=tuple(replace(graph, runs=()) for graph in profile.graphs))
     log.write(folder / f"{name}_schematic.bin", bare)
     return folder / f"{name}_schematic.bin"
 

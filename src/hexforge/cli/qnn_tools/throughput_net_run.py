@@ -173,22 +173,22 @@ def _say_unheeded(plan: ThroughputFile) -> None:
 def _read(path: Path) -> ThroughputFile:
     data = read_json(path)
     try:
-        found = ThroughputFile.model_validate(data)
+        file = ThroughputFile.model_validate(data)
     except ValidationError as error:
         faults = [f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
         raise CallError("\n".join(faults)) from None
     known = {
-        "backend": {b.backendName for b in found.backends},
-        "model": {m.modelName for m in found.models},
-        "context": {c.contextName for c in found.contexts} | {""},
+        "backend": {b.backendName for b in file.backends},
+        "model": {m.modelName for m in file.models},
+        "context": {c.contextName for c in file.contexts} | {""},
     }
-    for thread in found.testCase.threads:
+    for thread in file.testCase.threads:
         for what, names in known.items():
             if getattr(thread, what) not in names:
                 listed = ", ".join(sorted(filter(None, names))) or "none"
                 wanted = f"{what} {getattr(thread, what)!r}"
                 raise CallError(f"{path}: thread {thread.threadName!r}: no {wanted} is defined; there is {listed}")
-    return found
+    return file
 
 
 def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:

@@ -156,8 +156,8 @@ class _Pieces:
         raise DeviceError(Code.QNN_CONTEXT_ERROR_CREATE_FROM_BINARY, "an array lies across two buffers")
 
     def in_order(self) -> list[memoryview]:
-        found, at = [], 0
+        views, at = [], 0
         for begin, end, view in self._spans:
-            found.append(view[at - begin : end - begin])
+            views.append(view[at - begin : end - begin])
             at = end
-        return found
+        return views

@@ -34,7 +34,7 @@ def needs_of(context: DeviceContext, session: CdspSession | None) -> list[Need]:
 
 def client_buffers(context: DeviceContext) -> list[Need]:
     """Buffers that the client shares with the backend for graphs that are switched."""
-    found: list[Need] = []
+    needs: list[Need] = []
     for what, given, most in (
         ("client spill-fill", context.config.spill_fill_buffer, max(s.spill_fill_bytes for s in context.specs())),
         ("client weights", context.config.weights_buffer, max(s.weights_bytes for s in context.specs())),
@@ -46,8 +46,8 @@ def client_buffers(context: DeviceContext) -> list[Need]:
                 "takes what QNN says",
             )
         if given:
-            found.append((what, most if given == -1 else given))
-    return found
+            needs.append((what, most if given == -1 else given))
+    return needs
 
 
 def graph_needs(context: DeviceContext, spec: GraphSpec) -> list[Need]:

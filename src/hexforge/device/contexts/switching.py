@@ -21,14 +21,14 @@ def leaving(
         return []
     if not retained:
         return list(loaded)
-    found = [name for name in loaded if name not in retained]
-    room = free_bytes + sum(sizes[name] for name in found)
+    unloaded = [name for name in loaded if name not in retained]
+    room = free_bytes + sum(sizes[name] for name in unloaded)
     for name in reversed([n for n in retained if n in loaded]):
         if room >= sizes[wanted]:
             break
-        found.append(name)
+        unloaded.append(name)
         room += sizes[name]
-    return found
+    return unloaded
 
 
 def check_order(context: DeviceContext) -> None:

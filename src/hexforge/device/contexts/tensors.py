@@ -81,16 +81,16 @@ def computed(
     if graph.program is None:
         return {}
     if multiple == 1:
-        found = dict(graph.program.run(feeds))
+        results = dict(graph.program.run(feeds))
     else:
         rows = {name: type.shape[0] if type.shape else 1 for name, type in graph.spec.inputs}
         parts = [
             graph.program.run({n: a[k * rows[n] : (k + 1) * rows[n]] if a.ndim else a for n, a in feeds.items()})
             for k in range(multiple)
         ]
-        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        results = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     for name, handle in outputs.items():
         target = handle.array()
-        target[...] = found[name]
-        found[name] = target
-    return found
+        target[...] = results[name]
+        results[name] = target
+    return results

@@ -40,35 +40,35 @@ class Fields:
 
     def text(self, key: str, default: Any = NOTHING, choices: Sequence[str] = ()) -> str:
         """A text."""
-        found = self.any(key, default)
-        if not isinstance(found, str):
-            raise self._wrong(key, found, "a text")
-        if choices and found not in choices:
+        value = self.any(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, value, "a text")
+        if choices and value not in choices:
             raise CallError(
-                f"{self.where}: {key} is {found!r}; it is one of {', '.join(choices)}{did_you_mean(found, choices)}"
+                f"{self.where}: {key} is {value!r}; it is one of {', '.join(choices)}{did_you_mean(value, choices)}"
             )
-        return found
+        return value
 
     def flag(self, key: str, default: bool = False) -> bool:
         """true or false."""
-        found = self.any(key, default)
-        if not isinstance(found, bool):
-            raise self._wrong(key, found, "true or false")
-        return found
+        value = self.any(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "true or false")
+        return value
 
     def number(self, key: str, default: Any = NOTHING, low: float = 0.0) -> float:
         """A number that is not below `low`."""
-        found = self.any(key, default)
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found) or found < low:
-            raise self._wrong(key, found, f"a number of at least {low:g}")
-        return float(found)
+        value = self.any(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < low:
+            raise self._wrong(key, value, f"a number of at least {low:g}")
+        return float(value)
 
     def count(self, key: str, default: Any = NOTHING, low: int = 0) -> int:
         """A whole number that is not below `low`."""
-        found = self.any(key, default)
-        if isinstance(found, bool) or not isinstance(found, int) or not low <= found < MOST:
-            raise self._wrong(key, found, f"a whole number of at least {low}")
-        return found
+        value = self.any(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < MOST:
+            raise self._wrong(key, value, f"a whole number of at least {low}")
+        return value
 
     def bytes(self, name: str, default: int = 0) -> int:
         """A size: `<name>_bytes`, or `<name>_mb`."""
@@ -81,17 +81,17 @@ class Fields:
 
     def list(self, key: str, default: Any = NOTHING) -> list[Any]:
         """A list."""
-        found = self.any(key, default)
-        if not isinstance(found, list):
-            raise self._wrong(key, found, "a list")
-        return found
+        value = self.any(key, default)
+        if not isinstance(value, list):
+            raise self._wrong(key, value, "a list")
+        return value
 
     def names(self, key: str, default: Any = NOTHING) -> tuple[str, ...]:
         """A list of texts."""
-        found = self.list(key, default)
-        if not all(isinstance(item, str) for item in found):
-            raise self._wrong(key, found, "a list of texts")
-        return tuple(found)
+        value = self.list(key, default)
+        if not all(isinstance(item, str) for item in value):
+            raise self._wrong(key, value, "a list of texts")
+        return tuple(value)
 
     def done(self) -> None:
         """CallError for a field that nobody reads."""
@@ -100,5 +100,5 @@ class Fields:
                 known = f"; it can have {', '.join(dict.fromkeys(self._read))}"
                 raise CallError(f"{self.where}: unknown field {key!r}{did_you_mean(key, self._read) or known}")
 
-    def _wrong(self, key: str, found: Any, wanted: str) -> CallError:
-        return CallError(f"{self.where}: {key} is {found!r}, not {wanted}")
+    def _wrong(self, key: str, value: Any, wanted: str) -> CallError:
+        return CallError(f"{self.where}: {key} is {value!r}, not {wanted}")

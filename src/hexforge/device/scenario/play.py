@@ -103,27 +103,27 @@ def _fault(device: Device, clients: Mapping[str, Client], fault: FaultScript) ->
 def feeds_of(spec: GraphSpec, seed: int, batch: int = 1) -> dict[str, Array]:
     """Inputs of a graph made from a seed: the same wherever it is run."""
     random = np.random.default_rng(seed)
-    found: dict[str, Array] = {}
+    feeds: dict[str, Array] = {}
     for name, type in spec.inputs:
         shape = (type.shape[0] * batch, *type.shape[1:]) if type.shape else ()
         kind = type.dtype.numpy
         if np.issubdtype(kind, np.floating):
-            found[name] = random.standard_normal(shape).astype(kind)
+            feeds[name] = random.standard_normal(shape).astype(kind)
         elif kind == np.dtype(bool):
-            found[name] = random.integers(0, 2, shape).astype(bool)
+            feeds[name] = random.integers(0, 2, shape).astype(bool)
         else:
             info = np.iinfo(kind)
-            found[name] = random.integers(max(info.min, -128), min(info.max, 255), shape, endpoint=True).astype(kind)
-    return found
+            feeds[name] = random.integers(max(info.min, -128), min(info.max, 255), shape, endpoint=True).astype(kind)
+    return feeds
 
 
 def digest(outputs: Mapping[str, Array]) -> str:
     """What tells outputs apart, bit by bit."""
-    found = hashlib.blake2b(digest_size=12)
+    hashed = hashlib.blake2b(digest_size=12)
     for name in sorted(outputs):
-        found.update(name.encode())
-        found.update(np.ascontiguousarray(outputs[name]).tobytes())
-    return found.hexdigest()
+        hashed.update(name.encode())
+        hashed.update(np.ascontiguousarray(outputs[name]).tobytes())
+    return hashed.hexdigest()
 
 
 class _Player:

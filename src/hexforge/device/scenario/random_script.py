@@ -124,7 +124,7 @@ class Undisturbed:
 
 def lost(played: Played, undisturbed: Undisturbed) -> list[str]:
     """What a random scenario must not have: other bits, errors without a cause, memory that leaks or adds up wrong."""
-    found = []
+    problems = []
     faults = [entry["at_us"] for entry in played.device.log.of("fault")]
     owner = {s.step.fields["context"]: s.step.fields["binary"] for s in played.steps if s.step.do == "create"}
     embedded = {name for name, binary in undisturbed._binaries.items() if binary.embedded}
@@ -137,27 +137,27 @@ def lost(played: Played, undisturbed: Undisturbed) -> list[str]:
         names = {*fields.get("graph", "").split("/"), fields.get("context"), fields.get("buffer"), fields.get("shared")}
         missing = outcome.code.endswith("INVALID_HANDLE") and names & unmade
         if outcome.code and not missing and not _excused(outcome, faults, embedded, owner):
-            found.append(f"{outcome.process}.{outcome.thread} {outcome.step.do} {fields}: {outcome.message}")
+            problems.append(f"{outcome.process}.{outcome.thread} {outcome.step.do} {fields}: {outcome.message}")
         if outcome.step.do == "execute":
             context, _, graph = fields["graph"].partition("/")
             for k, own in enumerate(outcome.digests):
                 right = undisturbed.digest(owner[context], graph, fields.get("seed", 0) + k, fields.get("batch", 1))
                 if own != right:
-                    found.append(f"{outcome.process}.{outcome.thread} {fields}: run {k} has other bits")
+                    problems.append(f"{outcome.process}.{outcome.thread} {fields}: run {k} has other bits")
     try:
         audit(played.device.log.entries)
     except FormatError as error:
-        found.append(str(error))
+        problems.append(str(error))
     for client in list(played.device.clients.values()):
-        found += [f"{c.label}: is left, {c.state}" for c in client.contexts.values() if c.state != "lost"]
-        found += [f"{client.name}: memory stays registered"] if client.memory else []
-        found += [f"{client.name}: {client.heap_bytes} bytes are left"] if client.heap_bytes else []
+        problems += [f"{c.label}: is left, {c.state}" for c in client.contexts.values() if c.state != "lost"]
+        problems += [f"{client.name}: memory stays registered"] if client.memory else []
+        problems += [f"{client.name}: {client.heap_bytes} bytes are left"] if client.heap_bytes else []
         client.close()
     left = audit(played.device.log.entries)
-    found += [f"{left} bytes leak"] if left or played.device.memory.used_bytes else []
-    found += ["a core is left busy"] if any(core.job or core.helps for core in played.device.cores.cores) else []
-    found += ["executions are left"] if played.device.owners else []
-    return found
+    problems += [f"{left} bytes leak"] if left or played.device.memory.used_bytes else []
+    problems += ["a core is left busy"] if any(core.job or core.helps for core in played.device.cores.cores) else []
+    problems += ["executions are left"] if played.device.owners else []
+    return problems
 
 
 def _excused(outcome: StepOutcome, faults: list[float], embedded: set[str], owner: Mapping[str, str]) -> bool:

@@ -142,10 +142,10 @@ def _config_file(top: Fields, folder: Path) -> Config:
 
 
 def _object(fields: Fields, key: str) -> dict[str, Any]:
-    found = fields.any(key, {})
-    if not isinstance(found, dict):
+    value = fields.any(key, {})
+    if not isinstance(value, dict):
         raise CallError(f"{fields.where}: {key} is not an object")
-    return found
+    return value
 
 
 def _binary(name: str, fields: Fields, folder: Path, soc: Soc) -> Binary:

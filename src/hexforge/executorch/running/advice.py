@@ -20,9 +20,9 @@ def advised_on(timed: TimedGraphs, deployment: Deployment, min_gain: float = 0.0
     """The latency in us, and what would lower it, the largest gain first."""
     whole = estimate(timed, deployment)
     before = whole.latency_ms * 1e3
-    found = [*_one_call(timed, deployment, before), *_quantized(timed, deployment, before),
+    advices = [*_one_call(timed, deployment, before), *_quantized(timed, deployment, before),
              *_quantized_borders(whole.rows, before)]  # fmt: skip
-    worth = [advice for advice in found if advice.gain_us >= min_gain * before]
+    worth = [advice for advice in advices if advice.gain_us >= min_gain * before]
     return before, sorted(worth, key=lambda advice: -advice.gain_us)
 
 

@@ -81,10 +81,10 @@ class QnnDelegate:
         feeds = {v.name: self._fed(v, a) for v, a in zip(inputs, arrays, strict=True)}
         with self._lock:
             feeds.update((name, self._buffers[number]) for name, number in self._kept)
-            found = program.run(feeds)
-            self._buffers.update((number, found[name]) for name, number in self._renewed)
-            self.last = [Intermediate(v.name, found[v.name]) for v in self.intermediates]
-        return [found[v.name] for v in self.outputs]
+            results = program.run(feeds)
+            self._buffers.update((number, results[name]) for name, number in self._renewed)
+            self.last = [Intermediate(v.name, results[v.name]) for v in self.intermediates]
+        return [results[v.name] for v in self.outputs]
 
     def _for_sizes(self, arrays: Sequence[Array]) -> tuple[Program, Sequence[Value]]:
         """The program for the sizes of a run: the compiled one, or one that is made where dimensions vary."""
@@ -126,10 +126,10 @@ def retyped(array: Array, dtype: np.dtype[Any], where: str) -> Array:
     if array.dtype == dtype:
         return array
     if array.dtype.kind in "iu" and dtype.kind in "iu" and array.dtype.itemsize != dtype.itemsize:
-        found = array.astype(dtype)
-        if dtype.itemsize < array.dtype.itemsize and not np.array_equal(found, array):
+        converted = array.astype(dtype)
+        if dtype.itemsize < array.dtype.itemsize and not np.array_equal(converted, array):
             raise CallError(f"{where}: has integers that {dtype.name} does not hold")
-        return found
+        return converted
     if array.dtype.itemsize != dtype.itemsize or (array.dtype.kind == "f") != (dtype.kind == "f"):
         raise CallError(f"{where} is {array.dtype.name}, it must be {dtype.name}")
     return np.ascontiguousarray(array).view(dtype)
@@ -142,13 +142,13 @@ def arranged(outputs: Sequence[Array], slots: Sequence[tuple[np.dtype[Any], int]
     op's other outputs: a quantized topk gives indices, then values, where the file has values, then indices.
     """
     left = list(outputs)
-    found: list[Array] = []
+    ordered: list[Array] = []
     for dtype, size in slots:
         at = next((i for i, o in enumerate(left) if (_kind(o.dtype), o.size) == (_kind(dtype), size)), None)
         if at is None:
             return outputs  # sizes that vary, or a mismatch that is said where it is met
-        found.append(left.pop(at))
-    return found
+        ordered.append(left.pop(at))
+    return ordered
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
@@ -156,14 +156,14 @@ def _kind(dtype: np.dtype[Any]) -> str:
 
 
 def _number(value: Value) -> int:
-    found = _NUMBER.match(value.name)
-    return int(found.group(1)) if found else -1
+    match = _NUMBER.match(value.name)
+    return int(match.group(1)) if match else -1
 
 
 def _buffer(name: str) -> int:
-    found = _BUFFER.search(name)
-    assert found is not None
-    return int(found.group(1))
+    match = _BUFFER.search(name)
+    assert match is not None
+    return int(match.group(1))
 
 
 def _zeros(value: Value) -> Array:

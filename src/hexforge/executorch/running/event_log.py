@@ -76,12 +76,12 @@ def measures(delegate: QnnDelegate, elapsed_ns: int, level: int) -> list[tuple[s
     level = level or (delegate.options.profile_level if delegate.options is not None else 0)
     if level < BASIC:
         return []
-    found = [("QNN (execute) time", elapsed_ns // 1000)]
+    rows = [("QNN (execute) time", elapsed_ns // 1000)]
     chip: Any = delegate.context.schematic(delegate.graph)
     if chip is None:
-        return found
+        return rows
     accelerator = round(chip["accelerator_us"])
-    found += [
+    rows += [
         ("Number of HVX threads used", chip["num_hvx_threads"]),
         ("RPC (execute) time", round(chip["latency_us"])),
         ("QNN accelerator (execute) time", accelerator),
@@ -91,7 +91,7 @@ def measures(delegate: QnnDelegate, elapsed_ns: int, level: int) -> list[tuple[s
         ("Accelerator (execute excluding wait) time", accelerator),
     ]
     if level < DETAILED:
-        return found
+        return rows
     cycles, nodes = chip["columns"].index("cycles"), chip["columns"].index("nodes")
     # of ops that run as one task the first has its cycles; an op that passes removed has none
     spent = {row[nodes][0]: row[cycles] for row in chip["rows"] if row[nodes]}
@@ -99,4 +99,4 @@ def measures(delegate: QnnDelegate, elapsed_ns: int, level: int) -> list[tuple[s
     listed = delegate.context.info.metadata.get(ops_key(delegate.graph), "").splitlines()
     names = dict.fromkeys([*listed, *(node for node in known if node not in listed)])
     numbered = enumerate(["Input", "Output", *names], FIRST_OP)
-    return found + [(f"{node}:OpId_{number} (cycles)", spent.get(node, 0)) for number, node in numbered]
+    return rows + [(f"{node}:OpId_{number} (cycles)", spent.get(node, 0)) for number, node in numbered]

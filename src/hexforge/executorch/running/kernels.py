@@ -116,10 +116,10 @@ def _overload(name: str, where: str) -> Any:
             except (ImportError, OSError, RuntimeError):
                 continue
         try:
-            found = getattr(getattr(getattr(torch.ops, space), op), overload or "default")
+            operator = getattr(getattr(getattr(torch.ops, space), op), overload or "default")
         except (AttributeError, RuntimeError):
             continue
-        return found
+        return operator
     raise UnsupportedError(
         f"{where}: operator {name} is not one that torch knows; import the module that registers it, then load the file"
     )
@@ -166,6 +166,6 @@ def _array(tensor: Any) -> Array:
     import torch
 
     if tensor.dtype == torch.bfloat16:
-        found: Array = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return found
+        array: Array = tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return array
     return np.asarray(tensor.numpy())

@@ -116,31 +116,31 @@ class Method:
         with self._lock:
             for pool in self._pools.values():
                 pool.fill(0)
-            for value, found in zip(self.plan.values, self._values, strict=True):
+            for value, buffer in zip(self.plan.values, self._values, strict=True):
                 if isinstance(value, TensorValue) and value.data is not None and value.allocation is not None:
-                    found[...] = constant(value)
+                    buffer[...] = constant(value)
             for delegate in self.delegates:
                 delegate.reset()
 
     def _given(self, index: int) -> Result:
         """An output that later runs leave alone."""
-        found: Any = self._values[index]
-        if not isinstance(found, np.ndarray):
-            return found  # type: ignore[no-any-return]
-        own = found.base is not None or not found.flags.writeable or index in self.plan.inputs
-        return found.copy() if own else found
+        result: Any = self._values[index]
+        if not isinstance(result, np.ndarray):
+            return result  # type: ignore[no-any-return]
+        own = result.base is not None or not result.flags.writeable or index in self.plan.inputs
+        return result.copy() if own else result
 
     def _checked(self, inputs: Sequence[Any]) -> list[Any]:
         expected = self.inputs
         if len(inputs) != len(expected):
             raise CallError(f"{self.where}: takes {len(expected)} inputs, {len(inputs)} were given")
         wrong: list[str] = []
-        found: list[Any] = []
+        values: list[Any] = []
         for i, (value, given) in enumerate(zip(expected, inputs, strict=True)):
             if not isinstance(value, TensorValue):
                 if given != value:
                     wrong.append(f"input {i} was exported with the value {value!r}; it cannot be {given!r}")
-                found.append(value)
+                values.append(value)
                 continue
             array = _as_array(given)
             if array.dtype != value.dtype.numpy:
@@ -148,10 +148,10 @@ class Method:
             elif not _fits(array.shape, value):
                 bound = " or less" if value.dynamism else ""
                 wrong.append(f"input {i} has the sizes {list(array.shape)}, it must be {value}{bound}")
-            found.append(array)
+            values.append(array)
         if wrong:
             raise CallError(f"{self.where}: {'; '.join(wrong)}")
-        return found
+        return values
 
     # -- values ------------------------------------------------------------------------------------------------------
 
@@ -167,22 +167,22 @@ class Method:
         pool, at = self._pools[number], value.allocation.offset
         if at + value.nbytes > len(pool):
             raise FormatError(f"{self.where}: shares a memory that is smaller than it needs")
-        found = laid_out(pool[at : at + value.nbytes].view(value.dtype.numpy), value)
+        array = laid_out(pool[at : at + value.nbytes].view(value.dtype.numpy), value)
         if value.data is not None:
-            found[...] = constant(value)
-        return found
+            array[...] = constant(value)
+        return array
 
     def _argument(self, index: int) -> Any:
         """A value as a kernel takes it."""
-        found = self._values[index]
-        if isinstance(found, TensorList):
-            return [None if i == -1 else self._argument(i) for i in found.items]
-        if isinstance(found, IntList):
-            return [self._values[i] for i in found.items]
-        if found is None and isinstance(self.plan.values[index], TensorValue):
+        value = self._values[index]
+        if isinstance(value, TensorList):
+            return [None if i == -1 else self._argument(i) for i in value.items]
+        if isinstance(value, IntList):
+            return [self._values[i] for i in value.items]
+        if value is None and isinstance(self.plan.values[index], TensorValue):
             tensor: TensorValue = self.plan.values[index]  # type: ignore[assignment]
-            found = self._values[index] = np.zeros(tensor.sizes, tensor.dtype.numpy)
-        return list(found) if isinstance(found, tuple) else found
+            value = self._values[index] = np.zeros(tensor.sizes, tensor.dtype.numpy)
+        return list(value) if isinstance(value, tuple) else value
 
     def _put(self, index: int, array: Array) -> None:
         """Let a tensor be an array; a buffer that outlives the run, or that others share, is written instead."""
@@ -216,8 +216,8 @@ class Method:
         return lambda observer, at: None
 
     def _truth(self, index: int) -> bool:
-        found = self._values[index]
-        return bool(found.all()) if isinstance(found, np.ndarray) else bool(found)
+        value = self._values[index]
+        return bool(value.all()) if isinstance(value, np.ndarray) else bool(value)
 
     def _delegate_step(self, call: DelegateCall) -> Callable[[Observer | None, int], None]:
         delegate = self.delegates[call.delegate]
@@ -234,11 +234,11 @@ class Method:
 
         def run(observer: Observer | None, at: int) -> None:
             start = time.perf_counter_ns()
-            found = delegate.run([self._argument(i) for i in ins])
-            for index, array in zip(outs, arranged(found, slots), strict=True):
+            results = delegate.run([self._argument(i) for i in ins])
+            for index, array in zip(outs, arranged(results, slots), strict=True):
                 self._put(index, array)
             if observer is not None:
-                observer.delegate(at, delegate, start, time.perf_counter_ns(), found)
+                observer.delegate(at, delegate, start, time.perf_counter_ns(), results)
 
         return run
 

@@ -35,14 +35,14 @@ def written_in_place(plan: ExecutionPlan, written: Set[int]) -> frozenset[int]:
     views = sorted(span for i, value in enumerate(plan.values) if i not in known and (span := _span(value)) is not None)
     starts = [start for start, _ in views]
     ends = list(accumulate((end for _, end in views), max))  # the furthest end of views that start no later
-    found = []
+    indices = []
     for i in known:
         if (span := _span(plan.values[i])) is not None:
             start, (memory, end) = span
             before = bisect_right(starts, (memory, end - 1))
             if before and ends[before - 1] > start:
-                found.append(i)
-    return frozenset(found)
+                indices.append(i)
+    return frozenset(indices)
 
 
 def _span(value: EValue) -> tuple[tuple[int, int], tuple[int, int]] | None:

@@ -42,7 +42,7 @@ class LoweredMethod:
 
     def rows(self) -> tuple[PlacedNode, ...]:
         """Every operator: which QNN ops it became, or why none."""
-        found: list[PlacedNode] = []
+        taken: list[PlacedNode] = []
         for delegate in self.delegates:
             became: dict[str, list[str]] = {}
             for node in delegate.program.graph.nodes:
@@ -50,8 +50,8 @@ class LoweredMethod:
                     became.setdefault(source, []).append(node.op.name)
             listed = delegate.context.info.metadata.get(blob.ops_key(delegate.graph), "").splitlines()
             for name in dict.fromkeys([*listed, *became]):
-                found.append(PlacedNode(name, operator(name), "", QNN, None, tuple(became.get(name, ())), len(found)))
-        return tuple(found) + self.left_on_cpu
+                taken.append(PlacedNode(name, operator(name), "", QNN, None, tuple(became.get(name, ())), len(taken)))
+        return tuple(taken) + self.left_on_cpu
 
 
 def lowered(source: str | os.PathLike[str] | bytes | PteFile) -> list[LoweredMethod]:
@@ -97,13 +97,13 @@ def timed_method(path: Path, method: str = "") -> TimedGraphs:
 
 
 def _timed(file: PteFile, name: str, method: str) -> TimedGraphs:
-    found = lowered(file)
-    names = [m.name for m in found]
+    methods = lowered(file)
+    names = [m.name for m in methods]
     if method and method not in names:
         raise CallError(f"{file.where}: has no method {method!r}; it has {', '.join(names)}")
-    if not method and len(found) > 1:
+    if not method and len(methods) > 1:
         raise CallError(f"{file.where}: has the methods {', '.join(names)}; name one of them")
-    chosen = found[names.index(method)] if method else found[0]
+    chosen = methods[names.index(method)] if method else methods[0]
     if not chosen.graphs:
         left = ", ".join(row.op_type for row in chosen.left_on_cpu)
         raise UnsupportedError(f"{file.where}: method {chosen.name!r}: nothing of it was delegated; left: {left}")

@@ -220,12 +220,12 @@ def _shapes(path: Path | None) -> list[tuple[int, ...]]:
     """Sizes, one tensor a line, numbers with commas between."""
     if path is None:
         return []
-    found: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
     for number, line in enumerate(_text(path).splitlines()):
         if re.sub(r"[\s,\d]", "", line):
             raise FormatError(f"{path}, line {number + 1}: sizes are numbers with commas between, not {line[:40]!r}")
-        found.append(tuple(int(d) for d in re.findall(r"\d+", line)))
-    return found
+        shapes.append(tuple(int(d) for d in re.findall(r"\d+", line)))
+    return shapes
 
 
 def _text(path: Path) -> str:

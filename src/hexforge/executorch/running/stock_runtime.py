@@ -153,10 +153,10 @@ def enable_runtime() -> None:
 
 def build() -> Path:
     """The library, built where it was not yet for this version of ExecuTorch."""
-    found = importlib.util.find_spec("executorch")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("executorch")
+    if spec is None or not spec.submodule_search_locations:
         raise CallError("executorch is not installed; pip install 'hexforge[executorch]'")
-    package = Path(found.submodule_search_locations[0])
+    package = Path(spec.submodule_search_locations[0])
     version = importlib.metadata.version("executorch")
     key = hashlib.blake2b(SOURCE.read_bytes() + str(package).encode(), digest_size=8).hexdigest()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hexforge"

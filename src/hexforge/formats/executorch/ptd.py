@@ -60,13 +60,13 @@ def read_ptd(source: str | os.PathLike[str] | bytes | memoryview, where: str = "
 
 def read_all(sources: tuple[str | os.PathLike[str] | bytes, ...]) -> Mapping[str, NamedTensor]:
     """The tensors of several files; FormatError where two have one name."""
-    found: dict[str, NamedTensor] = {}
+    tensors: dict[str, NamedTensor] = {}
     for source in sources:
         own = read_ptd(source)
-        if twice := sorted(found.keys() & own.keys()):
+        if twice := sorted(tensors.keys() & own.keys()):
             raise FormatError(f"tensor {twice[0]!r} is in two of the .ptd files that were given")
-        found |= own
-    return found
+        tensors |= own
+    return tensors
 
 
 def _segment(table: FlatTable, data: memoryview) -> memoryview:

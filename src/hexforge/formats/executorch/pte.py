@@ -407,36 +407,36 @@ class _Reader:
         extra = table.table(9)
         name = (extra.text(1) if extra is not None else None) or ""
         place = self._allocation(table)
-        found = TensorValue(
+        value = TensorValue(
             ScalarType(number), sizes, order or tuple(range(len(sizes))), Dynamism(dynamism), place, None, name
         )
-        size = found.nbytes
+        size = value.nbytes
         if place is not None and (place.memory >= len(memory) or place.offset + size > memory[place.memory]):
-            raise table.fault(f"has a tensor {found} outside the memory planned for it")
+            raise table.fault(f"has a tensor {value} outside the memory planned for it")
         if extra is not None and extra.integer(2, "b"):
-            return replace(found, data=self._external(found, table))
+            return replace(value, data=self._external(value, table))
         index = table.integer(5, "I")
-        if not index and not (place is None and size == 0 and not found.dynamism):
-            return found
+        if not index and not (place is None and size == 0 and not value.dynamism):
+            return value
         data = self._data(table, index, extra, place is not None, size)
-        return TensorValue(found.dtype, sizes, found.dim_order, found.dynamism, place, data, name)
+        return TensorValue(value.dtype, sizes, value.dim_order, value.dynamism, place, data, name)
 
     def _external(self, tensor: TensorValue, table: FlatTable) -> memoryview:
         """What another file has under a tensor's name."""
-        found = self.external.get(tensor.name)
-        if found is None:
+        named = self.external.get(tensor.name)
+        if named is None:
             known = f"; the files that were given have {', '.join(self.external)[:200]}" if self.external else ""
             raise table.fault(
                 f"keeps tensor {tensor.name!r} in another file (.ptd), to be given with the program{known}"
             )
-        order = found.dim_order or tensor.dim_order
-        if found.scalar_type not in (None, tensor.dtype) or (
-            found.scalar_type is not None and (found.sizes, order) != (tensor.sizes, tensor.dim_order)
+        order = named.dim_order or tensor.dim_order
+        if named.scalar_type not in (None, tensor.dtype) or (
+            named.scalar_type is not None and (named.sizes, order) != (tensor.sizes, tensor.dim_order)
         ):
             raise table.fault(f"has a tensor {tensor.name!r} {tensor}, which is another one in the .ptd file")
-        if len(found.data) < tensor.nbytes:
-            raise table.fault(f"has a tensor of {tensor.nbytes} bytes, of which {len(found.data)} are in the .ptd file")
-        return found.data[: tensor.nbytes]
+        if len(named.data) < tensor.nbytes:
+            raise table.fault(f"has a tensor of {tensor.nbytes} bytes, of which {len(named.data)} are in the .ptd file")
+        return named.data[: tensor.nbytes]
 
     def _data(self, table: FlatTable, index: int, extra: FlatTable | None, mutable: bool, size: int) -> memoryview:
         pieces = self.constants

@@ -53,13 +53,13 @@ def resolved(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:
             raise ModelError(f"op {op.name!r} ({name}): operation {number} is not one of 0 to {len(known) - 1}")
         if known[number]:
             name, params = known[number], {}
-    found = lookup(name)
-    declared = {p.name: p for p in found.params}
+    known_op = lookup(name)
+    declared = {p.name: p for p in known_op.params}
     made = {
         key: _value(declared[key].type, value) if key in declared else _value("", value)
         for key, value in params.items()
     }
-    return found, made
+    return known_op, made
 
 
 def _value(type: str, value: Any) -> ParamValue:

@@ -75,13 +75,13 @@ def _graph(session: RecordedSession, recording: Recording, call: RecordedCall) -
 
 def _tensor(session: RecordedSession, recording: Recording, call: RecordedCall) -> None:
     graph, name, role, type, *data = call.arguments
-    found = text.load_type(type)
+    tensor_type = text.load_type(type)
     array = None
     if data:
-        array = unpacked(recording.bytes_at(data[0], call), found)
+        array = unpacked(recording.bytes_at(data[0], call), tensor_type)
     elif ROLES[role] is Role.STATIC:
         raise FormatError(f"tensor {name!r} is static and has no data")
-    session.graphs[graph].graph.value(str(name), found, ROLES[role], array)
+    session.graphs[graph].graph.value(str(name), tensor_type, ROLES[role], array)
 
 
 def _node(session: RecordedSession, recording: Recording, call: RecordedCall) -> None:

@@ -23,10 +23,10 @@ _FIXED = {d.qnn_name(fixed_point=True): d for d in DType if d.is_integer}
 
 def role_of(tensor: QnnTensor) -> Role:
     """Who writes and reads the tensor."""
-    found = ROLES.get(tensor.tensor_type)
-    if found is None:
+    role = ROLES.get(tensor.tensor_type)
+    if role is None:
         raise ModelError(f"tensor {tensor.name!r}: {tensor.tensor_type} is not a type of tensor that a graph can have")
-    return found
+    return role
 
 
 def type_of(tensor: QnnTensor) -> TensorType:

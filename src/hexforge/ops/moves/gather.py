@@ -263,10 +263,12 @@ def _infer_non_zero(call: Call) -> tuple[TensorType, ...]:
 
 
 def _non_zero(call: Call, x: Array) -> Array:
-    found = np.argwhere(x)
-    if found.shape != call.out().shape:
-        raise CallError(f"NonZero: {len(found)} elements are not zero; the graph was made for {call.out().shape[0]}")
-    return found
+    positions = np.argwhere(x)
+    if positions.shape != call.out().shape:
+        raise CallError(
+            f"NonZero: {len(positions)} elements are not zero; the graph was made for {call.out().shape[0]}"
+        )
+    return positions
 
 
 define(

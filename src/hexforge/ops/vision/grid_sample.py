@@ -53,11 +53,11 @@ def _coordinate(call: Call, normal: Array, size: int) -> Array:
 def _taps(call: Call, at: Array, size: int) -> list[tuple[Array, Array]]:
     """Indices and weights of the elements that a coordinate blends; weight 0 outside."""
     if call["mode"] == NEAREST:
-        found = [(np.rint(at), np.ones_like(at))]
+        taps = [(np.rint(at), np.ones_like(at))]
     else:
         floor = np.floor(at)
-        found = [(floor, 1 - (at - floor)), (floor + 1, at - floor)]
-    return [(np.clip(i, 0, size - 1).astype(np.intp), np.where((i >= 0) & (i <= size - 1), w, 0)) for i, w in found]
+        taps = [(floor, 1 - (at - floor)), (floor + 1, at - floor)]
+    return [(np.clip(i, 0, size - 1).astype(np.intp), np.where((i >= 0) & (i <= size - 1), w, 0)) for i, w in taps]
 
 
 def _grid_sample(call: Call, x: Array, grid: Array) -> Array:

@@ -32,11 +32,11 @@ def settings_for(options: ProviderOptions, graphs: str | Sequence[str]) -> dict[
         return given
     from hexforge.runtime.tool_config import htp_settings
 
-    found = htp_settings(file, graphs, PREPARE)
+    settings = htp_settings(file, graphs, PREPARE)
     if "soc_model" in given or "htp_arch" in given:  # the chip as a whole
-        found.pop("soc_model", None)
-        found.pop("htp_arch", None)
-    return {**found, **given}
+        settings.pop("soc_model", None)
+        settings.pop("htp_arch", None)
+    return {**settings, **given}
 
 
 def _set_power(backend: Backend, options: ProviderOptions) -> None:

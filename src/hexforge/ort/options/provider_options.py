@@ -266,12 +266,12 @@ class ProviderOptions(OptionTable):
 def backend_of_library(path: str, option: str = "backend_path") -> str:
     """The backend a library file belongs to, by its name on any platform; CallError if none does."""
     file = re.split(r"[\\/]", path)[-1]
-    found = _LIBRARY.fullmatch(file)
-    if found is None or not re.search(r"qnn|genie", file, re.IGNORECASE):
+    match = _LIBRARY.fullmatch(file)
+    if match is None or not re.search(r"qnn|genie", file, re.IGNORECASE):
         names = [b.capitalize() for b in registry.QNN_BACKENDS[:-1]]
         known = [text.format(name) for name in names for text in ("libQnn{}.so", "Qnn{}.dll")]
         raise CallError(
             f"provider option {option!r} is {path!r}: no QNN backend library has that name; expected libQnn<X>.so "
             f"or Qnn<X>.dll with X one of Cpu, Htp, Gpu, Saver, Ir{did_you_mean(file, known)}"
         )
-    return found[1].lower()
+    return match[1].lower()

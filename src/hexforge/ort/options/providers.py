@@ -39,20 +39,20 @@ def requested(providers: Any, provider_options: Any) -> Requested:
     if provider_options is not None:
         _check_options(providers, provider_options)
         providers = list(zip(providers, provider_options, strict=True))
-    found: Requested = {}
+    by_name: Requested = {}
     faults = []
     for provider in providers:
         name, options = (provider, {}) if isinstance(provider, str) else _pair(provider)
         if name not in KNOWN_PROVIDERS:
             listed = ", ".join(PROVIDERS)
             faults.append(f"unknown execution provider {name!r}; available are {listed}{did_you_mean(name, PROVIDERS)}")
-        elif name in found:
+        elif name in by_name:
             warnings.warn(f"Duplicate provider {name!r} encountered, ignoring.", stacklevel=4)
         else:
-            found[name] = {str(key): str(value) for key, value in options.items()}
+            by_name[name] = {str(key): str(value) for key, value in options.items()}
     if faults:
         raise CallError("\n".join(faults))
-    return found
+    return by_name
 
 
 def uses_qnn(asked: Requested) -> bool:

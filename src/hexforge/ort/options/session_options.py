@@ -147,13 +147,13 @@ def run_entries(options: Any, known: Iterable[str]) -> dict[str, str]:
 def _entries(options: Any, getter: str, known: Iterable[str]) -> dict[str, str]:
     if isinstance(options, (SessionOptions, RunOptions)):
         return dict(options._entries)
-    found = {}
+    entries = {}
     for key in known:
         try:
-            found[key] = str(getattr(options, getter)(key))
+            entries[key] = str(getattr(options, getter)(key))
         except RuntimeError:  # how onnxruntime says that the key is not set
             continue
-    return found
+    return entries
 
 
 def _native_entry(options: Any, key: str) -> str | None:

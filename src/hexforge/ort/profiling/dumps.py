@@ -40,7 +40,7 @@ def write_dumps(wanted: WantedDumps, plan: Stages, backend: Backend, model: Mode
 
 def tensor_log(graph: Graph) -> dict[str, Any]:
     """Every tensor of a graph: what it is, and what of it is the model's."""
-    found = {}
+    tensors = {}
     for value in graph.values.values():
         entry: dict[str, Any] = {
             "tensor_type": value.role.name,
@@ -54,8 +54,8 @@ def tensor_log(graph: Graph) -> dict[str, Any]:
             entry["encoding"] = value.encoding.qnn_name
             if isinstance(value.encoding, ScaleOffset):
                 entry |= {"scale": value.encoding.scale, "offset": value.encoding.offset}
-        found[value.name] = entry
-    return {"graph": graph.name, "tensors": found}
+        tensors[value.name] = entry
+    return {"graph": graph.name, "tensors": tensors}
 
 
 def op_trace(graphs: Sequence[Graph], rows: Sequence[PlacedNode], backend: Backend, name: str) -> dict[str, Any]:

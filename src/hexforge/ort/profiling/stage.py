@@ -73,12 +73,12 @@ def profiled_stages(
     stages: Sequence[Stage], backend: Backend, level: str, note: Callable[[str], None]
 ) -> dict[str, StageProfile]:
     """The stages that can be profiled by name; why another cannot is noted."""
-    found: dict[str, StageProfile] = {}
+    by_name: dict[str, StageProfile] = {}
     for stage in stages:
         if isinstance(stage.runner, CpuPart):
             continue
         try:
-            found[stage.name] = StageProfile(stage, backend, level)
+            by_name[stage.name] = StageProfile(stage, backend, level)
         except HexforgeError as error:
             note(f"profiling_level has no effect on graph {stage.name}: {error}")
-    return found
+    return by_name

@@ -161,8 +161,8 @@ class Context:
         if target is None or not isinstance(backend, Prepares):
             return None
         graph = self.program(name, backend).graph
-        found = backend.schematic(graph, target, row.settings) if backend.fits(graph) else None
-        return None if found is None else found.data
+        made = backend.schematic(graph, target, row.settings) if backend.fits(graph) else None
+        return None if made is None else made.data
 
     def set_config(self, name: str, **changes: int | None) -> GraphInfo:
         """Change a graph's settings (num_hvx_threads, vtcm_mb) until it first runs, as QnnGraph_setConfig does.

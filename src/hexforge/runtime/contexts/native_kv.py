@@ -52,8 +52,8 @@ def recorded_tiles(metadata: Mapping[str, str], graph: str, where: str) -> dict[
     if DATA_FORMATS not in metadata:
         return {}
     try:
-        found = json.loads(metadata[DATA_FORMATS]).get(graph, {})
-        tiles = {str(name): int(tile) for name, tile in found.items()}
+        formats = json.loads(metadata[DATA_FORMATS]).get(graph, {})
+        tiles = {str(name): int(tile) for name, tile in formats.items()}
     except (ValueError, TypeError, AttributeError):
         raise FormatError(f"{where}: what it says of data formats is malformed") from None
     if any(tile not in TILES for tile in tiles.values()):

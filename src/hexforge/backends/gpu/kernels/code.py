@@ -199,16 +199,16 @@ class KernelCode:
         """One number for each axis."""
         if index.axes is None:
             assert index.flat is not None
-            found: list[str] = []
+            numbers: list[str] = []
             steps = strides(index.shape)
             outermost = next((i for i, n in enumerate(index.shape) if n > 1), -1)
             for i, (size, step) in enumerate(zip(index.shape, steps, strict=True)):
                 if size == 1:
-                    found.append("0")
+                    numbers.append("0")
                     continue
                 at = index.flat if step == 1 else f"({index.flat} / {step})"
-                found.append(self.let("int", at if i == outermost else f"{at} % {size}"))
-            index.axes = tuple(found)
+                numbers.append(self.let("int", at if i == outermost else f"{at} % {size}"))
+            index.axes = tuple(numbers)
         return index.axes
 
 
@@ -255,6 +255,6 @@ def single(value: Value) -> float | int | bool | None:
     if data is None or data.size == 0 or value.encoding is not None:
         return None
     if data.size == 1 or not any(data.strides):
-        found: float | int | bool = data.reshape(-1)[:1].astype(np.float64 if value.dtype.is_float else np.int64)[0]
-        return found
+        number: float | int | bool = data.reshape(-1)[:1].astype(np.float64 if value.dtype.is_float else np.int64)[0]
+        return number
     return None

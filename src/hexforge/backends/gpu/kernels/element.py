@@ -251,20 +251,20 @@ class Elements:
         if node.op.name == "Gather":
             axis = params["axis"] % len(data.shape)
             rank = len(indices.shape)
-            found = self.element(code, indices, Index(indices.shape, None, at[axis : axis + rank]))
-            inner = self.bounded(code, node, found, data.shape[axis])
+            position = self.element(code, indices, Index(indices.shape, None, at[axis : axis + rank]))
+            inner = self.bounded(code, node, position, data.shape[axis])
             return self.element(code, data, Index(data.shape, None, (*at[:axis], inner, *at[axis + rank :])))
         if node.op.name == "GatherElements":
             axis = params["axis"] % len(data.shape)
-            found = self.element(code, indices, Index(indices.shape, index.flat, at))
-            inner = self.bounded(code, node, found, data.shape[axis])
+            position = self.element(code, indices, Index(indices.shape, index.flat, at))
+            inner = self.bounded(code, node, position, data.shape[axis])
             return self.element(code, data, Index(data.shape, None, (*at[:axis], inner, *at[axis + 1 :])))
         batch, depth = params["batch_dims"], indices.shape[-1]
         lead = at[: len(indices.shape) - 1]
         axes = list(lead[:batch])
         for i in range(depth):
-            found = self.element(code, indices, Index(indices.shape, None, (*lead, str(i))))
-            axes.append(self.bounded(code, node, found, data.shape[batch + i]))
+            position = self.element(code, indices, Index(indices.shape, None, (*lead, str(i))))
+            axes.append(self.bounded(code, node, position, data.shape[batch + i]))
         return self.element(code, data, Index(data.shape, None, (*axes, *at[len(lead) :])))
 
 

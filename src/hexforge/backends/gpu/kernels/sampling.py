@@ -36,18 +36,18 @@ def _taps(node: Node) -> list[tuple[np.ndarray, np.ndarray]]:
         )
         mode = 1 if node.op.name == "ResizeBilinear" else 0
         nearest_mode = FLOOR if transformation == ASYMMETRIC else ROUND_PREFER_CEIL
-    found = []
+    by_axis = []
     for size, out_size in zip(x.shape[1:-1], out.shape[1:-1], strict=True):
         if size == out_size:
-            found.append((np.arange(size)[:, None], np.ones((size, 1))))
+            by_axis.append((np.arange(size)[:, None], np.ones((size, 1))))
             continue
         at = coordinates(size, out_size, transformation)
         if mode == 0:
-            found.append((nearest(at, size, nearest_mode)[:, None], np.ones((out_size, 1))))
+            by_axis.append((nearest(at, size, nearest_mode)[:, None], np.ones((out_size, 1))))
         else:
             cubic, exclude = params.get("cubic_coeff", -0.75), bool(params.get("exclude_outside", False))
-            found.append(interpolation(at, size, mode, cubic, exclude))
-    return found
+            by_axis.append(interpolation(at, size, mode, cubic, exclude))
+    return by_axis
 
 
 def _given(array: Array) -> Callable[[], Array]:

@@ -42,8 +42,8 @@ def scatter(kernel: Kernel, node: Node, local: int) -> Launch:
         inside = " && ".join(["1", *bounds])
         with code.block(f"if ({inside}) for (int j = 0; j < {indices.shape[axis]}; j++)") as inner:
             place = (*at[:axis], "j", *at[axis + 1 :])
-            found = elements.element(inner, indices, Index(indices.shape, None, place))
-            target = elements.bounded(inner, node, found, out.shape[axis])
+            position = elements.element(inner, indices, Index(indices.shape, None, place))
+            target = elements.bounded(inner, node, position, out.shape[axis])
             with inner.block(f"if ({target} == {at[axis]})") as hit:
                 hit.add(f"const {type} u = {elements.element(hit, updates, Index(updates.shape, None, place))};")
                 hit.add(combine)
@@ -52,8 +52,10 @@ def scatter(kernel: Kernel, node: Node, local: int) -> Launch:
         with code.block(f"for (int j = 0; j < {count}; j++)") as inner:
             tests = []
             for i in range(depth):
-                found = elements.element(inner, indices, Index(indices.shape, inner.let("int", f"j * {depth} + {i}")))
-                tests.append(f"{elements.bounded(inner, node, found, out.shape[i])} == {at[i]}")
+                position = elements.element(
+                    inner, indices, Index(indices.shape, inner.let("int", f"j * {depth} + {i}"))
+                )
+                tests.append(f"{elements.bounded(inner, node, position, out.shape[i])} == {at[i]}")
             with inner.block(f"if ({' && '.join(tests)})") as hit:
                 rest = " + ".join(["0", *(f"{at[i]} * {s}" for i, s in enumerate(strides(out.shape)) if i >= depth)])
                 size = int(np.prod(out.shape[depth:]))

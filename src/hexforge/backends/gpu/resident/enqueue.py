@@ -23,8 +23,8 @@ _LIBRARY = re.compile(r"(/\S*libOpenCL[^/\s]*)")
 def _function() -> Any:
     """clEnqueueNDRangeKernel of the library that is loaded already, or None."""
     try:
-        found = _LIBRARY.search(Path("/proc/self/maps").read_text(encoding="utf-8"))
-        function = ctypes.CDLL(found[1]).clEnqueueNDRangeKernel if found else None
+        mapped = _LIBRARY.search(Path("/proc/self/maps").read_text(encoding="utf-8"))
+        function = ctypes.CDLL(mapped[1]).clEnqueueNDRangeKernel if mapped else None
     except (OSError, AttributeError):
         return None
     if function is not None:

@@ -20,12 +20,12 @@ def binary_scales(operation: int, a: Storage, b: Storage, y: Storage) -> tuple[f
     """What the centered operands are multiplied by (of a product or quotient: the result, by the first); None where
     the kernels' float types cannot hold it."""
     if operation == 2:
-        found = a.scale * b.scale / y.scale, 1.0
+        factors = a.scale * b.scale / y.scale, 1.0
     elif operation == 3:
-        found = a.scale / (b.scale * y.scale), 1.0
+        factors = a.scale / (b.scale * y.scale), 1.0
     else:
-        found = a.scale / y.scale, b.scale / y.scale
-    return found if in_range(found) else None
+        factors = a.scale / y.scale, b.scale / y.scale
+    return factors if in_range(factors) else None
 
 
 def binary(name: str, a: Storage, b: Storage, y: Storage, x0: Array, x1: Array) -> Array | None:

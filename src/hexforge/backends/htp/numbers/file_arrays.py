@@ -45,8 +45,8 @@ def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
     if array.nbytes >= LEAST_BYTES:
         flat = np.ascontiguousarray(array).reshape(-1)
         for word, form in FORMS.items():
-            if (found := form.stored(flat, packing)) is not None:
-                return {"at": list(put(found[0])), **said, word: found[1]}
+            if (packed := form.stored(flat, packing)) is not None:
+                return {"at": list(put(packed[0])), **said, word: packed[1]}
     return {"at": list(put(array)), **said}
 
 
@@ -92,17 +92,17 @@ def _made_whole(word: str, value: Any, dtype: np.dtype[Any], count: int, source:
         whole.flags.writeable = False
         whole.source, whole.form = source, {word: value}
         _WHOLE[key] = whole
-    found = whole[:count]
-    found.source, found.form = whole.source, whole.form  # type: ignore[attr-defined]
-    return found
+    part = whole[:count]
+    part.source, part.form = whole.source, whole.form  # type: ignore[attr-defined]
+    return part
 
 
 def dtype_of(name: Any) -> np.dtype[Any]:
     """A data type by its name; ValueError for one that no tensor has."""
-    found = DTYPES.get(as_text(name))
-    if found is None:
+    dtype = DTYPES.get(as_text(name))
+    if dtype is None:
         raise ValueError(f"no tensor has the type {name!r}")
-    return found
+    return dtype
 
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1

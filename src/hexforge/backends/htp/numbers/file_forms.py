@@ -112,8 +112,8 @@ class _Steps:
         packed = zlib.compress(steps.data, 1)
         if len(packed) > 2 * LEAST_TABLE_BYTES:  # of most tables the quickest way leaves less than that
             packed = zlib.compress(steps.data, 6)
-        found = np.frombuffer(packed.ljust(LEAST_TABLE_BYTES, b"\0"), np.uint8)
-        return (found, 1) if found.nbytes <= flat.nbytes // 2 else None
+        table = np.frombuffer(packed.ljust(LEAST_TABLE_BYTES, b"\0"), np.uint8)
+        return (table, 1) if table.nbytes <= flat.nbytes // 2 else None
 
     def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
         return _is_table(dtype, count) and size >= LEAST_TABLE_BYTES

@@ -82,7 +82,7 @@ class Ports:
 
     def writable(self, targets: Mapping[str, Array], tensors: Mapping[str, Array]) -> dict[str, Array]:
         """Of the arrays that outputs are wanted in those that hold them as they are made, and nothing else's memory."""
-        found: dict[str, Array] = {}
+        suited: dict[str, Array] = {}
         for port in self._leaving:
             array = targets.get(port.name)
             if array is None or port.convert is not None or (array.dtype, array.shape) != (port.dtype, port.shape):
@@ -90,19 +90,19 @@ class Ports:
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned and flags.writeable):
                 continue
-            if not any(np.may_share_memory(array, other) for other in (*tensors.values(), *found.values())):
-                found[port.name] = array
-        return found
+            if not any(np.may_share_memory(array, other) for other in (*tensors.values(), *suited.values())):
+                suited[port.name] = array
+        return suited
 
     def leave(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs as the model has them."""
-        found = {}
+        outputs = {}
         for port in self._leaving:
             array = tensors[port.name]
             if array.shape != port.shape:
                 array = array.reshape(port.shape)
-            found[port.name] = array if port.convert is None else port.convert(array)
-        return found
+            outputs[port.name] = array if port.convert is None else port.convert(array)
+        return outputs
 
 
 def _dense(array: Array) -> Array:

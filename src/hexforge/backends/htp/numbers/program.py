@@ -135,14 +135,14 @@ class HtpProgram:
                 for stage in data["stages"]
             ]
 
-        found = stages(checked(data))
+        steps = stages(checked(data))
         known = {v.name: _stored(v) for v in inputs}
-        for one in found:
+        for one in steps:
             one.check(known)
         if any(known.get(v.name) != _stored(v) for v in outputs):
             raise FormatError(f"program {name!r}: does not write all its outputs")
         try:
-            runners = _runners(found)
+            runners = _runners(steps)
         except (ValueError, IndexError, OverflowError, MemoryError) as error:
             raise FormatError(f"program {name!r}: its steps are malformed: {error}") from None
         return cls(name, inputs, outputs, runners, lambda: parsed(checked(read())), lambda: stages(checked(read())),
@@ -190,8 +190,8 @@ class Evaluated:
 
 def _stored(value: Value) -> tuple[int, np.dtype[Any]]:
     """Bytes and data type of a value as it is stored."""
-    found = storage(value.type)
-    return found.nbytes, found.dtype
+    form = storage(value.type)
+    return form.nbytes, form.dtype
 
 
 def _evaluated(nodes: Mapping[str, Node], stage: Mapping[str, Any], name: str) -> Evaluated:

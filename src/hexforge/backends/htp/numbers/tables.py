@@ -42,9 +42,9 @@ def chains(graph: Graph) -> list[Chain]:
     """The maximal chains of a graph; no node is in two of them."""
     roots: dict[Value, tuple[Value, tuple[Node, ...]]] = {}
     for node in graph:
-        found = _root(node, roots)
-        if found is not None:
-            roots[node.outputs[0]] = found
+        root = _root(node, roots)
+        if root is not None:
+            roots[node.outputs[0]] = root
     taken: set[Node] = set()
     result = []
     for node in reversed(graph.nodes):
@@ -135,8 +135,8 @@ def _native(node: Node, arrays: list[Array | None]) -> Array | None:
         return None
     ins, out = [v.type for v in node.inputs if v is not None], node.outputs[0].type
     wide = [stored(np.asarray(a), t) for a, t in zip(arrays, ins, strict=True) if a is not None]
-    found = binary(node.op.name, storage(ins[0]), storage(ins[1]), storage(out), wide[0], wide[1])
-    return None if found is None else natural(found, out)
+    result = binary(node.op.name, storage(ins[0]), storage(ins[1]), storage(out), wide[0], wide[1])
+    return None if result is None else natural(result, out)
 
 
 def table(chain: Chain) -> Array:
@@ -172,5 +172,5 @@ def table(chain: Chain) -> Array:
             return widened(narrow(result[0]))
         else:
             values[out] = half(result[0])
-    found = stored(values[chain.output], TensorType(chain.output.dtype, count, chain.output.encoding))
-    return np.ascontiguousarray(found)
+    outputs = stored(values[chain.output], TensorType(chain.output.dtype, count, chain.output.encoding))
+    return np.ascontiguousarray(outputs)

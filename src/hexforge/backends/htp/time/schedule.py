@@ -267,20 +267,22 @@ def _chain(
     value: Value, step: Callable[[Value], Node | None], done: Callable[[Value], bool], ops: Set[str]
 ) -> list[Node] | None:
     """Element-wise nodes of one input from a value to the graph's border, None where others come first."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     while not done(value):
         node = step(value)
         if node is None or node.op.name not in ops or len(dynamic(node)) != 1:
             return None
-        found.append(node)
+        nodes.append(node)
         value = data(node) if node.outputs[0] is value else node.outputs[0]
-    return found
+    return nodes
 
 
 def _gates_itself(node: Node) -> bool:
     """True for x times a function of x (SiLU, Mish, Gelu by Sigmoid): one look-up does both."""
-    found = dynamic(node)
-    return node.op.name == "ElementWiseMultiply" and len(found) == 2 and (_leads(*found) or _leads(*reversed(found)))
+    factors = dynamic(node)
+    return (
+        node.op.name == "ElementWiseMultiply" and len(factors) == 2 and (_leads(*factors) or _leads(*reversed(factors)))
+    )
 
 
 def _leads(start: Value, value: Value) -> bool:

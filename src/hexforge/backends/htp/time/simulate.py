@@ -37,7 +37,7 @@ class Tile:
 def tiles(tasks: Sequence[Task], vtcm_bytes: int, ahead_eighths: int = 3) -> list[Tile]:
     """The tasks cut by weights into eighths of VTCM; some eighths hold weights that are fetched ahead."""
     piece, ahead = vtcm_bytes / 8, vtcm_bytes * ahead_eighths / 8
-    found: list[Tile] = []
+    cut: list[Tile] = []
     before = [0.0]
     oldest = 0
     for index, task in enumerate(tasks):
@@ -47,8 +47,8 @@ def tiles(tasks: Sequence[Task], vtcm_bytes: int, ahead_eighths: int = 3) -> lis
             before.append(before[-1] + size)
             while before[oldest] < before[-1] - ahead:
                 oldest += 1
-            found.append(Tile(index, 1 / count, size, min(oldest, len(found))))
-    return found
+            cut.append(Tile(index, 1 / count, size, min(oldest, len(cut))))
+    return cut
 
 
 def simulate(
@@ -227,17 +227,17 @@ class _Order:
     def _parts(self, i: int, executed_us: float) -> tuple[float, ...]:
         """The time of a task by its members: HMX works for the first, vector work is what each asks for."""
         task, costs = self.tasks[i], self.settings.costs
-        found = [0.0] * len(task.ops)
-        found[0] = self.hmx[i] + self.fixed
-        whole = found[0] + self.hvx[i]
+        by_member = [0.0] * len(task.ops)
+        by_member[0] = self.hmx[i] + self.fixed
+        whole = by_member[0] + self.hvx[i]
         for kind, amount in task.hvx.items():
             if kind == "pack":  # a graph's inputs and outputs into tiles and out of them: no node's own work
                 continue
             us = costs.unit_us(kind, task.precision.rate) * amount
             asked = [member.get(kind, 0.0) for member in task.members]
             for k, part in enumerate(asked) if sum(asked) else [(0, 1.0)]:
-                found[k] += us * part / (sum(asked) or 1.0)
-        return tuple(us * executed_us / whole for us in found)
+                by_member[k] += us * part / (sum(asked) or 1.0)
+        return tuple(us * executed_us / whole for us in by_member)
 
     def _bound(self, i: int, wait: float) -> str:
         named = {"DMA": wait, "HMX": self.hmx[i], "HVX": self.hvx[i], "overhead": self.fixed}
@@ -257,7 +257,7 @@ class _Order:
             change[i] += kept
             change[min(last[i] + 1, len(tasks))] -= kept
         ahead = self.vtcm_bytes * self.settings.ahead_eighths // 8
-        found, held = [], 0
+        used, held = [], 0
         upcoming = [t.weight_bytes for t in tasks]
         for i in range(len(tasks)):
             held += change[i]
@@ -265,12 +265,12 @@ class _Order:
             while k < len(tasks) and weights < ahead and k < i + 8:
                 weights += upcoming[k]
                 k += 1
-            found.append(min(self.vtcm_bytes, held + min(weights, ahead)))
-        return found
+            used.append(min(self.vtcm_bytes, held + min(weights, ahead)))
+        return used
 
     def _critical(self) -> tuple[tuple[Event, ...], list[float]]:
         """What the end waited for, back to the start, and the part of each task's own work that is among it."""
-        found: list[Event] = []
+        path: list[Event] = []
         on_path = [0.0] * len(self.tasks)
         n = len(self.tiles)
         while n > 0:
@@ -278,20 +278,20 @@ class _Order:
             name = self.tasks[tile.task].name
             if self.ends[n] <= self.ready[n] + 1e-12:
                 unit = "HMX" if self.hmx[tile.task] >= self.hvx[tile.task] else "HVX"
-                found.append(Event(unit, name, self.ends[n - 1], self.ends[n]))
+                path.append(Event(unit, name, self.ends[n - 1], self.ends[n]))
                 on_path[tile.task] += tile.share
                 n -= 1
                 continue
             start, end = self.fetches[n][0], self.ends[n]
             # transfers queue: back to the one that did not wait for another
             while n > 1 and start > 0 and self.fetches[n - 1][1] == start and self.ends[tile.free_after] < start:
-                found.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
+                path.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
                 n, end = n - 1, start
                 tile = self.tiles[n - 1]
                 name, start = self.tasks[tile.task].name, self.fetches[n][0]
-            found.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
+            path.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
             n = tile.free_after if start > 0 else 0
-        return tuple(reversed(found)), on_path
+        return tuple(reversed(path)), on_path
 
 
 def _repeated(task: Task, batch: int) -> Task:

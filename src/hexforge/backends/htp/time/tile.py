@@ -176,18 +176,18 @@ def spill_fill_bytes(tasks: Sequence[Task], vtcm_bytes: int) -> int:
 
 def _tiled_together(tasks: Sequence[Task], vtcm_bytes: int) -> list[int]:
     """For each task the number of its group: runs of local tasks whose weights and halo are small enough."""
-    found: list[int] = []
+    groups: list[int] = []
     group, weights, halo = 0, 0, 0.0
     for task in tasks:
         if not task.local:
-            found.append(group + 1)
+            groups.append(group + 1)
             group, weights, halo = group + 2, 0, 0.0
             continue
         if weights + task.weight_bytes > vtcm_bytes // 4 or halo + task.halo > 0.25:
             group, weights, halo = group + 1, 0, 0.0
         weights, halo = weights + task.weight_bytes, halo + task.halo
-        found.append(group)
-    return found
+        groups.append(group)
+    return groups
 
 
 def _last(group: Sequence[int]) -> list[int]:
@@ -198,8 +198,8 @@ def _last(group: Sequence[int]) -> list[int]:
 
 def _tensors(tasks: Sequence[Task]) -> Iterable[tuple[int, int, list[int]]]:
     """Source, bytes and readers of each tensor between tasks."""
-    found: dict[tuple[int, int], list[int]] = {}
+    readers_of: dict[tuple[int, int], list[int]] = {}
     for index, task in enumerate(tasks):
         for source, size in dict.fromkeys(task.reads):
-            found.setdefault((source, size), []).append(index)
-    return [(source, size, readers) for (source, size), readers in found.items()]
+            readers_of.setdefault((source, size), []).append(index)
+    return [(source, size, readers) for (source, size), readers in readers_of.items()]

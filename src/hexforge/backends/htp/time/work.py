@@ -35,8 +35,8 @@ def data(node: Node) -> Value:
 
 def static(node: Node, index: int = 1) -> Value | None:
     """An input that is constant, None where it is not or there is none."""
-    found = node.inputs[index] if index < len(node.inputs) else None
-    return found if found is not None and found.is_static else None
+    value = node.inputs[index] if index < len(node.inputs) else None
+    return value if value is not None and value.is_static else None
 
 
 def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int], *, on_hvx: bool = False) -> None:

@@ -44,12 +44,14 @@ def _dynamic(net: Net, quantize: Unit) -> Unit | None:
         return None
     readers = net.readers(codes)
     rows = [None if unit is None else _product(net, unit, codes, scale, zero) for unit in readers]
-    found = [row for row in rows if row is not None]
-    if not found or len(found) < len(rows):
+    products = [row for row in rows if row is not None]
+    if not products or len(products) < len(rows):
         return None
-    parts = [quantize, *(part for row in found for part in row.parts)]
-    outputs = [row.output for row in found]
-    return net.join(UnitKind.DYNAMIC, parts, [quantize.inputs[0]], outputs, DynamicProducts(tuple(found)), refused=True)
+    parts = [quantize, *(part for row in products for part in row.parts)]
+    outputs = [row.output for row in products]
+    return net.join(
+        UnitKind.DYNAMIC, parts, [quantize.inputs[0]], outputs, DynamicProducts(tuple(products)), refused=True
+    )
 
 
 def _product(net: Net, unit: Unit, codes: Operand, scale: Operand, zero: Operand | None) -> DynamicProduct | None:

@@ -59,8 +59,8 @@ class Matrix:
     def read(self, kernel: Kernel, at: str, width: int = 1, real: str = "float") -> str:
         """The elements from `at` on, a multiple of the width."""
         if self.packed is not None:
-            found = self.packed.read(kernel, at, width)
-            return found if real == "float" else f"convert_half{'' if width == 1 else width}_rte({found})"
+            elements = self.packed.read(kernel, at, width)
+            return elements if real == "float" else f"convert_half{'' if width == 1 else width}_rte({elements})"
         return self.storage.load(argument(kernel, self), at, width, real)
 
 

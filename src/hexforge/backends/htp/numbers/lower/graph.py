@@ -27,8 +27,8 @@ def lower(graph: Graph, level: int = 2, fold_activation: bool = True, *, clamp_o
     """The steps of a graph. Level 1 runs node by node, 2 and 3 fuse chains into tables, and those into convolutions."""
     lowering = Lowering(graph)
     lowering.round_inputs()
-    found = chains(graph) if level >= 2 else []
-    by_last: dict[Node, Chain] = {c.nodes[-1]: c for c in found if c.nodes and _worthwhile(lowering, c)}
+    every_chain = chains(graph) if level >= 2 else []
+    by_last: dict[Node, Chain] = {c.nodes[-1]: c for c in every_chain if c.nodes and _worthwhile(lowering, c)}
     absorbed = {n for c in by_last.values() for n in c.nodes[:-1]}
     for node in graph:
         lowering.node = node

@@ -38,10 +38,10 @@ def _gather(lowering: Lowering, node: Node) -> tuple[Value, Value, Value, Storag
 @lowers("Gather")
 def gather(lowering: Lowering, node: Node) -> bool:
     """Slices along an axis."""
-    found = _gather(lowering, node)
-    if found is None:
+    operands = _gather(lowering, node)
+    if operands is None:
         return False
-    x, indices, y, own, bytes_ = found
+    x, indices, y, own, bytes_ = operands
     axis = int(node.params["axis"]) % len(x.shape)
     lowering.emit(
         "take", [x, indices], [y], outer=math.prod(x.shape[:axis]), axis=x.shape[axis],
@@ -53,10 +53,10 @@ def gather(lowering: Lowering, node: Node) -> bool:
 @lowers("GatherElements")
 def gather_elements(lowering: Lowering, node: Node) -> bool:
     """Elements at an index along one axis, at their own place along the others."""
-    found = _gather(lowering, node)
-    if found is None or not found[0].shape:
+    operands = _gather(lowering, node)
+    if operands is None or not operands[0].shape:
         return False
-    x, indices, y, own, bytes_ = found
+    x, indices, y, own, bytes_ = operands
     lowering.emit(
         "take_at", [x, indices], [y], element_bytes=own.dtype.itemsize, index_bytes=bytes_, data=x.shape,
         dims=indices.shape, axis=int(node.params["axis"]) % len(x.shape),
@@ -75,10 +75,10 @@ def _tuples(shape: tuple[int, ...], indices: tuple[int, ...], batch: int) -> dic
 @lowers("GatherNd")
 def gather_nd(lowering: Lowering, node: Node) -> bool:
     """Slices at index tuples."""
-    found = _gather(lowering, node)
-    if found is None:
+    operands = _gather(lowering, node)
+    if operands is None:
         return False
-    x, indices, y, own, bytes_ = found
+    x, indices, y, own, bytes_ = operands
     lowering.emit(
         "take_at", [x, indices], [y], element_bytes=own.dtype.itemsize, index_bytes=bytes_,
         **_tuples(x.shape, indices.shape, int(node.params["batch_dims"])),

@@ -58,10 +58,10 @@ class Lowering:
 
     def storage(self, value: Value) -> Storage:
         """How a value is stored."""
-        found = self._storages.get(value)
-        if found is None:
-            found = self._storages[value] = storage(value.type)
-        return found
+        known = self._storages.get(value)
+        if known is None:
+            known = self._storages[value] = storage(value.type)
+        return known
 
     def name(self, value: Value) -> str:
         """The tensor that holds a value, adding it on first use."""

@@ -16,14 +16,14 @@ from hexforge.ir import Array, Node, Value
 
 def _constants(node: Node) -> dict[str, Array] | None:
     """The weights and biases by name as float16 values; None where one is computed at run time."""
-    found = {}
+    by_name = {}
     for name, value in zip((n.rstrip("?") for n in node.op.inputs), node.inputs, strict=False):
         if value is None or name in ("in", "h0", "c0"):
             continue
         if value.data is None:
             return None
-        found[name] = half(real(value))
-    return found
+        by_name[name] = half(real(value))
+    return by_name
 
 
 def _input(lowering: Lowering, value: Value) -> Value | str | None:
@@ -104,11 +104,11 @@ def lstm(lowering: Lowering, node: Node) -> bool:
     gates = [g for g in "ifco" if f"W_x{g}" in given]
     units, size = given["W_xf"].shape[0], given["W_hf"].shape[1]
     zeros = np.zeros(units, np.float32)
-    found = _states(lowering, node, "h0", "c0")
-    if found is None:
+    states = _states(lowering, node, "h0", "c0")
+    if states is None:
         return False
     attributes: dict[str, Any] = {
-        **_sequence(node, units), **found[1], "size": size, "gates": len(gates),
+        **_sequence(node, units), **states[1], "size": size, "gates": len(gates),
         "wx": np.ascontiguousarray(np.concatenate([given[f"W_x{g}"] for g in gates]).T),
         "wh": np.ascontiguousarray(np.concatenate([given[f"W_h{g}"] for g in gates]).T),
         "bias": np.concatenate([given.get(f"b_{g}", zeros) for g in gates]),
@@ -120,7 +120,7 @@ def lstm(lowering: Lowering, node: Node) -> bool:
     if "W_proj" in given:
         attributes["projection"] = np.ascontiguousarray(given["W_proj"].T)
         attributes["projection_bias"] = given.get("b_proj", np.zeros(size, np.float32))
-    return _write(lowering, node, "lstm_f32", found[0], attributes)
+    return _write(lowering, node, "lstm_f32", states[0], attributes)
 
 
 @lowers("Gru")
@@ -131,12 +131,12 @@ def gru(lowering: Lowering, node: Node) -> bool:
         return False
     units = given["W_xz"].shape[0]
     zeros = np.zeros(units, np.float32)
-    found = _states(lowering, node, "h0")
-    if found is None:
+    states = _states(lowering, node, "h0")
+    if states is None:
         return False
     attributes: dict[str, Any] = {
-        **_sequence(node, units), **found[1], "linear": int(bool(node.params["linear_before_reset"])),
+        **_sequence(node, units), **states[1], "linear": int(bool(node.params["linear_before_reset"])),
         **{f"w{k}": np.ascontiguousarray(np.concatenate([given[f"W_{k}{g}"] for g in "zrn"]).T) for k in "xh"},
         **{f"bias_{k}": np.concatenate([given.get(f"b_{k}{g}", zeros) for g in "zrn"]) for k in "xh"},
     }  # fmt: skip
-    return _write(lowering, node, "gru_f32", found[0], attributes)
+    return _write(lowering, node, "gru_f32", states[0], attributes)

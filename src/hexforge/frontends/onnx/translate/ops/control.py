@@ -42,8 +42,8 @@ def _settle(node: onnx_ir.Node) -> None:
     """Give a Constant's output its value, which the model's own constants have already."""
     for name, dtype in (("value", None), ("value_float", "float32"), ("value_floats", "float32"),
                         ("value_int", "int64"), ("value_ints", "int64")):  # fmt: skip
-        if (found := node.attributes.get(name)) is not None:
-            value = found.value if dtype is None else onnx_ir.tensor(np.asarray(found.value, dtype))
+        if (attribute := node.attributes.get(name)) is not None:
+            value = attribute.value if dtype is None else onnx_ir.tensor(np.asarray(attribute.value, dtype))
             node.outputs[0].const_value = value
             return
     raise Refusal("a branch has a constant that is no plain tensor")

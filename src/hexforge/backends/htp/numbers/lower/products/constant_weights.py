@@ -128,8 +128,8 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
         return False
     if filter.depthwise and weights.offset:
         weights.values, weights.offset = weights.values.astype(np.int16) - np.int16(weights.offset), 0
-    found = constants(own, y, weights, filter.bias, groups, bits)
-    if found is None:
+    fields = constants(own, y, weights, filter.bias, groups, bits)
+    if fields is None:
         return False
     kernel = weights.values.shape[:3]
     channels, outputs = weights.values.shape[3], weights.values.shape[4] // groups
@@ -137,7 +137,7 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     attributes: dict[str, Any] = {
         "batch": x.shape[0], "in": three(x.shape[1:-1], 1), "out": windows.sizes, "kernel": tuple(kernel),
         "stride": windows.stride, "pad": windows.pad, "dilation": windows.dilation, "x_stride": whole,
-        "y_stride": y.shape[-1], **found,
+        "y_stride": y.shape[-1], **fields,
         **(_float_range() if bits == 32 else y.output()),
     }  # fmt: skip
     if filter.depthwise:
@@ -204,10 +204,10 @@ def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | Non
 
 def convolution(lowering: Lowering, node: Node) -> bool:
     """Conv2d, Conv3d and DepthWiseConv2d (one output per input channel) with constant weights."""
-    found = _operands(lowering, node)
-    if found is None:
+    operands = _operands(lowering, node)
+    if operands is None:
         return False
-    x, weight, bias, y, _ = found
+    x, weight, bias, y, _ = operands
     assert weight.data is not None
     real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
     if real is None:
@@ -231,10 +231,10 @@ def transposed(lowering: Lowering, node: Node) -> bool:
     """Each phase of the stride is an ordinary convolution; its pixels are then written where they belong."""
     if node.inputs[1] is not None and node.inputs[1].data is None:
         return computed_weights.transposed(lowering, node)
-    found = _operands(lowering, node)
-    if found is None or int(node.params["group"]) != 1:
+    operands = _operands(lowering, node)
+    if operands is None or int(node.params["group"]) != 1:
         return False
-    x, weight, bias, y, bits = found
+    x, weight, bias, y, bits = operands
     assert weight.data is not None
     real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
     if real is None or not Weights(weight.data, weight.type, bits).planes:
@@ -334,8 +334,8 @@ def _rows(
     weights = Weights(matrix[None, None, None], type, bits)
     if not weights.planes:
         return False
-    found = constants(flat, y, weights, bias, 1, bits)
-    if found is None:
+    fields = constants(flat, y, weights, bias, 1, bits)
+    if fields is None:
         return False
     rows, inner = flat.shape
     steps = -(-inner // (32 // bits))
@@ -345,6 +345,6 @@ def _rows(
         x_stride=inner, y_stride=y.shape[1], row_taps=True, weight_offset=-weights.offset,
         **kept_weights(packed(weights.stacked, bits, 1, True), bits),
         **(sixteen(weights, 1, True) if bits == 16 else {}),
-        pad_row=_row(flat, bits, steps * (32 // bits)), **found, **(_float_range() if bits == 32 else y.output()),
+        pad_row=_row(flat, bits, steps * (32 // bits)), **fields, **(_float_range() if bits == 32 else y.output()),
     )  # fmt: skip
     return True

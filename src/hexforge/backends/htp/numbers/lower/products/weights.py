@@ -146,10 +146,10 @@ class Weights:
     def magnitudes(self) -> Array:
         """The sum of what the weights of each output are without their signs."""
         outputs = self.values.shape[-1]
-        found = np.zeros(outputs, np.int64)
+        sums = np.zeros(outputs, np.int64)
         for columns in _stretches(outputs, self.values.size // max(1, outputs)):
-            found[columns] = np.abs(self.values[..., columns].astype(np.int32)).sum((0, 1, 2, 3), dtype=np.int64)
-        return found
+            sums[columns] = np.abs(self.values[..., columns].astype(np.int32)).sum((0, 1, 2, 3), dtype=np.int64)
+        return sums
 
     @property
     def planes_of_bytes(self) -> tuple[Array, ...]:

@@ -64,10 +64,10 @@ def _wide(
         block = weight.encoding.block_shape[axis]
     elif isinstance(weight.encoding, BlockwiseExpansion):
         block = channels // (len(weight.encoding.block_scales) // len(weight.encoding.scales))
-    found = _blocks(integers.reshape(-1, channels, outputs), scales.reshape(-1, channels, outputs), block)
-    if found is None:
+    blocks = _blocks(integers.reshape(-1, channels, outputs), scales.reshape(-1, channels, outputs), block)
+    if blocks is None:
         return False
-    rows, scale = found
+    rows, scale = blocks
     product = own.scale * scale
     steps = _bias(bias, product, out, outputs)
     low = ((rows + 128) & 255) - 128

@@ -171,10 +171,10 @@ def gather_block_quantized(b: Builder, u: Unit) -> None:
     moved = blocked if blocked < axis else blocked + len(indices.shape) - 1
 
     def picked(values: Array, spread: bool) -> Value:
-        found = b.emit("Gather", [b.static(values), indices], axis=axis)
-        if found.dtype is not DType.FLOAT32:
-            found = b.emit("Cast", [found], TensorType(DType.FLOAT32, found.shape))
-        return b.emit("Gather", [found, of_element], axis=moved) if spread else found
+        gathered = b.emit("Gather", [b.static(values), indices], axis=axis)
+        if gathered.dtype is not DType.FLOAT32:
+            gathered = b.emit("Cast", [gathered], TensorType(DType.FLOAT32, gathered.shape))
+        return b.emit("Gather", [gathered, of_element], axis=moved) if spread else gathered
 
     scales = b.constant(u, 2, "scales")
     blocks = tuple(-(-n // block) if i == blocked else n for i, n in enumerate(integers.shape))

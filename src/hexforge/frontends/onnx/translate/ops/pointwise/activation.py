@@ -129,9 +129,9 @@ def clip(b: Builder, u: Unit) -> None:
 
 
 def _bound(b: Builder, u: Unit, index: int, name: str, default: float) -> float:
-    found = b.constant(u, index, name)
-    if found is None:
+    bound = b.constant(u, index, name)
+    if bound is None:
         return float(b.attr(u, name, default))
-    if found.size != 1:
-        raise Refusal(f"{name} has {found.size} elements; it must be one number")
-    return float(found.reshape(()))
+    if bound.size != 1:
+        raise Refusal(f"{name} has {bound.size} elements; it must be one number")
+    return float(bound.reshape(()))

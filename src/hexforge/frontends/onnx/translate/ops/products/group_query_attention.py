@@ -17,8 +17,8 @@ def _rotated(b: Builder, u: Unit, x: Value, positions: Value) -> Value:
     rows = []
     for index in (7, 8):
         cache = b.real(u, index)
-        found = b.emit("Gather", [cache, positions], axis=0)
-        rows.append(cast(b, b.reshape(found, (*found.shape[:2], 1, found.shape[2])), x.dtype))
+        gathered = b.emit("Gather", [cache, positions], axis=0)
+        rows.append(cast(b, b.reshape(gathered, (*gathered.shape[:2], 1, gathered.shape[2])), x.dtype))
     size = 2 * rows[0].shape[-1]
     if size > x.shape[-1]:
         raise Refusal(f"caches of width {size // 2} rotate more than the {x.shape[-1]} elements of a head")

@@ -128,9 +128,9 @@ def _max_with_indices(b: Builder, u: Unit, shape: Window) -> None:
         names = sum((g * s for g, s in zip(np.unravel_index(flat, sizes), strides, strict=True)), np.zeros_like(flat))
     tap = cast(b, b.emit("Argmax", [patches], axis=2, keep_dims=False), DType.INT32)
     place = binary(b, "Add", tap, b.static((np.arange(windows) * taps).astype(np.int32)))
-    found = b.emit("Gather", [b.static(names.ravel().astype(np.int64)), place], axis=0)
+    offsets = b.emit("Gather", [b.static(names.ravel().astype(np.int64)), place], axis=0)
     start = (np.arange(rows) * math.prod(sizes)).astype(np.int64)[:, None]
-    b.finish(u, binary(b, "Add", found, b.static(start)), 1)
+    b.finish(u, binary(b, "Add", offsets, b.static(start)), 1)
 
 
 @translates("AveragePool", writes=("MatMul", "PoolAvg2d", "PoolAvg3d"))

@@ -99,8 +99,8 @@ def arg(b: Builder, u: Unit) -> None:
     ranges = [(size - 1, -1, -1) if i == axis else (0, n, 1) for i, n in enumerate(x.shape)]
     backwards = b.emit("StridedSlice", [x], ranges=ranges)
     out = b.output(u)
-    found = b.emit(op, [backwards], TensorType(out.dtype, out.shape), axis=axis, keep_dims=keep)
-    b.emit("ElementWiseSubtract", [number(b, size - 1, found), found], out)
+    position = b.emit(op, [backwards], TensorType(out.dtype, out.shape), axis=axis, keep_dims=keep)
+    b.emit("ElementWiseSubtract", [number(b, size - 1, position), position], out)
 
 
 @translates("CumSum", writes=("CumulativeSum",))

@@ -33,5 +33,5 @@ def non_max_suppression(b: Builder, u: Unit) -> None:
     if b.attr(u, "center_point_box", 0):
         boxes = b.emit("FullyConnected", [boxes, b.static(_CORNERS.astype(boxes.dtype.numpy))], keep_dims=True)
     limit = int(min(most, boxes.shape[1]))
-    found = TensorType(DType.INT32, out.shape)
-    b.finish(u, b.emit("NonMaxSuppression", [boxes, scores], found, max_boxes_selected=limit, **thresholds))
+    selected = TensorType(DType.INT32, out.shape)
+    b.finish(u, b.emit("NonMaxSuppression", [boxes, scores], selected, max_boxes_selected=limit, **thresholds))

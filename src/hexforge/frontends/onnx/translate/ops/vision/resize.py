@@ -64,8 +64,8 @@ def _vector(b: Builder, u: Unit, index: int, what: str) -> Array | None:
     """A constant input, None where it is absent or empty (as Resize 11 leaves it)."""
     if not b.has(u, index) or b.operand(u, index).value.shape == (0,):
         return None
-    found = b.constant(u, index, what)
-    return None if found is None or not found.size else found
+    vector = b.constant(u, index, what)
+    return None if vector is None or not vector.size else vector
 
 
 def _spec(b: Builder, u: Unit) -> _Spec:
@@ -95,11 +95,11 @@ def _scales(b: Builder, u: Unit, axes: list[int], out: tuple[int, ...], index: i
     """The scale of every axis; from sizes it is the ratio, or one ratio for all with a keep_aspect_ratio_policy."""
     shape = b.input(u, 0).shape
     scales = [1.0] * len(shape)
-    found = _vector(b, u, index, "scales")
-    if found is not None:
-        if found.size != len(axes):
-            raise Refusal(f"{found.size} scales for {len(axes)} axes")
-        for axis, scale in zip(axes, found, strict=True):
+    given_scales = _vector(b, u, index, "scales")
+    if given_scales is not None:
+        if given_scales.size != len(axes):
+            raise Refusal(f"{given_scales.size} scales for {len(axes)} axes")
+        for axis, scale in zip(axes, given_scales, strict=True):
             scales[axis] = float(scale)
         return tuple(scales)
     sizes = _vector(b, u, index + 1, "sizes")
