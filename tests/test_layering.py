@@ -27,7 +27,7 @@ FLOORS = (
     ("quant",),
     ("passes", "model"),
     ("formats", "scheduling"),
-    ("ops", "backend", "timeline", "chips"),
+    ("ops", "backend", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
     ("options",),
     ("errors", "deprecated", "_native"),
@@ -106,7 +106,7 @@ INNER = {
     ),
     "frontends.qnn": (
         ("graph", "recorded"),
-        ("tensors", "operations", "grouped"),
+        ("tensors", "operations", "grouped", "library_limits"),
         ("declarations",),
     ),
     "ort": (

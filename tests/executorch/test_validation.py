@@ -11,8 +11,8 @@ import pytest
 from hexforge.executorch import adaptor, blob
 from hexforge.executorch.compilation import compile_graphs, refusal
 from hexforge.executorch.compile_spec import CompileRequest
-from hexforge.executorch.validation import REFUSED
 from hexforge.frontends.onnx.ep_limits import ep_refuses
+from hexforge.frontends.qnn.library_limits import LIMITS
 from hexforge.runtime import registry
 from tests.frontends.onnx.limited_node import Node, Tensor
 
@@ -119,7 +119,7 @@ def test_what_the_library_refuses_is_refused(make: Any, given: Any, told: str, c
 
 def test_every_row_is_tried() -> None:
     tried = {make(*given).declaration.type for make, given, told in ROWS if told}
-    assert tried == {op for row in REFUSED for op in row.ops}
+    assert tried == {op for row in LIMITS for op in row.ops}
 
 
 def test_another_backend_is_not_the_htp() -> None:

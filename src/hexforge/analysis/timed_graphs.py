@@ -12,8 +12,8 @@ from hexforge.backend import Backend, Program
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
+from hexforge.rules import refusal_lines
 from hexforge.runtime.contexts.context import Context, is_context
-from hexforge.runtime.refusals import refusal_lines
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 from hexforge.timeline import Times

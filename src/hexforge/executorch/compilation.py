@@ -11,14 +11,15 @@ from pathlib import Path
 from hexforge.backend import Backend, GraphSettings, Prepares, Schematic
 from hexforge.backends.saver.backend import SaverBackend
 from hexforge.errors import HexforgeError, UnsupportedError
-from hexforge.executorch import validation
 from hexforge.executorch.blob import REFUSED, ops_key
 from hexforge.executorch.resizing import dynamic_key, dynamic_text
+from hexforge.frontends.qnn import library_limits
 from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.frontends.qnn.graph import build_fragment, build_graph
 from hexforge.ir import Graph
 from hexforge.ir.verify import node_faults
 from hexforge.passes import NEUTRAL, run
+from hexforge.rules import require_taken
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 
 logger = logging.getLogger("hexforge.executorch")
@@ -34,10 +35,10 @@ def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
     for node in nodes:
         reason = next(node_faults(node), None) or backend.unsupported(node)
         if reason is None and chips is not None:
-            reason = validation.refused(node)
+            reason = library_limits.refused(node)
         if reason is not None:
             return f"op {node.name!r} ({node.op.name}): {reason}"
-        if chips is not None and (warning := validation.unprepared(node, chips)) is not None:
+        if chips is not None and (warning := library_limits.unprepared(node, chips)) is not None:
             logger.warning("[hexforge] op %r (%s): %s", node.name, node.op.name, warning)
     return None
 
@@ -58,7 +59,7 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
     for name, ops in graphs.items():
         graph = build_graph(name, ops)
         builder.metadata[ops_key(name)] = "\n".join(node.name for node in graph.nodes)
-        _require_supported(graph, backend)
+        require_taken(graph, backend.unsupported, f"graph {graph.name!r}: the {backend.name} backend")
         if (dynamic := dynamic_text(graph, ops)) is not None:
             builder.metadata[dynamic_key(name)] = dynamic
         run(graph, NEUTRAL)
@@ -90,18 +91,8 @@ def record_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, folde
     saver = SaverBackend(backend, folder=folder)
     for name, ops in graphs.items():
         graph = build_graph(name, ops)
-        _require_supported(graph, backend)
+        require_taken(graph, backend.unsupported, f"graph {graph.name!r}: the {backend.name} backend")
         saver.compile(graph)
-
-
-def _require_supported(graph: Graph, backend: Backend) -> None:
-    reasons = [(node, backend.unsupported(node)) for node in graph.nodes]
-    lines = [f"  {node.name} ({node.op.name}): {reason}" for node, reason in reasons if reason is not None]
-    if lines:
-        raise UnsupportedError(
-            f"graph {graph.name!r}: the {backend.name} backend refuses {len(lines)} of {len(reasons)} ops:\n"
-            + "\n".join(lines)
-        )
 
 
 def _schematics(graph: Graph, backend: Prepares, settings: Mapping[str, int]) -> dict[str, Schematic]:

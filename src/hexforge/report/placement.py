@@ -9,7 +9,7 @@ from typing import Any
 
 from hexforge.analysis.estimate import Estimate
 from hexforge.report.section import Bars, Column, Section, Table
-from hexforge.runtime.refusals import counted
+from hexforge.rules import counted
 
 QNN = "QNNExecutionProvider"
 

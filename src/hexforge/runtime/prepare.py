@@ -29,9 +29,9 @@ from hexforge.frontends.onnx.pipeline import (
 from hexforge.ir import Graph
 from hexforge.model.reader import Model, read
 from hexforge.model.source import ModelSource
+from hexforge.rules import refusal_lines
 from hexforge.runtime.cpu_part import CPU, QNN
 from hexforge.runtime.partition import Part, PartitionStep, partition
-from hexforge.runtime.refusals import refusal_lines
 from hexforge.runtime.stages import PlacedNode
 
 OFFLOADED = "offload_graph_io_quantization=1"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.backend import Backend
-from hexforge.errors import UnsupportedError
 from hexforge.frontends.qnn.recorded import RecordedSession
 from hexforge.ir import Array, Graph, Node, Role
+from hexforge.rules import require_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,7 @@ def replay(session: RecordedSession, backend: Backend) -> Iterator[ReplayedTenso
         if not recorded.executions:
             continue
         graph = copied(recorded.graph)
-        refused = [f"  {node.name!r} {node.op.name}: {why}" for node in graph if (why := backend.unsupported(node))]
-        if refused:
-            lines = "\n".join(refused)
-            raise UnsupportedError(f"graph {graph.name!r}: the {backend.name} backend refuses:\n{lines}")
+        require_taken(graph, backend.unsupported, f"graph {graph.name!r}: the {backend.name} backend")
         program = backend.compile(graph)
         for number, (feeds, before) in enumerate(recorded.executions):
             after = program.run(feeds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What HTP takes: every rule bites where it says and nowhere else; chips by name and number."""
+"""What HTP takes: every rule applies where it says and nowhere else; chips by name and number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import hexforge
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.support import RULES, SESSION_BYTES, WEIGHTED, require_fit, unsupported
+from hexforge.backends.htp.support import RULES, SESSION_BYTES, WEIGHTED, NodeOnChip, require_fit, unsupported
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import DEFAULT_ARCH, SOCS, ChipTarget, find, target
 from hexforge.errors import CallError, CapacityError
@@ -80,7 +80,7 @@ def matmul(
 
 
 def broken() -> dict[str, Node]:
-    """A node that breaks each rule, by the rule's limit and ops."""
+    """A node that breaks each rule, by how the rule's reason begins and its ops."""
     net = Net()
     big = net.value(FLOAT, (1 << 14, 1 << 16))
     axis = AxisScaleOffset(0, (0.1, 0.2), (0, 0))
@@ -91,54 +91,76 @@ def broken() -> dict[str, Node]:
     four = net.static(FLOAT, (4,))
     resize = {"interpolation_mode": 0, "transformation_mode": 0}
     bf16 = net.value(DType.BFLOAT16, (1, 2, 2, 4))
+    products = " ".join(sorted({op for row in WEIGHTED for op in row.ops.split()}))
     return {
-        "ReduceProd not on HTP": unary("ReduceProd", axes=(1,)),
-        "PoolMax3d not on HTP": unary(
+        "ReduceProd: not on HTP": unary("ReduceProd", axes=(1,)),
+        "PoolMax3d: not on HTP": unary(
             "PoolMax3d", shape=(1, 4, 4, 4, 2), filter_size=(2,) * 3, stride=(2,) * 3, pad_amount=((0, 0),) * 3
         ),
-        "IsInf float16 only": unary("IsInf"),
-        "Inverse matrices of 2 x 2": unary("Inverse", shape=(1, 3, 3)),
-        " tensors of at most 5 dimensions": unary("Relu", shape=(1,) * 6),
-        " tensors of at most 3.75 GB": net.node("Relu", big),
-        " no uint64; int64 constants within int32": net.node("ElementWiseAdd", net.value(DType.INT64, (2,)), wide),
-        " run-time fixed point has one scale and 8, 16 or (a bias) 32 bits": net.node(
+        "IsInf: other than of float16": unary("IsInf"),
+        "Inverse: matrices other than 2 x 2": unary("Inverse", shape=(1, 3, 3)),
+        ": tensors of more than 5 dimensions": unary("Relu", shape=(1,) * 6),
+        ": tensors of more than 3.75 GB": net.node("Relu", big),
+        ": uint64, and int64 constants beyond int32": net.node("ElementWiseAdd", net.value(DType.INT64, (2,)), wide),
+        ": run-time fixed point of several scales, or of other than 8, 16 or (a bias) 32 bits": net.node(
             "Relu", net.value(DType.UINT8, (2,), axis), out=TensorType(DType.UINT8, (2,), axis)
         ),
-        " bfloat16 on v81 with soc_model 88 and newer": unary("Relu", DType.BFLOAT16),
-        " float math, which is float16; not on chips that the vendor's library refuses it for (soc.py)": unary("Relu"),
-        "Resize bfloat16 linear only": net.node("Resize", bf16, out=TensorType(DType.BFLOAT16, (1, 4, 4, 4)), **resize),
-        "Batchnorm at most 4 dimensions": net.node("Batchnorm", five, four, four),
-        "InstanceNorm Lrn RmsNorm at most 4 dimensions": net.node("RmsNorm", five, axes=(4,)),
-        "LayerNorm RmsNorm the last axes": unary("LayerNorm", axes=(1,)),
-        "ScatterElements reduction none, add, mul or max": net.node("ScatterElements", *scatter, reduction=4),
-        "ScatterNd reduction none, add or mul": net.node("ScatterNd", *scatter_nd, reduction=3),
+        ": bfloat16 before v81 with soc_model 88": unary("Relu", DType.BFLOAT16),
+        ": float math on chips that the vendor's library refuses it for (soc.py)": unary("Relu"),
+        "Resize: bfloat16 but for linear interpolation": net.node(
+            "Resize", bf16, out=TensorType(DType.BFLOAT16, (1, 4, 4, 4)), **resize
+        ),
+        "Batchnorm: more than 4 dimensions": net.node("Batchnorm", five, four, four),
+        "InstanceNorm Lrn RmsNorm: more than 4 dimensions": net.node("RmsNorm", five, axes=(4,)),
+        "LayerNorm RmsNorm: axes other than the last ones": unary("LayerNorm", axes=(1,)),
+        "ScatterElements: a reduction but for add, mul and max": net.node("ScatterElements", *scatter, reduction=4),
+        "ScatterNd: a reduction but for add and mul": net.node("ScatterNd", *scatter_nd, reduction=3),
+        f"{products}: data types of data and weights that are no pair of the table": matmul(
+            (DType.UINT8, U8), (FLOAT, None)
+        ),
+        f"{products}: a pair of data types on an older chip than the table has it for": matmul(
+            (DType.UINT16, U16), (DType.INT16, SYMMETRIC)
+        ),
+        f"{products}: fixed-point data with a float result": matmul(
+            (DType.UINT8, U8), (DType.INT8, SYMMETRIC), out=(FLOAT, None)
+        ),
+        f"{products}: int16 weights with a zero point": matmul(
+            (DType.UINT16, U16), (DType.INT16, ScaleOffset(0.01, 3)), constant=True
+        ),
+        f"{products}: int16 weights above 0x7F7F": matmul(
+            (DType.UINT16, U16), (DType.INT16, SYMMETRIC), constant=True, fill=0x7FFF
+        ),
     }
 
 
-def test_every_rule_bites() -> None:
+def test_every_rule_applies() -> None:
     nodes = broken()
-    assert list(nodes) == [f"{rule.ops} {rule.limit}" for rule in RULES]
+    assert list(nodes) == [f"{' '.join(sorted(rule.ops))}: {rule.reason.split(';')[0]}" for rule in RULES]
     for rule, node in zip(RULES, nodes.values(), strict=True):
-        floats = rule.limit.startswith("float math")
-        here = target("QCS6490") if floats else ChipTarget(81 if rule.ops == "Resize" else 73)
-        assert rule.applies(node.op.name), rule
-        said = rule.check(node, here)
+        here = ChipTarget(81 if "Resize" in rule.ops else 68 if "older chip" in rule.reason else 73)
+        if rule.reason.startswith("float math"):
+            here = target("QCS6490")
+        assert rule in RULES.of(node.op.name), rule
+        said = rule.refusal(NodeOnChip(node, here))
         assert said, rule
-        assert ";" in said, f"{rule.limit}: no word on what would work"
+        assert ";" in said, f"{rule.reason}: no word on what would work"
+        assert ";" in rule.reason
         assert unsupported(node, here) == said
 
 
 def test_rules_name_ops_of_the_table() -> None:
     known = {op.name for op in table()}
-    for ops in [rule.ops for rule in RULES] + [row.ops for row in WEIGHTED]:
-        assert set(ops.split()) <= known
-    assert all(row.source for row in (*RULES, *WEIGHTED))
+    for ops in [rule.ops for rule in RULES] + [set(row.ops.split()) for row in WEIGHTED]:
+        assert ops <= known
+    assert all(rule.evidence for rule in RULES)
+    assert all(row.source for row in WEIGHTED)
 
 
 def test_the_documentation_lists_every_rule() -> None:
     text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
     for rule in RULES:
-        assert f"| {', '.join(rule.ops.split()) or 'all'} | {rule.limit} | {rule.source} |" in text
+        ops = "products and normalizations" if "MatMul" in rule.ops else ", ".join(sorted(rule.ops)) or "all"
+        assert f"| {ops} | {rule.reason} | {rule.evidence} |" in text
     for row in WEIGHTED:
         ops = ", ".join(row.ops.split())
         assert f"| {row.data} by {row.weight} | {ops} | v{row.since} | {row.source} |" in text

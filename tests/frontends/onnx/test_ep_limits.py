@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The EP's limits: each bites where it says, and not on the same node without what it refuses."""
+"""The EP's limits: each applies where it says, and not on the same node without what it refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.frontends.onnx.ep_limits import EP_VERSION, LIMITS, Evidence, Refuser, ep_refuses
-from hexforge.frontends.onnx.ep_limits.judge import limits_of
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 from hexforge.model.reader import read
 from tests.frontends.onnx.limited_node import RANK, Node, Tensor
@@ -381,25 +380,25 @@ ROWS: tuple[tuple[Node, Node], ...] = (
 
 
 def _names() -> list[str]:
-    return [f"{i}-{bitten.op}" for i, (bitten, _) in enumerate(ROWS)]
+    return [f"{i}-{refused.op}" for i, (refused, _) in enumerate(ROWS)]
 
 
-@pytest.mark.parametrize(("bitten", "free"), ROWS, ids=_names())
-def test_a_limit_bites_where_it_says_and_nowhere_else(bitten: Node, free: Node) -> None:
-    reason = ep_refuses(*bitten.unit())
+@pytest.mark.parametrize(("refused", "free"), ROWS, ids=_names())
+def test_a_limit_applies_where_it_says_and_nowhere_else(refused: Node, free: Node) -> None:
+    reason = ep_refuses(*refused.unit())
     assert reason is not None
     assert reason.startswith(f"QNN EP {EP_VERSION} ")
     assert ep_refuses(*free.unit()) is None
 
 
 def test_every_limit_has_a_sample() -> None:
-    bitten = set()
+    refused = set()
     for sample, _ in ROWS:
         unit, opset = sample.unit()
         subject = Subject(unit, opset)
-        bitten.update(row.reason for row in limits_of(subject.op) if row.bites(subject))
+        refused.update(row.reason for row in LIMITS.of(subject.op) if row.applies(subject))
     # QLinearConv is a unit of its own kind; its sample is below
-    assert {row.reason for row in LIMITS} - bitten <= {"weights computed at run time; make them constants"}
+    assert {row.reason for row in LIMITS} - refused <= {"weights computed at run time; make them constants"}
 
 
 def test_a_quantized_convolution_op_needs_constant_weights() -> None:
@@ -435,7 +434,7 @@ def test_reasons_say_what_would_work() -> None:
     for row in LIMITS:
         assert ";" in row.reason, row.reason
         assert isinstance(row.refuser, Refuser)
-        assert isinstance(row.source, Evidence)
+        assert isinstance(row.evidence, Evidence)
 
 
 def test_a_session_that_fails_is_told_from_a_refusal() -> None:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Support: which nodes the gpu backend takes, and why not the others."""
+"""Support: which nodes the gpu backend takes, and why not the others, each rule with how it is known."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from hexforge.backends.gpu.kernels import pointwise
 from hexforge.backends.gpu.kernels.code import C_TYPES
 from hexforge.backends.gpu.kernels.element import GATHERS, MAPS
 from hexforge.backends.gpu.kernels.moves import MOVES
 from hexforge.backends.gpu.kernels.recurrent import MOST_LOCAL_BYTES, LstmShape
-from hexforge.backends.gpu.qnn_ops import SOURCES
+from hexforge.backends.gpu.qnn_ops import EXCLUDED, SOURCES
 from hexforge.ir import Block, DType, Node, ScaleOffset, Value
+from hexforge.rules import Rule, RuleTable
 
 _PRODUCTS = ("Conv2d", "Conv3d", "TransposeConv2d", "TransposeConv3d", "DepthWiseConv2d", "FullyConnected", "MatMul")
 _FLOAT_ONLY = (
@@ -24,7 +28,17 @@ _ANY = (
 KNOWN = frozenset({*MAPS, *_FLOAT_ONLY, *_ANY})
 _MOVING = frozenset({*MOVES, *GATHERS, "Concat", "Pack", "Pad", "Cast"})
 _OTHERWISE = ("ElementWiseSelect", "ElementWiseNot", "ElementWiseUnary")
+_INTEGER_TOO = frozenset({*pointwise.INTEGER, *pointwise.PREDICATE, "ElementWiseSelect"})
 _MOST = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNode:
+    """What the rules judge."""
+
+    node: Node
+    beyond_qnn: bool = False
+    """Whether ops are taken that QNN's GPU has not, where there is a kernel here."""
 
 
 def unsupported(node: Node, beyond_qnn: bool = False) -> str | None:
@@ -32,55 +46,125 @@ def unsupported(node: Node, beyond_qnn: bool = False) -> str | None:
 
     With `beyond_qnn` it takes ops that QNN's GPU has not, where it has a kernel.
     """
+    refused = RULES.refusal(node.op.name, GpuNode(node, beyond_qnn))
+    return None if refused is None else refused[1]
+
+
+# -- ops --------------------------------------------------------------------------------------------------------------
+
+
+def _not_on_qnn(subject: GpuNode) -> str | None:
+    name = subject.node.op.name
+    if name in SOURCES or (subject.beyond_qnn and name in KNOWN):
+        return None
+    other = "gpu_ops=any runs it here with a kernel of our own" if name in KNOWN else "it runs on the CPU"
+    return f"QNN's GPU has no {name}; {other}"
+
+
+def _no_kernel(subject: GpuNode) -> str | None:
+    name = subject.node.op.name
+    return None if name in KNOWN else f"the gpu backend has no kernel for {name}; it runs on the CPU"
+
+
+# -- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def _tensors(node: Node) -> list[Value]:
+    return [v for v in (*node.inputs, *node.outputs) if v is not None]
+
+
+def _each(check: Callable[[Node, Value], str | None]) -> Callable[[GpuNode], str | None]:
+    """The first tensor of a node that is refused."""
+
+    def every(subject: GpuNode) -> str | None:
+        reasons = (check(subject.node, value) for value in _tensors(subject.node))
+        return next((reason for reason in reasons if reason is not None), None)
+
+    return every
+
+
+def _encoded(node: Node, value: Value) -> str | None:
+    if value.encoding is None or _block_weight(node, value) or _dequantized(node, value):
+        return None
+    return (
+        f"{value.type.qnn_dtype} tensor; QNN's GPU takes float models, 4-bit weights in blocks of 32, and "
+        "Dequantize of up to 8 bits with one scale"
+    )
+
+
+def _strange(node: Node, value: Value) -> str | None:
+    if value.dtype in C_TYPES:
+        return None
+    return f"{value.dtype.value} tensor, which QNN's GPU has not; use float32, float16, bool, int64 or shorter"
+
+
+def _huge(node: Node, value: Value) -> str | None:
+    if value.type.size <= _MOST:
+        return None
+    return f"a tensor of {value.type.size} elements; the gpu backend counts them in 32 bits"
+
+
+def _half_bytes(node: Node, value: Value) -> str | None:
     name = node.op.name
-    if name not in SOURCES and not (beyond_qnn and name in KNOWN):
-        other = "gpu_ops=any runs it here with a kernel of our own" if name in KNOWN else "it runs on the CPU"
-        return f"QNN's GPU has no {name}; {other}"
-    if name not in KNOWN:
-        return f"the gpu backend has no kernel for {name}; it runs on the CPU"
-    values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-    for value in values:
-        if value.encoding is not None and not _block_weight(node, value) and not _dequantized(node, value):
-            return (
-                f"{value.type.qnn_dtype} tensor; QNN's GPU takes float models, 4-bit weights in blocks of 32, and "
-                "Dequantize of up to 8 bits with one scale"
-            )
-        if value.dtype not in C_TYPES:
-            return f"{value.dtype.value} tensor, which QNN's GPU has not; use float32, float16, bool, int64 or shorter"
-        if value.type.size > _MOST:
-            return f"a tensor of {value.type.size} elements; the gpu backend counts them in 32 bits"
-        if (
-            value.dtype.bits == 4
-            and value.encoding is None
-            and not (name in GATHERS or name in _MOVING or name.startswith("ElementWise"))
-        ):
-            return f"{value.dtype.value} tensor; the gpu backend only looks such elements up"
-    first = values[0]
-    if name in _FLOAT_ONLY and not first.dtype.is_float:
-        return f"{name} of {first.dtype.value}; QNN's GPU computes it in float"
-    if first.dtype.is_float:
-        rows = (*pointwise.FLOAT, *pointwise.PREDICATE)
-        if name.startswith("ElementWise") and name not in rows and name not in _OTHERWISE:
-            return f"{name} of floats is nothing the gpu backend computes"
-        if name == "ElementWiseNot":
-            return "ElementWiseNot takes booleans"
-        if name == "ElementWiseNeuron" and node.params["operation"] not in (0, 2, 7):
-            return f"ElementWiseNeuron operation {node.params['operation']} has an op of its own"
-    elif name.startswith("ElementWise") or name in pointwise.FLOAT:
-        taken = (*pointwise.INTEGER, *pointwise.PREDICATE, "ElementWiseSelect")
-        if name not in taken:
-            return f"{name} of {first.dtype.value}; QNN's GPU computes it in float"
-    if name == "GridSample" and len(first.shape) != 4:
-        return f"GridSample of {len(first.shape)} dimensions; QNN's GPU samples images of 4"
-    if name in ("Resize", "ResizeBilinear") and not first.dtype.is_float and node.params.get("interpolation_mode", 1):
-        return f"{name} of {first.dtype.value}; the gpu backend interpolates floats"
-    if name == "Lstm":
-        lstm = LstmShape.of(node)
-        if any(n.startswith("norm_") or n == "reset" for n in lstm.given):
-            return "an Lstm with layer norm or reset; the gpu backend has neither"
-        if lstm.local_bytes > MOST_LOCAL_BYTES:
-            return f"an Lstm of {lstm.units} units; its states and gates must fit into {MOST_LOCAL_BYTES >> 10} KiB"
-    return None
+    moved = name in GATHERS or name in _MOVING or name.startswith("ElementWise")
+    if moved or value.dtype.bits != 4 or value.encoding is not None:
+        return None
+    return f"{value.dtype.value} tensor; the gpu backend only looks such elements up"
+
+
+# -- data types and parameters ----------------------------------------------------------------------------------------
+
+
+def _first(subject: GpuNode) -> Value:
+    return _tensors(subject.node)[0]
+
+
+def _not_float(subject: GpuNode) -> str | None:
+    name, dtype = subject.node.op.name, _first(subject).dtype
+    if dtype.is_float:
+        return None
+    pointwise_op = name.startswith("ElementWise") or name in pointwise.FLOAT
+    if name not in _FLOAT_ONLY and (not pointwise_op or name in _INTEGER_TOO):
+        return None
+    return f"{name} of {dtype.value}; QNN's GPU computes it in float"
+
+
+def _not_of_floats(subject: GpuNode) -> str | None:
+    name = subject.node.op.name
+    rows = (*pointwise.FLOAT, *pointwise.PREDICATE, *_OTHERWISE)
+    if not _first(subject).dtype.is_float or not name.startswith("ElementWise") or name in rows:
+        return None
+    return f"{name} of floats is nothing the gpu backend computes"
+
+
+def _neuron(subject: GpuNode) -> str | None:
+    operation = subject.node.params["operation"]
+    if not _first(subject).dtype.is_float or operation in (0, 2, 7):
+        return None
+    return f"ElementWiseNeuron operation {operation} has an op of its own"
+
+
+def _interpolated(subject: GpuNode) -> str | None:
+    node, dtype = subject.node, _first(subject).dtype
+    if dtype.is_float or not node.params.get("interpolation_mode", 1):
+        return None
+    return f"{node.op.name} of {dtype.value}; the gpu backend interpolates floats"
+
+
+def _grid(subject: GpuNode) -> str | None:
+    rank = len(_first(subject).shape)
+    return None if rank == 4 else f"GridSample of {rank} dimensions; QNN's GPU samples images of 4"
+
+
+def _lstm_inputs(subject: GpuNode) -> bool:
+    return any(n.startswith("norm_") or n == "reset" for n in LstmShape.of(subject.node).given)
+
+
+def _lstm_size(subject: GpuNode) -> str | None:
+    lstm = LstmShape.of(subject.node)
+    if lstm.local_bytes <= MOST_LOCAL_BYTES:
+        return None
+    return f"an Lstm of {lstm.units} units; its states and gates must fit into {MOST_LOCAL_BYTES >> 10} KiB"
 
 
 def _dequantized(node: Node, value: Value) -> bool:
@@ -96,3 +180,32 @@ def _block_weight(node: Node, value: object) -> bool:
         return False
     encoding = weight.encoding
     return isinstance(encoding, Block) and encoding.block_shape == (1, 32) and weight.dtype in (DType.UINT4, DType.INT4)
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+_QNN, _HERE = "QNN's GPU", "the gpu backend"
+_LISTED = "not listed: supplement of 2.25, revision history up to 2.46"
+_KERNELS = "hexforge's kernels"
+
+RULES: RuleTable[GpuNode] = RuleTable((
+    *(Rule.of(op, _not_on_qnn, "not on QNN's GPU; gpu_ops=any takes those with a kernel here", why, _QNN)
+      for op, why in EXCLUDED.items()),
+    Rule.of("", _not_on_qnn, "ops that QNN's GPU has not; gpu_ops=any takes those with a kernel here", _LISTED, _QNN),
+    Rule.of("", _no_kernel, "ops without a kernel here; they run on the CPU", _KERNELS, _HERE),
+    Rule.of("", _each(_encoded), "fixed point but for 4-bit weights in blocks of 32 and Dequantize of up to 8 bits; "
+            "use float", "QNN's GPU is for float models: supplement", _QNN),
+    Rule.of("", _each(_strange), "other data types than floats, bool, int64 and shorter; cast them", _KERNELS, _HERE),
+    Rule.of("", _each(_huge), "tensors of 2^31 elements or more; split them", _KERNELS, _HERE),
+    Rule.of("", _each(_half_bytes), "4-bit integers but where they are moved or looked up; cast them", _KERNELS, _HERE),
+    Rule.of("", _not_float, "integers where QNN's GPU computes in float; cast them", _KERNELS, _HERE),
+    Rule.of("", _not_of_floats, "element-wise ops of booleans on floats; cast them", _KERNELS, _HERE),
+    Rule.of("ElementWiseNot", lambda s: _first(s).dtype.is_float and "ElementWiseNot takes booleans",
+            "floats; compare them with 0 first", _KERNELS, _HERE),
+    Rule.of("ElementWiseNeuron", _neuron, "operations with an op of their own; use that", _KERNELS, _HERE),
+    Rule.of("GridSample", _grid, "other than 4 dimensions; sample images of 4", _KERNELS, _HERE),
+    Rule.of("Resize ResizeBilinear", _interpolated, "interpolated integers; cast them to float", _KERNELS, _HERE),
+    Rule.of("Lstm", _lstm_inputs, "an Lstm with layer norm or reset; the gpu backend has neither", _KERNELS, _HERE),
+    Rule.of("Lstm", _lstm_size, "states and gates beyond a work-group's memory; use fewer units", _KERNELS, _HERE),
+))  # fmt: skip
+"""What is refused; the first that applies is the reason."""

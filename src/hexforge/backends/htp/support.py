@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What HTP takes: limits and data types per op and architecture, each with who says so and what would work instead.
 
-Two tables: `RULES`, limits of ops and tensors, and `WEIGHTED`, which data types the two operands of products and
-normalizations may have. Where the sources are silent, HTP takes it. Sources, by the words used here:
+Two tables: `RULES`, what is refused of ops and tensors, and `WEIGHTED`, which data types the two operands of products
+and normalizations may have. Where the sources are silent, HTP takes it. Sources, by the words used here:
 - EP: the QNN execution provider: its documentation, its op builders' checks and the targets its tests ask for
 - guide: the HTP chapter of the QNN SDK's documentation
 - ExecuTorch: its Qualcomm backend's documentation
@@ -28,6 +28,7 @@ from hexforge.ir import (
     Work,
 )
 from hexforge.ops.packages import custom_named
+from hexforge.rules import Rule, RuleTable
 
 MAX_RANK = 5
 INT16_WEIGHTS = (-0x8000, 0x7F7F)
@@ -38,17 +39,11 @@ Check = Callable[[Node, ChipTarget], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """A limit of some ops (of every op where none is named)."""
+class NodeOnChip:
+    """What the rules judge."""
 
-    ops: str
-    limit: str
-    source: str
-    check: Check
-
-    def applies(self, op: str) -> bool:
-        """True where the limit is one of the op."""
-        return not self.ops or op in self.ops.split()
+    node: Node
+    target: ChipTarget
 
 
 def unsupported(node: Node, target: ChipTarget) -> str | None:
@@ -56,15 +51,8 @@ def unsupported(node: Node, target: ChipTarget) -> str | None:
     custom = custom_named(node.op.name)
     if custom is not None and "HTP" not in custom.targets:
         return f"its op package {custom.package!r} is registered for the CPU only; register it with the target HTP"
-    for rule in _rules_of(node.op.name):
-        if (reason := rule.check(node, target)) is not None:
-            return reason
-    return _weighted(node, target)
-
-
-@functools.cache
-def _rules_of(op: str) -> tuple[Limit, ...]:
-    return tuple(rule for rule in RULES if rule.applies(op))
+    refused = RULES.refusal(node.op.name, NodeOnChip(node, target))
+    return None if refused is None else refused[1]
 
 
 def require_fit(graph: Graph) -> int:
@@ -195,32 +183,6 @@ def _bfloat16_resize(node: Node, target: ChipTarget) -> str | None:
     return "bfloat16 is resized linearly only; use float16, or interpolation mode linear"
 
 
-RULES: tuple[Limit, ...] = (
-    Limit("ReduceProd", "not on HTP", "EP", _never("use Log, ReduceSum and Exp, or leave it to the CPU")),
-    Limit("PoolMax3d", "not on HTP", "EP", _never("pool each depth slice, or leave it to the CPU")),
-    Limit("IsInf", "float16 only", "EP: not on HTP; ExecuTorch: of float16", _is_inf),
-    Limit("Inverse", "matrices of 2 x 2", "EP", _inverse),
-    Limit("", "tensors of at most 5 dimensions", "EP", _tensors(_rank)),
-    Limit("", "tensors of at most 3.75 GB", "guide", _tensors(_bytes)),
-    Limit("", "no uint64; int64 constants within int32", "EP: int64 is cast to int32", _tensors(_integers)),
-    Limit("", "run-time fixed point has one scale and 8, 16 or (a bias) 32 bits", "EP, guide", _tensors(_activation)),
-    Limit("", "bfloat16 on v81 with soc_model 88 and newer", "EP", _tensors(_bfloat16)),
-    Limit(
-        "",
-        "float math, which is float16; not on chips that the vendor's library refuses it for (soc.py)",
-        "guide: select SoCs; measured",
-        _float16,
-    ),
-    Limit("Resize", "bfloat16 linear only", "EP", _bfloat16_resize),
-    Limit("Batchnorm", "at most 4 dimensions", "EP", _ranks(4, "reshape it, or fold it into a convolution")),
-    Limit("InstanceNorm Lrn RmsNorm", "at most 4 dimensions", "EP", _ranks(4, "merge two of them")),
-    Limit("LayerNorm RmsNorm", "the last axes", "EP", _last_axes),
-    Limit("ScatterElements", "reduction none, add, mul or max", "EP", _reductions(3)),
-    Limit("ScatterNd", "reduction none, add or mul", "EP", _reductions(2)),
-)
-"""Limits of tensors and ops; the first that is broken is the reason."""
-
-
 # -- products and normalizations: data types of two operands --------------------------------------------------------
 
 
@@ -265,50 +227,75 @@ def _operands_of(op: str) -> tuple[Weighted, ...]:
     return tuple(row for row in WEIGHTED if op in row.ops.split())
 
 
-def _weighted(node: Node, target: ChipTarget) -> str | None:
-    rows = _operands_of(node.op.name)
-    if not rows or len(node.inputs) < 2:
+def _pair(node: Node) -> tuple[Value, Value, str, str] | None:
+    """Data and weight, and what kinds of numbers they are; None where there are not both, or both are integers."""
+    if len(node.inputs) < 2:
         return None
-    data, weight, out = node.inputs[0], node.inputs[1], node.outputs[0]
+    data, weight = node.inputs[0], node.inputs[1]
     if data is None or weight is None:
         return None
-    pair = (_kind(data.type), _kind(weight.type))
-    if all(kind == "integer" for kind in pair):
+    kinds = _kind(data.type), _kind(weight.type)
+    return None if kinds == ("integer", "integer") else (data, weight, *kinds)
+
+
+def _no_pair(node: Node, target: ChipTarget) -> str | None:
+    if (pair := _pair(node)) is None:
         return None
-    fitting = [row for row in rows if (row.data, row.weight) == pair]
-    if not fitting:
-        taken = ", ".join(f"{row.data} by {row.weight}" for row in rows if row.data == pair[0])
-        works = f"with {pair[0]} data it takes {taken}" if taken else f"quantize {data.name!r} to 8 or 16 bits"
-        return f"{data.name!r} is {pair[0]} and {weight.name!r} {pair[1]}; {works}"
-    if target.arch < (since := min(row.since for row in fitting)):
-        return (
-            f"{pair[0]} {data.name!r} by {pair[1]} {weight.name!r} needs v{since}, this is {target.name}; "
-            f"quantize {weight.name!r} to 8 bits"
-        )
-    if data.encoding is not None and out.encoding is None:
-        return f"its output {out.name!r} is float but its input is fixed point; quantize the output"
-    return _int16_weight(weight)
+    data, weight, of_data, of_weight = pair
+    rows = _operands_of(node.op.name)
+    if any((row.data, row.weight) == (of_data, of_weight) for row in rows):
+        return None
+    taken = ", ".join(f"{row.data} by {row.weight}" for row in rows if row.data == of_data)
+    works = f"with {of_data} data it takes {taken}" if taken else f"quantize {data.name!r} to 8 or 16 bits"
+    return f"{data.name!r} is {of_data} and {weight.name!r} {of_weight}; {works}"
 
 
-def _int16_weight(weight: Value) -> str | None:
-    """What the guide says of A16W16 weights: symmetric, and not the whole range."""
-    if weight.data is None or weight.dtype is not DType.INT16:
+def _too_new(node: Node, target: ChipTarget) -> str | None:
+    if (pair := _pair(node)) is None:
+        return None
+    data, weight, of_data, of_weight = pair
+    rows = [row for row in _operands_of(node.op.name) if (row.data, row.weight) == (of_data, of_weight)]
+    if not rows or target.arch >= (since := min(row.since for row in rows)):
+        return None
+    return (
+        f"{of_data} {data.name!r} by {of_weight} {weight.name!r} needs v{since}, this is {target.name}; "
+        f"quantize {weight.name!r} to 8 bits"
+    )
+
+
+def _float_result(node: Node, target: ChipTarget) -> str | None:
+    if (pair := _pair(node)) is None or pair[0].encoding is None or node.outputs[0].encoding is not None:
+        return None
+    return f"its output {node.outputs[0].name!r} is float but its input is fixed point; quantize the output"
+
+
+def _int16_weight(node: Node) -> Value | None:
+    """The constant int16 weight of a node, if it has one: the guide has words on those of A16W16."""
+    weight = pair[1] if (pair := _pair(node)) is not None else None
+    return weight if weight is not None and weight.data is not None and weight.dtype is DType.INT16 else None
+
+
+def _int16_offsets(node: Node, target: ChipTarget) -> str | None:
+    if (weight := _int16_weight(node)) is None:
         return None
     encoding = weight.encoding
     offsets = (
         (encoding.offset,) if isinstance(encoding, ScaleOffset)
         else encoding.offsets if isinstance(encoding, AxisScaleOffset) else ()
     )  # fmt: skip
-    if any(offsets):
-        return f"int16 weights {weight.name!r} have a zero point; quantize them symmetrically"
+    return f"int16 weights {weight.name!r} have a zero point; quantize them symmetrically" if any(offsets) else None
+
+
+def _int16_range(node: Node, target: ChipTarget) -> str | None:
+    if (weight := _int16_weight(node)) is None or weight.data is None or not weight.data.size:
+        return None
     low, high = INT16_WEIGHTS
-    if weight.data.size and int(weight.data.max()) > high:
-        most = int(weight.data.max())
-        return (
-            f"int16 weights {weight.name!r} go up to {most}, HTP takes {low} to {high} (-0x8000 to 0x7F7F); "
-            "make their scale a little larger"
-        )
-    return None
+    if (most := int(weight.data.max())) <= high:
+        return None
+    return (
+        f"int16 weights {weight.name!r} go up to {most}, HTP takes {low} to {high} (-0x8000 to 0x7F7F); "
+        "make their scale a little larger"
+    )
 
 
 def _bits(type: TensorType) -> int:
@@ -322,3 +309,47 @@ def _kind(type: TensorType) -> str:
     if type.dtype is DType.BFLOAT16:
         return "bfloat16"
     return "float" if type.dtype.is_float else "integer"
+
+
+# -- the table ------------------------------------------------------------------------------------------------------
+
+
+def _rule(ops: str, reason: str, evidence: str, check: Check) -> Rule[NodeOnChip]:
+    return Rule.of(ops, lambda subject: check(subject.node, subject.target), reason, evidence, "HTP")
+
+
+_LOG_SUM = "use Log, ReduceSum and Exp, or leave it to the CPU"
+_SLICES = "pool each depth slice, or leave it to the CPU"
+_WEIGHTED = " ".join(dict.fromkeys(op for row in WEIGHTED for op in row.ops.split()))
+
+RULES: RuleTable[NodeOnChip] = RuleTable((
+    _rule("ReduceProd", f"not on HTP; {_LOG_SUM}", "EP", _never(_LOG_SUM)),
+    _rule("PoolMax3d", f"not on HTP; {_SLICES}", "EP", _never(_SLICES)),
+    _rule("IsInf", "other than of float16; cast it, compare with a finite bound, or leave it to the CPU",
+          "EP: not on HTP; ExecuTorch: of float16", _is_inf),
+    _rule("Inverse", "matrices other than 2 x 2; leave them to the CPU", "EP", _inverse),
+    _rule("", "tensors of more than 5 dimensions; merge two of them", "EP", _tensors(_rank)),
+    _rule("", "tensors of more than 3.75 GB; split them", "guide", _tensors(_bytes)),
+    _rule("", "uint64, and int64 constants beyond int32; use int32", "EP: int64 is cast to int32", _tensors(_integers)),
+    _rule("", "run-time fixed point of several scales, or of other than 8, 16 or (a bias) 32 bits; quantize it to 8 or "
+          "16 bits with one scale", "EP, guide", _tensors(_activation)),
+    _rule("", "bfloat16 before v81 with soc_model 88; use float16", "EP", _tensors(_bfloat16)),
+    _rule("", "float math on chips that the vendor's library refuses it for (soc.py); quantize it to 8 or 16 bits",
+          "guide: select SoCs; measured", _float16),
+    _rule("Resize", "bfloat16 but for linear interpolation; use float16, or linear", "EP", _bfloat16_resize),
+    _rule("Batchnorm", "more than 4 dimensions; reshape it, or fold it into a convolution", "EP",
+          _ranks(4, "reshape it, or fold it into a convolution")),
+    _rule("InstanceNorm Lrn RmsNorm", "more than 4 dimensions; merge two of them", "EP",
+          _ranks(4, "merge two of them")),
+    _rule("LayerNorm RmsNorm", "axes other than the last ones; transpose them there", "EP", _last_axes),
+    _rule("ScatterElements", "a reduction but for add, mul and max; leave it to the CPU", "EP", _reductions(3)),
+    _rule("ScatterNd", "a reduction but for add and mul; leave it to the CPU", "EP", _reductions(2)),
+    _rule(_WEIGHTED, "data types of data and weights that are no pair of the table; quantize them to one",
+          "EP, guide, ExecuTorch", _no_pair),
+    _rule(_WEIGHTED, "a pair of data types on an older chip than the table has it for; quantize weights to 8 bits",
+          "EP, guide", _too_new),
+    _rule(_WEIGHTED, "fixed-point data with a float result; quantize the output", "EP", _float_result),
+    _rule(_WEIGHTED, "int16 weights with a zero point; quantize them symmetrically", "guide: A16W16", _int16_offsets),
+    _rule(_WEIGHTED, "int16 weights above 0x7F7F; make their scale a little larger", "guide: A16W16", _int16_range),
+))  # fmt: skip
+"""Limits of tensors and ops; the first that is broken is the reason."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, get_args
 import typer
 
 from hexforge.backend import Backend, Prepares, Program
-from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.backend_extensions.sections import PerfProfile
 from hexforge.options import did_you_mean
+from hexforge.rules import require_taken
 
 if TYPE_CHECKING:
     from hexforge.runtime.contexts.compile import Compiled
@@ -158,13 +159,7 @@ def text_program(path: Path, backend: Backend, exposed: Sequence[str] = ()) -> P
         raise FormatError(f"{path}: is no text; a graph text is what `hexforge show --weights` prints") from None
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
-    refused = [
-        f"  {node.name!r} {node.op.name}: {why}" for node in graph if (why := backend.unsupported(node)) is not None
-    ]
-    if refused:
-        raise UnsupportedError(
-            f"{path}: the {backend.name} backend refuses {len(refused)} nodes:\n" + "\n".join(refused)
-        )
+    require_taken(graph, backend.unsupported, f"{path}: the {backend.name} backend")
     if exposed:
         expose(graph, exposed)
     return backend.compile(graph)

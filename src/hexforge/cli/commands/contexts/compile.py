@@ -17,7 +17,7 @@ from hexforge.cli.graph_arguments import GraphArguments
 from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
-from hexforge.runtime.refusals import by_reason, some_of
+from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
     from hexforge.backend import Backend, GraphSettings

@@ -32,7 +32,7 @@ from hexforge.cli.fitted_table import WIDE, shortened
 from hexforge.cli.loading import loaded
 from hexforge.cli.screen import TOP, console, print_json, rest, table
 from hexforge.errors import CallError
-from hexforge.runtime.refusals import NAMED, by_reason, counted
+from hexforge.rules import NAMED, by_reason, counted
 
 if TYPE_CHECKING:
     from hexforge.model import reader

@@ -14,7 +14,7 @@ from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, constan
 from hexforge.cli.commands.quality.evaluate import Classes, Labels
 from hexforge.cli.screen import bars, console, print_json, stoppable, table
 from hexforge.formats.files import write_atomically
-from hexforge.runtime.refusals import by_reason, some_of
+from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
     from hexforge.analysis.optimize import Optimized

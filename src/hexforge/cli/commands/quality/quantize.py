@@ -17,7 +17,7 @@ from hexforge.cli.commands.quality.picture_arguments import PictureArguments
 from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import bars, console, print_json, stoppable, table
 from hexforge.formats.files import require_writable
-from hexforge.runtime.refusals import by_reason, some_of
+from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.held_out import Quality

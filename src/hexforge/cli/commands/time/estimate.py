@@ -34,7 +34,7 @@ from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import TOP, bar, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
-from hexforge.runtime.refusals import by_reason, counted
+from hexforge.rules import by_reason, counted
 
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate

@@ -1,37 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge: every limit, in one tuple, and what they say of a unit."""
+"""The judge: every limit, in one table, and what they say of a unit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from hexforge.frontends.onnx.ep_limits import elementwise, matrix, movement, reductions, sequences, tensors, windows
-from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Refuser
+from hexforge.frontends.onnx.ep_limits import moves, pointwise, products, reductions, tensors, vision
+from hexforge.frontends.onnx.ep_limits.evidence import Refuser
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.rules import RuleTable
 
 EP_VERSION = "2.7.0"
 """The release of onnxruntime-qnn that the limits hold for, with the HTP backend and onnxruntime 1.31."""
 
-LIMITS: tuple[EpLimit, ...] = (
-    *tensors.LIMITS,
-    *elementwise.LIMITS,
-    *reductions.LIMITS,
-    *windows.LIMITS,
-    *matrix.LIMITS,
-    *movement.LIMITS,
-    *sequences.LIMITS,
+LIMITS = RuleTable(
+    (
+        *tensors.LIMITS,
+        *pointwise.LIMITS,
+        *reductions.LIMITS,
+        *products.LIMITS,
+        *moves.LIMITS,
+        *vision.LIMITS,
+    )
 )
-
-_FOR_ALL = tuple(row for row in LIMITS if not row.ops)
-_BY_OP: Mapping[str, tuple[EpLimit, ...]] = {
-    op: tuple(row for row in LIMITS if op in row.ops) for row in LIMITS for op in row.ops
-}
-
-
-def limits_of(op: str) -> tuple[EpLimit, ...]:
-    """The limits that an op type can meet, in the order they are tried."""
-    return (*_FOR_ALL, *_BY_OP.get(op, ()))
 
 
 def ep_refuses(unit: Unit, declared_opset: int = 0) -> str | None:
@@ -42,9 +32,9 @@ def ep_refuses(unit: Unit, declared_opset: int = 0) -> str | None:
     normalization is a Conv when the EP sees it.
     """
     subject = Subject(unit, declared_opset)
-    rows = limits_of(subject.op) if unit.kind in ("node", "qdq", "ConvBatchNorm") else _FOR_ALL
-    for row in rows:
-        if row.bites(subject):
-            verb = "fails" if row.refuser is Refuser.PREPARATION else "refuses it"
-            return f"QNN EP {EP_VERSION} {verb}: {row.reason}"
-    return None
+    refused = LIMITS.refusal(subject.op if unit.kind in ("node", "qdq", "ConvBatchNorm") else "", subject)
+    if refused is None:
+        return None
+    rule, reason = refused
+    verb = "fails" if rule.refuser == Refuser.PREPARATION else "refuses it"
+    return f"QNN EP {EP_VERSION} {verb}: {reason}"

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of reductions and normalizations."""
+"""Limits of reductions, normalizations and pools."""
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
-from hexforge.frontends.onnx.ep_limits.subject import Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
 
 _REDUCE = "ReduceMax ReduceMin ReduceMean ReduceSum ReduceProd ReduceL2 ReduceLogSumExp"
+_POOLS = "AveragePool MaxPool LpPool"
 
 
 def _axes(subject: Subject) -> tuple[int, ...]:
@@ -49,119 +50,170 @@ def _partial_scale(subject: Subject) -> bool:
     return subject.shape(1) != subject.shape(0)[-1:]
 
 
-LIMITS: tuple[EpLimit, ...] = (
-    limit(
+def _shortened(subject: Subject) -> bool:
+    """ceil_mode where ONNX drops a last window that starts in the padding, and QNN counts it."""
+    shape, out = subject.shape()[2:], subject.out_shape()[2:]
+    if subject.attr("ceil_mode", 0) != 1 or subject.attr("auto_pad", "NOTSET") != "NOTSET":
+        return False
+    spatial = len(shape)
+    kernel = subject.attr("kernel_shape")
+    strides = subject.attr("strides", [1] * spatial)
+    pads = subject.attr("pads", [0] * 2 * spatial)
+    counted = [
+        -(-(n + pads[i] + pads[i + spatial] - kernel[i]) // strides[i]) + 1 for i, n in enumerate(shape)
+    ]  # fmt: skip
+    return any(there < size for there, size in zip(out, counted, strict=False))
+
+
+LIMITS: tuple[EpRule, ...] = (
+    EpRule.of(
         "ArgMax ArgMin",
         lambda s: s.attr("select_last_index", 0) == 1,
         "select_last_index=1; use 0, or flip the axis first",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         _REDUCE,
         _no_op,
         "noop_with_empty_axes without axes; leave the node out",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "ReduceLogSumExp",
         lambda s: s.bits() > 0 or s.dequantized_bits(0) > 0,
         "a quantized input; leave this node in float",
-        Refuser.BUILDER, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "ReduceMax ReduceMin",
         _several_of_five,
         "several axes of a tensor of 5 dimensions; reduce one axis at a time, or reshape to 4",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "ReduceL2",
         lambda s: s.rank() > 4 and s.attr("keepdims", 1) == 1,
         "more than 4 dimensions with keepdims=1; reshape to 4",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "LogSoftmax",
         _flattened,
         "more than 4 dimensions; reshape to 4",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "LayerNormalization",
         lambda s: len(s.outputs) > 1,
         "the outputs Mean and InvStdDev; declare Y alone",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "LayerNormalization RMSNormalization",
         _not_last_axis,
         "an axis before the last; reshape so that only the last one is normalized",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "LayerNormalization",
         _partial_scale,
         "a scale that is not of the last dimension's length; expand it",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "LayerNormalization",
         lambda s: s.bits(0) == 16 and s.bits(1) == 16 and s.computed(1) and not s.given(2),
         "16-bit data with a 16-bit scale computed at run time and no bias; make the scale a constant, or 8-bit",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "BatchNormalization",
         lambda s: len(s.outputs) > 1 or s.attr("training_mode", 0) == 1,
         "training mode; export the model for inference",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "BatchNormalization",
         lambda s: s.rank() > 4,
         "more than 4 dimensions; reshape to 4",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "BatchNormalization",
         lambda s: any(s.computed(i) for i in range(1, 5)),
         "scale, bias, mean or variance computed at run time; make them constants",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "InstanceNormalization",
         lambda s: s.attr("epsilon", 1e-5) <= 0,
         "an epsilon of 0; give one above 0",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "LpNormalization",
         lambda s: s.attr("p", 2) != 2,
         "p other than 2; divide by ReduceSum of Abs for p=1",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "LRN",
         lambda s: s.rank() not in (3, 4),
         "a rank other than 3 or 4; reshape to 4",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "LRN",
         lambda s: s.attr("size", 1) % 2 == 0,
         "an even size; use an odd one",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "LRN",
         lambda s: s.attr("alpha", 1e-4) <= 0 or s.attr("beta", 0.75) <= 0,
         "an alpha or beta of 0; give numbers above 0",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "LRN",
         lambda s: s.bits() == 16,
         "16-bit data; quantize it to 8 bits, or leave it in float",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
+    ),
+    EpRule.of(
+        _POOLS,
+        lambda s: s.dilated,
+        "dilations; use dilations of 1",
+        Evidence.PUBLIC, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "MaxPool",
+        lambda s: len(s.outputs) > 1,
+        "the output Indices; declare Y alone",
+        Evidence.PUBLIC, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "AveragePool MaxPool",
+        _shortened,
+        "ceil_mode with a last window that starts in the padding; use ceil_mode=0 with pads that fit",
+        Evidence.OBSERVED, Refuser.VALIDATION,
+    ),
+    EpRule.of(
+        "LpPool",
+        lambda s: s.attr("p", 2) not in (1, 2),
+        "p other than 1 or 2; use AveragePool of powers",
+        Evidence.DOCUMENTED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "LpPool",
+        lambda s: s.attr("ceil_mode", 0) == 1,
+        "ceil_mode=1; use ceil_mode=0 with pads that fit",
+        Evidence.OBSERVED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "LpPool",
+        lambda s: s.rank() > 4,
+        "three spatial dimensions; reshape to two",
+        Evidence.DOCUMENTED, Refuser.BUILDER,
     ),
 )  # fmt: skip

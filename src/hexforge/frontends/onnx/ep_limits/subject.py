@@ -11,6 +11,7 @@ import onnx_ir
 from hexforge.frontends.onnx.units.scales import first_input, is_dequantize
 from hexforge.frontends.onnx.units.unit import Operand, Unit, constant
 from hexforge.ir import Array
+from hexforge.rules import Rule
 
 FLOATS = frozenset({"FLOAT", "FLOAT16", "BFLOAT16"})
 NARROW = frozenset({"INT8", "UINT8", "INT16", "UINT16"})
@@ -38,6 +39,11 @@ class Subject:
         """An attribute's value, or the default."""
         attribute = self.unit.target.attributes.get(name)
         return default if attribute is None or attribute.value is None else attribute.value
+
+    @property
+    def dilated(self) -> bool:
+        """True where the windows of a convolution or a pool have gaps."""
+        return any(d != 1 for d in self.attr("dilations", ()))
 
     # -- tensors ----------------------------------------------------------------------------------------------------
 
@@ -125,6 +131,10 @@ class Subject:
     def to_graph(self) -> bool:
         """True where output 0 is an output of the model."""
         return bool(self.unit.outputs) and (o := self.unit.outputs[0]) is not None and o.value.is_graph_output()
+
+
+EpRule = Rule[Subject]
+"""A limit of the EP."""
 
 
 def shape_of(value: onnx_ir.Value) -> tuple[int, ...]:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of matrix products."""
+"""Limits of convolutions, matrix products, recurrent ops, attention and signal ops."""
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
-from hexforge.frontends.onnx.ep_limits.subject import Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
+
+_NONPAD_KV_SEQLEN = 6
 
 
 def _einsum_kind(equation: str) -> str:
@@ -74,53 +76,119 @@ def _lone_dynamic(subject: Subject) -> bool:
     return source is None or source.op_type != "DynamicQuantizeLinear"
 
 
-LIMITS: tuple[EpLimit, ...] = (
-    limit(
+LIMITS: tuple[EpRule, ...] = (
+    EpRule.of(
+        "Conv",
+        lambda s: s.rank() == 5 and s.dilated,
+        "dilations in three dimensions; use dilations of 1",
+        Evidence.OBSERVED, Refuser.VALIDATION,
+    ),
+    EpRule.of(
+        "Conv ConvTranspose",
+        lambda s: s.bits(0) > 0 and s.computed(2),
+        "a bias computed at run time where the data is quantized; make it a constant",
+        Evidence.OBSERVED, Refuser.VALIDATION,
+    ),
+    EpRule.of(
+        "Conv ConvTranspose",
+        lambda s: s.rank() != 4 and s.bits(1) == 16 and s.computed(1),
+        "16-bit weights computed at run time but for two dimensions; make them constants, or 8-bit",
+        Evidence.OBSERVED, Refuser.VALIDATION,
+    ),
+    EpRule.of(
+        "ConvTranspose",
+        lambda s: s.dilated,
+        "dilations; use dilations of 1",
+        Evidence.PUBLIC, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "QLinearConv",
+        lambda s: s.computed(3),
+        "weights computed at run time; make them constants",
+        Evidence.OBSERVED, Refuser.BUILDER,
+    ),
+    EpRule.of(
         "Gemm",
         lambda s: s.attr("alpha", 1.0) != 1,
         "alpha other than 1; multiply the weights by it",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Gemm",
         lambda s: s.attr("beta", 1.0) not in (0, 1),
         "beta other than 1 or 0; multiply the bias by it",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Gemm",
         _flat_bias,
         "a quantized bias that is not one row of the output; give one number for each column",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "Gemm",
         lambda s: s.bits(1) == 16 and s.computed(1) and not s.computed(2) and not s.plain_out(),
         "16-bit weights computed at run time, with no bias or a constant one; make them constants, or use MatMul",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "MatMul",
         _five_by_few,
         "5 dimensions by a vector or a constant matrix; reshape the first to 4 or fewer",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "Einsum",
         _einsum,
         "this equation; write it with MatMul, Transpose, Mul and ReduceSum",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Einsum",
         _einsum_bits,
         "this equation where it is quantized to these bits; write it with MatMul",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "ConvInteger MatMulInteger DynamicQuantizeLinear",
         _lone_dynamic,
         "dynamic quantization but for DynamicQuantizeLinear with MatMulInteger or ConvInteger; quantize statically",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "LSTM GRU",
+        lambda s: bool(s.attr("activations")),
+        "the attribute activations, even with its default; leave it out",
+        Evidence.PUBLIC, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "LSTM GRU",
+        lambda s: s.attr("layout", 0) == 1,
+        "layout=1; use 0, with Transpose around it",
+        Evidence.DOCUMENTED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "Attention",
+        lambda s: s.plain(3) == "BOOL",
+        "a bool attn_mask; give a float one that is added",
+        Evidence.OBSERVED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "Attention",
+        lambda s: s.given(_NONPAD_KV_SEQLEN),
+        "nonpad_kv_seqlen; mask the padding with attn_mask",
+        Evidence.OBSERVED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "Attention",
+        lambda s: s.attr("softmax_precision") is not None,
+        "softmax_precision; leave it out",
+        Evidence.OBSERVED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "STFT",
+        lambda s: s.dequantized_bits(2) > 0,
+        "a quantized window; leave this node in float",
+        Evidence.OBSERVED, Refuser.PREPARATION,
     ),
 )  # fmt: skip

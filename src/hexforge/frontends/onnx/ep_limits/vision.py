@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of Resize and Upsample: modes, and which dimensions may change."""
+"""Limits of resizing, sampling, regions and detection."""
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
-from hexforge.frontends.onnx.ep_limits.subject import Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
 
 _RESIZE = "Resize Upsample"
 
@@ -55,54 +55,95 @@ def _uneven_cubic(subject: Subject) -> bool:
     return any(abs(there / here - scale) > 1e-4 for here, there, scale in pairs)
 
 
-LIMITS: tuple[EpLimit, ...] = (
-    limit(
+def _more_boxes(subject: Subject) -> bool:
+    most = subject.numbers(2)
+    return most is not None and bool(most.ravel()[:1].sum() > subject.shape(0)[1])
+
+
+LIMITS: tuple[EpRule, ...] = (
+    EpRule.of(
         "Resize",
         lambda s: s.attr("antialias", 0) == 1,
         "antialias=1; use 0",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Resize",
         lambda s: _transform(s) not in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
         "this coordinate_transformation_mode; use half_pixel, pytorch_half_pixel, align_corners or asymmetric",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         _RESIZE,
         lambda s: not 3 <= s.rank() <= 5,
         "a rank other than 3, 4 or 5; reshape to 4",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         _RESIZE,
         _channels,
         "a change of batch or channels; resize the spatial dimensions alone",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         _RESIZE,
         _nearest_pictures,
         "nearest_mode ceil or round_prefer_floor with asymmetric coordinates; use floor",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         _RESIZE,
         _nearest_others,
         "this nearest_mode with these coordinates for 3 or 5 dimensions; use floor with half_pixel or asymmetric, "
         "or round_prefer_ceil with align_corners",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Upsample",
         lambda s: _is(s, "nearest") and s.rank() != 4,
         "mode nearest of 3 or 5 dimensions; use Resize, or reshape to 4",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "Resize",
         _uneven_cubic,
         "cubic with scales that are not output size by input size of every dimension; give sizes, or such scales",
-        Refuser.BUILDER, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "GridSample",
+        lambda s: s.attr("mode", "linear") in ("cubic", "bicubic"),
+        "cubic interpolation; use linear",
+        Evidence.PUBLIC, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "GridSample",
+        lambda s: s.rank() > 4 and not s.bits(),
+        "volumes that are not quantized; quantize it, or sample slices of 4 dimensions",
+        Evidence.OBSERVED, Refuser.VALIDATION,
+    ),
+    EpRule.of(
+        "RoiAlign",
+        lambda s: s.attr("mode", "avg") != "avg",
+        "mode max; use avg",
+        Evidence.PUBLIC, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "MaxRoiPool",
+        lambda s: s.computed(1),
+        "regions computed at run time; make them constants",
+        Evidence.OBSERVED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "NonMaxSuppression",
+        lambda s: s.attr("center_point_box", 0) != 0,
+        "center_point_box=1; give corners",
+        Evidence.DOCUMENTED, Refuser.BUILDER,
+    ),
+    EpRule.of(
+        "NonMaxSuppression",
+        _more_boxes,
+        "max_output_boxes_per_class above the number of boxes; lower it",
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
 )  # fmt: skip

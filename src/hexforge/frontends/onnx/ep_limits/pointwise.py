@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
-from hexforge.frontends.onnx.ep_limits.subject import Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
 
 _WIDE = frozenset({"FLOAT", "FLOAT16", "INT32", "INT64", "BOOL", "UINT8", "UINT32"})
 
@@ -57,71 +57,71 @@ def _full_slope(subject: Subject) -> bool:
     return subject.bits() == 16 and len(slope) > 1 and slope == subject.shape(0)
 
 
-LIMITS: tuple[EpLimit, ...] = (
-    limit(
+LIMITS: tuple[EpRule, ...] = (
+    EpRule.of(
         "Asin",
         lambda s: not s.bits(),
         "Asin that is not quantized; quantize it, or compute Atan(x / Sqrt(1 - x * x))",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "Cast CastLike",
         _cast,
         "a cast between these data types; cast over int32 or float32",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "Cast CastLike",
         _int64_result,
         "a cast of this data type to int64 for a model output; declare the output int32",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "Clip",
         lambda s: s.computed(1) or s.computed(2),
         "bounds computed at run time; make min and max constants",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Clip",
         _clip_reversed,
         "a min above the max; give them in order",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "Max Min Sum Mean",
         lambda s: len(s.inputs) < 2,
         "a single input; leave the node out",
-        Refuser.BUILDER, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Mean",
         lambda s: s.plain() == "FLOAT16",
         "float16 tensors; cast to float32, or use Add and Mul",
-        Refuser.PREPARATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.PREPARATION,
     ),
-    limit(
+    EpRule.of(
         "Mod",
         lambda s: s.attr("fmod", 0) == 1,
         "fmod=1; use fmod=0 where the signs allow",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Pow",
         _mixed_power,
         "a base and an exponent that are not both float of one type; cast both to float32",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "Pow",
         _wide_power,
         "a base that is broadcast to 5 dimensions; expand it first, or reshape to 4",
-        Refuser.PREPARATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.PREPARATION,
     ),
-    limit(
+    EpRule.of(
         "PRelu",
         _full_slope,
         "16-bit data with a slope for every element; give one for each channel, or quantize to 8 bits",
-        Refuser.PREPARATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.PREPARATION,
     ),
 )  # fmt: skip

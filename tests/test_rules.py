@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hexforge.runtime.refusals import by_reason, refusal_lines
+from hexforge.rules import by_reason, refusal_lines
 
 
 def test_a_reason_is_told_once_however_many_nodes_have_it() -> None:

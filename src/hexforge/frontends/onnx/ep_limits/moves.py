@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.limit import EpLimit, Evidence, Refuser, limit
-from hexforge.frontends.onnx.ep_limits.subject import Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
 
 
 def _pads(subject: Subject) -> list[int]:
@@ -57,101 +57,101 @@ def _one_hot_values(subject: Subject) -> bool:
     return subject.plain(2) not in ("", "FLOAT", "INT32")
 
 
-LIMITS: tuple[EpLimit, ...] = (
-    limit(
+LIMITS: tuple[EpRule, ...] = (
+    EpRule.of(
         "Pad",
         lambda s: s.given(3),
         "axes; give pads for all dimensions",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Pad",
         lambda s: _mode(s) not in ("constant", "reflect", "edge"),
         "mode wrap; use Concat of slices",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Pad",
         _reflects_too_far,
         "reflect with a negative pad, or one as large as the dimension; pad less",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Pad",
         _five_dimensional_border,
         "reflect or edge of 5 dimensions; reshape to 4",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "CumSum",
         lambda s: s.attr("exclusive", 0) == 1 or s.attr("reverse", 0) == 1,
         "exclusive=1 or reverse=1; use 0, with Slice and Pad or a flip around it",
-        Refuser.BUILDER, Evidence.PUBLIC,
+        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    limit(
+    EpRule.of(
         "Gather",
         _first_axis_gather,
         "the first axis with 5 dimensions before or after; reshape to 4",
-        Refuser.PREPARATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.PREPARATION,
     ),
-    limit(
+    EpRule.of(
         "Gather",
         _single_batch_gather,
         "the second of 5 axes behind a first of length 1, by a scalar; reshape to 4",
-        Refuser.PREPARATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.PREPARATION,
     ),
-    limit(
+    EpRule.of(
         "Gather",
         lambda s: s.plain() == "INT64" and not s.computed(0) and s.to_graph(),
         "constant int64 data for a model output; make both int32",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "GatherElements",
         lambda s: s.rank() > 4 and (_axis(s) == 0 or (s.plain(1) == "INT64" and s.computed(1))),
         "5 dimensions along the first axis, or with int64 indices; reshape to 4, with int32 indices",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "GatherND",
         lambda s: s.attr("batch_dims", 0) != 0,
         "batch_dims; flatten the batch into the indices",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "ScatterElements",
         lambda s: s.real and str(s.attr("reduction", "none")) != "none",
         "a reduction of float data; quantize it, or use ScatterND",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "ScatterElements",
         lambda s: (s.bits() or s.dequantized_bits(0)) == 16 and str(s.attr("reduction", "none")) == "max",
         "reduction max of 16-bit data; quantize it to 8 bits",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "OneHot",
         lambda s: len(s.out_shape()) > 3,
         "indices of more than 2 dimensions; flatten them",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "OneHot",
         lambda s: int(s.attr("axis", -1)) % max(len(s.out_shape()), 1) not in (0, len(s.out_shape()) - 1),
         "an axis between others; put the classes first or last, with Transpose behind it",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "OneHot",
         _one_hot_values,
         "values that are neither float32 nor int32; cast behind it",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    limit(
+    EpRule.of(
         "DequantizeLinear",
         lambda s: s.bits() == 32,
         "32-bit integers that are computed; cast to float and multiply",
-        Refuser.VALIDATION, Evidence.OBSERVED,
+        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
 )  # fmt: skip
