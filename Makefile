@@ -56,7 +56,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check .
 
 types: $(VENV)/.dev
-	@echo "types: mypy --strict src"
+	@echo "types: mypy, strict in src"
 	@$(BIN)/mypy
 
 # In C++ only the lines that differ from the last commit: a change holds what it changes.

@@ -165,9 +165,9 @@ def _class(name: str, thing: type) -> str:
         lines += [f"{_doc(thing)}\n", *_fields(thing)]
     else:
         lines += [f"```python\n{_signature(name, thing)}\n```\n", f"{_doc(thing)}\n"]
-    members = list(_members(thing))
-    if members:
-        lines += [*members, ""]
+    told = list(_members(thing))
+    if told:
+        lines += [*told, ""]
     return "\n".join(lines)
 
 

@@ -173,7 +173,7 @@ def test_faults(pairs: dict[str, str], message: str) -> None:
 def test_htp_rules_hold_only_on_htp() -> None:
     both = {"enable_htp_fp16_precision": "1", "htp_bf16_enable": "1"}
     assert ProviderOptions.parse({**both, "backend_type": "cpu"}).enable_htp_fp16_precision
-    assert ProviderOptions.parse({**both, "soc_model": "SM8850"}).htp_bf16_enable
+    assert ProviderOptions.parse({**both, "soc_model": "SM8850"}).htp_bf16_enable  # type: ignore[attr-defined]
 
 
 def test_all_faults_at_once() -> None:

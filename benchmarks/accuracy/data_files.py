@@ -120,7 +120,7 @@ def speech() -> list[tuple[Array, Array]]:
         assert rate == 16000, file
         sound = sound / 32768 if sound.dtype == np.int16 else sound
         spoken = np.zeros(len(sound), bool)
-        for start, end in turns[file.stem]:
+        for start, end in turns[file.stem]:  # type: ignore[assignment]
             spoken[round(start * rate) : round(end * rate)] = True
         recordings.append((sound.astype(np.float32), spoken))
     return recordings

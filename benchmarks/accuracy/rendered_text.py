@@ -71,7 +71,7 @@ def page(random: np.random.Generator, size: int, photos: list[Path]) -> Array:
     for _ in range(int(random.integers(2, 6))):
         text = line(random, phrase(random, int(random.integers(1, 4))))
         text.thumbnail((size - 20, 36))
-        picture.paste(text, tuple(int(random.integers(0, size - side)) for side in text.size))
+        picture.paste(text, (int(random.integers(0, size - text.width)), int(random.integers(0, size - text.height))))
     x = np.asarray(picture, np.float32)[:, :, ::-1].transpose(2, 0, 1) / 255
     return ((x - _MEAN) / _STD).astype(np.float32)[None]
 

@@ -85,16 +85,16 @@ def main() -> None:
             f"{'model':24} {'estimate s':>10} {'limit s':>8} {'onnxruntime session s':>22} {'ratio':>6} {'read s':>7}"
         )
         for name, path in files.items():
-            mine = cpu_seconds(lambda path=path: hexforge.estimate(path, Deployment(precision="w8a8")), given.rounds)
-            peer = cpu_seconds(lambda path=path: session(path), given.rounds)
-            read = cpu_seconds(lambda path=path: onnx.load(path), given.rounds)
+            mine = cpu_seconds(lambda path=path: hexforge.estimate(path, Deployment(precision="w8a8")), given.rounds)  # type: ignore[misc]
+            peer = cpu_seconds(lambda path=path: session(path), given.rounds)  # type: ignore[misc]
+            read = cpu_seconds(lambda path=path: onnx.load(path), given.rounds)  # type: ignore[misc]
             print(f"{name:24} {mine:10.2f} {LIMITS[name]:8.1f} {peer:22.2f} {mine / peer:6.2f} {read:7.3f}", flush=True)
         print(f"\n{'nodes':>6} {'s':>7} {'us a node':>10} {'us a node / log2 nodes':>23}")
         sizes, seconds = (625, 1250, 2500, 5000, 10000), []
         for nodes in sizes:
             path = chain(nodes, Path(folder))
             seconds.append(
-                cpu_seconds(lambda path=path: hexforge.estimate(path, Deployment(precision="w8a8")), given.rounds)
+                cpu_seconds(lambda path=path: hexforge.estimate(path, Deployment(precision="w8a8")), given.rounds)  # type: ignore[misc]
             )
             each = 1e6 * seconds[-1] / nodes
             print(f"{nodes:6} {seconds[-1]:7.2f} {each:10.1f} {each / math.log2(nodes):23.2f}", flush=True)

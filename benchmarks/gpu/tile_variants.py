@@ -90,7 +90,7 @@ def main() -> None:
                 tried.append((product.key, product, [(t, self.tiled(product, epilogue, t)) for t in all_tiles]))
             return []
 
-        GpuLowering._product = ways  # type: ignore[method-assign, assignment]
+        GpuLowering._product = ways  # type: ignore[method-assign]
         lowering.launches()
         every = [launch for _, _, choices in tried for _, launches in choices for launch in launches]
         begin = time.monotonic()

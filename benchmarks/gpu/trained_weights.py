@@ -57,7 +57,7 @@ def _parsed(script: str) -> dict[str, Any]:
     return made
 
 
-def _weights(manifest: dict[str, Any], script: str) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def _weights(manifest: dict[str, Any], script: str) -> dict[str, np.ndarray]:
     """Weights by name as float32."""
     exported = re.search(r'exports="([A-Za-z0-9+/=]+)"', script)
     assert exported is not None
@@ -82,7 +82,7 @@ def mobilenet_v2(path: Path) -> None:
     pads: dict[str, list[int]] = {}
     names: dict[str, str] = {}
 
-    def constant(name: str, array: np.ndarray) -> str:  # type: ignore[type-arg]
+    def constant(name: str, array: np.ndarray) -> str:
         constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
@@ -114,8 +114,8 @@ def mobilenet_v2(path: Path) -> None:
                 values = [constant(f"{name}/{part}", weights[f"{name}/{part}"]) for part in parts]
                 add("BatchNormalization", name, inputs[0], *values, epsilon=config["epsilon"])
             case "ReLU":
-                low = constant(f"{name}/low", np.float32(0))
-                add("Clip", name, inputs[0], low, constant(f"{name}/high", np.float32(config["max_value"])))
+                low = constant(f"{name}/low", np.array(0, np.float32))
+                add("Clip", name, inputs[0], low, constant(f"{name}/high", np.array(config["max_value"], np.float32)))
             case "Add":
                 add("Add", name, *inputs)
             case "AveragePooling2D":
@@ -134,7 +134,7 @@ def mobilenet_v2(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
 
 
-def pictures(count: int) -> np.ndarray:  # type: ignore[type-arg]
+def pictures(count: int) -> np.ndarray:
     """Pictures from 0 to 1 with patches of a few colours, and noise."""
     rng = np.random.default_rng(0)
     coarse = rng.random((count, 3, 7, 7)).repeat(32, 2).repeat(32, 3)

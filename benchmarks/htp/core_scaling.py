@@ -48,7 +48,7 @@ def rehearsed(program: HtpProgram, threads: int) -> list[Rehearsed]:
         sizes = [t for t in segment.tensors if not isinstance(t, np.ndarray)]
         ins = [np.zeros(size, np.uint8) for place, _, size in sizes if place == "input"]
         outs = [np.zeros(size, np.uint8) for place, _, size in sizes if place == "output"]
-        native = runner._program  # type: ignore[union-attr]
+        native = runner._program
         rounds = np.array([native.time_steps(ins, outs, threads) for _ in range(_ROUNDS)])
         best = rounds.min(axis=0)
         steps += [Rehearsed(c, a * 1e3, s * 1e3, int(n)) for c, (a, s, n) in zip(segment.calls, best, strict=True)]

@@ -68,7 +68,7 @@ def _child(path: str, threads: int) -> dict[str, float]:
     figures["loaded"] = _status("VmRSS")
     _reset_peak()
     random = np.random.default_rng(0)
-    feeds = {i.name: random.random(tuple(map(int, i.shape)), np.float32) for i in model.get_inputs()}  # type: ignore[arg-type]
+    feeds = {i.name: random.random(tuple(map(int, i.shape)), np.float32) for i in model.get_inputs()}
     for _ in range(_RUNS):
         model.run(None, feeds)
     figures["peak of running"] = _status("VmHWM")
@@ -105,7 +105,7 @@ def _sessions(path: str, context: str) -> list[tuple[int, float, float]]:
     before, growth, held = figures(), [], []
     for count in (1, 2, 4):
         held += [session() for _ in range(count - len(held))]
-        feeds = {i.name: np.zeros(tuple(map(int, i.shape)), np.float32) for i in held[0].get_inputs()}  # type: ignore[arg-type]
+        feeds = {i.name: np.zeros(tuple(map(int, i.shape)), np.float32) for i in held[0].get_inputs()}
         for one in held:
             one.run(None, feeds)
         now = figures()

@@ -80,7 +80,7 @@ def _requantized(name: str, array: Array, kind: str, nodes: list[Any], held: lis
     low, high = min(0.0, float(array.min())), max(0.0, float(array.max()))
     most = np.iinfo(kind).max
     scale = np.float32(max(high - low, 1e-6) / most)
-    held += [numpy_helper.from_array(scale, f"{name}_s"),
+    held += [numpy_helper.from_array(scale, f"{name}_s"),  # type: ignore[arg-type]
              numpy_helper.from_array(np.array(round(-low / scale), kind), f"{name}_z")]  # fmt: skip
     nodes.append(helper.make_node("QuantizeLinear", [name, f"{name}_s", f"{name}_z"], [f"{name}_q"]))
     nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], [f"{name}_d"]))
@@ -91,7 +91,7 @@ def _bias(name: str, array: Array, names: Sequence[str], nodes: list[Any], held:
     """A constant in 32 bits, its scale the product of the operands', as quantizers write it."""
     scales = {one.name: numpy_helper.to_array(one) for one in held}
     scale = np.float32(np.prod([scales[n.removesuffix("_d") + "_s"] for n in names]))
-    held += [numpy_helper.from_array(scale, f"{name}_s"), numpy_helper.from_array(np.int32(0), f"{name}_z"),
+    held += [numpy_helper.from_array(scale, f"{name}_s"), numpy_helper.from_array(np.array(0, np.int32), f"{name}_z"),  # type: ignore[arg-type]
              numpy_helper.from_array(np.rint(array / scale).astype(np.int32), f"{name}_q")]  # fmt: skip
     nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], [f"{name}_d"]))
     return f"{name}_d"
@@ -112,9 +112,13 @@ def _boxes(batch: int, count: int) -> Array:
 
 
 def _selection(name: str, batch: int, classes: int, count: int, most: int) -> Operator:
-    limits = {"most": np.int64([most]), "iou": np.float32([0.5]), "least": np.float32([0.3])}
+    limits = {
+        "most": np.array([most], np.int64),
+        "iou": np.array([0.5], np.float32),
+        "least": np.array([0.3], np.float32),
+    }
     scores = _half(_RNG.random((batch, classes, count)))
-    return Operator(name, "NonMaxSuppression", {"boxes": _boxes(batch, count), "scores": scores}, limits,
+    return Operator(name, "NonMaxSuppression", {"boxes": _boxes(batch, count), "scores": scores}, limits,  # type: ignore[arg-type]
                     out=TensorProto.INT64, rows=True)  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def _qnn(soc: str = "SM8650") -> Qnn:
 
 
 def _binary(name: str, gb: float, **more: int) -> Binary:
-    return Binary(name, (GraphSpec("g", round(gb * GB), **more),))
+    return Binary(name, (GraphSpec("g", round(gb * GB), **more),))  # type: ignore[arg-type]
 
 
 def _sessions(contexts: list[DeviceContext]) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,7 +26,7 @@ class Writer:
         self.weights.append(numpy_helper.from_array(array, name))
         return name
 
-    def node(self, op: str, *inputs: str, **attributes: object) -> str:
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
         """A node with one output."""
         name = f"{op}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [f"{name}_out"], name=name, **attributes))
@@ -46,7 +47,7 @@ class Writer:
         names = []
         for bound in (0.0, 6.0):
             names.append(f"w{len(self.weights)}")
-            self.weights.append(numpy_helper.from_array(np.float32(bound), names[-1]))
+            self.weights.append(numpy_helper.from_array(np.array(bound, np.float32), names[-1]))
         return self.node("Clip", x, *names)
 
     def classify(self, x: str, channels: int) -> str:

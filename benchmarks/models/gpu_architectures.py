@@ -19,7 +19,7 @@ _FLOATS = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
 class _Net(Writer):
     """Adds what convolutional networks of the model zoo and transformers have."""
 
-    def constant(self, array: np.ndarray) -> str:  # type: ignore[type-arg]
+    def constant(self, array: np.ndarray) -> str:
         """A constant as it is."""
         name = f"w{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(array, name))
@@ -52,9 +52,9 @@ class _Net(Writer):
 
     def gelu(self, x: str) -> str:
         """The Gelu as exporters write it."""
-        inner = self.node("Erf", self.node("Div", x, self.constant(np.float32(2**0.5))))
-        one = self.node("Add", inner, self.constant(np.float32(1)))
-        return self.node("Mul", self.node("Mul", x, one), self.constant(np.float32(0.5)))
+        inner = self.node("Erf", self.node("Div", x, self.constant(np.array(2**0.5, np.float32))))
+        one = self.node("Add", inner, self.constant(np.array(1, np.float32)))
+        return self.node("Mul", self.node("Mul", x, one), self.constant(np.array(0.5, np.float32)))
 
     def attention(self, x: str, length: int, width: int, heads: int, mask: str = "") -> str:
         """Self-attention as exporters write it."""
@@ -63,7 +63,7 @@ class _Net(Writer):
         q, k, v = (self.node("Reshape", self.linear(x, (width, width)), shape) for _ in range(3))
         q, v = (self.node("Transpose", t, perm=[0, 2, 1, 3]) for t in (q, v))
         k = self.node("Transpose", k, perm=[0, 2, 3, 1])
-        scores = self.node("Div", self.node("MatMul", q, k), self.constant(np.float32(size**0.5)))
+        scores = self.node("Div", self.node("MatMul", q, k), self.constant(np.array(size**0.5, np.float32)))
         if mask:
             scores = self.node("Add", scores, mask)
         mixed = self.node("MatMul", self.node("Softmax", scores, axis=-1), v)
@@ -142,7 +142,14 @@ def squeezenet(path: Path) -> None:
 def emotion_ferplus(path: Path) -> None:
     """Emotion FER+ (Barsoum et al. 2016): a VGG13 of 64 by 64 pixels, 8.8 M parameters."""
     w = _Net()
-    x, before = w.node("Div", w.node("Sub", "image", w.constant(np.float32(127.5))), w.constant(np.float32(127.5))), 1
+    x, before = (
+        w.node(
+            "Div",
+            w.node("Sub", "image", w.constant(np.array(127.5, np.float32))),
+            w.constant(np.array(127.5, np.float32)),
+        ),
+        1,
+    )
     for channels, count in ((64, 2), (128, 2), (256, 3), (256, 3)):
         for _ in range(count):
             product = w.plain_conv(x, (before, channels), 3)
@@ -161,7 +168,11 @@ def arcface_resnet100(path: Path) -> None:
     def prelu(x: str, channels: int) -> str:
         return w.node("PRelu", x, w.weight((channels, 1, 1), 0.25))
 
-    x = w.node("Mul", w.node("Sub", "image", w.constant(np.float32(127.5))), w.constant(np.float32(0.0078125)))
+    x = w.node(
+        "Mul",
+        w.node("Sub", "image", w.constant(np.array(127.5, np.float32))),
+        w.constant(np.array(0.0078125, np.float32)),
+    )
     x = prelu(w.batch_norm(w.plain_conv(x, (3, 64), 3), 64), 64)
     before = 64
     for channels, units in ((64, 3), (128, 13), (256, 30), (512, 3)):
@@ -172,7 +183,7 @@ def arcface_resnet100(path: Path) -> None:
             short = x
             if unit == 0:
                 short = w.batch_norm(w.plain_conv(x, (before, channels), 1, stride, 0), channels)
-            x, before = w.node("Mul", w.node("Add", y, short), w.constant(np.float32(0.7))), channels
+            x, before = w.node("Mul", w.node("Add", y, short), w.constant(np.array(0.7, np.float32))), channels
     x = w.node("Flatten", w.batch_norm(x, 512), axis=1)
     weight = w.weight((512, 25088), 25088**-0.5)
     x = w.batch_norm(w.node("Gemm", x, weight, w.weight((512,), 0.01), transB=1), 512)
@@ -190,7 +201,9 @@ def _bert(path: Path, length: int, outputs: int, pooled: bool) -> None:
     mask = w.node(
         "Unsqueeze", w.node("Cast", "attention_mask", to=TensorProto.FLOAT), w.constant(np.asarray([1, 2], np.int64))
     )
-    mask = w.node("Mul", w.node("Sub", w.constant(np.float32(1)), mask), w.constant(np.float32(-10000)))
+    mask = w.node(
+        "Mul", w.node("Sub", w.constant(np.array(1, np.float32)), mask), w.constant(np.array(-10000, np.float32))
+    )
     for _ in range(12):
         x = w.layer_norm(w.node("Add", w.attention(x, length, width, 12, mask), x), width)
         x = w.layer_norm(w.node("Add", w.linear(w.gelu(w.linear(x, (width, 4 * width))), (4 * width, width)), x), width)
@@ -199,7 +212,7 @@ def _bert(path: Path, length: int, outputs: int, pooled: bool) -> None:
         x, shape = w.linear(w.node("Tanh", w.linear(first, (width, width))), (width, outputs)), [1, outputs]
     else:
         x, shape = w.linear(x, (width, outputs)), [1, length, outputs]
-    w.write(path, "bert", inputs, x, shape)
+    w.write(path, "bert", inputs, x, shape)  # type: ignore[arg-type]
 
 
 def intel_bert(path: Path) -> None:
@@ -242,7 +255,7 @@ MODELS = (
 )
 
 
-def feeds(path: Path, seed: int = 0) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+def feeds(path: Path, seed: int = 0) -> dict[str, np.ndarray]:
     """Random inputs for a model: pictures, tokens and a mask that hides the last quarter."""
     rng = np.random.default_rng(seed)
     made = {}

@@ -62,7 +62,7 @@ def run(cases: Sequence[Case], *, fp16: bool = False, timeout_s: float = 900) ->
         job: list[dict[str, object]] = []
         for index, case in enumerate(cases):
             feeds, outputs = (str(Path(folder) / f"{kind}{index}.npz") for kind in ("feeds", "outputs"))
-            np.savez(feeds, **case.feeds)
+            np.savez(feeds, **case.feeds)  # type: ignore[arg-type]
             job.append({"model": str(case.model), "feeds": feeds, "outputs": outputs, "runs": case.runs})
         text = json.dumps({"fp16": fp16, "cases": job})
         try:

@@ -58,4 +58,5 @@ from hexforge.runtime.contexts.request import ContextRequest as ContextRequest
 from hexforge.runtime.tool_config import deployment_from_config as configured  # noqa: F401
 from hexforge.runtime.tool_config import deployment_from_config as deployment_from_config
 
+__all__: list[str]
 __version__: str

@@ -31,7 +31,7 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, change
 from hexforge.frontends.onnx.rewrites.write import model_bytes
-from hexforge.model.edit import Editor, Node
+from hexforge.model.edit import Editor, Node  # type: ignore[attr-defined]
 from hexforge.model.nodes import is_op
 from hexforge.model.reader import read
 from tests.digits import MODEL as DIGITS
@@ -166,7 +166,7 @@ def test_attention_of_an_8_bit_model_is_advised_at_16_bit_where_that_is_faster(m
     assert {"MatMul", "Softmax"} <= names
     assert "FullyConnected" not in names
 
-    def advised_at(precision: str) -> dict[str, module.Advice]:
+    def advised_at(precision: str) -> dict[str, module.Advice]:  # type: ignore[name-defined]
         advice = hexforge.advise(attention(), Deployment(precision=precision), verify=False)
         return {a.rule: a for a in advice}
 

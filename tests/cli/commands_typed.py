@@ -23,7 +23,7 @@ def parse(line: str, folder: Path) -> str:
     group = typer.main.get_command(app)
     context = group.make_context("hexforge", words[1:], resilient_parsing=False)
     rest = [*context._protected_args, *context.args]
-    name, command, arguments = group.resolve_command(context, rest)
+    name, command, arguments = group.resolve_command(context, rest)  # type: ignore[attr-defined]
     while hasattr(command, "resolve_command"):
         inner = command.make_context(name, arguments, parent=context)
         _, command, arguments = command.resolve_command(inner, [*inner._protected_args, *inner.args])

@@ -120,12 +120,12 @@ def test_vtcm_that_others_hold_is_waited_for() -> None:
     q = qnn()
     device = q.client.device
     one = graph(q, "a", 100, 1, vtcm_mb=8)
-    device.reserve_vtcm(MB)
+    device.reserve_vtcm(MB)  # type: ignore[attr-defined]
     running = q.QnnGraph_executeAsync(one)
-    device.clock.after(5000, device.release_vtcm, MB)
+    device.clock.after(5000, device.release_vtcm, MB)  # type: ignore[attr-defined]
     assert q.wait(running).latency_us > 5000
     small = graph(q, "b", 100, 1, vtcm_mb=7)
-    device.reserve_vtcm(MB)
+    device.reserve_vtcm(MB)  # type: ignore[attr-defined]
     assert q.wait(q.QnnGraph_executeAsync(small)).latency_us < 1000
 
 
@@ -227,7 +227,7 @@ def test_vtcm_in_bytes_is_compiled_and_shared(tmp_path: Path) -> None:
     x = {"x": np.ones((1, 3, 8, 8), np.float32)}
     made = [q.QnnContext_createFromBinary(b).graphs[b.graphs[0].name] for b in found.values()]
     outs = [q.QnnGraph_execute(one, x).outputs["y"] for one in made]
-    assert np.array_equal(*outs)
+    assert np.array_equal(*outs)  # type: ignore[arg-type]
     with pytest.raises(hexforge.CallError, match="64 KB"):
         hexforge.compile(tiny.conv(), None, hexforge.Deployment("SM8850", config=hexforge.GraphConfig(vtcm_size=65537)))
     with pytest.raises(hexforge.CallError, match="v81"):

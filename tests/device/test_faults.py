@@ -196,7 +196,7 @@ def test_what_is_wrong_with_a_callback_is_said(binaries: dict[str, Binary]) -> N
         def provide(request: DataRequest) -> DmaDataResponse:
             good = provider.provide(request)
             given = {"data": good.data, "fd": good.fd, "data_start_offset": 0, "aligned_size": good.aligned_size}
-            return DmaDataResponse(**{**given, **more})  # type: ignore[arg-type]
+            return DmaDataResponse(**{**given, **more})
 
         return DmaBufferCallback(provide, provider.release)
 

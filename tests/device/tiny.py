@@ -49,7 +49,7 @@ def conv(seed: int = 0) -> bytes:
         node("QuantizeLinear", ["r", "t", "o"], ["rq"], name="qo"),
         node("DequantizeLinear", ["rq", "t", "o"], ["y"], name="dqo"),
     ]
-    return model(nodes, {"x": (FLOAT, [1, 3, 8, 8])}, {"y": (FLOAT, [1, 4, 8, 8])}, constants)
+    return model(nodes, {"x": (FLOAT, [1, 3, 8, 8])}, {"y": (FLOAT, [1, 4, 8, 8])}, constants)  # type: ignore[arg-type]
 
 
 def binaries(folder: Path) -> dict[str, Binary]:

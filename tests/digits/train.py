@@ -97,7 +97,7 @@ class Net:
         """Logits."""
         y = x / 16
         for layer in self.layers:
-            y = layer.forward(y)
+            y = layer.forward(y)  # type: ignore[arg-type, assignment]
         self.features = y.reshape(len(y), -1)
         return self.features @ self.weight + self.bias
 

@@ -101,9 +101,9 @@ def test_views_that_no_instruction_makes() -> None:
     method = load(pte(viewed())).method()
     for x in (X, X + 1):
         turned_x, twice, doubled = method.run([x.reshape(6)])
-        np.testing.assert_array_equal(doubled, 2 * x)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(turned_x, 2 * x.reshape(3, 2))  # type: ignore[arg-type]
-        np.testing.assert_array_equal(twice, 4 * x)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(doubled, 2 * x)
+        np.testing.assert_array_equal(turned_x, 2 * x.reshape(3, 2))
+        np.testing.assert_array_equal(twice, 4 * x)
 
 
 def counted(to: int) -> Plan:

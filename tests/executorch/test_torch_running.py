@@ -64,7 +64,7 @@ def test_operators_left_to_the_cpu_run_in_torch(cut: Path) -> None:
     assert [i.operator for i in plan.instructions if isinstance(i, KernelCall)] == ["aten::sin.out"]
     x, y = torch.randn(2, 3), torch.randn(2, 3)
     (found,) = hexforge.executorch.load(cut).run("forward", [x, y])
-    np.testing.assert_allclose(found, Curve()(x, y).numpy(), atol=4e-3)
+    np.testing.assert_allclose(found, Curve()(x, y).numpy(), atol=4e-3)  # type: ignore[arg-type]
 
 
 def test_views_between_a_delegate_and_what_was_left(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_views_between_a_delegate_and_what_was_left(tmp_path: Path) -> None:
     for _ in range(2):
         x = torch.randn(1, 8, 8, 3)
         (found,), (theirs,) = module.run("forward", [x]), method.execute((x,))
-        np.testing.assert_allclose(found, Windows()(x).numpy(), atol=1e-2)
+        np.testing.assert_allclose(found, Windows()(x).numpy(), atol=1e-2)  # type: ignore[arg-type]
         np.testing.assert_array_equal(theirs.numpy(), found)
 
 
@@ -107,8 +107,8 @@ def test_indices_that_are_outputs(tmp_path: Path, quantized: bool) -> None:
     wanted = [t.numpy() for t in model(x)]
     np.testing.assert_array_equal(at, wanted[1])
     np.testing.assert_array_equal(low, wanted[3])
-    np.testing.assert_allclose(values, wanted[0], atol=0.01)
-    np.testing.assert_allclose(least, wanted[2], atol=0.2)
+    np.testing.assert_allclose(values, wanted[0], atol=0.01)  # type: ignore[arg-type]
+    np.testing.assert_allclose(least, wanted[2], atol=0.2)  # type: ignore[arg-type]
     np.testing.assert_array_equal(theirs[1].numpy(), at)
     np.testing.assert_array_equal(theirs[0].numpy(), values)
 
@@ -171,7 +171,7 @@ def test_the_reader_agrees_with_executorchs(cut: Path) -> None:
     assert len(mine.instructions) == len(theirs.chains[0].instructions)
     for value, other in zip(mine.values, theirs.values, strict=True):
         if type(other.val).__name__ == "Tensor":
-            assert (value.sizes, int(value.dtype)) == (tuple(other.val.sizes), int(other.val.scalar_type))  # type: ignore[union-attr]
+            assert (value.sizes, int(value.dtype)) == (tuple(other.val.sizes), int(other.val.scalar_type))
 
 
 def test_a_buffer_in_a_delegate(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_buffer_in_a_delegate(tmp_path: Path) -> None:
     for step in range(4):
         row, at = torch.randn(1, 1, 4), torch.tensor([step], dtype=torch.int32)
         (found,) = module.run("forward", [row, at])
-        np.testing.assert_allclose(found, reference(row, at.long()).numpy(), atol=4e-3)
+        np.testing.assert_allclose(found, reference(row, at.long()).numpy(), atol=4e-3)  # type: ignore[arg-type]
 
 
 def test_sizes_that_vary(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_sizes_that_vary(tmp_path: Path) -> None:
     for count in (8, 5, 1):
         x, y = torch.randn(1, 2, 3, count), torch.randn(1, 2, 3, count)
         (found,) = module.run("forward", [x, y])
-        np.testing.assert_allclose(found, Sum()(x, y).numpy(), atol=1e-2)
+        np.testing.assert_allclose(found, Sum()(x, y).numpy(), atol=1e-2)  # type: ignore[arg-type]
 
 
 def test_in_executorchs_own_runtime(cut: Path) -> None:
@@ -238,7 +238,7 @@ def test_tensors_kept_in_another_file(tmp_path: Path) -> None:
     (data,) = tmp_path.glob("*.ptd")
     x = torch.randn(4, 3)
     (y,) = hexforge.executorch.load(tmp_path / "model.pte", data=[data]).run("forward", [x])
-    np.testing.assert_allclose(y, model(x).detach().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(y, model(x).detach().numpy(), rtol=1e-6)  # type: ignore[arg-type]
     with pytest.raises(FormatError, match=r"keeps tensor 'weight' in another file \(.ptd\)"):
         hexforge.executorch.load(tmp_path / "model.pte")
     whole = data.read_bytes()
@@ -263,7 +263,7 @@ def test_loops_of_torch(tmp_path: Path) -> None:
     x, y = torch.randn(5, 3), torch.randn(3)
     program = to_edge(torch.export.export(Rows(), (x, y))).to_executorch()
     (found,) = hexforge.executorch.load(program.buffer).run("forward", [x, y])
-    np.testing.assert_allclose(found, (x * y + 1).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(found, (x * y + 1).numpy(), rtol=1e-6)  # type: ignore[arg-type]
 
 
 def test_every_op_of_a_delegate_is_profiled(cut: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_shared_weights_are_stored_once() -> None:
     context = blob.opened(shared)
     x = np.ones((1, 256), np.float32)
     results = [context.program(name).run({"input_0_x@0": x})["output_fc@0"] for name in ("a", "b")]
-    assert np.array_equal(*results)
+    assert np.array_equal(*results)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cut", [10, 300])
@@ -128,12 +128,12 @@ def test_wrappers_say_what_they_are() -> None:
     ("make", "told"),
     [
         (lambda: wrapper("bad", (2,), scale=1.0), "'bad': its QNN_QUANTIZATION_ENCODING_SCALE_OFFSET is malformed"),
-        (lambda: adaptor.TensorWrapper("bad", 3, 0x0232, UNDEFINED, {}, 2, [1], [], np.array([]), False), "rank 2"),
+        (lambda: adaptor.TensorWrapper("bad", 3, 0x0232, UNDEFINED, {}, 2, [1], [], np.array([]), False), "rank 2"),  # type: ignore[arg-type]
         (
-            lambda: adaptor.PyQnnOpWrapper("op", "p", "t").AddTensorParam("axes", 0x0132, 1, [2], np.zeros(3), True),
+            lambda: adaptor.PyQnnOpWrapper("op", "p", "t").AddTensorParam("axes", 0x0132, 1, [2], np.zeros(3), True),  # type: ignore[arg-type]
             "'op': parameter axes has 3 elements",
         ),
-        (lambda: adaptor.PyQnnOpWrapper("op", "p", "t").AddScalarParam("axis", 0x0132, {}), "'op': parameter axis"),
+        (lambda: adaptor.PyQnnOpWrapper("op", "p", "t").AddScalarParam("axis", 0x0132, {}), "'op': parameter axis"),  # type: ignore[arg-type]
         (lambda: adaptor.PyQnnTensorWrapper(None), "does not declare"),
     ],
 )

@@ -90,7 +90,7 @@ def test_malformed_tables(key: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [[], {}, {"producer": "p"}, {**GOOD, "graphs": {}}, {**GOOD, "graphs": []},
-                                  {**GOOD, "graphs": GOOD["graphs"] * 2}, {**GOOD, "backend": 1}])  # fmt: skip
+                                  {**GOOD, "graphs": GOOD["graphs"] * 2}, {**GOOD, "backend": 1}])  # type: ignore[operator]  # fmt: skip
 def test_malformed_files(data: Any) -> None:
     with pytest.raises(FormatError):
         _opened(data)

@@ -43,7 +43,7 @@ def encodings(draw: Any, dtype: DType, shape: tuple[int, ...], static: bool) -> 
         return tuple(draw(st.lists(strategy, min_size=count, max_size=count)))
 
     kinds = ["tensor"]
-    if static and shape and math.prod(shape):
+    if static and shape and math.prod(shape):  # type: ignore[arg-type]
         kinds += ["axis", "block"] + (["blockwise"] if len(shape) > 1 else [])
     match draw(st.sampled_from(kinds)):
         case "axis":

@@ -63,7 +63,7 @@ CHANGES: list[tuple[Callable[[Graph], None], str]] = [
     (_set("x", role=Role.NATIVE), "'x': is NATIVE but no node writes it"),
     (_set("x", users={}), "'x': its users are not the nodes that read it"),
     (_set("t", producer=None), "'t': its producer is not the node that writes it"),
-    (lambda g: g.values.pop("t") and None, "'t': used by a node but not one of the graph's"),
+    (lambda g: g.values.pop("t") and None, "'t': used by a node but not one of the graph's"),  # type: ignore[list-item]
     (lambda g: g.set_inputs(g.nodes[0], [g.values["y"], g.values["c"]]), "reads 'y' before 'abs' writes it"),
     (lambda g: g.set_inputs(g.nodes[0], [g.values["x"]]), r"'add' \(ElementWiseAdd\): input 1 \(in1\) is missing"),
     (lambda g: g.set_inputs(g.nodes[0], [g.values["x"]] * 3), "has 3 inputs, not 2"),

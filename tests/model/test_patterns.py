@@ -19,8 +19,8 @@ from hexforge.model.reader import read
 
 CONSTANTS = {
     "three": 3.0, "zero": 0.0, "six": 6.0, "sixth": 1 / 6, "one": 1.0, "half": 0.5, "two": 2.0, "root": math.sqrt(2),
-    "eps": 1e-5, "eight": 8.0, "deep": np.full((1,) * 5, 3.0), "row": np.arange(8), "last": np.int64([-1]),
-    "groups": np.int64([2, 2, -1]), "back": np.int64([2, 4, 8]), "ones": np.ones(2),
+    "eps": 1e-5, "eight": 8.0, "deep": np.full((1,) * 5, 3.0), "row": np.arange(8), "last": np.array([-1], np.int64),
+    "groups": np.array([2, 2, -1], np.int64), "back": np.array([2, 4, 8], np.int64), "ones": np.ones(2),
 }  # fmt: skip
 
 

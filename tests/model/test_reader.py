@@ -189,7 +189,7 @@ def test_scatter_nd_of_constants_folds_as_onnx_defines_it(reduction):
     graph = helper.make_graph([node, helper.make_node("Add", ["x", "c"], ["y"])], "g", [x], [y], tensors)
     model = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     assert types(model) == ["Add"]
-    expected = onnx.reference.ReferenceEvaluator(node).run(None, given)[0]
+    expected = onnx.reference.ReferenceEvaluator(node).run(None, given)[0]  # type: ignore[index]
     np.testing.assert_array_equal(model.ir.graph.initializers["c"].const_value.numpy(), expected)
 
 
@@ -384,7 +384,7 @@ def test_four_bit_and_bfloat16_constants_keep_their_values():
     proto.graph.initializer.append(helper.make_tensor("q", TensorProto.INT4, [3], [1, -2, 7]))
     proto.graph.initializer.append(helper.make_tensor("b", TensorProto.BFLOAT16, [1], [1.5]))
     proto.graph.node.append(helper.make_node("DequantizeLinear", ["q", "s"], ["d"]))
-    proto.graph.initializer.append(numpy_helper.from_array(np.float32(1), "s"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), "s"))
     proto.graph.node.append(helper.make_node("Cast", ["b"], ["e"], to=1))
     for name in ("d", "e"):
         proto.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))

@@ -8,6 +8,8 @@ its profiles. The strided slice they have beside that is left out.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -18,7 +20,7 @@ SIZE = 256
 
 class _Net:
     def __init__(self, name: str, size: int) -> None:
-        self.name, self.nodes, self.constants = name, [], []  # type: ignore[var-annotated]
+        self.name, self.nodes, self.constants = name, [], []
         self.random = np.random.default_rng(7)
         self.size = size
 
@@ -26,7 +28,7 @@ class _Net:
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def add(self, op: str, inputs: list[str], name: str, **attributes: object) -> str:
+    def add(self, op: str, inputs: list[str], name: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name, **attributes))
         return f"{name}_out"
 

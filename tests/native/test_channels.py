@@ -102,7 +102,7 @@ def test_normalize_groups(outer: int, spatial: int, groups: int, channels: int, 
     factor = np.ones_like(mean) if kind == 3 else 1.0 / divisor
     scaled = (wide - mean) * factor * gamma.reshape(groups, channels) + beta.reshape(groups, channels)
     attributes = {"outer": outer, "spatial": spatial, "groups": groups, "channels": channels, "kind": kind}
-    attributes |= {"epsilon": epsilon, "gamma": gamma, "beta": beta}
+    attributes |= {"epsilon": epsilon, "gamma": gamma, "beta": beta}  # type: ignore[dict-item]
     got = run("normalize_groups_f32", [x], np.zeros(x.shape, np.float32), attributes)
     assert np.array_equal(got, half(scaled.astype(np.float32)))
 

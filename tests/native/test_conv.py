@@ -75,7 +75,7 @@ def check_integer(
     if bits == 8:
         steps = (acc + bias).astype(np.float32) * multiplier.astype(np.float32)
     else:
-        steps = (acc + bias).astype(np.float64) * multiplier
+        steps = (acc + bias).astype(np.float64) * multiplier  # type: ignore[assignment]
     want = round_and_clamp(steps, zero, bounds[0], bounds[1], bits)
     row_taps = groups == 1 and extra[0] == 0 and g.dilation[2] == 1 and bool(rng.integers(0, 4))
     terms = int(np.prod(weights.shape[:4]))
@@ -261,7 +261,7 @@ def check_float(seed: int, g: Geometry, inputs: int, outputs: int, groups: int, 
 
 
 def test_float_overflow_is_infinite_and_nan_stays() -> None:
-    x = np.float32([[60000, 60000], [60000, -60000], [np.inf, 1], [np.nan, 0], [np.inf, -np.inf]])
+    x = np.array([[60000, 60000], [60000, -60000], [np.inf, 1], [np.nan, 0], [np.inf, -np.inf]], np.float32)
     w = np.ones((1, 1, 1, 2, 1), np.float32)
     attributes = {
         **row(5).attributes(), "channels": 2, "out_channels": 1, "x_stride": 2, "y_stride": 1, "row_taps": 1,
@@ -269,8 +269,8 @@ def test_float_overflow_is_infinite_and_nan_stays() -> None:
         "bias_f32": spread(np.zeros(1), 1, np.float32), "pad_row": np.zeros(2, np.float32),
     }  # fmt: skip
     got = run("conv_f32", [x], np.zeros(5, np.float32), attributes)
-    assert_bits(got, np.float32([np.inf, 0, np.inf, np.nan, np.nan]))
+    assert_bits(got, np.array([np.inf, 0, np.inf, np.nan, np.nan], np.float32))
     assert_bits(
         run("conv_f32", [x], np.zeros(5, np.float32), attributes | {"low": 0.0, "high": 6.0}),
-        np.float32([6, 0, 6, np.nan, np.nan]),
+        np.array([6, 0, 6, np.nan, np.nan], np.float32),
     )

@@ -114,7 +114,7 @@ def test_binary_float(
 ) -> None:
     rng = np.random.default_rng(seed)
     a, b = (rng.standard_normal(s).astype(np.float32) * np.float32(rng.choice([1e-3, 1, 300])) for s in shapes)
-    special = np.float32([0, np.inf, -np.inf, np.nan, 65504, -65504, 6e-8])
+    special = np.array([0, np.inf, -np.inf, np.nan, 65504, -65504, 6e-8], np.float32)
     for array in (a, b):
         chosen = rng.random(array.shape) < 0.1
         array[chosen] = rng.choice(special, int(chosen.sum()))
@@ -180,9 +180,9 @@ def floats(rng: np.random.Generator, count: int) -> np.ndarray:
     """Any float32 patterns, and some near float16's."""
     any_bits = rng.integers(0, 2**32, count, dtype=np.uint32).view(np.float32)
     near = rng.integers(0, 2**16, count, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
-    near = (near + rng.integers(-2, 3, count).astype(np.uint32) * rng.choice(np.uint32([1, 0x1000]), count)).view(
-        np.float32
-    )
+    near = (
+        near + rng.integers(-2, 3, count).astype(np.uint32) * rng.choice(np.array([1, 0x1000], np.uint32), count)
+    ).view(np.float32)
     return np.where(rng.integers(0, 2, count) == 1, any_bits, near)
 
 
@@ -192,7 +192,7 @@ def test_round_half() -> None:
     with np.errstate(invalid="ignore"):
         middles = ((halves[:-1].astype(np.float64) + halves[1:].astype(np.float64)) / 2).astype(np.float32)
     large = (65504, 65519.996, 65520, 65535, 1e30, np.inf, -np.inf, np.nan)
-    edges = np.float32([*large, 2**-14, 2**-24, 2**-25, 1.5 * 2**-25, 2**-26, 1e-45, 0, -0.0])
+    edges = np.array([*large, 2**-14, 2**-24, 2**-25, 1.5 * 2**-25, 2**-26, 1e-45, 0, -0.0], np.float32)
     for x in (halves, middles, edges, -edges, np.nextafter(middles, np.float32(np.inf)), floats(rng, 200000)):
         assert_bits(run("round_half", [x], np.zeros(x.shape, np.float32), {"count": x.size}), half(x))
     for count in range(1, 40):
@@ -210,7 +210,7 @@ def test_quantize(bits: int, seed: int, count: int, scale: float) -> None:
     steps = rng.uniform(low - high, high - low, count)
     steps = np.where(rng.integers(0, 2, count) == 1, np.rint(steps) + 0.5, steps)  # ties
     x = (steps * scale).astype(np.float32)
-    x[rng.random(count) < 0.05] = rng.choice(np.float32([np.inf, -np.inf, np.nan, 3e38, 1e-44, 0]))
+    x[rng.random(count) < 0.05] = rng.choice(np.array([np.inf, -np.inf, np.nan, 3e38, 1e-44, 0], np.float32))
     with np.errstate(over="ignore"):
         quotient = x / np.float32(scale)
     want = round_and_clamp(np.nan_to_num(quotient, nan=-1e9, posinf=1e9, neginf=-1e9), zero, low, high, bits)

@@ -50,7 +50,7 @@ def _elements(rng: np.random.Generator, shape: list[int], axis: int, wide: bool)
 def _grid(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
     grid = list(np.indices(index.shape))
     grid[axis] = index
-    return tuple(grid)
+    return tuple(grid)  # type: ignore[arg-type]
 
 
 @EXAMPLES
@@ -122,7 +122,7 @@ def test_one_hot(outer: int, inner: int, depth: int, kind: str, wide: bool, seed
     rng = np.random.default_rng(seed)
     index = rng.integers(-depth - 2, depth + 2, (outer, inner)).astype(np.int64 if wide else np.int32)
     on, off = np.array([7], KINDS[kind]), np.array([3], KINDS[kind])
-    place = np.where(index < 0, index + depth, index)
+    place = np.where(index < 0, index + depth, index)  # type: ignore[operator]
     want = np.where(np.arange(depth)[None, :, None] == place[:, None], on, off)
     attributes = {
         "outer": outer, "inner": inner, "depth": depth, "index_bytes": index.itemsize, "element_bytes": on.itemsize,

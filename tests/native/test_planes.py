@@ -42,13 +42,13 @@ def check(
     outputs = acc.shape[-1]
     bias = rng.integers(-(2**40), 2**40, outputs)
     multiplier = rng.uniform(0.5, 1.5, outputs) / max(1, float(np.abs(acc).max()) / (HIGH - LOW))
-    multiplier[rng.integers(0, outputs)] = 0.5
+    multiplier[rng.integers(0, outputs)] = 0.5  # type: ignore[index]
     zero = int(rng.integers(LOW, HIGH + 1))
     want = round_and_clamp((acc + bias).astype(np.float64) * multiplier, zero, LOW, HIGH, 16)
     folded = bias - zero_x * w.reshape(-1, outputs).sum(0)
     given = {
         **g.attributes(), "x_stride": x.shape[-1], "y_stride": outputs, "zero_point": zero, "low": LOW, "high": HIGH,
-        "planes": 2, "bias": spread(folded, groups, np.int64), "multiplier": spread(multiplier, groups, np.float64),
+        "planes": 2, "bias": spread(folded, groups, np.int64), "multiplier": spread(multiplier, groups, np.float64),  # type: ignore[arg-type]
         **attributes,
     }  # fmt: skip
     assert_bits(run(kind, [x.astype(np.int16)], np.zeros(want.shape, np.int16), given), want)

@@ -123,10 +123,10 @@ def test_mean_float(seed: int, g: Geometry, channels: int, count_pad: bool) -> N
 
 
 def test_windows_beyond_the_padding_count_only_what_is_padded() -> None:
-    x = np.uint8([10, 20, 30, 40]).reshape(1, 1, 1, 4, 1)
+    x = np.array([10, 20, 30, 40], np.uint8).reshape(1, 1, 1, 4, 1)
     three = {"in": (1, 1, 4), "out": (1, 1, 2), "kernel": (1, 1, 3), "stride": (1, 1, 3), "pad": (0, 0, 1)}
     ones = {"dilation": (1, 1, 1), "batch": 1, "channels": 1, "zero_a": 0, "zero_point": 0, "low": 0, "high": 255}
     for after, second in ((0, 35), (1, 23)):  # columns 2, 3 and the padded 4: it counts where there is padding for it
         more = {"pad_after": (0, 0, after), "count_pad": 1, "scale": 1.0}
         got = run("pool_mean_u8", [x], np.zeros(2, np.uint8), three | ones | more)
-        assert_bits(got, np.uint8([10, second]))
+        assert_bits(got, np.array([10, second], np.uint8))

@@ -106,7 +106,7 @@ def test_cumulative(shape: tuple[int, int, int], bits: int, exclusive: bool, rev
         x = rng.integers(low, high + 1, shape).astype(FIXED[bits])
         zero_a, zero, scale = int(rng.integers(low, high + 1)), int(rng.integers(low, high + 1)), 0.037
         values = x.astype(np.float64) - zero_a
-        attributes |= {"zero_a": zero_a, "scale": scale, "zero_point": zero, "low": low, "high": high}
+        attributes |= {"zero_a": zero_a, "scale": scale, "zero_point": zero, "low": low, "high": high}  # type: ignore[dict-item]
     ordered = values[:, ::-1] if reverse else values
     total = np.cumsum(ordered, 1) - (ordered if exclusive else 0)
     total = total[:, ::-1] if reverse else total

@@ -123,7 +123,7 @@ def test_lowered(kind: str, activation: DType) -> None:
     real = evaluate(Call(lookup("Conv2d"), (x_type, type, bias.type), (probe,), params), [x, data, bias.data])[0]
     scale = float(np.abs(real).max()) / (top // 2)
     y = graph.value("y", TensorType(activation, probe.shape, ScaleOffset(scale, -(top // 2))), Role.APP_READ)
-    graph.node("Conv2d", [graph.value("x", x_type, Role.APP_WRITE), weight, bias], [y], **params)
+    graph.node("Conv2d", [graph.value("x", x_type, Role.APP_WRITE), weight, bias], [y], **params)  # type: ignore[arg-type]
     program = HtpBackend().compile(graph)
     assert not program.references
     want = evaluate(graph.nodes[0].call, [x, data, bias.data])[0]

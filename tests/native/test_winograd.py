@@ -15,8 +15,8 @@ from tests.native.kernels import assert_bits, fma, half, packed_conv, run, sprea
 from tests.native.windows import Geometry
 
 SEEDS = st.integers(0, 2**32 - 1)
-INPUT = np.float32([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
-OUTPUT = np.float32([[1, 1, 1, 0], [0, 1, -1, -1]])
+INPUT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float32)
+OUTPUT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float32)
 WEIGHTS = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 
 

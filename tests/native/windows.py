@@ -41,7 +41,7 @@ class Geometry:
                 reach[i] - self.pad[i] + k[i] * self.dilation[i] + self.stride[i] * np.arange(self.outs[i])
                 for i in range(3)
             ]
-            yield k, wide[:, index[0]][:, :, index[1]][:, :, :, index[2]]
+            yield k, wide[:, index[0]][:, :, index[1]][:, :, :, index[2]]  # type: ignore[misc]
 
     def attributes(self) -> dict[str, object]:
         """As the kernels take it."""

@@ -40,7 +40,7 @@ def _naive(
             at = tuple(p * s + t * d for p, s, t, d in zip(position, stride, tap, dilation, strict=True))
             for c in range(cout):
                 g = c // (cout // group)
-                out[(n, *position, c)] += padded[(n, *at)][g * cin : (g + 1) * cin] @ w[(*tap, slice(None), c)]
+                out[(n, *position, c)] += padded[(n, *at)][g * cin : (g + 1) * cin] @ w[(*tap, slice(None), c)]  # type: ignore[arg-type]
     return out
 
 
@@ -83,7 +83,7 @@ def test_conv_is_the_sum_over_its_window(case: dict[str, Any]) -> None:
     rng = np.random.default_rng(case["seed"])
     x = rng.normal(size=(case["batch"], *case["size"], case["cin"] * case["group"]))
     w = rng.normal(size=(*case["kernel"], case["cin"], case["cout"] * case["group"]))
-    bias = rng.normal(size=w.shape[-1]).astype(np.float32)
+    bias = rng.normal(size=w.shape[-1]).astype(np.float32)  # type: ignore[attr-defined]
     params = {k: case[k] for k in ("stride", "group", "dilation")} | {"pad_amount": case["pads"]}
     op = f"Conv{case['dims']}d"
     call = _call(op, [x.astype(np.float32), w.astype(np.float32), bias], params)
@@ -156,7 +156,7 @@ def test_quantized_conv_is_exact_up_to_one_rounding(activation: DType, weight: D
     params = op.complete({"stride": (1, 1), "pad_amount": ((1, 1), (1, 1))})
     call = Call(op, (x_type, w_type, bias_type), (y_type,), params)
     assert op.infer(call)[0].shape == y_type.shape
-    real = [dequantize(a, t) for a, t in zip(arrays, call.ins, strict=True)]
+    real = [dequantize(a, t) for a, t in zip(arrays, call.ins, strict=True)]  # type: ignore[arg-type]
     want = quantize(_naive(real[0], real[1], (1, 1), ((1, 1), (1, 1)), (1, 1), 1) + real[2], y_type)
     got = evaluate(call, arrays)[0]
     assert got.dtype == y_type.dtype.numpy

@@ -30,7 +30,7 @@ def test_integers_keep_their_low_bits(value: int, dtype: DType) -> None:
 def test_floats_truncate_and_saturate(value: float, dtype: DType) -> None:
     low, high = dtype.range
     whole = 0 if np.isnan(value) else low if value < low else high if value > high else int(value)
-    assert int(cast(np.float32([value]), dtype)[0]) == whole
+    assert int(cast(np.array([value], np.float32), dtype)[0]) == whole
 
 
 def _convert(op: str, source: TensorType, target: TensorType, data: np.ndarray) -> np.ndarray:

@@ -82,11 +82,11 @@ def test_bilinear_is_the_rounded_integer_accumulator(data: Any) -> None:
     (prepared,) = PreparedCall(call, [None, *arrays[1:]])(arrays)
     np.testing.assert_array_equal(prepared, got)
 
-    low, high = quantized_range(y_dtype, y.encoding)
+    low, high = quantized_range(y_dtype, y.encoding)  # type: ignore[arg-type]
     for i in range(m):
         for j in range(n):
             weights = [int(wq[j, t] if flipped else wq[t, j]) + w_offsets[j] for t in range(k)]
-            accumulator = sum((int(xq[i, t]) + x.encoding.offset) * weights[t] for t in range(k))
+            accumulator = sum((int(xq[i, t]) + x.encoding.offset) * weights[t] for t in range(k))  # type: ignore[misc]
             accumulator += int(bq[j]) if has_bias else 0
             steps = round(float(accumulator) * (product[j] / y.encoding.scale)) - y.encoding.offset
             assert int(got[i, j]) == min(max(steps, low), high)

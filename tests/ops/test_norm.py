@@ -51,9 +51,9 @@ def test_layer_and_rms_norm(shape: tuple[int, ...], axes: set[int], rms: bool, a
         want[:, i] = column / np.sqrt((column**2).mean() + 1e-3)
         if affine:
             want[:, i] = want[:, i] * weight.ravel() + bias.ravel()
-    want = np.moveaxis(want.reshape(moved.shape), range(len(order)), order)
+    want = np.moveaxis(want.reshape(moved.shape), range(len(order)), order)  # type: ignore[arg-type]
     arrays = [x, weight, bias] if affine else [x]
-    got = _run("RmsNorm" if rms else "LayerNorm", arrays, axes=order, epsilon=1e-3)
+    got = _run("RmsNorm" if rms else "LayerNorm", arrays, axes=order, epsilon=1e-3)  # type: ignore[arg-type]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 

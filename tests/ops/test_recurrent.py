@@ -83,7 +83,7 @@ def test_reset_clears_the_state() -> None:
     rng = np.random.default_rng(1)
     base = [rng.standard_normal(s).astype(np.float32) for s in ((1, 2, 3), *[(2, 3)] * 3, *[(2, 2)] * 3, *[(2,)] * 3)]
     state = [np.ones((1, 2), np.float32)] * 2
-    fresh = _run("Lstm", base)
+    fresh = _run("Lstm", base)  # type: ignore[arg-type]
     got = _run("Lstm", [*base, *state, *[None] * 12, np.array([True])])
     np.testing.assert_array_equal(got[0], fresh[0])
     assert (_run("Lstm", [*base, *state])[0] != fresh[0]).any()

@@ -120,13 +120,13 @@ class RandomFloat:
                 axis = int(pick(4))
                 start, step = int(pick(shape[axis])), int(pick(1, 3))
                 bounds = [self.constant(np.array([v])) for v in (start, shape[axis], axis, step)]
-                size = -(-(shape[axis] - start) // step)
-                return self.op("Slice", [value, *bounds], tuple(size if i == axis else x for i, x in enumerate(shape)))
+                size = -(-(shape[axis] - start) // step)  # type: ignore[assignment]
+                return self.op("Slice", [value, *bounds], tuple(size if i == axis else x for i, x in enumerate(shape)))  # type: ignore[misc]
             case "concat":
                 axis = int(pick(4))
                 if shape[axis] > 8:
                     return value
-                sizes = tuple(2 * x if i == axis else x for i, x in enumerate(shape))
+                sizes = tuple(2 * x if i == axis else x for i, x in enumerate(shape))  # type: ignore[assignment]
                 return self.op("Concat", [value, value], sizes, axis=axis)
             case "pad":
                 mode = str(self.rng.choice(["constant", "edge", "reflect"])) if min(h, w) > 1 else "constant"
@@ -139,7 +139,7 @@ class RandomFloat:
             case "gather":
                 axis = int(pick(4))
                 places = pick(-shape[axis], shape[axis], 3)
-                sizes = tuple(3 if i == axis else x for i, x in enumerate(shape))
+                sizes = tuple(3 if i == axis else x for i, x in enumerate(shape))  # type: ignore[assignment]
                 return self.op("Gather", [value, self.constant(places)], sizes, axis=axis)
             case "norm":
                 if pick(2):
@@ -147,8 +147,8 @@ class RandomFloat:
                 return self.op("LpNormalization", [value], shape, p=int(pick(1, 3)), axis=int(pick(4)))
             case "resize" if max(h, w) <= 8:
                 mode = str(self.rng.choice(["nearest", "linear"]))
-                sizes = self.constant(np.array([n, c, 2 * h, 2 * w]))
-                return self.op("Resize", [value, "", "", sizes], (n, c, 2 * h, 2 * w), mode=mode)
+                sizes = self.constant(np.array([n, c, 2 * h, 2 * w]))  # type: ignore[assignment]
+                return self.op("Resize", [value, "", "", sizes], (n, c, 2 * h, 2 * w), mode=mode)  # type: ignore[list-item]
             case "clip":
                 bounds = [self.constant(np.float32(b)) for b in (-0.5, 0.75)]
                 return self.op("Clip", [value, *bounds], shape)

@@ -225,7 +225,7 @@ def test_unknown_chip() -> None:
 )
 def test_session_keys_refused(entries: dict[str, str], parts: list[str]) -> None:
     with raises(UnsupportedError, *parts):
-        session(mixed(), **entries)
+        session(mixed(), **entries)  # type: ignore[arg-type]
 
 
 def test_faults_of_options_and_keys_together() -> None:

@@ -184,7 +184,7 @@ def _entry(options: Any, key: str) -> str:
 def _run(session: Any, seen: dict[str, Any], run: Mapping[str, str], dynamic: Mapping[str, str]) -> None:
     options = hexforge.RunOptions() if run else None
     for key, value in run.items():
-        options.add_run_config_entry(key, value)  # type: ignore[union-attr]
+        options.add_run_config_entry(key, value)
     if dynamic:
         session.set_ep_dynamic_options(dict(dynamic))
     random = np.random.default_rng(3)

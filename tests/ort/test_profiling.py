@@ -88,7 +88,7 @@ def test_times_are_the_estimates(tmp_path: Path) -> None:
 def test_off_writes_nothing_and_keeps_the_short_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = session()
-    assert not made._profile.active  # type: ignore[attr-defined]
+    assert not made._profile.active
     made.run(None, FEED)
     assert list(tmp_path.iterdir()) == []
 

@@ -325,7 +325,7 @@ def test_a_single_quantize_is_not_worth_a_graph() -> None:
         node("Identity", ["q"], ["y"], name="id"),
     ]
     constants = {"s": np.array(0.1, np.float32), "z": np.array(0, np.uint8)}
-    source = model(nodes[:2], {"x": (FLOAT, [2, 2, 2])}, {"q": (TensorProto.UINT8, [2])}, constants)
+    source = model(nodes[:2], {"x": (FLOAT, [2, 2, 2])}, {"q": (TensorProto.UINT8, [2])}, constants)  # type: ignore[arg-type]
     made = session(source)
     assert {row.where for row in made.placements} == {CPU}
     assert "one single QuantizeLinear" in str(made.placements[1].reason)
@@ -341,7 +341,7 @@ def test_types_cross_to_the_cpu_and_back(dtype: str) -> None:
     ]
     constants = {"shape": np.array([2, 3]), "flat": np.array([6])}
     inputs, shaped = {"x": (kind, [6]), "n": (TensorProto.INT64, [])}, {"b": (kind, [1, 2, 3])}
-    source = model(nodes, inputs, {"y": (kind, [6])}, constants, opset=21, between=shaped)
+    source = model(nodes, inputs, {"y": (kind, [6])}, constants, opset=21, between=shaped)  # type: ignore[arg-type]
     made = session(source)
     assert [row.where for row in made.placements] == [QNN, CPU, QNN]
     x = np.array([0, 1, 1, 0, 1, 1]).astype(getattr(ml_dtypes, dtype, dtype))

@@ -71,7 +71,7 @@ def test_devices_and_libraries(tmp_path: Path) -> None:
 
 def test_selection_policy() -> None:
     options = ort.SessionOptions()
-    options.set_provider_selection_policy(ort.OrtExecutionProviderDevicePolicy.PREFER_NPU)
+    options.set_provider_selection_policy(ort.OrtExecutionProviderDevicePolicy.PREFER_NPU)  # type: ignore[attr-defined]
     assert ort.InferenceSession(mixed(), options).get_providers()[0] == QNN
 
 
@@ -89,4 +89,4 @@ def test_the_facade_is_lazy() -> None:
     assert all(getattr(hexforge, name) is not None for name in hexforge.__all__)
     assert hexforge.__version__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = hexforge.nothing
+        _ = hexforge.nothing  # type: ignore[attr-defined]

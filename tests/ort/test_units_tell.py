@@ -15,10 +15,10 @@ _ONE = (
     "Tanh Reciprocal Selu ThresholdedRelu LeakyRelu Softmax LogSoftmax"
 )
 _REDUCED = "ReduceMean ReduceMin ReduceMax ReduceL2 ReduceLogSumExp"
-_THREE = np.float32([1, 2, 3])
+_THREE = np.array([1, 2, 3], np.float32)
 CASES: tuple[Case, ...] = (
-    *((op, [SHAPE], {}, {}) for op in _ONE.split()),
-    *((op, [SHAPE], {"axes": [1]}, {}) for op in _REDUCED.split()),
+    *((op, [SHAPE], {}, {}) for op in _ONE.split()),  # type: ignore[arg-type]
+    *((op, [SHAPE], {"axes": [1]}, {}) for op in _REDUCED.split()),  # type: ignore[arg-type]
     *((op, [SHAPE, (4, 5)], {}, {}) for op in "Add Div Mul Sub PRelu".split()),
     *((op, [SHAPE, (4, 5), (1,)], {}, {}) for op in "Max Min Sum Mean".split()),
     ("Mod", [SHAPE, (4, 5)], {"fmod": 1}, {}), ("Pow", [SHAPE], {}, {"e": np.float32(2)}),
@@ -36,7 +36,8 @@ CASES: tuple[Case, ...] = (
     ("Unsqueeze", [(3, 4)], {}, {"i": np.array([0])}), ("DepthToSpace", [(1, 4, 3, 3)], {"blocksize": 2}, {}),
     ("SpaceToDepth", [(1, 1, 4, 4)], {"blocksize": 2}, {}), ("Pad", [(3, 4)], {}, {"i": np.array([1, 0, 0, 1])}),
     ("Slice", [SHAPE], {}, {"a": np.array([0]), "b": np.array([2]), "c": np.array([1])}),
-    ("Resize", [_PLANE], {"mode": "linear"}, {"roi": np.float32([]), "scales": np.float32([1, 1, 2, 2])}),
+    ("Resize", [_PLANE], {"mode": "linear"},
+     {"roi": np.array([], np.float32), "scales": np.array([1, 1, 2, 2], np.float32)}),
     ("GridSample", [_PLANE, (1, 4, 4, 2)], {}, {}), ("Einsum", [(3, 4), (4, 5)], {"equation": "ij,jk->ik"}, {}),
     ("MatMul", [(3, 4), (4, 5)], {}, {}), ("Gemm", [(3, 4), (4, 5), (5,)], {"alpha": 0.5}, {}),
     ("Gemm", [(3, 4), (4, 5), (5,)], {"alpha": 0.5, "beta": 2.0}, {}), ("Conv", [_PLANE, (4, 3, 3, 3)], {}, {}),

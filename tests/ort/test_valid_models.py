@@ -82,7 +82,14 @@ def test_no_window_of_ceil_mode_starts_beyond_the_input(kind: str, opset: int, w
     kernel, stride, pad, size = window
     for more in ({}, {"count_include_pad": 1}) if kind == "AveragePool" else ({},):
         pool = node(
-            kind, ["x"], ["p"], kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4, ceil_mode=1, **more
+            kind,
+            ["x"],
+            ["p"],
+            kernel_shape=[kernel] * 2,
+            strides=[stride] * 2,
+            pads=[pad] * 4,
+            ceil_mode=1,
+            **more,  # type: ignore[arg-type]
         )
         made = model(
             [pool, node("Relu", ["p"], ["y"])], [value("x", (1, 2, size, size))], [value("y", None)], {}, opset
@@ -128,7 +135,8 @@ def test_a_scale_of_0_means_zeros(zero_in: str) -> None:
     constants = {
         "s": np.float32(0.02), "z": np.uint8(10), "w": rng.integers(-127, 127, (4, 3, 3, 3)).astype(np.int8),
         "ws": np.float32(0 if zero_in == "weights" else 0.01), "wz": np.int8(0),
-        "b": np.array([1, 200, 3, 400], np.int32), "bs": np.float32([0, 2e-4, 0, 2e-4]) if per else np.float32(0),
+        "b": np.array([1, 200, 3, 400], np.int32),
+        "bs": np.array([0, 2e-4, 0, 2e-4], np.float32) if per else np.float32(0),
         "bz": np.zeros(4 if per else (), np.int32),
     }  # fmt: skip
     nodes = [
@@ -165,7 +173,7 @@ def test_same_pads_take_output_padding_away(auto: str, window: tuple[int, ...]) 
     stride, kernel, extra, size = window
     weight = np.random.default_rng(1).integers(-2, 3, (2, 3, kernel, kernel)).astype(np.float32)
     sides = {"strides": [stride] * 2, "output_padding": [extra] * 2}
-    nodes = [node("ConvTranspose", ["x", "w"], ["c"], auto_pad=auto, **sides), node("Relu", ["c"], ["y"])]
+    nodes = [node("ConvTranspose", ["x", "w"], ["c"], auto_pad=auto, **sides), node("Relu", ["c"], ["y"])]  # type: ignore[arg-type]
     made = model(nodes, [value("x", (1, 2, size, size))], [value("y", None)], {"w": weight})
     agree(made, {"x": halves(1, 2, size, size)}, 2e-2)
 
@@ -174,10 +182,10 @@ def test_same_pads_take_output_padding_away(auto: str, window: tuple[int, ...]) 
 @pytest.mark.parametrize("region", [(0.7, 0.9, -0.2, -0.1), (0, 0, 1, 1), (-0.3, -0.6, 0.6, 0.3), (0.5, 0.5, 0, 0)])
 def test_crops_are_inside_where_float32_says_so(mode: str, region: tuple[float, ...]) -> None:
     """0.7 - 7 * 0.1 is not 0 in float64."""
-    roi = np.float32([0, 0, *region[:2], 1, 1, *region[2:]])
+    roi = np.array([0, 0, *region[:2], 1, 1, *region[2:]], np.float32)
     for size in (3, 4, 7, 10):
         how = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
-        nodes = [node("Resize", ["x", "roi", "", "sizes"], ["y"], mode=mode, **how)]
+        nodes = [node("Resize", ["x", "roi", "", "sizes"], ["y"], mode=mode, **how)]  # type: ignore[arg-type]
         constants = {"roi": roi, "sizes": np.array([1, 2, size, size])}
         made = model(nodes, [value("x", (1, 2, 5, 5))], [value("y", None)], constants)
         agree(made, {"x": halves(1, 2, 5, 5)}, 1e-2, strict=False)

@@ -107,7 +107,7 @@ def test_what_is_no_number_is_the_lowest_one(op: str, kind: str) -> None:
 
 @pytest.mark.parametrize("p", [1, 2])
 def test_a_row_of_zeros_is_normalized_to_zeros(p: int) -> None:
-    x = np.float32([[1, 2, 3], [0, 0, 0], [4, 0, -4]])
+    x = np.array([[1, 2, 3], [0, 0, 0], [4, 0, -4]], np.float32)
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)
     graph = helper.make_graph([helper.make_node("LpNormalization", ["x"], ["y"], p=p)], "g", [value], [result])

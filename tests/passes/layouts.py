@@ -142,7 +142,7 @@ class Maker:
 
 def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     try:
-        return len(np.broadcast_shapes(a, b)) <= 4 and np.prod(np.broadcast_shapes(a, b)) < 1000
+        return len(np.broadcast_shapes(a, b)) <= 4 and math.prod(np.broadcast_shapes(a, b)) < 1000
     except ValueError:
         return False
 

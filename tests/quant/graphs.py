@@ -179,7 +179,7 @@ def samples(
     generator = np.random.default_rng(seed)
     return [
         {
-            str(v.name): generator.uniform(low, high, tuple(v.shape or ())).astype(np.float32)
+            str(v.name): generator.uniform(low, high, tuple(v.shape or ())).astype(np.float32)  # type: ignore[arg-type]
             for v in read_model.graph.inputs
         }
         for _ in range(count)

@@ -87,7 +87,7 @@ def plain(model: onnx_ir.Model, samples: list[Feeds], bits: int = 8) -> Encoding
                 seen.setdefault(name, []).append(array)
     plan = EncodingPlan()
     for unit in quant_units(model.graph):
-        for name in {v.name for v in unit.writes} | {v.name for _, _, v in unit.reads if v.const_value is None}:
+        for name in {v.name for v in unit.writes} | {v.name for _, _, v in unit.reads if v.const_value is None}:  # type: ignore[assignment]
             low, high = (float(f([f(a) for a in seen[str(name)]])) for f in (np.min, np.max))
             plan.tensors[str(name)] = Fixed(DType.UINT8, encoding(low, high, DType.UINT8))
     dtype = {4: DType.INT4, 8: DType.INT8}[bits]

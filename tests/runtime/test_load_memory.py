@@ -38,7 +38,7 @@ def written(path: Path, kind: str) -> None:
     if kind == "product":
         node, shapes = helper.make_node("MatMul", ["x", "w"], ["y"]), ((TensorProto.FLOAT, (1, 5000)), (1, 5000))
     else:
-        node, shapes = helper.make_node("Gather", ["w", "x"], ["y"]), ((TensorProto.INT64, (8,)), (8, 5000))
+        node, shapes = helper.make_node("Gather", ["w", "x"], ["y"]), ((TensorProto.INT64, (8,)), (8, 5000))  # type: ignore[assignment]
     values = [
         helper.make_tensor_value_info("x", *shapes[0]),
         helper.make_tensor_value_info("y", TensorProto.FLOAT, shapes[1]),
@@ -51,8 +51,11 @@ def written(path: Path, kind: str) -> None:
 def _write_quantized(path: Path, rng: np.random.Generator) -> None:
     """A QDQ product of 100 MB of 8-bit weights."""
     nodes, held = [], [numpy_helper.from_array(rng.integers(-127, 128, (10_000, 10_000), np.int8), "w")]
-    held += [numpy_helper.from_array(np.float32(0.01), "s"), numpy_helper.from_array(np.uint8(128), "z")]
-    held += [numpy_helper.from_array(np.int8(0), "wz")]
+    held += [
+        numpy_helper.from_array(np.array(0.01, np.float32), "s"),
+        numpy_helper.from_array(np.array(128, np.uint8), "z"),
+    ]
+    held += [numpy_helper.from_array(np.array(0, np.int8), "wz")]
     for name, target in (("x", "dx"), ("r", "y")):
         nodes.append(helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{name}q"]))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}q", "s", "z"], [target]))

@@ -72,23 +72,23 @@ def test_what_float16_holds_is_not_named(tmp_path: Path) -> None:
 def test_the_first_tensor_that_is_not_finite() -> None:
     backend = HtpBackend()
     plan, _ = open_model(log_of(), backend)
-    first = first_nonfinite(plan, backend, {"x": np.float32([1, 0, 2, 0])})
+    first = first_nonfinite(plan, backend, {"x": np.array([1, 0, 2, 0], np.float32)})
     assert first is not None
     assert first.op == "ElementWiseLog"
     assert "log" in first.nodes
     assert (first.nan, first.infinite, first.elements) == (0, 2, 4)
     assert first_nonfinite(plan, backend, {"x": np.ones(4, np.float32)}) is None
-    given = first_nonfinite(plan, backend, {"x": np.float32([1, np.nan, 2, 0])})
+    given = first_nonfinite(plan, backend, {"x": np.array([1, np.nan, 2, 0], np.float32)})
     assert given is not None
     assert given.tensor == "x"
 
 
 def test_run_and_eval_say_so(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(log_of())
-    np.save(tmp_path / "x.npy", np.float32([1, 0, 2, 0]))
+    np.save(tmp_path / "x.npy", np.array([1, 0, 2, 0], np.float32))
     shown = CliRunner().invoke(app, ["run", str(tmp_path / "m.onnx"), "-i", f"x={tmp_path / 'x.npy'}"]).stdout
     assert "not finite" in shown
     assert "ElementWiseLog" in shown
     run = runner(log_of(), "htp")
     with pytest.warns(UserWarning, match="ElementWiseLog"):
-        run({"x": np.float32([1, 0, 2, 0])})
+        run({"x": np.array([1, 0, 2, 0], np.float32)})

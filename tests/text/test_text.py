@@ -17,11 +17,12 @@ import pytest
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.htp import pipeline as htp
+from hexforge.backends.htp.activations import fold_activations
 from hexforge.ir.text import dumps, loads
 from hexforge.ir.verify import verify
 from hexforge.passes import NEUTRAL, Pass
 
-PASSES: dict[str, Pass] = {p.__name__: p for p in (*NEUTRAL, htp.fold_activations, *htp.PASSES)}
+PASSES: dict[str, Pass] = {p.__name__: p for p in (*NEUTRAL, fold_activations, *htp.PASSES)}
 STAYS = "# stays as it is\n"
 
 

@@ -42,10 +42,10 @@ def check_trace(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     ends = {e["id"]: e for e in by["f"]}
     assert len(ends) == len(by["s"]) == len(by["f"])
     for e in by["s"]:
-        end = ends[e["id"]]
-        assert (e["name"], e["cat"]) == (end["name"], end["cat"])
-        assert e["ts"] <= end["ts"] + SLACK
-        for at in (e, end):
+        closing = ends[e["id"]]
+        assert (e["name"], e["cat"]) == (closing["name"], closing["cat"])
+        assert e["ts"] <= closing["ts"] + SLACK
+        for at in (e, closing):
             assert any(a - SLACK <= at["ts"] <= b + SLACK for a, b in lanes[at["pid"], at["tid"]])
     for e in by["C"]:
         assert all(isinstance(v, int | float) for v in e["args"].values())

@@ -97,7 +97,7 @@ def test_rescaled_channels_are_no_error(tmp_path: Path, qdq: Path) -> None:
         if tensor.name in ("conv1.weight", "conv1.bias"):
             spread = factor.reshape(-1, *[1] * (array.ndim - 1))
         elif tensor.name == "conv2.weight":
-            spread = 1 / factor.reshape(1, -1, 1, 1)
+            spread = 1 / factor.reshape(1, -1, 1, 1)  # type: ignore[assignment]
         else:
             continue
         tensor.CopyFrom(onnx.numpy_helper.from_array((array * spread).astype(np.float32), tensor.name))

@@ -235,7 +235,7 @@ def test_a_cluster_gives_the_same(searched: tuple[Searched, Path], data: Path) -
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
 def test_without_ray_a_cluster_says_how_to_get_it() -> None:
     with pytest.raises(CallError, match=r"hexforge\[cluster\]"):
-        list(spread(abs, (), [1], cluster=True))  # type: ignore[arg-type]
+        list(spread(abs, (), [1], cluster=True))
 
 
 def test_both_recipes_are_per_channel_and_the_knee_is_recommended_with_its_reason() -> None:

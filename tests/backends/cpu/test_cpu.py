@@ -32,7 +32,7 @@ def test_runs() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     out = program(TWO_OUTPUTS).run({"x": x})
     assert list(out) == ["y", "t", "r"]
-    np.testing.assert_array_equal(out["y"], x + np.float32([1, 2, 3]))
+    np.testing.assert_array_equal(out["y"], x + np.array([1, 2, 3], np.float32))
     np.testing.assert_array_equal(out["t"], out["y"].T)
 
 
@@ -77,7 +77,7 @@ def test_threads_share_a_program() -> None:
     def work(seed: int) -> None:
         x = np.random.default_rng(seed).standard_normal((2, 3)).astype(np.float32)
         for _ in range(50):
-            if not np.array_equal(compiled.run({"x": x})["y"], x + np.float32([1, 2, 3])):
+            if not np.array_equal(compiled.run({"x": x})["y"], x + np.array([1, 2, 3], np.float32)):
                 failures.append(seed)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]

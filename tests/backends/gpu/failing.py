@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -70,14 +71,14 @@ def living() -> tuple[int, ...]:
     return tuple(LAYER.failing_living(i) for i in range(len(KINDS)))
 
 
-def counted(action: Callable[[], object]) -> dict[str, int]:
+def counted(action: Callable[[], Any]) -> dict[str, int]:
     """How often an action makes each call."""
     arm()
     action()
     return {name: n for name, number in CALLS.items() if (n := LAYER.failing_count(number))}
 
 
-def refusal(action: Callable[[], object]) -> HexforgeError | None:
+def refusal(action: Callable[[], Any]) -> HexforgeError | None:
     """What an action was refused with."""
     try:
         action()
@@ -95,7 +96,7 @@ class Pair:
         self.expected = [self._run(p) for p in (self.one, self.two)]
 
     def _run(self, program: GpuProgram) -> bytes:
-        return program.run(FEEDS)["y"].tobytes()
+        return program.run(FEEDS)["y"].tobytes()  # type: ignore[arg-type]
 
     def right(self, number: int = 1) -> None:
         """Assert that a session gives its own numbers."""
@@ -117,7 +118,7 @@ class Pair:
         assert self._run(made) == self.expected[0]
 
 
-def sweep(pair: Pair, action: Callable[[], object], codes: dict[str, int], modes: tuple[int, ...]) -> tuple[int, int]:
+def sweep(pair: Pair, action: Callable[[], Any], codes: dict[str, int], modes: tuple[int, ...]) -> tuple[int, int]:
     """Let every call that an action makes fail, one after the other: how many failures were healed, and said."""
     counts = counted(action)
     pair.right(0), pair.right(1)
@@ -143,10 +144,10 @@ def sweep(pair: Pair, action: Callable[[], object], codes: dict[str, int], modes
     return healed, said
 
 
-def forgotten(action: Callable[[], object]) -> Callable[[], object]:
+def forgotten(action: Callable[[], Any]) -> Callable[[], Any]:
     """An action after which compiled kernels are made anew, from what the cache has."""
 
-    def fresh() -> object:
+    def fresh() -> Any:
         builder(choose()).forget()
         return action()
 

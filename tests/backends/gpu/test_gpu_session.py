@@ -92,7 +92,7 @@ def test_group_query_attention(
     total = past + length
     shapes = {"q": (batch, length, heads * size), "k": (batch, length, kv * size), "v": (batch, length, kv * size)}
     if past:
-        shapes |= {"pk": (batch, kv, past, size), "pv": (batch, kv, past, size)}
+        shapes |= {"pk": (batch, kv, past, size), "pv": (batch, kv, past, size)}  # type: ignore[dict-item]
     inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items()]
     inputs += [helper.make_tensor_value_info(n, TensorProto.INT32, s) for n, s in (("seq", [batch]), ("tot", [1]))]
     names = ["q", "k", "v", "pk" if past else "", "pv" if past else "", "seq", "tot"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,10 +48,10 @@ def halves(*shape: int, seed: int = 0, scale: float = 1.0) -> Array:
     return values
 
 
-def compiled(build: object, *shapes: tuple[int, ...]) -> GpuProgram:
+def compiled(build: Any, *shapes: tuple[int, ...]) -> GpuProgram:
     g = Graph("g")
     values = [g.value(f"x{i}", TensorType(DType.FLOAT32, s), Role.APP_WRITE) for i, s in enumerate(shapes)]
-    y = build(g, *values)  # type: ignore[operator]
+    y = build(g, *values)
     g.node("Reshape", [y], [g.value("y", y.type, Role.APP_READ)])
     return GpuBackend(FP16).compile(g)
 
@@ -181,7 +182,7 @@ def test_every_op_of_a_chain_rounds(form: bool) -> None:
     a, b = halves(64, 24), halves(64, 24, seed=3)
 
     def chain(g: Graph, x: Value, y: Value) -> Value:
-        scaled = g.node("ElementWiseMultiply", [x, g.static(np.float32(1.1))]).outputs[0]
+        scaled = g.node("ElementWiseMultiply", [x, g.static(np.array(1.1, np.float32))]).outputs[0]
         return g.node("ElementWiseAdd", [g.node("ElementWiseDivide", [scaled, y]).outputs[0], x]).outputs[0]
 
     with np.errstate(divide="ignore", over="ignore"):
@@ -206,7 +207,7 @@ def test_functions_are_near(op: str, form: bool) -> None:
         a = (np.abs(a) + 0.01).astype(H).astype(np.float32)
     params = {"alpha": 1.0} if op == "Elu" else {}
     got = run(compiled(lambda g, x: g.node(op, [x], **params).outputs[0], a.shape), a)
-    want = CLOSE[op](a.astype(np.float64))
+    want = CLOSE[op](a.astype(np.float64))  # type: ignore[operator]
     assert ((ulps(got, want) <= 4) | (np.abs(got - want) < 1e-4)).all()  # tails of Gelu magnify what x was rounded by
 
 

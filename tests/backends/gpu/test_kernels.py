@@ -97,7 +97,7 @@ def products(g: Graph, rng: np.random.Generator) -> None:
     read(g, out(g, "MatMul", [x, y]))
     z = given(g, 2, 3, 37, 24)
     scores = out(g, "MatMul", [x, z], transpose_in1=True)
-    read(g, out(g, "ElementWiseMultiply", [scores, g.static(np.float32(0.125))]))
+    read(g, out(g, "ElementWiseMultiply", [scores, g.static(np.array(0.125, np.float32))]))
     read(g, out(g, "MatMul", [x, z], transpose_in0=True))
     read(g, out(g, "FullyConnected", [out(g, "ReduceMean", [z], axes=(1, 2)), weight(g, rng, 33, 24)]))
 
@@ -108,7 +108,9 @@ def attention(g: Graph, rng: np.random.Generator) -> None:
     q, v = (out(g, "Transpose", [x], perm=(0, 2, 1, 3)) for x in (query, value))
     scores = out(g, "MatMul", [q, out(g, "Transpose", [key], perm=(0, 2, 3, 1))])
     scaled = out(
-        g, "ElementWiseAdd", [out(g, "ElementWiseMultiply", [scores, g.static(np.float32(0.3))]), given(g, 1, 1, 1, 12)]
+        g,
+        "ElementWiseAdd",
+        [out(g, "ElementWiseMultiply", [scores, g.static(np.array(0.3, np.float32))]), given(g, 1, 1, 1, 12)],
     )
     mixed = out(g, "MatMul", [out(g, "Softmax", [scaled], axis=3), v])
     joined = g.value("joined", floats(2, 12, 24))
@@ -123,7 +125,7 @@ def heads(g: Graph, rng: np.random.Generator) -> None:
         hidden = np.where(rng.random((2, 1, queries, keys)) < 0.9, -np.inf, 0).astype(np.float32)
         hidden[..., -1] = 0
         scores = out(g, "MatMul", [query, key], transpose_in1=True)
-        scaled = out(g, "ElementWiseMultiply", [scores, g.static(np.float32(2.5))])
+        scaled = out(g, "ElementWiseMultiply", [scores, g.static(np.array(2.5, np.float32))])
         seen = out(g, "ElementWiseAdd", [scaled, g.static(hidden)])
         read(g, out(g, "MatMul", [out(g, "Softmax", [seen], axis=3, beta=0.5), value]))
     query, key, value = (out(g, "Tanh", [given(g, 1, 2, n, 8)]) for n in (6, 10, 10))
@@ -253,11 +255,11 @@ def looked_up(g: Graph, rng: np.random.Generator) -> None:
 def mixed_types(g: Graph, rng: np.random.Generator) -> None:
     x = given(g, 4, 6)
     whole = g.value("whole", TensorType(DType.INT32, (4, 6)))
-    g.node("Cast", [out(g, "ElementWiseMultiply", [x, g.static(np.float32(7))])], [whole])
+    g.node("Cast", [out(g, "ElementWiseMultiply", [x, g.static(np.array(7, np.float32))])], [whole])
     three = g.static(np.asarray(3, np.int32))
     for op in ("Mod", "FloorDiv", "Divide", "Power"):
         read(g, out(g, f"ElementWise{op}", [whole, three]))
-    negative = out(g, "ElementWiseLess", [x, g.static(np.float32(0))])
+    negative = out(g, "ElementWiseLess", [x, g.static(np.array(0, np.float32))])
     read(g, out(g, "ElementWiseSelect", [negative, out(g, "ElementWiseExp", [x]), x]))
     read(g, out(g, "ElementWiseAnd", [negative, out(g, "ElementWiseGreater", [whole, three])]))
 

@@ -58,7 +58,7 @@ def _scaled(factor: float, name: str) -> Graph:
     g = Graph(name)
     x = g.value("x", TensorType(DType.FLOAT32, (64, 64)), Role.APP_WRITE)
     y = g.value("y", TensorType(DType.FLOAT32, (64, 64)), Role.APP_READ)
-    g.node("ElementWiseMultiply", [x, g.static(np.float32(factor))], [y])
+    g.node("ElementWiseMultiply", [x, g.static(np.array(factor, np.float32))], [y])
     return g
 
 

@@ -42,7 +42,7 @@ def lstm(
     if size:
         inputs |= {"W_proj": weight(g, rng, size, units), "b_proj": weight(g, rng, size)}
     names = [name.rstrip("?") for name in lookup("Lstm").inputs]
-    for value in g.node("Lstm", [inputs.get(name) for name in names], **params).outputs:
+    for value in g.node("Lstm", [inputs.get(name) for name in names], **params).outputs:  # type: ignore[arg-type]
         read(g, value)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ class RandomGraph:
     def axis(self, x: Value) -> int:
         return int(self.rng.integers(len(x.shape)))
 
-    def choice(self, *options: object) -> object:
+    def choice(self, *options: Any) -> Any:
         return options[int(self.rng.integers(len(options)))]
 
     def step(self) -> None:
@@ -92,7 +93,7 @@ class RandomGraph:
         test = out(
             self.g,
             str(self.choice("ElementWiseLess", "ElementWiseGreaterEqual")),
-            [x, self.g.static(np.float32(0.125))],
+            [x, self.g.static(np.array(0.125, np.float32))],
         )
         return out(self.g, "ElementWiseSelect", [test, self.alike(x), out(self.g, "Gelu", [x])])
 
@@ -100,7 +101,7 @@ class RandomGraph:
         """Whole numbers: cast from a product that is exact in float16 too, computed with, and cast back."""
         x = self.inputs[int(self.rng.integers(3))]
         whole = self.g.value(self.g.unique("whole"), TensorType(DType.INT32, x.shape))
-        self.g.node("Cast", [out(self.g, "ElementWiseMultiply", [x, self.g.static(np.float32(4))])], [whole])
+        self.g.node("Cast", [out(self.g, "ElementWiseMultiply", [x, self.g.static(np.array(4, np.float32))])], [whole])
         for _ in range(int(self.rng.integers(1, 4))):
             op = str(self.rng.choice(WHOLE))
             three = self.g.static(np.asarray(3, np.int32))
@@ -231,7 +232,7 @@ class RandomGraph:
             y = out(self.g, "DepthWiseConv2d", [x, w], stride=stride, pad_amount=pads)
             last = weight(self.g, self.rng, 1, 1, y.shape[-1], 8)
             return out(self.g, "Conv2d", [out(self.g, "Relu6", [y]), last], stride=(1, 1), pad_amount=((0, 0),) * 2)
-        group = int(self.choice(*(n for n in (1, 2, 4) if channels % n == 0)))  # type: ignore[arg-type]
+        group = int(self.choice(*(n for n in (1, 2, 4) if channels % n == 0)))
         columns = group * int(self.choice(3, 4, 8, 16))
         if kind == 1 and spatial == 2:
             w = weight(self.g, self.rng, *taps, channels, columns // group)
@@ -276,7 +277,7 @@ class RandomGraph:
             x, heads, keys = (out(self.g, "Transpose", [v], perm=turned) for v in (x, heads, keys))
         scores = out(self.g, "MatMul", [x, keys], transpose_in1=True)
         if self.rng.random() < 0.5:
-            scores = out(self.g, "ElementWiseMultiply", [scores, self.g.static(np.float32(0.35))])
+            scores = out(self.g, "ElementWiseMultiply", [scores, self.g.static(np.array(0.35, np.float32))])
         if self.rng.random() < 0.5:
             mask = weight(self.g, self.rng, *scores.shape[-2:])
             scores = out(self.g, "ElementWiseAdd", [scores, mask])

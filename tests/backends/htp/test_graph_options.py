@@ -59,10 +59,10 @@ def quantized_conv(
     scale = 0.02 if activation is np.uint8 else 0.0001
     held = [
         numpy_helper.from_array(weights, "w"),
-        numpy_helper.from_array(np.float32(0.01), "ws"),
+        numpy_helper.from_array(np.array(0.01, np.float32), "ws"),
         numpy_helper.from_array(weights.dtype.type(weight_zero), "wz"),
-        numpy_helper.from_array(np.float32(scale), "s"),
-        numpy_helper.from_array(np.float32(4 * scale), "so"),
+        numpy_helper.from_array(np.array(scale, np.float32), "s"),
+        numpy_helper.from_array(np.array(4 * scale, np.float32), "so"),
         numpy_helper.from_array(activation(middle), "z"),
         numpy_helper.from_array(activation(relu_zero or 0), "rz"),
     ]

@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("cli")
     (found / "block.onnx").write_bytes(transformer())
     (found / "adapted.onnx").write_bytes(transformer({"q": weights(3)["q"]}))
-    np.savez(found / "adapter.npz", **factors("q", "k"))
+    np.savez(found / "adapter.npz", **factors("q", "k"))  # type: ignore[arg-type]
     with pytest.raises(SystemExit) as caught:
         main(["compile", str(found / "block.onnx"), "-o", str(found / "block.bin"), "--updatable", "block.[qk].*"])
     assert caught.value.code == 0

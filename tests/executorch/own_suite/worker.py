@@ -120,7 +120,7 @@ def remember_operators() -> None:
     import torch
     from torch._export import utils
 
-    torch._ops.Callable = typing.Callable  # type: ignore[attr-defined]  # which remembers its types
+    torch._ops.Callable = typing.Callable  # which remembers its types
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 

@@ -50,7 +50,7 @@ class Node:
     def unit(self) -> tuple[Unit, int]:
         """The unit of the node, and the opset of its model."""
         nodes, inputs, constants, names = [], [], [], []
-        constants.append(numpy_helper.from_array(np.float32(0.1), "scale"))
+        constants.append(numpy_helper.from_array(np.array(0.1, np.float32), "scale"))
         for i, tensor in enumerate(self.inputs):
             name = "" if tensor is None else f"in{i}"
             names.append(name)

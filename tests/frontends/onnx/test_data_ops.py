@@ -181,8 +181,8 @@ def test_refusals_say_why() -> None:
     shape = {"s": i64(3, 2)}
     assert "run time" in _reason(helper.make_node("Reshape", ["x", "s"], ["y"]), {**x, **shape}, {})
     quantize = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
-    assert "not a positive" in _reason(quantize, x, {"s": np.float32(0), "z": np.uint8(0)})
-    assert "not a positive" in _reason(quantize, x, {"s": np.float32(np.nan), "z": np.uint8(0)})
+    assert "not a positive" in _reason(quantize, x, {"s": np.array(0, np.float32), "z": np.array(0, np.uint8)})
+    assert "not a positive" in _reason(quantize, x, {"s": np.array(np.nan, np.float32), "z": np.array(0, np.uint8)})
     assert "run time" in _reason(quantize, {**x, "s": f32(), "z": np.array(3, np.uint8)}, {})
     gather = helper.make_node("Gather", ["x", "i"], ["y"])
     assert "outside" in _reason(gather, x, {"i": i64(0, 7)})

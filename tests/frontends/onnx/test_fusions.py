@@ -25,7 +25,7 @@ U8 = Quant("uint8", 0.05, 120)
 
 
 def _const(made: Made, *values: Any) -> str:
-    return made.constant(np.float32(values[0] if len(values) == 1 else values))
+    return made.constant(np.array(values[0] if len(values) == 1 else values, np.float32))
 
 
 def _hard_swish(made: Made, x: str) -> str:
@@ -57,7 +57,7 @@ def _softmax(op: str) -> Callable[[Made, str], str]:
 
 
 def _layer_norm(made: Made, x: str, affine: bool = True, power: bool = True) -> str:
-    axes = made.constant(np.int64([-1]))
+    axes = made.constant(np.array([-1], np.int64))
     centered = made.node("Sub", [x, made.node("ReduceMean", [x, axes])])
     square = made.node("Pow", [centered, _const(made, 2)]) if power else made.node("Mul", [centered, centered])
     variance = made.node("ReduceMean", [square, axes])
@@ -70,10 +70,10 @@ def _layer_norm(made: Made, x: str, affine: bool = True, power: bool = True) -> 
 
 
 def _group_norm(made: Made, x: str, affine: bool = True) -> str:
-    scale, shift = made.constant(np.float32([0.5, 2])), made.constant(np.float32([1, -1]))
-    grouped = made.node("Reshape", [x, made.constant(np.int64([0, 2, -1]))])
+    scale, shift = made.constant(np.array([0.5, 2], np.float32)), made.constant(np.array([1, -1], np.float32))
+    grouped = made.node("Reshape", [x, made.constant(np.array([0, 2, -1], np.int64))])
     y = made.node("InstanceNormalization", [grouped, scale, shift], epsilon=1e-3)
-    y = str(made.node("Reshape", [y, made.constant(np.int64([2, 6, 4, 3]))]))
+    y = str(made.node("Reshape", [y, made.constant(np.array([2, 6, 4, 3], np.int64))]))
     if affine:
         y = made.node("Mul", [y, made.constant(np.linspace(0.5, 2, 6, dtype=np.float32).reshape(6, 1, 1))])
         y = made.node("Add", [y, made.constant(np.linspace(-1, 1, 6, dtype=np.float32).reshape(1, 6, 1, 1))])
@@ -81,7 +81,7 @@ def _group_norm(made: Made, x: str, affine: bool = True) -> str:
 
 
 def _l2_norm(made: Made, x: str) -> str:
-    norm = made.node("ReduceL2", [x, made.constant(np.int64([1]))], keepdims=1)
+    norm = made.node("ReduceL2", [x, made.constant(np.array([1], np.int64))], keepdims=1)
     return str(made.node("Div", [x, made.node("Clip", [norm, _const(made, 1e-12)])]))
 
 
@@ -105,29 +105,31 @@ def _conv_norm(weight: tuple[int, ...], bias: bool = True, group: int = 1) -> Ca
 
 def _reshape_gemm(made: Made, x: str) -> str:
     weight = np.random.default_rng(3).standard_normal((6, 24)).astype(np.float32)
-    flat = made.node("Reshape", [x, made.constant(np.int64([2, 24]))])
+    flat = made.node("Reshape", [x, made.constant(np.array([2, 24], np.int64))])
     return str(made.node("Gemm", [flat, made.constant(weight), made.constant(np.ones(6, np.float32))], transB=1))
 
 
 def _moved(inner: tuple[int, ...], perm: tuple[int, ...], after: tuple[int, ...]) -> Callable[[Made, str], str]:
     def make(made: Made, x: str) -> str:
-        y = made.node("Reshape", [x, made.constant(np.int64(inner))])
-        return str(made.node("Reshape", [made.node("Transpose", [y], perm=perm), made.constant(np.int64(after))]))
+        y = made.node("Reshape", [x, made.constant(np.array(inner, np.int64))])
+        return str(
+            made.node("Reshape", [made.node("Transpose", [y], perm=perm), made.constant(np.array(after, np.int64))])
+        )
 
     return make
 
 
 def _gather(made: Made, x: str) -> str:
-    y = made.node("Gather", [x, made.constant(np.int64([[0, 2], [-1, 1]]))], axis=4)
+    y = made.node("Gather", [x, made.constant(np.array([[0, 2], [-1, 1]], np.int64))], axis=4)
     y = made.node("Transpose", [y], perm=[0, 4, 5, 1, 2, 3])
-    return str(made.node("Reshape", [y, made.constant(np.int64([4, -1]))]))
+    return str(made.node("Reshape", [y, made.constant(np.array([4, -1], np.int64))]))
 
 
 def _focus(order: list[tuple[int, int]], chained: bool) -> Callable[[Made, str], str]:
     def cut(made: Made, x: str, starts: list[int], axes: list[int]) -> str:
         many = len(axes)
         parts = (starts, [2**31 - 1] * many, axes, [2] * many)
-        return str(made.node("Slice", [x, *(made.constant(np.int64(p)) for p in parts)]))
+        return str(made.node("Slice", [x, *(made.constant(np.array(p, np.int64)) for p in parts)]))
 
     def make(made: Made, x: str) -> str:
         cuts = [
@@ -337,7 +339,7 @@ def test_matmul_add_relu_between_dequantize_and_quantize(relu: bool, zero: int) 
     rng = np.random.default_rng(0)
     made = Made()
     x = made.dequantize(made.input("uint8", (4, 8)), U8)
-    weight = Quant("int8", np.float32([0.01, 0.02, 0.03, 0.04, 0.05]), np.zeros(5), axis=1)
+    weight = Quant("int8", np.array([0.01, 0.02, 0.03, 0.04, 0.05], np.float32), np.zeros(5), axis=1)
     w = made.dequantize(made.constant(rng.integers(-127, 128, (8, 5)).astype(np.int8)), weight)
     bias = Quant("int32", np.float32(0.05) * np.asarray(weight.scale, np.float32), np.zeros(5), axis=0)
     b = made.dequantize(made.constant(rng.integers(-900, 900, 5).astype(np.int32)), bias)
@@ -426,7 +428,7 @@ def _dynamic(
     for i, (weight, scale) in enumerate(zip(weights, scales, strict=True)):
         zero = made.constant(np.asarray(3, weight.dtype))
         steps = made.node("Mul", ["s", made.constant(scale)])
-        product = made.node("ConvInteger" if conv else "MatMulInteger", ["q", made.constant(weight), "z", zero], **how)
+        product = made.node("ConvInteger" if conv else "MatMulInteger", ["q", made.constant(weight), "z", zero], **how)  # type: ignore[arg-type]
         real = made.node("Mul", [made.node("Cast", [product], to=onnx.TensorProto.FLOAT), steps])
         made.outputs.append(helper.make_tensor_value_info(real, onnx.TensorProto.FLOAT, None))
         assert i < 3
@@ -473,17 +475,22 @@ def test_products_of_an_input_quantized_at_run_time_are_real_ones(dtype: str, ch
 def test_other_products_of_such_an_input(weight: tuple[int, ...], shape: tuple[int, ...], group: int, op: str) -> None:
     random = np.random.default_rng(0)
     how = {"group": group} if group else {}
-    model, x = _dynamic([random.integers(-128, 128, weight).astype(np.int8)], [np.float32(0.02)], shape=shape, **how)
+    model, x = _dynamic(
+        [random.integers(-128, 128, weight).astype(np.int8)],
+        [np.array(0.02, np.float32)],
+        shape=shape,
+        **how,  # type: ignore[arg-type]
+    )
     found, placements = placed(model)
     assert [u.kind for u in found] == ["Dynamic"]
     assert op in placements[0].ops
     data = random.standard_normal(shape).astype(np.float32)
-    (got,), want = run(model, {x: data}), ReferenceEvaluator(model).run(None, {x: data})[0]
+    (got,), want = run(model, {x: data}), ReferenceEvaluator(model).run(None, {x: data})[0]  # type: ignore[index]
     assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
 def test_codes_that_something_else_reads_keep_the_dynamic_quantization() -> None:
-    model, _ = _dynamic([np.ones((8, 4), np.int8)], [np.float32(0.1)], extra="q")
+    model, _ = _dynamic([np.ones((8, 4), np.int8)], [np.array(0.1, np.float32)], extra="q")
     assert {u.kind for u in placed(model)[0]} == {"node"}
 
 

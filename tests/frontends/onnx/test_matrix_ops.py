@@ -43,9 +43,9 @@ def test_gemm(flags: int, c: tuple[int, ...], alpha: float, beta: float) -> None
     a = f32(*((4, 3) if flags & 1 else (3, 4)))
     b = f32(*((5, 4) if flags & 2 else (4, 5)))
     params = {"transA": flags & 1, "transB": flags >> 1, "alpha": alpha, "beta": beta}
-    ops = compare("Gemm", {"a": a}, {"b": b, "c": f32(*c)}, **params)
+    ops = compare("Gemm", {"a": a}, {"b": b, "c": f32(*c)}, **params)  # type: ignore[arg-type]
     assert ("FullyConnected" in ops) == (c in ((5,), ()))
-    compare("Gemm", {"a": a, "b": b, "c": f32(*c)}, {}, **params)
+    compare("Gemm", {"a": a, "b": b, "c": f32(*c)}, {}, **params)  # type: ignore[arg-type]
 
 
 EQUATIONS = [
@@ -119,7 +119,7 @@ def test_qlinear_matmul(dtype: Any) -> None:
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 def test_softmax(op: str, axis: int | None, opset: int) -> None:
-    compare(op, {"x": f32(2, 3, 4)}, {}, opset=opset, **({} if axis is None else {"axis": axis}))
+    compare(op, {"x": f32(2, 3, 4)}, {}, opset=opset, **({} if axis is None else {"axis": axis}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 12])
@@ -166,7 +166,7 @@ def test_gru(direction: str, linear: int, lengths: tuple[int, ...]) -> None:
     constants = {"w": f32(d, 6, 5), "r": f32(d, 6, 2), "b": f32(d, 12), "l": np.asarray(lengths, np.int32)}
     constants["h"] = f32(d, 3, 2)
     params = {"hidden_size": 2, "direction": direction, "linear_before_reset": linear}
-    compare("GRU", {"x": f32(4, 3, 5)}, constants, outputs=2, **params)
+    compare("GRU", {"x": f32(4, 3, 5)}, constants, outputs=2, **params)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

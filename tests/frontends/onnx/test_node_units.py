@@ -209,7 +209,7 @@ def _weights(quant: Quant, shape: tuple[int, int] = (8, 3)) -> Unit:
 
 
 def test_weights_per_axis_blocked_and_of_four_bits() -> None:
-    weight = _weights(Quant("int8", np.float32([0.1, 0.2, 0.3]), np.zeros(3), axis=1)).inputs[1]
+    weight = _weights(Quant("int8", np.array([0.1, 0.2, 0.3], np.float32), np.zeros(3), axis=1)).inputs[1]
     assert weight is not None
     assert isinstance(weight.encoding, AxisScaleOffset)
     blocked = np.full((4, 3), 0.25, np.float32)
@@ -224,7 +224,7 @@ def test_weights_per_axis_blocked_and_of_four_bits() -> None:
 def test_scales_that_are_quantized_themselves_are_blockwise_expansion(op: str, folded: bool) -> None:
     made = Made(21)
     x = made.dequantize(made.input("uint16", (2, 8)), Quant("uint16", 0.01, 100))
-    steps, per_channel = np.array([[1, 2, 3], [4, 5, 16]], np.uint8), np.float32([0.1, 0.2, 0.3])
+    steps, per_channel = np.array([[1, 2, 3], [4, 5, 16]], np.uint8), np.array([0.1, 0.2, 0.3], np.float32)
     weight = np.arange(24).reshape(8, 3) % 15 - 7
     real = weight * np.repeat(steps * per_channel, 4, axis=0)
     flip = op == "Gemm"
@@ -235,9 +235,9 @@ def test_scales_that_are_quantized_themselves_are_blockwise_expansion(op: str, f
     w = made.constant(stored.T if flip else stored)
     if folded:
         zero = np.zeros((3, 2) if flip else (2, 3), np.int8).astype(numpy_type("int4"))
-        w = made.node("QuantizeLinear", [w, scales, made.constant(zero)], **blocks)
-    w = made.node("DequantizeLinear", [w, scales], **blocks)
-    y = made.node(op, [x, w], **({"transB": 1} if flip else {}))
+        w = made.node("QuantizeLinear", [w, scales, made.constant(zero)], **blocks)  # type: ignore[arg-type]
+    w = made.node("DequantizeLinear", [w, scales], **blocks)  # type: ignore[arg-type]
+    y = made.node(op, [x, w], **({"transB": 1} if flip else {}))  # type: ignore[arg-type]
     made.output(made.quantize(y, Quant("uint16", 0.02, 30000)), "uint16", (2, 3))
     (unit,), (placement,) = placed(made.proto())
     assert placement.taken, placement.reason
@@ -280,13 +280,13 @@ def test_the_tensors_of_qlinear_ops_carry_their_encodings() -> None:
 def test_quantize_of_a_constant_is_a_constant() -> None:
     made = Made()
     x = made.dequantize(made.input("uint8", (2, 3)), U8)
-    w = made.dequantize(made.quantize(made.constant(np.float32([0.5, -0.2, 30])), U8), U8)
+    w = made.dequantize(made.quantize(made.constant(np.array([0.5, -0.2, 30], np.float32)), U8), U8)
     made.output(made.quantize(made.node("Add", [x, w]), U8), "uint8", (2, 3))
     (unit,) = placed(made.proto())[0]
     weight = unit.inputs[1]
     assert weight is not None
     assert weight.value.const_value is not None
-    np.testing.assert_array_equal(weight.value.const_value.numpy(), np.uint8([8, 1, 255]))
+    np.testing.assert_array_equal(weight.value.const_value.numpy(), np.array([8, 1, 255], np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_tensor_used_with_two_encodings_is_refused_once() -> None:
 def test_unnamed_outputs_and_optional_inputs_stay_absent() -> None:
     made = Made()
     x = made.dequantize(made.input("uint8", (1, 2, 4, 4)), U8)
-    y = made.node("Resize", [x, "", made.constant(np.float32([1, 1, 2, 2]))], mode="nearest")
+    y = made.node("Resize", [x, "", made.constant(np.array([1, 1, 2, 2], np.float32))], mode="nearest")
     made.output(made.quantize(y, U8), "uint8", (1, 2, 8, 8))
     (unit,) = placed(made.proto())[0]
     assert unit.kind == "qdq"
@@ -355,7 +355,7 @@ def test_a_cycle_is_an_error() -> None:
         units(graph)
 
 
-class _Samples(CalibrationDataReader):  # type: ignore[misc]
+class _Samples(CalibrationDataReader):
     def __init__(self) -> None:
         rng = np.random.default_rng(1)
         self._left = [{"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(4)]

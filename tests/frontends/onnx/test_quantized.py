@@ -32,7 +32,7 @@ class Draws:
         self.dtype: str = draw(st.sampled_from(ACTIVATIONS))
         self.domain: str = draw(st.sampled_from(["", CONTRIB]))
 
-    def int(self, low: int, high: int) -> int:
+    def integer(self, low: int, high: int) -> int:
         """An integer of low..high."""
         return int(self.draw(st.integers(low, high)))
 
@@ -42,11 +42,11 @@ class Draws:
 
     def shape(self, rank: int, most: int = 5) -> tuple[int, ...]:
         """A shape of that rank."""
-        return tuple(self.int(1, most) for _ in range(rank))
+        return tuple(self.integer(1, most) for _ in range(rank))
 
     def any_shape(self) -> tuple[int, ...]:
         """A shape of one to four axes."""
-        return self.shape(self.int(1, 4))
+        return self.shape(self.integer(1, 4))
 
     def activation(
         self, shape: Sequence[int], low: float = -4.0, high: float = 4.0, *, positive: bool = False, dtype: str = ""
@@ -68,7 +68,7 @@ class Draws:
         low, high = limits(dtype)
         data = self.rng.integers(low, high + 1, tuple(shape)).astype(np.int32).astype(numpy_type(dtype))
         if axis is None or self.draw(st.booleans()):
-            zero = self.int(low, high) if dtype == "uint8" else 0
+            zero = self.integer(low, high) if dtype == "uint8" else 0
             return Operand(data, Quant(dtype, np.float32(self.rng.uniform(0.5, 2) / high), zero), constant=True)
         scales = (self.rng.uniform(0.5, 2, shape[axis]) / high).astype(np.float32)
         return Operand(data, Quant(dtype, scales, np.zeros(shape[axis], np.int64), axis=axis), constant=True)
@@ -84,10 +84,10 @@ class Draws:
             return Operand(self.rng.standard_normal(size).astype(np.float32), constant=True)
         data = self.rng.integers(-2000, 2000, size).astype(np.int32)
         if kind == "other":
-            return Operand(data, Quant("int32", np.float32(0.003)), constant=True)
+            return Operand(data, Quant("int32", np.array(0.003, np.float32)), constant=True)
         scale = np.float32(x.quant.scale) * np.asarray(w.quant.scale, np.float32)
         if scale.ndim == 0 or axis is None:
-            return Operand(data, Quant("int32", np.float32(scale.ravel()[0])), constant=True)
+            return Operand(data, Quant("int32", np.array(scale.ravel()[0], np.float32)), constant=True)
         return Operand(data, Quant("int32", scale, np.zeros(size, np.int64), axis=0), constant=True)
 
     def case(
@@ -162,13 +162,13 @@ def _reciprocal(d: Draws, op: str) -> Case:
 @makes("Softmax", "LogSoftmax")
 def _softmax(d: Draws, op: str) -> Case:
     shape = d.any_shape()
-    return d.case(op, [d.activation(shape)], axis=d.int(-len(shape), len(shape) - 1))
+    return d.case(op, [d.activation(shape)], axis=d.integer(-len(shape), len(shape) - 1))
 
 
 @makes("Add", "Sub", "Mul", "PRelu")
 def _binary(d: Draws, op: str) -> Case:
     shape = d.any_shape()
-    second = tuple(d.pick(1, n) for n in shape)[d.int(0, len(shape) - 1) :]
+    second = tuple(d.pick(1, n) for n in shape)[d.integer(0, len(shape) - 1) :]
     return d.case(op, [d.activation(shape), d.activation(second)])
 
 
@@ -187,33 +187,33 @@ def _pow(d: Draws, op: str) -> Case:
 @makes("Max", "Min", "Concat")
 def _variadic(d: Draws, op: str) -> Case:
     shape = d.any_shape()
-    operands = [d.activation(shape) for _ in range(d.int(2, 3))]
-    return d.case(op, operands, **({"axis": d.int(0, len(shape) - 1)} if op == "Concat" else {}))
+    operands = [d.activation(shape) for _ in range(d.integer(2, 3))]
+    return d.case(op, operands, **({"axis": d.integer(0, len(shape) - 1)} if op == "Concat" else {}))  # type: ignore[arg-type]
 
 
 @makes("Clip")
 def _clip(d: Draws, op: str) -> Case:
-    bounds = [Operand(np.float32(b), constant=True) for b in sorted(d.rng.uniform(-3, 3, 2))]
-    return d.case(op, [d.activation(d.any_shape()), *bounds[: d.int(0, 2)]])
+    bounds = [Operand(np.array(b, np.float32), constant=True) for b in sorted(d.rng.uniform(-3, 3, 2))]
+    return d.case(op, [d.activation(d.any_shape()), *bounds[: d.integer(0, 2)]])
 
 
 @makes("ReduceMean", "ReduceMin", "ReduceMax", "ReduceSum", "ReduceProd", "ReduceL2")
 def _reduce(d: Draws, op: str) -> Case:
     shape = d.any_shape()
-    axes = sorted({d.int(0, len(shape) - 1) for _ in range(2)})
-    return d.case(op, [d.activation(shape, -1.5, 1.5), const(axes)], keepdims=d.int(0, 1))
+    axes = sorted({d.integer(0, len(shape) - 1) for _ in range(2)})
+    return d.case(op, [d.activation(shape, -1.5, 1.5), const(axes)], keepdims=d.integer(0, 1))
 
 
 @makes("AveragePool", "MaxPool")
 def _pool(d: Draws, op: str) -> Case:
-    kernel = [d.int(1, 3), d.int(1, 3)]
-    pads = [d.int(0, k - 1) for k in (*kernel, *kernel)]
-    shape = (*d.shape(2, 3), d.int(3, 7), d.int(3, 7))
-    strides = [d.int(1, 2), d.int(1, 2)]
-    attributes = {"count_include_pad": d.int(0, 1)} if op == "AveragePool" else {}
+    kernel = [d.integer(1, 3), d.integer(1, 3)]
+    pads = [d.integer(0, k - 1) for k in (*kernel, *kernel)]
+    shape = (*d.shape(2, 3), d.integer(3, 7), d.integer(3, 7))
+    strides = [d.integer(1, 2), d.integer(1, 2)]
+    attributes = {"count_include_pad": d.integer(0, 1)} if op == "AveragePool" else {}
     return d.case(
         op, [d.activation(shape)], same=op == "MaxPool", function=_max_pool_numbers if op == "MaxPool" else None,
-        kernel_shape=kernel, pads=pads, strides=strides, **attributes,
+        kernel_shape=kernel, pads=pads, strides=strides, **attributes,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -255,15 +255,15 @@ def _space(d: Draws, op: str) -> Case:
 @makes("LpNormalization")
 def _lp(d: Draws, op: str) -> Case:
     shape = d.shape(3)
-    return d.case(op, [d.activation(shape, 0.5, 4, positive=True)], axis=d.int(0, 2), p=2)
+    return d.case(op, [d.activation(shape, 0.5, 4, positive=True)], axis=d.integer(0, 2), p=2)
 
 
 @makes("Slice")
 def _slice(d: Draws, op: str) -> Case:
     shape = d.shape(3, 6)
-    starts = [d.int(0, n - 1) for n in shape]
-    ends = [d.int(s + 1, n) for s, n in zip(starts, shape, strict=True)]
-    return d.case(op, [d.activation(shape), const(starts), const(ends), const([0, 1, 2]), const([d.int(1, 2)] * 3)])
+    starts = [d.integer(0, n - 1) for n in shape]
+    ends = [d.integer(s + 1, n) for s, n in zip(starts, shape, strict=True)]
+    return d.case(op, [d.activation(shape), const(starts), const(ends), const([0, 1, 2]), const([d.integer(1, 2)] * 3)])
 
 
 @makes("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Tile")
@@ -274,7 +274,7 @@ def _layout(d: Draws, op: str) -> Case:
         case "Reshape":
             return d.case(op, [x, const([c, -1])], same=True)
         case "Flatten":
-            return d.case(op, [x], same=True, axis=d.int(0, 4))
+            return d.case(op, [x], same=True, axis=d.integer(0, 4))
         case "Transpose":
             return d.case(op, [x], same=True, perm=d.draw(st.permutations(range(4))))
         case "Squeeze":
@@ -282,15 +282,15 @@ def _layout(d: Draws, op: str) -> Case:
         case "Unsqueeze":
             return d.case(op, [x, const([0, 2])], same=True)
         case "Expand":
-            return d.case(op, [x, const([a, b, d.int(2, 3), c])], same=True)
+            return d.case(op, [x, const([a, b, d.integer(2, 3), c])], same=True)
     return d.case(op, [x, const(d.shape(4, 2))], same=True)
 
 
 @makes("Gather", "GatherElements")
 def _gather(d: Draws, op: str) -> Case:
     shape = d.shape(3)
-    axis = d.int(0, 2)
-    size = d.shape(2, 3) if op == "Gather" else tuple(d.int(1, 3) if i == axis else n for i, n in enumerate(shape))
+    axis = d.integer(0, 2)
+    size = d.shape(2, 3) if op == "Gather" else tuple(d.integer(1, 3) if i == axis else n for i, n in enumerate(shape))
     indices = const(d.rng.integers(0, shape[axis], size))
     return d.case(op, [d.activation(shape), indices], same=True, axis=axis)
 
@@ -298,7 +298,7 @@ def _gather(d: Draws, op: str) -> Case:
 @makes("Resize")
 def _resize(d: Draws, op: str) -> Case:
     x = d.activation(d.shape(4, 4))
-    scales = Operand(np.float32([1, 1, 2, 3]), constant=True)
+    scales = Operand(np.array([1, 1, 2, 3], np.float32), constant=True)
     return d.case(
         op, [x, None, scales], same=True, mode=d.pick("nearest", "linear"), coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
@@ -307,7 +307,7 @@ def _resize(d: Draws, op: str) -> Case:
 
 @makes("ArgMax", "ArgMin")
 def _arg(d: Draws, op: str) -> Case:
-    case = d.case(op, [d.activation(d.shape(3))], same=True, axis=d.int(0, 2), keepdims=d.int(0, 1))
+    case = d.case(op, [d.activation(d.shape(3))], same=True, axis=d.integer(0, 2), keepdims=d.integer(0, 1))
     return replace(case, outs=(None,))
 
 
@@ -321,7 +321,7 @@ def _compare(d: Draws, op: str) -> Case:
 
 @makes("Split")
 def _split(d: Draws, op: str) -> Case:
-    a, b = d.int(1, 3), d.int(1, 3)
+    a, b = d.integer(1, 3), d.integer(1, 3)
     shape = (2, a + b, 3)
     case = d.case(op, [d.activation(shape), const([a, b])], same=True, outs=2, axis=1)
     return replace(case, outs=(case.outs[0], covering(d.dtype, -3, 3)))
@@ -329,29 +329,29 @@ def _split(d: Draws, op: str) -> Case:
 
 @makes("Conv")
 def _conv(d: Draws, op: str) -> Case:
-    group, per_group, out = d.pick(1, 1, 2), d.int(1, 3), d.int(1, 3)
-    kernel = [d.int(1, 3), d.int(1, 3)]
-    x = d.activation((d.int(1, 2), group * per_group, d.int(3, 6), d.int(3, 6)))
+    group, per_group, out = d.pick(1, 1, 2), d.integer(1, 3), d.integer(1, 3)
+    kernel = [d.integer(1, 3), d.integer(1, 3)]
+    x = d.activation((d.integer(1, 2), group * per_group, d.integer(3, 6), d.integer(3, 6)))
     w = d.weight((group * out, per_group, *kernel), 0)
     clip = d.pick(None, "Relu", (0.0, 6.0), (-1.0, 1.0))
     return d.case(
         op, [x, w, d.bias(x, w, group * out, 0)], clip=clip, group=group, kernel_shape=kernel,
-        strides=[d.int(1, 2), d.int(1, 2)], pads=[d.int(0, 1) for _ in range(4)],
+        strides=[d.integer(1, 2), d.integer(1, 2)], pads=[d.integer(0, 1) for _ in range(4)],
     )  # fmt: skip
 
 
 @makes("ConvTranspose")
 def _conv_transpose(d: Draws, op: str) -> Case:
-    kernel, channels, out = [d.int(1, 3), d.int(1, 3)], d.int(1, 3), d.int(1, 3)
-    x = d.activation((1, channels, d.int(2, 4), d.int(2, 4)))
+    kernel, channels, out = [d.integer(1, 3), d.integer(1, 3)], d.integer(1, 3), d.integer(1, 3)
+    x = d.activation((1, channels, d.integer(2, 4), d.integer(2, 4)))
     w = d.weight((channels, out, *kernel), 1)
-    return d.case(op, [x, w, d.bias(x, w, out, 0)], kernel_shape=kernel, strides=[d.int(1, 2), d.int(1, 2)])
+    return d.case(op, [x, w, d.bias(x, w, out, 0)], kernel_shape=kernel, strides=[d.integer(1, 2), d.integer(1, 2)])
 
 
 @makes("MatMul")
 def _matmul(d: Draws, op: str) -> Case:
     m, k, n = d.shape(3, 6)
-    x = d.activation((*d.shape(d.int(0, 2), 3), m, k))
+    x = d.activation((*d.shape(d.integer(0, 2), 3), m, k))
     if d.dtype != "int8" and d.draw(st.booleans()):
         return d.case(op, [x, d.activation((k, n))])
     return d.case(op, [x, d.weight((k, n), 1)])
@@ -360,7 +360,7 @@ def _matmul(d: Draws, op: str) -> Case:
 @makes("Gemm")
 def _gemm(d: Draws, op: str) -> Case:
     m, k, n = d.shape(3, 6)
-    transposed = d.int(0, 1)
+    transposed = d.integer(0, 1)
     x = d.activation((m, k))
     w = d.weight((n, k) if transposed else (k, n), 0 if transposed else 1)
     return _maybe(d, d.case(op, [x, w, d.bias(x, w, n, 0)], transB=transposed))
@@ -374,8 +374,8 @@ def _einsum(d: Draws, op: str) -> Case:
 
 @makes("GridSample")
 def _grid_sample(d: Draws, op: str) -> Case:
-    x, grid = d.activation((1, 2, d.int(2, 5), d.int(2, 5))), d.activation((1, *d.shape(2, 4), 2), -1.2, 1.2)
-    return d.case(op, [x, grid], mode="linear", padding_mode=d.pick("zeros", "border"), align_corners=d.int(0, 1))
+    x, grid = d.activation((1, 2, d.integer(2, 5), d.integer(2, 5))), d.activation((1, *d.shape(2, 4), 2), -1.2, 1.2)
+    return d.case(op, [x, grid], mode="linear", padding_mode=d.pick("zeros", "border"), align_corners=d.integer(0, 1))
 
 
 def _vector(d: Draws, size: int, dtype: str, low: float, high: float) -> Operand:
@@ -389,10 +389,10 @@ def _vector(d: Draws, size: int, dtype: str, low: float, high: float) -> Operand
 def _norm(d: Draws, op: str) -> Case:
     scale_type = d.dtype if d.dtype == "int8" else d.pick(d.dtype, "uint8")
     if op in ("InstanceNormalization", "BatchNormalization"):
-        shape: tuple[int, ...] = (*d.shape(2, 3), d.int(2, 4), d.int(2, 4))
+        shape: tuple[int, ...] = (*d.shape(2, 3), d.integer(2, 4), d.integer(2, 4))
         size = shape[1]
     else:
-        shape = (*d.shape(2, 3), d.int(2, 6))
+        shape = (*d.shape(2, 3), d.integer(2, 6))
         size = shape[-1]
     operands: list[Operand | None] = [d.activation(shape), _vector(d, size, scale_type, -2, 2)]
     if op == "RMSNormalization":
@@ -415,30 +415,30 @@ def _where(d: Draws, op: str) -> Case:
 @makes("Pad")
 def _pad(d: Draws, op: str) -> Case:
     shape = d.shape(3, 4)
-    pads = const([d.int(0, 2) for _ in range(6)])
+    pads = const([d.integer(0, 2) for _ in range(6)])
     value = d.pick(None, replace(d.activation((), -3, 3), constant=True))
     return d.case(op, [d.activation(shape), pads, *([value] if value else [])], mode="constant")
 
 
 @makes("TopK")
 def _top_k(d: Draws, op: str) -> Case:
-    n = d.int(2, 6)
+    n = d.integer(2, 6)
     quant = covering(d.dtype, -3, 3)
     low, _ = limits(d.dtype)
     data = low + np.stack([d.rng.permutation(256)[:n] for _ in range(3)])  # no ties within a row
     x = Operand(data.astype(numpy_type(d.dtype)), quant)
-    return Case(op, [x, const([d.int(1, n)])], (quant, None), {"axis": -1}, 21, d.domain)
+    return Case(op, [x, const([d.integer(1, n)])], (quant, None), {"axis": -1}, 21, d.domain)
 
 
 @makes("CumSum")
 def _cum_sum(d: Draws, op: str) -> Case:
     shape = d.shape(3)
-    return d.case(op, [d.activation(shape), const(d.int(0, 2))])
+    return d.case(op, [d.activation(shape), const(d.integer(0, 2))])
 
 
 @makes("ScatterElements")
 def _scatter(d: Draws, op: str) -> Case:
-    shape = (3, d.int(2, 5))
+    shape = (3, d.integer(2, 5))
     indices = np.stack([d.rng.permutation(shape[1])[:2] for _ in range(3)])
     return d.case(op, [d.activation(shape), const(indices), d.activation((3, 2))], axis=1)
 

@@ -40,7 +40,7 @@ def built(
     """A model of nodes from x (and x1, x2 …) to y."""
     arrays = {name: np.asarray(value) for name, value in constants.items()}
     inputs = dict.fromkeys(("x", *(f"x{i + 1}" for i in range(more))), (FLOAT, sizes))
-    return model(nodes, inputs, {"y": (FLOAT, None)}, arrays, opset=opset)
+    return model(nodes, inputs, {"y": (FLOAT, None)}, arrays, opset=opset)  # type: ignore[arg-type]
 
 
 def conv(x: str, y: str, w: str, *rest: str, name: str = "", **attributes: Any) -> onnx.NodeProto:
@@ -596,7 +596,7 @@ def test_prelu_between_codes_becomes_relu_and_the_group_stays() -> None:
     relu = next(n for n in made.ir.graph if n.op_type == "Relu")
     assert [v.producer().op_type for v in relu.inputs if v is not None and v.producer() is not None] == [
         "DequantizeLinear"
-    ]  # type: ignore[union-attr]
+    ]
 
 
 def test_rules_for_floats_leave_groups_of_codes_alone() -> None:
@@ -671,7 +671,9 @@ def test_a_model_with_a_body_keeps_the_shapes_of_its_inputs() -> None:
     ]  # fmt: skip
     inputs = [onnx.helper.make_tensor_value_info("x", FLOAT, ("batch", 4))]
     outputs = [onnx.helper.make_tensor_value_info("y", FLOAT, ("batch", 4))]
-    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(np.float32(0), "zero")])
+    graph = onnx.helper.make_graph(
+        nodes, "g", inputs, outputs, [numpy_helper.from_array(np.array(0, np.float32), "zero")]
+    )
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     written = model_bytes(read(made.SerializeToString(), dims={"batch": 1}))
     read(written).require_static()

@@ -86,10 +86,12 @@ MORE = [
     OneNode(
         "RMSNormalization", {"x": f32(2, 3, 4), "w": f32(3, 1)}, {"y": np.float32}, attributes={"axis": 1}, opset=23
     ),
-    OneNode("Upsample", {"x": f32(1, 2), "s": np.float32([1, 2])}, {"y": np.float32}, constants=("s",), opset=9),
+    OneNode(
+        "Upsample", {"x": f32(1, 2), "s": np.array([1, 2], np.float32)}, {"y": np.float32}, constants=("s",), opset=9
+    ),
     OneNode(
         "Upsample",
-        {"x": f32(1, 2, 3, 4), "s": np.float32([1, 1, 1.5, 1.3])},
+        {"x": f32(1, 2, 3, 4), "s": np.array([1, 1, 1.5, 1.3], np.float32)},
         {"y": np.float32},
         constants=("s",),
         attributes={"mode": "linear"},
@@ -103,8 +105,8 @@ MORE = [
             "v": f32(1, 2, 32),
             "pk": f32(1, 2, 3, 16),
             "pv": f32(1, 2, 3, 16),
-            "seqlens": np.int32([4]),
-            "total": np.int32([5]),
+            "seqlens": np.array([4], np.int32),
+            "total": np.array([5], np.int32),
             "cos": f32(8, 8),
             "sin": f32(8, 8),
         },

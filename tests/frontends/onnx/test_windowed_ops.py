@@ -76,7 +76,7 @@ def _window(draw: st.DrawFn, dims: int) -> dict[str, Any]:
 @given(st.data())
 def test_conv(data: st.DataObject) -> None:
     dims = data.draw(st.sampled_from([1, 2, 2, 3]))
-    attributes = _window(data.draw, dims)
+    attributes = _window(data.draw, dims)  # type: ignore[arg-type]
     attributes["dilations"] = [data.draw(st.integers(1, 2)) for _ in range(dims)]
     if "auto_pad" in attributes:
         attributes["dilations"] = [1] * dims
@@ -95,7 +95,7 @@ def test_conv(data: st.DataObject) -> None:
 @given(st.data())
 def test_conv_transpose(data: st.DataObject) -> None:
     dims = data.draw(st.sampled_from([1, 2, 2, 3]))
-    attributes = _window(data.draw, dims)
+    attributes = _window(data.draw, dims)  # type: ignore[arg-type]
     strides, kernel = attributes["strides"], attributes["kernel_shape"]
     if "auto_pad" not in attributes:
         attributes["output_padding"] = [data.draw(st.integers(0, s - 1)) for s in strides]
@@ -142,7 +142,7 @@ def test_conv_integer(run_time: bool) -> None:
     rng = np.random.default_rng(0)
     x = {"x": rng.integers(0, 256, (1, 3, 5, 5), dtype=np.uint8)}
     rest = {"w": rng.integers(0, 256, (4, 3, 3, 3), dtype=np.uint8), "xz": np.uint8(120), "wz": np.uint8(7)}
-    feeds, constants = ({**x, **rest}, {}) if run_time else (x, rest)
+    feeds, constants = ({**x, **rest}, {}) if run_time else (x, rest)  # type: ignore[dict-item]
     compare("ConvInteger", feeds, constants, np.int32, opset=10, pads=[1, 0, 1, 2])
 
 
@@ -159,13 +159,13 @@ def test_qlinear_conv(channels: bool) -> None:
     node = helper.make_node(
         "QLinearConv", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["y"], pads=[1, 1, 1, 1]
     )
-    got, ops = placed(model([node], x, constants, {"y": np.uint8}, 13), x)
+    got, ops = placed(model([node], x, constants, {"y": np.uint8}, 13), x)  # type: ignore[arg-type]
     assert ops.count("Conv2d") == 1
     real_x = np.pad((x["x"].astype(np.float64) - 100) * 0.05, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    real_w = constants["w"] * np.reshape(np.float64(scales), (-1, 1, 1, 1))
+    real_w = constants["w"] * np.reshape(np.float64(scales), (-1, 1, 1, 1))  # type: ignore[operator]
     view = np.lib.stride_tricks.sliding_window_view(real_x, (3, 3), axis=(2, 3))
     real = np.einsum("nchwij,ocij->nohw", view, real_w)
-    real += (constants["b"] * 0.05 * np.float64(scales)).reshape(1, -1, 1, 1)
+    real += (constants["b"] * 0.05 * np.float64(scales)).reshape(1, -1, 1, 1)  # type: ignore[operator]
     want = np.clip(np.rint(real / 0.4) + 128, 0, 255)
     assert np.abs(got[0].astype(np.float64) - want).max() <= 1
 
@@ -175,7 +175,7 @@ def test_qlinear_conv(channels: bool) -> None:
 def test_pool(data: st.DataObject) -> None:
     op = data.draw(st.sampled_from(["MaxPool", "AveragePool", "LpPool"]))
     dims = data.draw(st.sampled_from([1, 2, 2, 3]))
-    attributes = _window(data.draw, dims)
+    attributes = _window(data.draw, dims)  # type: ignore[arg-type]
     if op == "AveragePool":
         attributes["count_include_pad"] = data.draw(st.integers(0, 1))
     if op == "LpPool":
@@ -266,7 +266,7 @@ def test_grid_sample(mode: str, padding: str, corners: int, dims: int, seed: int
     x = rng.normal(size=(2, 2, *rng.integers(2, 5, dims))).astype(np.float32)
     grid = rng.uniform(-1.8, 1.8, (2, *rng.integers(1, 4, dims), dims)).astype(np.float32)
     attributes = {"mode": mode, "padding_mode": padding, "align_corners": corners}
-    compare("GridSample", {"x": x, "grid": grid}, {}, opset=20, **attributes)
+    compare("GridSample", {"x": x, "grid": grid}, {}, opset=20, **attributes)  # type: ignore[arg-type]
 
 
 _BOXES = np.array([[0, 0, 6, 7], [1.2, 2.4, 5.5, 4.1], [4, 5, 4.2, 5.1], [-3, -2, 20, 15]], np.float32)

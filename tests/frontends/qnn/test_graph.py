@@ -54,7 +54,7 @@ def test_an_op_chosen_by_a_number_is_that_op() -> None:
     for number, expected in ((0, np.abs(data)), (8, -data), (10, 1 / data), (13, np.sign(data))):
         graph = build_graph("g", [unary("ElementWiseUnary", x, y, operation=np.uint32(number))])
         assert np.allclose(run(graph, x=data)[0], expected)
-    for number, expected in ((0, data + data), (4, [1, 1, 1]), (13, data * data), (18, data - data)):
+    for number, expected in ((0, data + data), (4, [1, 1, 1]), (13, data * data), (18, data - data)):  # type: ignore[assignment]
         graph = build_graph("g", [QnnOp("n", "ElementWiseBinary", (x, x), (y,), {"operation": np.uint32(number)})])
         assert np.allclose(run(graph, x=data)[0], expected)
     neuron = unary("ElementWiseNeuron", x, y, operation=2, alpha=np.float32(0.2), beta=np.float32(0.5))
@@ -104,7 +104,7 @@ def test_blocks_run_along_the_input_channels() -> None:
     data = np.ones((1, 1, 4, 2), np.int8)
     weight = tensor("w", data.shape, "STATIC", "SFIXED_POINT_8", quantization=blocks, data=data)
     y = tensor("y", (1, 1, 1, 2), "APP_READ")
-    params = {"stride": np.uint32([1, 1]), "pad_amount": np.zeros((2, 2), np.uint32)}
+    params = {"stride": np.array([1, 1], np.uint32), "pad_amount": np.zeros((2, 2), np.uint32)}
     graph = build_graph("g", [QnnOp("conv", "Conv2d", (x, weight), (y,), params)])
     encoding = graph.values["w"].encoding
     assert isinstance(encoding, BlockwiseExpansion)
@@ -115,7 +115,7 @@ def test_blocks_run_along_the_input_channels() -> None:
 
 def test_rank_0_is_one_element() -> None:
     x, y = tensor("x", (2, 3), "APP_WRITE"), tensor("y", (1,), "APP_READ")
-    graph = build_graph("g", [unary("ReduceSum", x, y, axes=np.uint32([0, 1]), keep_dims=False)])
+    graph = build_graph("g", [unary("ReduceSum", x, y, axes=np.array([0, 1], np.uint32), keep_dims=False)])
     assert run(graph, x=np.ones((2, 3), np.float32))[0].tolist() == [6]
 
 
@@ -139,15 +139,15 @@ def test_integers_are_cast_to_fixed_point_by_their_values(backend: str, dtype: s
     x, y = tensor("x", (4,), "APP_WRITE", "INT_64"), tensor("y", (4,), "APP_READ", dtype, quantization=params)
     middle = tensor("middle", (4,), dtype="INT_32", quantization=params)  # an encoding that says nothing
     graph = build_graph("g", [QnnOp("a", "Cast", (x,), (middle,)), QnnOp("b", "Cast", (middle,), (y,))])
-    made = registry.backend(backend).compile(graph).run({"x": np.int64([-9, -1, 0, 7])})["y"]
+    made = registry.backend(backend).compile(graph).run({"x": np.array([-9, -1, 0, 7], np.int64)})["y"]
     assert made.tolist() == [2, 18, 20, 34]
 
 
 def test_a_constant_may_be_declared_twice() -> None:
     x, y = tensor("x", (2,), "APP_WRITE"), tensor("y", (2,), "APP_READ")
     middle = tensor("middle", (2,))
-    one = [tensor("c", (2,), "STATIC", data=np.float32([1, 1])) for _ in range(2)]
-    other = tensor("c", (2,), "STATIC", data=np.float32([5, 5]))
+    one = [tensor("c", (2,), "STATIC", data=np.array([1, 1], np.float32)) for _ in range(2)]
+    other = tensor("c", (2,), "STATIC", data=np.array([5, 5], np.float32))
     for second, expected in ((one[1], 2), (other, 6)):
         ops = [
             QnnOp("a", "ElementWiseAdd", (x, one[0]), (middle,)),
@@ -215,10 +215,10 @@ def test_int16_weights_fit_the_matrix_unit() -> None:
 def test_coefficients_of_channels_lie_along_them() -> None:
     data = np.full((1, 2, 1, 3), -1, np.float32)
     x, y = tensor("x", data.shape, "APP_WRITE"), tensor("y", data.shape, "APP_READ")
-    coeff = tensor("c", (2,), "STATIC", data=np.float32([0.25, 0.5]))
+    coeff = tensor("c", (2,), "STATIC", data=np.array([0.25, 0.5], np.float32))
     graph = build_graph("g", [QnnOp("prelu", "Prelu", (x, coeff), (y,))])
     assert run(graph, x=data)[0].ravel().tolist() == [-0.25] * 3 + [-0.5] * 3
-    last = tensor("c", (3,), "STATIC", data=np.float32([1, 2, 3]))
+    last = tensor("c", (3,), "STATIC", data=np.array([1, 2, 3], np.float32))
     graph = build_graph("g", [QnnOp("prelu", "Prelu", (x, last), (y,))])
     assert run(graph, x=data)[0].ravel().tolist() == [-1, -2, -3] * 2
 
@@ -232,9 +232,9 @@ def test_grouped_transposed_convolutions_keep_a_scale_per_channel(encoding: str,
     data = np.array([[1, 0], [0, 1], [2, 0], [0, 2]], np.int8).reshape(1, 1, 4, 2)
     weight = tensor("w", data.shape, "STATIC", "SFIXED_POINT_8", quantization=rows, data=data)
     params = {
-        "stride": np.uint32([1, 1]), "pad_amount": np.zeros((2, 2), np.uint32), "group": np.uint32(2),
-        "output_padding": np.uint32([0, 0]),
+        "stride": np.array([1, 1], np.uint32), "pad_amount": np.zeros((2, 2), np.uint32), "group": np.uint32(2),
+        "output_padding": np.array([0, 0], np.uint32),
     }  # fmt: skip
     graph = build_graph("g", [QnnOp("conv", "TransposeConv2d", (x, weight), (y,), params)])
-    out = run(graph, x=np.uint8([2, 3, 4, 5]).reshape(1, 1, 1, 4))[0]
+    out = run(graph, x=np.array([2, 3, 4, 5], np.uint8).reshape(1, 1, 1, 4))[0]
     assert out.ravel().tolist() == [1, 6, 4, 20]

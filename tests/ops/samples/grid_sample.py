@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.ops.sample import Sample, f32
 
 _ROW = f32([1, 3, 5, 7]).reshape(1, 1, 4, 1)
 
 
-def _at(*columns: float) -> object:
+def _at(*columns: float) -> Any:
     return f32([(x, 0) for x in columns]).reshape(1, 1, -1, 2)
 
 
-def _out(*values: float) -> object:
+def _out(*values: float) -> Any:
     return f32(values).reshape(1, 1, -1, 1)
 
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.ops.sample import Sample, f32
 
 
-def _row(values: list[float]) -> object:
+def _row(values: list[float]) -> Any:
     return f32(values).reshape(1, 1, -1, 1)
 
 

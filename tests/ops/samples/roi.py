@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.ops.sample import Sample, f32
@@ -11,7 +13,7 @@ _RAMP = f32(np.arange(16)).reshape(1, 4, 4, 1)  # 4 y + x
 _FIRST = np.array([0], np.int32)
 
 
-def _bins(*values: float) -> object:
+def _bins(*values: float) -> Any:
     return f32(values).reshape(1, 2, 2, 1)
 
 

@@ -146,7 +146,7 @@ def test_bodies_sequences_and_open_shapes() -> None:
         helper.make_node("NonZero", ["x"], ["where"]),
         helper.make_node("Cast", ["where"], ["places"], to=TensorProto.FLOAT),
     ]
-    subject = model(nodes, [3, 4], ["row", "places", "sine"], zero=np.float32(0), first=np.int64(0))
+    subject = model(nodes, [3, 4], ["row", "places", "sine"], zero=np.array(0, np.float32), first=np.array(0, np.int64))
     subject.graph.outputs[0].type = onnx_ir.TensorType(onnx_ir.DataType.FLOAT)
     data = samples(4, (3, 4))
     found = calibrate(subject, data, part_bytes=1)

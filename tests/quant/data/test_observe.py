@@ -38,7 +38,7 @@ def seen(*parts: Array, **options: Any) -> TensorStatistics:
 def exactly_equal(a: TensorStatistics, b: TensorStatistics) -> bool:
     """Equal but for the sums, which are rounded."""
     names = ("minimum", "maximum", "count", "zeros", "nonfinite", "samples", "exponent")
-    return all(getattr(a, n) == getattr(b, n) for n in names) and np.array_equal(a.counts, b.counts)
+    return all(getattr(a, n) == getattr(b, n) for n in names) and np.array_equal(a.counts, b.counts)  # type: ignore[arg-type]
 
 
 @given(st.lists(values, max_size=6), st.randoms())

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 X = Input("x", (1, 2, 3), np.dtype(np.float32))
 TOKENS = Input("in/put:0", (1, 4), np.dtype(np.int64))
 ONE, TWO = (X,), (X, TOKENS)
-ARRAYS = [np.full(X.shape, i, np.float32) for i in range(12)]
+ARRAYS = [np.full(X.shape, i, np.float32) for i in range(12)]  # type: ignore[type-var]
 PAIRS = [{"x": a, "in/put:0": np.full((1, 4), i)} for i, a in enumerate(ARRAYS)]
 
 
@@ -44,7 +44,7 @@ class Reader(CalibrationDataReader):
 
     def get_next(self) -> dict[str, Array] | None:
         self.asked += 1
-        return next(self.rest, None)
+        return next(self.rest, None)  # type: ignore[return-value]
 
 
 class Rewinding(Reader):
@@ -58,7 +58,7 @@ class Again:
     """Iterable, without a length."""
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
-        return iter(PAIRS)
+        return iter(PAIRS)  # type: ignore[arg-type]
 
 
 def npy_folder(folder: Path) -> Path:
@@ -76,7 +76,7 @@ def raw_folder(folder: Path) -> Path:
 
 def npz_folder(folder: Path) -> Path:
     for i, pair in enumerate(PAIRS):
-        np.savez(folder / f"{i}.npz", **pair, label=np.array(i))
+        np.savez(folder / f"{i}.npz", **pair, label=np.array(i))  # type: ignore[arg-type]
     return folder
 
 
@@ -84,7 +84,7 @@ def input_folders(folder: Path) -> Path:
     for name, key in (("x", "x"), ("in_put_0", "in/put:0")):
         (folder / name).mkdir()
         for i, pair in enumerate(PAIRS):
-            np.save(folder / name / f"{i}.npy", pair[key])
+            np.save(folder / name / f"{i}.npy", pair[key])  # type: ignore[arg-type]
     return folder
 
 
@@ -92,15 +92,15 @@ def input_list(folder: Path) -> Path:
     lines = ["#output_1 output_2"]
     (folder / "data").mkdir()
     for i, pair in enumerate(PAIRS):
-        pair["x"].tofile(folder / "data" / f"x{i}.raw")
-        pair["in/put:0"].tofile(folder / "data" / f"t{i}.raw")
+        pair["x"].tofile(folder / "data" / f"x{i}.raw")  # type: ignore[attr-defined]
+        pair["in/put:0"].tofile(folder / "data" / f"t{i}.raw")  # type: ignore[attr-defined]
         lines.append(f"in/put:0:=data/t{i}.raw x:=data/x{i}.raw" if i % 2 else f"data/x{i}.raw data/t{i}.raw")
     (folder / "input_list.txt").write_text("\n".join(lines) + "\n\n")
     return folder
 
 
 def stacked_npz(folder: Path) -> Path:
-    np.savez(folder / "all.npz", x=np.concatenate(ARRAYS), **{"in/put:0": np.stack([p["in/put:0"] for p in PAIRS])})
+    np.savez(folder / "all.npz", x=np.concatenate(ARRAYS), **{"in/put:0": np.stack([p["in/put:0"] for p in PAIRS])})  # type: ignore[arg-type]
     return folder / "all.npz"
 
 
@@ -280,7 +280,7 @@ def test_wrong_folders(tmp_path: Path) -> None:
     (tmp_path / "in_put_0").mkdir()
     np.save(tmp_path / "x" / "0.npy", ARRAYS[0])
     for i in range(2):
-        np.save(tmp_path / "in_put_0" / f"{i}.npy", PAIRS[i]["in/put:0"])
+        np.save(tmp_path / "in_put_0" / f"{i}.npy", PAIRS[i]["in/put:0"])  # type: ignore[arg-type]
     with pytest.raises(CallError, match="1 in x, 2 in in_put_0"):
         samples(tmp_path, TWO)
 

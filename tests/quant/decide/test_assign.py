@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.recipe_reading import recipe
 from tests.quant.graphs import CASES, model, single
 
-Node = tuple[str, str, Sequence[str], dict[str, object]]
+Node = tuple[str, str, Sequence[str], dict[str, Any]]
 
 
 def of_ranges(**ranges: tuple[float, float]) -> Statistics:
@@ -81,7 +82,7 @@ def test_what_only_a_concat_reads_is_made_in_its_encoding() -> None:
 
 def test_a_pad_with_another_number_has_its_own_range() -> None:
     pads = numpy_helper.from_array(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64), "pads")
-    far = numpy_helper.from_array(np.float32(-9), "far")
+    far = numpy_helper.from_array(np.array(-9, np.float32), "far")
     proto = graph(("p", "Pad", ["x", "pads", "far"], {}), outputs=["p_out"], constants=[pads, far])
     plan = planned(proto, "w8a8", p_out=(-9, 1))
     assert scale(plan, "p_out") > 4 * scale(plan, "x")
@@ -170,7 +171,7 @@ def test_rules_that_fit_nothing_are_named() -> None:
 # -- weights --------------------------------------------------------------------------------------------------------
 
 
-def conv(text: str, weight: np.ndarray, bias: np.ndarray | None = None, **kw: object) -> EncodingPlan:
+def conv(text: str, weight: np.ndarray, bias: np.ndarray | None = None, **kw: Any) -> EncodingPlan:
     constants = [numpy_helper.from_array(weight.astype(np.float32), "w")]
     constants += [] if bias is None else [numpy_helper.from_array(bias.astype(np.float32), "b")]
     names = ["x", "w", *(["b"] if bias is not None else [])]

@@ -89,7 +89,7 @@ def test_a_relu_belongs_to_what_it_alone_reads() -> None:
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (3, 8))]
 
     def names(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> list[tuple[str, ...]]:
-        graph = read(model(nodes, inputs, outputs, [numpy_helper.from_array(np.float32(6), "six")])).ir.graph
+        graph = read(model(nodes, inputs, outputs, [numpy_helper.from_array(np.array(6, np.float32), "six")])).ir.graph
         return [tuple(n.name or "" for n in u.nodes) for u in quant_units(graph)]
 
     add = helper.make_node("Add", ["x", "x"], ["a"], name="add")

@@ -123,7 +123,7 @@ def test_mse_is_no_worse_than_minmax(name: str, dtype: DType) -> None:
     found = seen(array)
     wide = range_of(found, "minmax", dtype, symmetric)
     best = range_of(found, "mse", dtype, symmetric)
-    expected = expected_errors(found, *np.array([wide, best]).T, dtype, symmetric)
+    expected = expected_errors(found, *np.array([wide, best]).T, dtype, symmetric)  # type: ignore[call-arg]
     assert expected[1] <= expected[0]
     plain, better = (error(array, dtype, encoding(*r, dtype, symmetric)) for r in (wide, best))
     assert better <= plain * 1.02 + 1e-12
@@ -182,7 +182,7 @@ def test_divergence_by_definition() -> None:
     expected = sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a > 0)
     sums = [np.append(0.0, np.cumsum(v)) for v in (counts, counts > 0, counts * np.log(np.maximum(counts, 1)))]
     out = np.empty(1)
-    _native.divergences(counts, *sums, np.array([first]), np.array([last]), levels, out)
+    _native.divergences(counts, *sums, np.array([first]), np.array([last]), levels, out)  # type: ignore[arg-type, call-arg]
     assert out[0] == pytest.approx(expected)
 
 
@@ -299,7 +299,7 @@ def test_wrong_weights() -> None:
         (lambda: weight_encoding(weight, DType.INT4, axis=0, block=4), "do not divide"),
         (lambda: weight_encoding(weight[0], DType.INT4, axis=0, block=2), "matrix"),
         (lambda: weight_encoding(np.array([np.inf], np.float32), DType.INT8), "NaN"),
-        (lambda: weight_encoding(np.float32(3), DType.INT8, axis=0), "0 dimensions"),
+        (lambda: weight_encoding(np.array(3, np.float32), DType.INT8, axis=0), "0 dimensions"),
     ):
         with pytest.raises(CallError, match=said):
             call()

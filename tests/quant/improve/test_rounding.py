@@ -30,7 +30,7 @@ def _smooth(shape: tuple[int, ...], count: int, seed: int = 1) -> list[Feeds]:
         for axis in range(1, len(shape)):
             array = np.cumsum(array, axis) / np.sqrt(shape[axis])
         found.append({"x": array.astype(np.float32)})
-    return found
+    return found  # type: ignore[return-value]
 
 
 def _one(kind: str) -> Network:
@@ -177,7 +177,7 @@ def test_compensated_integers_are_in_range_and_no_worse_in_the_measure_they_mini
     found = rounding._compensated(weight, grid, moments)
     assert ((found >= -8) & (found <= 7) & (found == np.rint(found))).all()
 
-    def loss(integers: np.ndarray) -> float:  # type: ignore[type-arg]
+    def loss(integers: np.ndarray) -> float:
         lack = weight - grid.real(integers)
         return float(((lack @ moments) * lack).sum())
 

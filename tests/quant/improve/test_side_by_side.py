@@ -58,13 +58,13 @@ def test_conversions_are_made_for_the_node_that_asks() -> None:
 
 def test_constants_are_read_as_the_plan_has_them() -> None:
     net = Network((1, 4))
-    net.node("Add", "x", net.constant(np.float32([1, 2, 3, 4])))
+    net.node("Add", "x", net.constant(np.array([1, 2, 3, 4], np.float32)))
     model, samples = net.model(net.nodes[-1].output[0]), net.samples(1)
     fixed, x = Fixed(DType.INT8, ScaleOffset(0.5)), np.asarray(samples[0]["x"])
     for plan, expected in (
-        (EncodingPlan(constants={"c0": np.float32([0, 0, 0, 9])}), [0, 0, 0, 9]),
-        (EncodingPlan(tensors={"c0": fixed}, constants={"c0": np.float32([0.6, 0, 0, 9])}), [0.5, 0, 0, 9]),
-        (EncodingPlan(tensors={"c0": fixed}, integers={"c0": np.int8([1, 2, 3, 4])}), [0.5, 1, 1.5, 2]),
+        (EncodingPlan(constants={"c0": np.array([0, 0, 0, 9], np.float32)}), [0, 0, 0, 9]),
+        (EncodingPlan(tensors={"c0": fixed}, constants={"c0": np.array([0.6, 0, 0, 9], np.float32)}), [0.5, 0, 0, 9]),
+        (EncodingPlan(tensors={"c0": fixed}, integers={"c0": np.array([1, 2, 3, 4], np.int8)}), [0.5, 1, 1.5, 2]),
     ):
         (step,) = Walk(model, plan, samples)
         np.testing.assert_allclose(step.outputs(False)[0][0] - x, [expected], atol=1e-6)
@@ -101,7 +101,7 @@ def test_a_node_reads_what_its_graphs_read_from_outside() -> None:
     model = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)).ir
     node = next(n for n in model.graph if n.op_type == "If")
     assert [v.name for v in captured(node)] == ["a"]
-    x = np.float32([[1, -2, 3, -4]])
+    x = np.array([[1, -2, 3, -4]], np.float32)
     walk = Walk(model, None, [{"x": x, "c": np.array(True)}])
     for _ in walk:
         pass
@@ -115,14 +115,16 @@ def test_one_session_runs_a_node_with_any_constants() -> None:
     runner = NodeRunner(node, model)
     assert [v.name for v in runner.fed] == ["x", "c0", "c1"]
     x = np.asarray(net.samples(1)[0]["x"])
-    (found,) = runner([x, np.zeros((4, 3, 3, 3), np.float32), np.float32([1, 2, 3, 4])])
+    (found,) = runner([x, np.zeros((4, 3, 3, 3), np.float32), np.array([1, 2, 3, 4], np.float32)])
     np.testing.assert_array_equal(found[0, :, 0, 0], [1, 2, 3, 4])
 
 
 def test_rounded_saturates_and_takes_other_encodings_and_types() -> None:
     fixed = Fixed(DType.UINT8, ScaleOffset(0.1, -10))
-    np.testing.assert_allclose(rounded(np.float32([-5, -0.04, 0.26, 99]), fixed), [-1, 0, 0.3, 24.5], rtol=1e-6)
+    np.testing.assert_allclose(
+        rounded(np.array([-5, -0.04, 0.26, 99], np.float32), fixed), [-1, 0, 0.3, 24.5], rtol=1e-6
+    )
     rows = Fixed(DType.INT8, AxisScaleOffset(0, (0.5, 2.0), (0, 0)))
-    np.testing.assert_allclose(rounded(np.float32([[0.6, 0.2], [0.6, 3.1]]), rows), [[0.5, 0], [0, 4]])
-    whole = np.int64([1, 2])
+    np.testing.assert_allclose(rounded(np.array([[0.6, 0.2], [0.6, 3.1]], np.float32), rows), [[0.5, 0], [0, 4]])  # type: ignore[arg-type]
+    whole = np.array([1, 2], np.int64)
     assert rounded(whole, fixed) is whole

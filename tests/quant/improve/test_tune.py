@@ -55,10 +55,10 @@ def test_all_of_it_is_better_on_samples_nobody_saw() -> None:
 
 
 def test_a_gain_by_chance_is_no_gain() -> None:
-    before = Score(30.0, np.float64([30, 30, 30, 30]))
-    assert Score(31.0, np.float64([31, 31, 30.8, 31.2])).better(before, 0.5)
-    assert not Score(30.4, np.float64([30.4, 30.4, 30.4, 30.4])).better(before, 0.5)
-    assert not Score(35.0, np.float64([45, 25, 28, 29])).better(before, 0.5)  # one sample's luck
+    before = Score(30.0, np.array([30, 30, 30, 30], np.float64))
+    assert Score(31.0, np.array([31, 31, 30.8, 31.2], np.float64)).better(before, 0.5)
+    assert not Score(30.4, np.array([30.4, 30.4, 30.4, 30.4], np.float64)).better(before, 0.5)
+    assert not Score(35.0, np.array([45, 25, 28, 29], np.float64)).better(before, 0.5)  # one sample's luck
 
 
 def test_the_same_samples_give_the_same_plan() -> None:
@@ -81,9 +81,9 @@ def test_a_step_that_makes_it_worse_is_dropped_and_said(step: str, monkeypatch: 
         found = plan.copied()
         for name, value in model.graph.initializers.items():
             if step == "round_weights" and name in found.tensors:
-                found.integers[name] = np.zeros(tuple(value.shape or ()), np.int8)
+                found.integers[name] = np.zeros(tuple(value.shape or ()), np.int8)  # type: ignore[type-var]
             elif step == "correct_biases" and len(value.shape or ()) == 1:
-                found.constants[name] = np.full(tuple(value.shape or ()), 9, np.float32)
+                found.constants[name] = np.full(tuple(value.shape or ()), 9, np.float32)  # type: ignore[type-var]
         return found
 
     monkeypatch.setattr(tune, step, harmful)
@@ -100,7 +100,7 @@ def test_a_step_that_makes_it_worse_is_dropped_and_said(step: str, monkeypatch: 
 
 def test_of_ranges_proposed_the_part_that_helps_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first tensors are better with the proposal, the last one is much worse."""
-    real, (model, samples, unseen) = tune.assign, _network()
+    real, (model, samples, unseen) = tune.assign, _network()  # type: ignore[attr-defined]
     wide, spoiled = str(model.graph.inputs[0].name), str(model.graph.outputs[0].name)
 
     def scaled(fixed: Fixed, factor: float) -> Fixed:
@@ -140,7 +140,7 @@ def test_a_saturated_output_is_judged_by_what_goes_into_it() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 100])
 def test_samples_are_kept_apart_where_there_are_several(count: int) -> None:
-    fitted, judged = tune._split([{"x": np.float32([i])} for i in range(count)])
+    fitted, judged = tune._split([{"x": np.array([i], np.float32)} for i in range(count)])
     ids = [{float(s["x"][0]) for s in part} for part in (fitted, judged)]
     assert ids[0]
     assert ids[1]
@@ -158,8 +158,8 @@ def test_no_samples_is_said() -> None:
 def test_given_encodings_stand() -> None:
     model, samples, _ = _network()
     statistics = calibrate(model, samples)
-    name = str(next(iter(model.graph)).inputs[0].name)  # type: ignore[union-attr]
+    name = str(next(iter(model.graph)).inputs[0].name)
     given = improve(model, statistics, samples, recipe("w8a8"), _load).plan.tensors[name]
-    given = replace(given, encoding=replace(given.encoding, scale=given.encoding.scale * 1.25))  # type: ignore[call-arg,union-attr]
+    given = replace(given, encoding=replace(given.encoding, scale=given.encoding.scale * 1.25))  # type: ignore[arg-type]
     found = improve(model, statistics, samples, recipe(ALL), _load, given={name: given})
     assert found.plan.tensors[name] == given

@@ -47,18 +47,22 @@ def test_a_normalization_goes_into_the_layer_before(op: str) -> None:
 
 def test_factors_and_shifts_go_into_layers_before_and_behind() -> None:
     net = Network((1, 3, 6, 6))
-    x = net.node("Mul", net.constant(np.float32([1.5])), net.conv("x", 3, 4))
+    x = net.node("Mul", net.constant(np.array([1.5], np.float32)), net.conv("x", 3, 4))
     x = net.node("Add", x, net.constant(net.normal(1, 4, 1, 1)))
     x = net.node("Sub", net.node("Div", x, net.constant(net.normal(4, 1, 1) + 2)), net.constant(np.float32(0.25)))
     x = net.node("Sigmoid", x)
-    x = net.node("Add", net.node("Mul", x, net.constant(np.float32([0.3]))), net.constant(np.float32([0.1])))
+    x = net.node(
+        "Add", net.node("Mul", x, net.constant(np.array([0.3], np.float32))), net.constant(np.array([0.1], np.float32))
+    )
     assert _folded(net, net.conv(x, 4, 2, 1)) == {"Conv": 2, "Sigmoid": 1}
 
 
 def test_a_shift_before_padding_stays_and_its_factor_goes() -> None:
     net = Network((1, 3, 6, 6))
     x = net.node("Sigmoid", "x")
-    x = net.node("Add", net.node("Mul", x, net.constant(np.float32([0.3]))), net.constant(np.float32([0.1])))
+    x = net.node(
+        "Add", net.node("Mul", x, net.constant(np.array([0.3], np.float32))), net.constant(np.array([0.1], np.float32))
+    )
     assert _folded(net, net.conv(x, 3, 2, 3)) == {"Sigmoid": 1, "Add": 1, "Conv": 1}
 
 
@@ -81,8 +85,8 @@ def test_hard_swish_is_one_node(form: str, opset: int) -> None:
     if form == "gate":
         x = net.node("Mul", x, net.node("HardSigmoid", x, alpha=1 / 6, beta=0.5))
     else:
-        gate = net.node("Clip", net.node("Add", x, net.constant(np.float32([3]))), *bounds)
-        six, sixth = net.constant(np.float32([6])), net.constant(np.float32([1 / 6]))
+        gate = net.node("Clip", net.node("Add", x, net.constant(np.array([3], np.float32))), *bounds)
+        six, sixth = net.constant(np.array([6], np.float32)), net.constant(np.array([1 / 6], np.float32))
         if form == "divided first":
             x = net.node("Mul", x, net.node("Div", gate, six))
         else:
@@ -95,9 +99,9 @@ def test_hard_swish_is_one_node(form: str, opset: int) -> None:
 @pytest.mark.parametrize("high", [5.0, 6.0])
 def test_what_is_almost_hard_swish_stays(add: float, high: float) -> None:
     net = Network((1, 3, 6, 6))
-    gate = net.node("Add", "x", net.constant(np.float32([add])))
+    gate = net.node("Add", "x", net.constant(np.array([add], np.float32)))
     gate = net.node("Clip", gate, net.constant(np.float32(0)), net.constant(np.float32(high)))
-    x = net.node("Div", net.node("Mul", "x", gate), net.constant(np.float32([6])))
+    x = net.node("Div", net.node("Mul", "x", gate), net.constant(np.array([6], np.float32)))
     assert _folded(net, net.node("Neg", x))["HardSwish"] == (add == 3.0 and high == 6.0)
 
 
@@ -125,7 +129,7 @@ def test_any_chain_keeps_its_function(seed: int, chain: list[str]) -> None:
         elif what == "conv":
             x = net.conv(x, 4, 4, int(net.random.choice([1, 3])))
         elif what == "one":
-            x = net.node("Mul", x, net.constant(np.float32([1])))
+            x = net.node("Mul", x, net.constant(np.array([1], np.float32)))
         else:
             x = net.node(what.capitalize(), x, row)
     _folded(net, x)

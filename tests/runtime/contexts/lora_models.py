@@ -51,7 +51,7 @@ def transformer(changed: Mapping[str, Array] | None = None, bits: int = 8, token
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.checker.check_model(model)
-    return model.SerializeToString()  # type: ignore[no-any-return]
+    return model.SerializeToString()
 
 
 class _Block:

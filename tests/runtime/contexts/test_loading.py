@@ -221,7 +221,7 @@ def test_weights_from_shared_memory_are_given_back(files: list[Path], budget: in
 
     def provide(name: str, offset: int, size: int) -> Any:
         asked.append((name, offset, size))
-        shared.buf[:size] = real
+        shared.buf[:size] = real  # type: ignore[index]
         return shared.buf
 
     def release(name: str, buffer: Any) -> None:

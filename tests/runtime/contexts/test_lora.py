@@ -236,7 +236,7 @@ def test_models_that_do_not_belong(made: Made, tmp_path: Path) -> None:
         make(made.context, made.model, other)
     for wrong in ({"base": made.model}, {"adapted": made.model}, {"weights": {}}):
         with pytest.raises(CallError, match="give the base model and either"):
-            make(made.context, **wrong)  # type: ignore[arg-type]
+            make(made.context, **wrong)
 
 
 def test_a_damaged_adapter_leaves_the_base(made: Made, two: tuple[Path, Path], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.runtime.contexts import manage
-from hexforge.runtime.contexts.compatibility import Verdict
+from hexforge.runtime.contexts.compatibility import Verdict  # type: ignore[attr-defined]
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.manage import ManagedSession
@@ -35,7 +35,7 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fail: HexforgeError | None = None) -> None:
         self.open = threading.Event()
-        original = manage.compile
+        original = manage.compile  # type: ignore[attr-defined]
 
         def gated(*args: Any, **how: Any) -> Any:
             if how.get("progress") is not None:  # the one in the background

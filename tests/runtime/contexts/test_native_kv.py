@@ -26,13 +26,13 @@ def decoder(tokens: int = 1, context: int = 256, head: int = 64, zero: int = 128
     constants: list[Any] = []
 
     def scale(name: str, value: float, zero: int) -> list[str]:
-        constants.append(numpy_helper.from_array(np.float32(value), f"{name}_scale"))
-        constants.append(numpy_helper.from_array(np.uint8(zero), f"{name}_zero"))
+        constants.append(numpy_helper.from_array(np.array(value, np.float32), f"{name}_scale"))
+        constants.append(numpy_helper.from_array(np.array(zero, np.uint8), f"{name}_zero"))
         return [f"{name}_scale", f"{name}_zero"]
 
     def add(kind: str, inputs: list[str], output: str = "", **attributes: int) -> str:
         output = output or f"t{len(nodes)}"
-        nodes.append(helper.make_node(kind, inputs, [output], f"n{len(nodes)}", **attributes))
+        nodes.append(helper.make_node(kind, inputs, [output], f"n{len(nodes)}", **attributes))  # type: ignore[arg-type]
         return output
 
     def quantized(name: str, by: list[str], output: str = "") -> str:

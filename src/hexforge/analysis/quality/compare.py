@@ -36,7 +36,7 @@ LAYER_SAMPLES = 16
 
 def compare(
     float_model: str | Path,
-    quantized: str | Path,
+    quantized: str | Path | bytes,
     data: str | Path | Samples | Iterable[Feeds],
     *,
     backend: str = registry.DEFAULT,

@@ -15,6 +15,7 @@ from hexforge.analysis.quality.metrics import Metric, TopK, check_numbers, metri
 from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.errors import CallError, HexforgeError
+from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.feeds import Feeds, Samples
@@ -48,7 +49,7 @@ class Evaluation:
 def evaluate(
     model: str | Path | bytes,
     data: str | Path | Samples | Iterable[Feeds],
-    labels: str | Path | Sequence[Any] | None = None,
+    labels: str | Path | Sequence[Any] | Array | None = None,
     metric: Any = "top1",
     *,
     classes: Sequence[str] | None = None,

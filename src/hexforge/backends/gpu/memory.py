@@ -17,8 +17,8 @@ from hexforge.ir import Array
 
 
 def slots(
-    sizes: Mapping[object, int], lives: Mapping[object, tuple[int, int]], share: bool = True
-) -> tuple[dict[object, int], list[int]]:
+    sizes: Mapping[Any, int], lives: Mapping[Any, tuple[int, int]], share: bool = True
+) -> tuple[dict[Any, int], list[int]]:
     """The buffer that each tensor lies in, where each has one whole buffer at a time, and the bytes of the buffers.
 
     NVIDIA's driver took 39 µs for a kernel over parts of one buffer, and 9 to 12 for one over whole buffers.

@@ -72,7 +72,7 @@ class Net:
             data = np.full(shape, self.rng.choice([low, high]))
         symmetric = dtype.is_signed and bool(self.rng.integers(0, 2))
         if axis is None:
-            zero = 0 if symmetric else int(self.rng.choice([low, high, self.rng.integers(low, high + 1)]))
+            zero = 0 if symmetric else int(self.rng.choice([low, high, self.rng.integers(low, high + 1)]))  # type: ignore[arg-type]
             encoding: Encoding = ScaleOffset(float(np.float32(self.rng.uniform(0.002, 0.02))), -zero)
         else:
             count = shape[axis]
@@ -137,7 +137,7 @@ def requantized(acc: Array, x: Value, w: Value, b: Value | None, y: Value) -> Ar
     """Exact sums to the output's integers as docs/numerics.md defines: the bias joins them in whole steps."""
     assert isinstance(x.encoding, ScaleOffset)
     assert isinstance(y.encoding, ScaleOffset)
-    scales = w.encoding.scale if isinstance(w.encoding, ScaleOffset) else np.asarray(w.encoding.scales)  # type: ignore[union-attr]
+    scales = w.encoding.scale if isinstance(w.encoding, ScaleOffset) else np.asarray(w.encoding.scales)
     product = x.encoding.scale * np.asarray(scales, np.float64)
     if b is not None:
         assert b.data is not None

@@ -35,7 +35,12 @@ def load(steps: list[Any], arena: int = 256, tensors: list[Any] | None = None, w
     data = {"graph": "", "stages": [segment]}
     kept = np.frombuffer(weights or bytes(64), np.uint8).copy()
     return HtpProgram.load(
-        "g", [x], [y], data, lambda: data, lambda offset, size: memoryview(kept)[offset : offset + size]
+        "g",
+        [x],
+        [y],
+        data,
+        lambda: data,
+        lambda offset, size: memoryview(kept)[offset : offset + size],  # type: ignore[arg-type]
     )
 
 
@@ -159,7 +164,7 @@ def test_weights_behind_the_channels_are_zero() -> None:
 def test_bounds_and_zero_points_of_no_tensor_are_refused() -> None:
     for name in ("zero_a", "zero_b", "zero_point", "low", "high"):
         attributes = dict.fromkeys(("zero_a", "zero_b", "zero_point", "low"), 0) | {"high": 255, "operation": 0}
-        attributes |= {"dims": [64], "strides_a": [1], "strides_b": [1], name: -(2**31)}
+        attributes |= {"dims": [64], "strides_a": [1], "strides_b": [1], name: -(2**31)}  # type: ignore[dict-item]
         step = ["binary_u8", [0, 0], [1], attributes | {"scale_a": {"real": "0x1p0"}, "scale_b": {"real": "0x1p0"}}]
         with pytest.raises(FormatError, match=f"{name} is out of range"):
             load([step])

@@ -105,7 +105,7 @@ def test_fixed_point(seed: int, case: Case, biased: bool, types: tuple[DType, DT
     rng = np.random.default_rng(seed)
     tx, tw = (any_encoding(rng, t, s) for t, s in zip(types, (case.x, case.w), strict=True))
     x, w = any_integers(rng, tx), any_integers(rng, tw)
-    scale = tx.encoding.scale * tw.encoding.scale  # type: ignore[union-attr]
+    scale = tx.encoding.scale * tw.encoding.scale
     inputs, terms = {"x": (x, tx), "w": (w, tw)}, [centered(x, tx), centered(w, tw)]
     if biased:
         bias = rng.integers(-99999, 99999, case.y[-1]).astype(np.int32)
@@ -117,7 +117,7 @@ def test_fixed_point(seed: int, case: Case, biased: bool, types: tuple[DType, DT
     assert np.array_equal(sums, np.rint(sums))
     ty = any_encoding(rng, types[0], case.y)
     reach = max(1.0, float(np.abs(sums).max())) * scale / 2 ** types[0].bits
-    ty = TensorType(ty.dtype, ty.shape, ScaleOffset(reach * float(rng.uniform(0.5, 2)), ty.encoding.offset))  # type: ignore[union-attr]
+    ty = TensorType(ty.dtype, ty.shape, ScaleOffset(reach * float(rng.uniform(0.5, 2)), ty.encoding.offset))
     assert isinstance(ty.encoding, ScaleOffset)
     multiplier = scale / ty.encoding.scale
     steps = sums.astype(np.float32) * np.float32(multiplier) if types[0].bits == 8 else sums * multiplier

@@ -86,8 +86,8 @@ def test_selected_boxes_are_onnxruntimes(seed: int, batch: int, classes: int, co
     boxes = real(np.concatenate([corner, corner + size * rng.choice([-0.5, 0.0, 0.3, 0.6], (batch, count, 1))], -1))
     scores = real(rng.integers(0, 12, (batch, classes, count)) / 10)  # many are equal
     most, least = int(rng.integers(1, 12)), float(np.float32(0.25))
-    limits = {"m": np.int64([most]), "i": np.float32([iou]), "l": np.float32([least])}
-    want = theirs("NonMaxSuppression", {"b": boxes[0], "s": scores[0]}, limits, TensorProto.INT64)
+    limits = {"m": np.array([most], np.int64), "i": np.array([iou], np.float32), "l": np.array([least], np.float32)}
+    want = theirs("NonMaxSuppression", {"b": boxes[0], "s": scores[0]}, limits, TensorProto.INT64)  # type: ignore[arg-type]
     params = {"iou_threshold": iou, "score_threshold": least, "max_boxes_selected": most}
     outs = [TensorType(DType.INT32, (len(want) + 2, 3)), TensorType(DType.INT32, (1,))]
     inputs = {"boxes": boxes, "scores": scores}
@@ -173,7 +173,7 @@ def test_fixed_point_regions_are_the_definitions(seed: int, dtype: DType, fixed_
 
 def test_an_image_that_is_not_there_is_an_error() -> None:
     x, regions = real(np.ones((1, 4, 4, 1))), real(np.array([[0, 0, 2, 2]]))
-    inputs = {"x": x, "regions": regions, "images": (np.int32([1]), TensorType(DType.INT32, (1,)))}
+    inputs = {"x": x, "regions": regions, "images": (np.array([1], np.int32), TensorType(DType.INT32, (1,)))}
     with pytest.raises(CallError, match="batch index 1 is outside 1 images"):
         computed("RoiAlign", inputs, [TensorType(DType.FLOAT32, (1, 2, 2, 1))], {"img_size_ratio": (1.0, 1.0)})
 

@@ -130,7 +130,7 @@ def test_product_with_weights(
     b = net.bias(x, w, outputs)
     y = net.output((rows, outputs))
     params = {} if op == "FullyConnected" else {"transpose_in1": swap}
-    net.graph.node(op, [x, w, b], [y], **params)
+    net.graph.node(op, [x, w, b], [y], **params)  # type: ignore[arg-type]
     assert w.data is not None
     ws = integers(w, w.data)
     acc = integers(x, net.feeds[x.name]) @ (ws.T if swap else ws)
@@ -227,7 +227,7 @@ def test_tables_round_as_the_kernel_does(op: str) -> None:
         net.feeds = dict(zip(net.feeds, stored, strict=True))
         net.graph.node(f"ElementWise{op}", [a, b], [y])
         got = net.run()[y.name]
-        found = binary(f"ElementWise{op}", *(storage(v.type) for v in (a, b, y)), *stored)
+        found = binary(f"ElementWise{op}", *(storage(v.type) for v in (a, b, y)), *stored)  # type: ignore[arg-type]
         assert found is not None
         np.testing.assert_array_equal(got, found)
         elsewhere += int((got != net.cpu()[y.name]).sum())
@@ -307,7 +307,7 @@ def test_reduce(op: str, dtype: DType, seed: int, axes: set[int], keep: bool) ->
     x = net.input((2, 3, 5, 7))
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
     same = op in ("ReduceMax", "ReduceMin") and seed % 2
-    scale = x.encoding.scale * 20 if op == "ReduceSum" else None  # type: ignore[union-attr]
+    scale = x.encoding.scale * 20 if op == "ReduceSum" else None
     y = net.output(shape, x.encoding if same else net.encoding(scale=scale))
     net.graph.node(op, [x], [y], axes=tuple(sorted(axes)), keep_dims=keep)
     net.check(0 if same else 1)
@@ -476,7 +476,7 @@ def test_floor_divisions_of_floats_are_float32(how: str) -> None:
     assert (rounded != np.floor_divide(a, b)).mean() > 0.1
     if how == "shared":
         halves = (v.astype(np.float16).astype(np.float32) for v in (a, b))
-        np.testing.assert_array_equal(found["sum"], sum(halves).astype(np.float16).astype(np.float32))  # type: ignore[union-attr]
+        np.testing.assert_array_equal(found["sum"], sum(halves).astype(np.float16).astype(np.float32))
 
 
 @pytest.mark.parametrize("weight", [DType.INT16, DType.INT8], ids=lambda d: d.value)

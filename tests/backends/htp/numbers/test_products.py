@@ -50,7 +50,7 @@ def test_fixed_point(seed: int, leads: tuple[tuple[int, ...], ...], sizes: tuple
     a, b = (fixed(x, 4) for x in operands(rng, leads, sizes, turned, swap))
     inputs = {"a": a, "b": b}
     if biased:  # in steps of the product, as models have it: equal to the last bit then
-        scale = a[1].encoding.scale * b[1].encoding.scale  # type: ignore[union-attr]
+        scale = a[1].encoding.scale * b[1].encoding.scale
         inputs["constant"] = (rng.integers(-9999, 9999, sizes[1]).astype(np.int32),
                             TensorType(DType.INT32, (sizes[1],), ScaleOffset(scale, 0)))  # fmt: skip
     out = [fixed(np.zeros((*np.broadcast_shapes(*leads), sizes[0], sizes[1])), 3 * sizes[2] ** 0.5)[1]]

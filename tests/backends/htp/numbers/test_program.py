@@ -37,7 +37,7 @@ class _Net:
 
     def weight(self, *shape: int) -> str:
         name = f"w{len(self.weights)}"
-        array = self.random.standard_normal(shape, np.float32) / np.float32(max(1, np.prod(shape[1:]))) ** 0.5
+        array = self.random.standard_normal(shape, np.float32) / np.array(max(1, np.prod(shape[1:])), np.float32) ** 0.5
         self.weights.append(numpy_helper.from_array(array.astype(np.float32), name))
         return name
 

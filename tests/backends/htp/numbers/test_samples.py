@@ -26,14 +26,14 @@ def compiled(sample: Sample, ins: list[TensorType | None], outs: list[TensorType
     values = []
     for i, (type, array) in enumerate(zip(ins, arrays, strict=True)):
         if type is None:
-            values.append(None)
+            values.append(None)  # type: ignore[arg-type]
         elif i and (type.encoding is not None or type.dtype.is_float):
             values.append(graph.value(f"in{i}", type, Role.STATIC, array))
         else:
             values.append(graph.value(f"in{i}", type, Role.APP_WRITE))
     made = [graph.value(f"out{i}", type, Role.APP_READ) for i, type in enumerate(outs)]
     graph.node(sample.op, values, made, **sample.params)
-    return HtpBackend().compile(graph)
+    return HtpBackend().compile(graph)  # type: ignore[return-value]
 
 
 def run(program: HtpProgram, arrays: list[Any]) -> list[Array]:

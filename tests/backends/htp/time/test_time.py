@@ -158,7 +158,7 @@ def nets(draw: st.DrawFn) -> Graph:
     return ends(made, values[-1])
 
 
-def timed(net: Graph, precision: str, batch: int = 1, power: Power | None = None, **config: int) -> Timeline:
+def timed(net: Graph, precision: str, batch: int = 1, power: Power | None = None, **config: Any) -> Timeline:
     return simulate.simulate(
         net, COSTS, tile.precision(precision), "qnn_dlc", GraphConfig(**config), power or Power(), batch
     )
@@ -267,7 +267,7 @@ def test_what_a_call_waits_for() -> None:
         {"performance_mode": "balanced", "adaptive_polling_us": 1000},
     ):  # fmt: skip
         with pytest.raises(CallError):
-            Power(**wrong)  # type: ignore[arg-type]
+            Power(**wrong)
 
 
 def test_traffic_options_take_bytes_off_dram() -> None:
