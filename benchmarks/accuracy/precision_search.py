@@ -24,7 +24,7 @@ from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.search import Scoring, Searched, SearchSpace, Workers, search
 from hexforge.quant.measure.search import Point
-from hexforge.runtime.registry import deployed
+from hexforge.runtime.registry import backend_for
 
 DEFAULT = ("digits", "ppocr_cls")
 SOC = "SM8650"
@@ -71,7 +71,7 @@ def score(pair: Pair, result: Searched, point: Point) -> float:
     data = list(pair.calibration(_CALIBRATION.get(pair.name, _OFTEN)))
     made = quantize(pair.model(), data, result.recipe(point), soc=SOC).model
     assert made is not None
-    return pair.score(runner(made, deployed(SOC)), min(pair.samples, _UNSEEN))
+    return pair.score(runner(made, backend_for(SOC)), min(pair.samples, _UNSEEN))
 
 
 def show(pair: Pair, result: Searched, seconds: float) -> None:

@@ -112,7 +112,7 @@ def onnxruntime_ranges(path: Path, data: Sequence[dict[str, Any]], method: str) 
         calibrator = create_calibrator(path, augmented_model_path=augmented.as_posix(), calibrate_method=wanted)
         calibrator.collect_data(_Reader(data))
         ranges = calibrator.compute_data()
-    return {name: tuple(float(np.ravel(v)[0]) for v in ranges[name].range_value) for name in ranges}
+    return {name: tuple(float(np.ravel(v)[0]) for v in ranges[name].range_value) for name in ranges}  # type: ignore[misc]
 
 
 def _infer(path: Path, data: Sequence[dict[str, Any]], method: str) -> None:

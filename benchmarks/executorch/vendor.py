@@ -119,7 +119,7 @@ def behind(seconds: dict[str, Any], clock: str = "") -> float:
 
 def summary(pairs: Sequence[tuple[str, dict[str, Any], dict[str, Any]]]) -> str:
     """Totals, and our seconds over theirs: in total and the median of the tests."""
-    total = [{k: sum(entry[i][k] for entry in pairs) for k in pairs[0][i] if k not in ("fine", "why")} for i in (1, 2)]
+    total = [{k: sum(entry[i][k] for entry in pairs) for k in pairs[0][i] if k not in ("fine", "why")} for i in (1, 2)]  # type: ignore[index, misc]
     lines = [row(f"all {len(pairs)} that both lower and run", *total)]
     for part, what in (("", "processor"), (" on the clock", "clock")):
         ratios = sorted(behind(ours, part) / behind(theirs, part) for _, ours, theirs in pairs)

@@ -22,7 +22,7 @@ import hexforge
 from benchmarks.peers.engines import hexforge_session, programs
 from hexforge import _native
 from hexforge.backends.htp.numbers.program import HtpProgram
-from hexforge.backends.htp.numbers.segment import NativeCall, Segment, with_room
+from hexforge.backends.htp.numbers.segment import NativeCall, Segment, padded
 
 _REPEATS = 5
 _SHOWN = "in out kernel stride channels out_channels groups dims count".split()
@@ -80,7 +80,7 @@ def _plausible(kind: str, size: int) -> np.ndarray[Any, Any]:
         data = rng.standard_normal(size // 4, np.float32).astype(np.float16).astype(np.float32)
     else:
         data = rng.integers(0, 256, size, np.uint8)
-    return with_room(data.shape, data.dtype, data)
+    return padded(data.shape, data.dtype, data)
 
 
 def _macs(kind: str, of: Mapping[str, Any]) -> int:

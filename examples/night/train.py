@@ -96,7 +96,7 @@ def crops(sources: list[Image.Image], random: np.random.Generator, count: int) -
         image = sources[random.integers(len(sources))] if random.random() < 0.7 else drawn(random)
         side = int(min(CROP * random.uniform(1, 2.5), *image.size))
         left, top = random.integers(image.width - side + 1), random.integers(image.height - side + 1)
-        part = image.resize((CROP, CROP), Image.Resampling.BOX, (left, top, left + side, top + side))
+        part = image.resize((CROP, CROP), Image.Resampling.BOX, (left, top, left + side, top + side))  # type: ignore[arg-type]
         pixels = np.asarray(part, np.float32)[:, :, random.permutation(3)] / 255
         pixels = pixels * random.uniform(0.3, 1) * random.uniform(0.7, 1, 3)
         batch.append(np.rot90(pixels, random.integers(4)).transpose(2, 0, 1))
@@ -118,7 +118,7 @@ def train(steps: int) -> NightNet:
         raw, target = (torch.from_numpy(a).to(device) for a in (night_shot(clean, random), clean))
         loss = (net(raw) - target).abs().mean()
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         schedule.step()
         running += (loss.item() - running) / min(step, 100)
@@ -142,8 +142,8 @@ def model(net: NightNet) -> onnx.ModelProto:
         return name
 
     def conv(name: str, layer: nn.Module, value: str) -> str:
-        data[f"{name}.weight"] = layer.weight.detach().numpy()  # type: ignore[union-attr, operator]
-        data[f"{name}.bias"] = layer.bias.detach().numpy()  # type: ignore[union-attr, operator]
+        data[f"{name}.weight"] = layer.weight.detach().numpy()
+        data[f"{name}.bias"] = layer.bias.detach().numpy()
         made = add("Conv", name, value, f"{name}.weight", f"{name}.bias")
         nodes[-1].attribute.append(helper.make_attribute("pads", [1, 1, 1, 1]))
         return made
@@ -151,7 +151,7 @@ def model(net: NightNet) -> onnx.ModelProto:
     light = add("Clip", "light", add("Mul", "amplify", INPUT, "gain"), "darkest", "white")
     noisy = add("Sqrt", "fourth_root", add("Sqrt", "root", light))
     features = add("Relu", "head_relu", conv("head", net.head, noisy))
-    for i, (first, last) in enumerate(net.blocks, 1):  # type: ignore[misc]
+    for i, (first, last) in enumerate(net.blocks, 1):
         middle = add("Relu", f"block{i}_relu", conv(f"block{i}_first", first, features))
         features = add("Add", f"block{i}_sum", features, conv(f"block{i}_last", last, middle))
     clean = add("Add", "denoise", noisy, conv("tail", net.tail, features))
@@ -214,7 +214,7 @@ def main() -> None:
         held_out=steps_along_rows(held_out),
     )
     clean = held_out.transpose(0, 3, 1, 2).astype(np.float32) / 255
-    for name, (before, after) in zip(HELD_OUT, psnr(net, clean), strict=True):
+    for name, (before, after) in zip(HELD_OUT, psnr(net, clean), strict=True):  # type: ignore[arg-type]
         print(f"{name}: {before:.2f} dB amplified, {after:.2f} dB by the model")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.analysis.test_promise import check_promise
+from tests.analysis.test_as_if_quantized import check_promise
 from tests.models.test_models import MODELS, fixed, sample  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.models

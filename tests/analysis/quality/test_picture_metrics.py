@@ -50,11 +50,9 @@ def test_definitions() -> None:
 @pytest.fixture
 def halving(tmp_path: Path) -> Path:
     """A model that halves a picture."""
-    pictures = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 16, 16]) for name in "xy"]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 16, 16]) for name in "xy")
     half = helper.make_tensor("half", TensorProto.FLOAT, [], [0.5])
-    graph = helper.make_graph(
-        [helper.make_node("Mul", ["x", "half"], ["y"], "mul")], "g", *[[p] for p in pictures], [half]
-    )
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "half"], ["y"], "mul")], "g", [x], [y], [half])
     path = tmp_path / "half.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path

@@ -51,9 +51,9 @@ def test_ranges(least: float, largest: float, expected: tuple[float, float]) -> 
 
 def scaled(factor: float) -> bytes:
     """A model that multiplies a picture."""
-    pictures = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 16, 16]) for name in "xy"]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, 16, 16]) for name in "xy")
     by = helper.make_tensor("by", TensorProto.FLOAT, [], [factor])
-    graph = helper.make_graph([helper.make_node("Mul", ["x", "by"], ["y"])], "g", *[[p] for p in pictures], [by])
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "by"], ["y"])], "g", [x], [y], [by])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(model.SerializeToString())
 

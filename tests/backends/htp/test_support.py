@@ -10,9 +10,9 @@ import pytest
 
 import hexforge
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.support import RULES, SESSION_BYTES, WEIGHTED, NodeOnChip, require_fit, unsupported
+from hexforge.backends.htp.support import RULES, WEIGHTED, NodeOnChip, require_fit, unsupported
 from hexforge.chips.htp_config import HtpConfig
-from hexforge.chips.soc import DEFAULT_ARCH, SOCS, ChipTarget, find, target
+from hexforge.chips.soc import DEFAULT_ARCH, SESSION_BYTES, SOCS, ChipTarget, find, target
 from hexforge.errors import CallError, CapacityError
 from hexforge.ir import (
     AxisScaleOffset,
