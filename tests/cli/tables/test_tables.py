@@ -50,6 +50,41 @@ def test_ops_prints_tables_that_are_not_empty() -> None:
     assert f"{len([*table()])} QNN ops" in text
 
 
+def test_ops_prints_every_rule_with_its_evidence() -> None:
+    from hexforge.backends.gpu import support as gpu
+    from hexforge.backends.htp import support as htp
+    from hexforge.frontends.onnx import ep_limits
+    from hexforge.frontends.qnn import library_limits
+
+    rules = facts("ops")["rules"]
+    counts = {name: sum(row["refused_by"] == name for row in rules) for name in ("ep", "htp", "gpu", "executorch")}
+    assert counts == {
+        "ep": len(ep_limits.LIMITS), "htp": len(htp.RULES), "gpu": len(gpu.RULES),
+        "executorch": len(library_limits.LIMITS) + 1,
+    }  # fmt: skip
+    assert all(row["reason"] and row["evidence"] and row["refuser"] for row in rules)
+    assert {row["refused_by"] for row in facts("ops", "--refused-by", "gpu")["rules"]} == {"gpu"}
+    assert f"{len(rules)} rules" in printed("ops")
+
+
+def test_ops_of_one_op() -> None:
+    conv = facts("ops", "Conv")
+    assert conv["onnx"] == {"Conv": ["Conv2d", "Conv3d", "DepthWiseConv2d"]}
+    assert list(conv["qnn"]) == conv["onnx"]["Conv"]
+    reasons = {(row["refused_by"], row["reason"].split(";")[0]) for row in conv["rules"]}
+    assert ("ep", "dilations in three dimensions") in reasons
+    assert ("htp", "int16 weights with a zero point") in reasons
+    assert ("htp", "tensors of more than 5 dimensions") in reasons
+    taken = {"Conv", *conv["qnn"]}
+    assert all(not row["ops"] or taken & set(row["ops"]) for row in conv["rules"])
+    asin = facts("ops", "ElementWiseAsin")
+    assert list(asin["onnx"]) == ["Asin"]
+    assert {row["refused_by"] for row in asin["rules"] if "ElementWiseAsin" in row["ops"]} == {"gpu", "executorch"}
+    done = subprocess.run([*PROGRAM, "ops", "Konv"], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "did you mean" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

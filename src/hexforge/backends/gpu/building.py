@@ -33,7 +33,7 @@ class KernelBuilder:
         self._lock = threading.Lock()
         can = opencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
         self._options = f"{OPTIONS} {DIVISION}" if device.handle.single_fp_config & can else OPTIONS
-        device.lodgers.add(self)
+        device.programs.add(self)
 
     def forget(self) -> None:
         """Compiled kernels of a context that was lost: the cache has their binaries."""

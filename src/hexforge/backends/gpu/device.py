@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hexforge.backends.gpu.resident.cuda import OUT_OF_MEMORY, Cuda, CudaError
-from hexforge.backends.gpu.resident.gate import Gate
+from hexforge.backends.gpu.resident.read_write_lock import ReadWriteLock
 from hexforge.errors import CallError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def code_of(error: Exception) -> int | None:
         return None
 
 
-class Lodger(Protocol):
+class ContextHolder(Protocol):
     """Something that has memory in a device's context."""
 
     def forget(self) -> None:
@@ -62,11 +62,11 @@ class ClDevice:
 
     handle: Any
     platform: str
-    gate: Gate = field(default_factory=Gate)
+    lock: ReadWriteLock = field(default_factory=ReadWriteLock)
     """Everything that uses the context is inside; only who is alone inside replaces it."""
     generation: int = 0
     """How many contexts were lost before this one."""
-    lodgers: weakref.WeakSet[Lodger] = field(default_factory=weakref.WeakSet)
+    programs: weakref.WeakSet[ContextHolder] = field(default_factory=weakref.WeakSet)
     name: str = field(init=False)
     """As OpenCL calls it."""
     memory_bytes: int = field(init=False)
@@ -126,7 +126,7 @@ class ClDevice:
         return True
 
     def renew_if_lost(self) -> None:
-        """Drop a context that does not answer, with all that lives in it; only for who is alone at the gate."""
+        """Drop a context that does not answer, with all that lives in it; only for who is alone with it."""
         if self._lost_cuda is not None:
             self._forget_all()
             self._lost_cuda.destroy()
@@ -137,8 +137,8 @@ class ClDevice:
             self._forget_all()
 
     def _forget_all(self) -> None:
-        for lodger in list(self.lodgers):
-            lodger.forget()
+        for program in list(self.programs):
+            program.forget()
 
     @property
     def driver(self) -> str:

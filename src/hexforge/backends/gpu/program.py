@@ -68,7 +68,7 @@ class GpuProgram:
         self._inputs, self._outputs = graph.inputs, graph.outputs
         self._layout: GraphMemory | None = None
         self._resident: Resident | None = None
-        device.lodgers.add(self)
+        device.programs.add(self)
         self._attempt("loaded").carried_out(lambda: self._load(binaries))
 
     def _load(self, binaries: Mapping[str, bytes] | None) -> None:

@@ -27,8 +27,8 @@ _ANY = (
 )  # fmt: skip
 KNOWN = frozenset({*MAPS, *_FLOAT_ONLY, *_ANY})
 _MOVING = frozenset({*MOVES, *GATHERS, "Concat", "Pack", "Pad", "Cast"})
-_OTHERWISE = ("ElementWiseSelect", "ElementWiseNot", "ElementWiseUnary")
-_INTEGER_TOO = frozenset({*pointwise.INTEGER, *pointwise.PREDICATE, "ElementWiseSelect"})
+_ELEMENT_WISE = frozenset(name for name in KNOWN if name.startswith("ElementWise"))
+_FLOAT_POINTWISE = {*_ELEMENT_WISE, *pointwise.FLOAT} - {*pointwise.INTEGER, *pointwise.PREDICATE, "ElementWiseSelect"}
 _MOST = (1 << 31) - 1
 
 
@@ -120,21 +120,8 @@ def _first(subject: GpuNode) -> Value:
 
 
 def _not_float(subject: GpuNode) -> str | None:
-    name, dtype = subject.node.op.name, _first(subject).dtype
-    if dtype.is_float:
-        return None
-    pointwise_op = name.startswith("ElementWise") or name in pointwise.FLOAT
-    if name not in _FLOAT_ONLY and (not pointwise_op or name in _INTEGER_TOO):
-        return None
-    return f"{name} of {dtype.value}; QNN's GPU computes it in float"
-
-
-def _not_of_floats(subject: GpuNode) -> str | None:
-    name = subject.node.op.name
-    rows = (*pointwise.FLOAT, *pointwise.PREDICATE, *_OTHERWISE)
-    if not _first(subject).dtype.is_float or not name.startswith("ElementWise") or name in rows:
-        return None
-    return f"{name} of floats is nothing the gpu backend computes"
+    dtype = _first(subject).dtype
+    return None if dtype.is_float else f"{subject.node.op.name} of {dtype.value}; QNN's GPU computes it in float"
 
 
 def _neuron(subject: GpuNode) -> str | None:
@@ -198,8 +185,7 @@ RULES: RuleTable[GpuNode] = RuleTable((
     Rule.of("", _each(_strange), "other data types than floats, bool, int64 and shorter; cast them", _KERNELS, _HERE),
     Rule.of("", _each(_huge), "tensors of 2^31 elements or more; split them", _KERNELS, _HERE),
     Rule.of("", _each(_half_bytes), "4-bit integers but where they are moved or looked up; cast them", _KERNELS, _HERE),
-    Rule.of("", _not_float, "integers where QNN's GPU computes in float; cast them", _KERNELS, _HERE),
-    Rule.of("", _not_of_floats, "element-wise ops of booleans on floats; cast them", _KERNELS, _HERE),
+    Rule.of(" ".join((*_FLOAT_ONLY, *_FLOAT_POINTWISE)), _not_float, "integers; cast them to float", _KERNELS, _HERE),
     Rule.of("ElementWiseNot", lambda s: _first(s).dtype.is_float and "ElementWiseNot takes booleans",
             "floats; compare them with 0 first", _KERNELS, _HERE),
     Rule.of("ElementWiseNeuron", _neuron, "operations with an op of their own; use that", _KERNELS, _HERE),

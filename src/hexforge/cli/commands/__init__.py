@@ -200,10 +200,11 @@ COMMANDS = (
         "ops",
         "tables.ops",
         "ops",
-        "Which ONNX ops become which QNN ops, and what those are: work and quantization rule.",
+        "Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known.",
         (
             "hexforge ops",
-            "hexforge ops --json",
+            "hexforge ops Conv",
+            "hexforge ops --refused-by ep --json",
         ),
     ),
     Command(

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from hexforge.backends.gpu.device import ClDevice, code_of, opencl
 from hexforge.backends.gpu.resident.cuda import OUT_OF_MEMORY, CudaError, error_name
-from hexforge.backends.gpu.resident.gate import NotAloneError
+from hexforge.backends.gpu.resident.read_write_lock import NotAloneError
 from hexforge.errors import CapacityError, HexforgeError, UnsupportedError
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class Attempt:
 
     def _tried(self, action: Callable[[], T], alone: bool) -> tuple[HexforgeError | None, list[T]]:
         """The failure, or what the action gave."""
-        with self.device.gate.alone(_PATIENCE_S) if alone else self.device.gate.shared():
+        with self.device.lock.alone(_PATIENCE_S) if alone else self.device.lock.shared():
             if alone:
                 self.device.renew_if_lost()
             try:

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge ops`: the support matrix."""
+"""`hexforge ops`: the support matrix, and every rule that refuses something."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, table
+from hexforge.errors import CallError
+from hexforge.options import did_you_mean
+from hexforge.rules import Rule, some_of
 
 if TYPE_CHECKING:
     from hexforge.ir import Op, QuantRule
 
 _UNITS = {"macs": "matrix MACs", "lanes": "vector lanes", "lookups": "table look-ups", "moved_bytes": "bytes moved"}
+_SOURCES = "EP: the QNN execution provider's documentation, checks and tests; guide: the HTP chapter of the QNN SDK's"
 _OUTPUTS = {
     "own": "output has its own encoding",
     "input": "output has the input's encoding",
@@ -20,45 +28,92 @@ _OUTPUTS = {
 }
 
 
-def ops(as_json: Json = False) -> None:
-    """Which ONNX ops become which QNN ops, and what those are: work and quantization rule."""
+def ops(
+    op: Annotated[str, typer.Argument(help="An ONNX op or a QNN op; none: all of them.")] = "",
+    refused_by: Annotated[
+        str, typer.Option("--refused-by", metavar="NAME", help="Only what is refused by ep, htp, gpu or executorch.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known."""
     import hexforge.ops  # noqa: F401 - fills the op table
     from hexforge.frontends.onnx import support
     from hexforge.ir import table as op_table
 
-    known = {op.name: op for op in op_table()}
+    known = {row.name: row for row in op_table()}
     onnx, fusions = support.onnx_ops(), support.fusions()
+    if op:
+        if op not in onnx and op not in known:
+            raise CallError(f"{op!r} is no op of ONNX or QNN{did_you_mean(op, [*onnx, *known])}")
+        onnx, fusions = ({k: v for k, v in m.items() if op == k or op in v} for m in (onnx, fusions))
+        known = {name: known[name] for name in (onnx.get(op) or (op,))}
+    rules = [row for row in _rules({op} | (known.keys() if op else set())) if refused_by in ("", row["refused_by"])]
+    if refused_by and not rules:
+        raise CallError(f"--refused-by {refused_by!r}: is none of ep, htp, gpu and executorch")
     if as_json:
-        qnn = {
-            name: {
-                "inputs": op.inputs,
-                "outputs": op.outputs,
-                "parameters": [p.name for p in op.params],
-                "kind": op.kind.value,
-                "work": _units(op),
-                "quantization": _quantization(op.quant),
-                "rounding": op.quant.rounding,
-                "doc": op.doc,
-            }
-            for name, op in known.items()
-        }
-        print_json({"onnx": onnx, "fusions": fusions, "qnn": qnn})
+        qnn = {} if refused_by else {name: _facts(row) for name, row in known.items()}
+        print_json(({} if refused_by else {"onnx": onnx, "fusions": fusions, "qnn": qnn}) | {"rules": rules})
         return
     screen = console()
-    screen.print(table(f"{len(onnx)} ONNX ops", ("ONNX op", "QNN ops it may become"), _rows(onnx)))
-    screen.print(table(f"{len(fusions)} fusions", ("fusion", "QNN ops it may become"), _rows(fusions)))
-    rows = [
-        (
-            op.name,
-            ", ".join(op.inputs),
-            ", ".join(p.name for p in op.params),
-            ", ".join(_units(op)),
-            _quantization(op.quant),
-        )
-        for op in known.values()
+    if not refused_by:
+        screen.print(table(f"{len(onnx)} ONNX ops", ("ONNX op", "QNN ops it may become"), _rows(onnx)))
+        if fusions:
+            screen.print(table(f"{len(fusions)} fusions", ("fusion", "QNN ops it may become"), _rows(fusions)))
+        cells = [
+            (
+                row.name,
+                ", ".join(row.inputs),
+                ", ".join(p.name for p in row.params),
+                ", ".join(_units(row)),
+                _quantization(row.quant),
+            )
+            for row in known.values()
+        ]
+        columns = ("QNN op", "inputs", "parameters", "work", "quantization")
+        optional = ("work", "quantization", "inputs")
+        screen.print(table(f"{len(known)} QNN ops", columns, cells, optional=optional, whole=True))
+    told = [
+        (some_of(row["ops"]) or "all", row["refused_by"], row["reason"], row["refuser"], row["evidence"])
+        for row in rules
     ]
-    columns = ("QNN op", "inputs", "parameters", "work", "quantization")
-    screen.print(table(f"{len(known)} QNN ops", columns, rows, optional=("work", "quantization", "inputs"), whole=True))
+    columns = ("ops", "by", "what is refused; what would work", "who refuses it", "how that is known")
+    screen.print(table(f"{len(rules)} rules", columns, told, optional=("who refuses it", "how that is known")))
+    screen.print(Text(_SOURCES, "dim"))
+
+
+def _rules(ops: set[str]) -> list[dict[str, Any]]:
+    """What is refused of some ops, or of all where {""} is given, by whom, and how that is known."""
+    from hexforge.backends.gpu import support as gpu
+    from hexforge.backends.htp import support as htp
+    from hexforge.frontends.onnx import ep_limits
+    from hexforge.frontends.qnn import library_limits
+
+    tables: dict[str, Iterable[Rule[Any]]] = {
+        "ep": ep_limits.LIMITS,
+        "htp": htp.RULES,
+        "gpu": gpu.RULES,
+        "executorch": (*library_limits.LIMITS, library_limits.UNPREPARED),
+    }
+    return [
+        {"refused_by": name, "ops": sorted(row.ops), "reason": row.reason, "refuser": row.refuser,
+         "evidence": row.evidence}
+        for name, rows in tables.items()
+        for row in rows
+        if ops == {""} or not row.ops or row.ops & ops
+    ]  # fmt: skip
+
+
+def _facts(op: Op) -> dict[str, Any]:
+    return {
+        "inputs": op.inputs,
+        "outputs": op.outputs,
+        "parameters": [p.name for p in op.params],
+        "kind": op.kind.value,
+        "work": _units(op),
+        "quantization": _quantization(op.quant),
+        "rounding": op.quant.rounding,
+        "doc": op.doc,
+    }
 
 
 def _rows(matrix: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:

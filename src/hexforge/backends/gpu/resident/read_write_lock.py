@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gate: many runs use a device at the same time; one that must be alone waits for them, and they for it."""
+"""ReadWriteLock: many runs use a device at the same time; one that must be alone waits for them, and they for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class NotAloneError(Exception):
     """Somebody stayed inside for too long."""
 
 
-class Gate:
+class ReadWriteLock:
     """Lets either any number of runs through, or one that is alone; who waits to be alone goes first."""
 
     def __init__(self) -> None:

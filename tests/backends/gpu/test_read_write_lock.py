@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate of a device: many together, or one alone, and nobody waits for ever."""
+"""The lock of a device: many together, or one alone, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import time
 
 import pytest
 
-from hexforge.backends.gpu.resident.gate import Gate, NotAloneError
+from hexforge.backends.gpu.resident.read_write_lock import NotAloneError, ReadWriteLock
 
 pytestmark = pytest.mark.gpu
 
 
 def test_who_is_alone_is_alone() -> None:
-    gate, inside, alone, wrong, met = Gate(), [0], [0], list[str](), [0, 0]
+    guard, inside, alone, wrong, met = ReadWriteLock(), [0], [0], list[str](), [0, 0]
 
     def work(seed: int) -> None:
         chance = random.Random(seed)
         for _ in range(150):
             by_oneself = chance.random() < 0.2
-            with gate.alone(60) if by_oneself else gate.shared():
+            with guard.alone(60) if by_oneself else guard.shared():
                 counter = alone if by_oneself else inside
                 with lock:
                     counter[0] += 1
@@ -46,11 +46,11 @@ def test_who_is_alone_is_alone() -> None:
 
 
 def test_who_waits_too_long_gives_up_and_blocks_nobody() -> None:
-    gate = Gate()
-    with gate.shared():
-        with pytest.raises(NotAloneError), gate.alone(0.05):
+    guard = ReadWriteLock()
+    with guard.shared():
+        with pytest.raises(NotAloneError), guard.alone(0.05):
             pass
-        with gate.shared():  # the one that gave up no longer goes first
+        with guard.shared():  # the one that gave up no longer goes first
             pass
-    with gate.alone(0.05):
+    with guard.alone(0.05):
         pass
