@@ -157,7 +157,7 @@ def measure(model: str, variant: str, given: argparse.Namespace) -> Row:
     feeds = MODELS[model].feeds(_SEED)
     session = hexforge_session(path, 1)
     row.macs = macs(session)
-    row.references = sum(len(program.references) for program in programs(session))
+    row.references = sum(len(program.facts.references) for program in programs(session))
     if given.steps:
         _NOTES.print(native_steps.table(session, f"{model} {variant}", given.steps))
     del session

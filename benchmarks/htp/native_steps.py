@@ -108,7 +108,7 @@ def table(session: hexforge.InferenceSession, title: str, most: int) -> Table:
     for one in sorted(steps, key=lambda t: -t.ms)[:most]:
         sizes = " ".join(f"{k}={_short(one.step.attributes[k])}" for k in _SHOWN if k in one.step.attributes)
         made.add_row(f"{one.ms:.3f}", f"{one.ms / total:.1%}", f"{one.rate:.0f}", one.step.kind, sizes)
-    refs = Counter(node.op.name for program in programs(session) for node in program.references)
+    refs = Counter(node.op.name for program in programs(session) for node in program.facts.references)
     made.caption = f"sum {total:.2f} ms" + (f"; without a native kernel: {dict(refs)}" if refs else "")
     return made
 

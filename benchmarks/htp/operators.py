@@ -183,7 +183,7 @@ def main(arguments: list[str]) -> int:
             path = Path(folder) / "one.onnx"
             onnx.save(one.model(), path)
             runners = {name: ENGINES[name](path, 1) for name in ("hexforge", "onnxruntime")}
-            references = {n.op.name for p in programs(hexforge_session(path, 1)) for n in p.references}
+            references = {n.op.name for p in programs(hexforge_session(path, 1)) for n in p.facts.references}
             times = cpu_times(runners, one.feeds, given.rounds, lambda: None)
             mine, theirs = (times[name].best * 1e3 for name in ("hexforge", "onnxruntime"))
             difference = ""

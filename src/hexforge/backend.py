@@ -1,42 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract between the runtime and a backend.
 
-`Backend` and `Program` are what every backend has. What only some can do are protocols of their own, asked for with
-`isinstance`: `Saves` and `Loads` (context files), `Prepares` (contexts for chips), `Tunable` (threads), and
-`timeline.Times` (how long a graph takes).
+Every backend is a `Backend` that makes `Program`s; what most do alike has a default here. Two classes add what only
+some can do, and are asked for with `isinstance`: `TimedBackend` (how long a graph takes) and `ContextBackend` (contexts
+that are made for chips). `docs/adding_a_backend.md` shows a whole backend.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hexforge.errors import CallError
-from hexforge.ir import Array, Graph, Node, Value
+from hexforge.chips.deployment import AS_IS, Deployment
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import BURST, Power
+from hexforge.errors import CallError, FormatError
+from hexforge.ir import Array, Graph, Node, Value, text
 from hexforge.options import OptionTable
+from hexforge.timeline import Accelerator, Timing
 
 # -- programs ---------------------------------------------------------------------------------------------------------
 
+Put = Callable[[Any], tuple[int, int]]
+"""Stores an array or bytes in a context file and says where: offset and size."""
+Get = Callable[[int, int], memoryview]
+"""The bytes of a context file that are there; FormatError where there are none."""
+Read = Callable[[], Any]
+"""What `Program.save` gave, read from a context file again: a program keeps what it runs with, not all that it is."""
 
-@runtime_checkable
-class Program(Protocol):
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """What a program tells of itself."""
+
+    references: tuple[Node, ...] = ()
+    """Nodes that have no kernel of their own and run by their op's reference, which is right and slow."""
+    arithmetic: str = ""
+    """What it computes in, and why, where its device decides that; empty elsewhere."""
+    arena_bytes: int = 0
+    """The memory that its tensors share."""
+
+
+class Program(ABC):
     """A compiled graph, ready to run from several threads."""
+
+    threads: int = 0
+    """Threads of one run, set until it first runs; 0: as many as there are processors. A library's own ignore it."""
+    on_first_run: Callable[[], None] | None = None
+    """Called once, before a program that is made for a chip first runs."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
 
     @property
     def graph(self) -> Graph:
-        """The QNN graph it computes."""
-        ...
+        """The QNN graph that it computes."""
+        return self._graph
 
+    @abstractmethod
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
-        ...
+
+    def run_into(self, feeds: Mapping[str, Array], targets: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own."""
+        return self.run(feeds)
+
+    @property
+    def facts(self) -> ProgramFacts:
+        """What it tells of itself."""
+        return ProgramFacts()
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of it, as plain data for JSON: the graph; arrays are put elsewhere in the file."""
+        return {"graph": text.dumps(self.graph, put=put)}
 
 
 interruption: ContextVar[Callable[[], None] | None] = ContextVar("interruption", default=None)
@@ -80,60 +124,6 @@ def timed_kernels() -> Iterator[list[KernelTime]]:
         kernel_times.reset(token)
 
 
-@runtime_checkable
-class TellsReferences(Protocol):
-    """A program that tells which nodes have no kernel of their own."""
-
-    @property
-    def references(self) -> tuple[Node, ...]:
-        """Nodes that run by their op's reference, which is right and slow."""
-        ...
-
-
-@runtime_checkable
-class TellsUnsafe(Protocol):
-    """A backend whose real numbers are narrower than the model's."""
-
-    def unsafe(self, node: Node) -> str | None:
-        """What of a node its real numbers cannot hold, and what would work; None where they hold all."""
-        ...
-
-
-@runtime_checkable
-class TellsArithmetic(Protocol):
-    """A program whose device decides how its numbers are rounded."""
-
-    @property
-    def arithmetic(self) -> str:
-        """What it computes in, and why."""
-        ...
-
-
-@runtime_checkable
-class UsesArena(Protocol):
-    """A program whose tensors share one piece of memory."""
-
-    arena_bytes: int
-
-
-@runtime_checkable
-class WritesInto(Protocol):
-    """A program that can write its outputs where they are wanted."""
-
-    def run_into(self, feeds: Mapping[str, Array], targets: Mapping[str, Array]) -> dict[str, Array]:
-        """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own."""
-        ...
-
-
-@runtime_checkable
-class Tunable(Protocol):
-    """A program whose threads can be set until it first runs."""
-
-    threads: int
-    on_first_run: Callable[[], None] | None
-    """Called once, before the program first runs."""
-
-
 @dataclass(frozen=True, slots=True)
 class Spinning:
     """How long threads that wait for work stay awake before they sleep; 0: they sleep at once."""
@@ -144,81 +134,107 @@ class Spinning:
     """When a run has ended and the next may follow."""
 
 
-@runtime_checkable
-class KeepsThreads(Protocol):
-    """A backend whose programs keep threads of their own."""
-
-    spinning: Spinning
-    """How long the threads of programs made from here on stay awake."""
-
-
-Put = Callable[[Any], tuple[int, int]]
-"""Stores an array or bytes in a context file and says where: offset and size."""
-Get = Callable[[int, int], memoryview]
-"""The bytes of a context file that are there; FormatError where there are none."""
-Read = Callable[[], Any]
-"""What `Saves.save` gave, read from a context file again: a program keeps what it runs with, not all that it is."""
-
-
-@runtime_checkable
-class Saves(Protocol):
-    """A program that can be written into a context file."""
-
-    def save(self, put: Put) -> dict[str, Any]:
-        """What is written of it, as plain data for JSON; arrays are put."""
-        ...
-
-
 # -- backends ---------------------------------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class EpLimited(Protocol):
-    """A backend that the QNN EP drives with limits of its own (`frontends.onnx.ep_limits`); asked with `isinstance`."""
-
-    ep_limited: bool
-
-
-class Backend(Protocol):
+class Backend(ABC):
     """Something that runs QNN graphs."""
 
     name: str
-    Config: ClassVar[type[OptionTable]]
+    Config: ClassVar[type[OptionTable]] = OptionTable
     """The options that the backend is made with; a context file keeps their `pairs`."""
+    ep_limited: bool = False
+    """Whether the QNN EP drives it with limits of its own (`frontends.onnx.ep_limits`)."""
 
-    @property
-    def config(self) -> OptionTable:
-        """The options it was made with."""
-        ...
+    def __init__(self, config: OptionTable | None = None, threads: int = 0) -> None:
+        """`threads` is how many one run may use, 0 for as many as the process has processors."""
+        self.config = config if config is not None else self.Config()
+        self.threads = threads
+        self.spinning = Spinning()
+        """How long the threads of programs made from here on stay awake."""
+
+    @classmethod
+    def for_deployment(cls, deployment: Deployment, threads: int = 0) -> Self:
+        """The backend that places, compiles and times for a deployment."""
+        return cls(None, threads)
 
     def unsupported(self, node: Node) -> str | None:
         """Why the backend refuses the node and what would work, or None if it takes it."""
-        ...
+        return None
 
+    def float16_hazard(self, node: Node) -> str | None:
+        """What of a node the backend's narrower numbers cannot hold, and what would work; None where they hold all."""
+        return None
+
+    @abstractmethod
     def compile(self, graph: Graph) -> Program:
         """A program that computes the graph; the graph is the program's from then on."""
-        ...
-
-
-class BackendClass(Protocol):
-    """What the registry names: the class of a backend.
-
-    `threads` is how many threads one run may use, 0 for as many as the process has processors; a backend that leaves
-    that to the libraries it calls may ignore it.
-    """
-
-    Config: ClassVar[type[OptionTable]]
-
-    def __call__(self, config: Any, threads: int = 0) -> Backend: ...
-
-
-@runtime_checkable
-class Loads(Protocol):
-    """A backend whose programs can be read from a context file."""
 
     def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> Program:
         """The program that `save` wrote, over the file's own bytes; FormatError where what is read is not one."""
-        ...
+        return self.compile(saved_graph(name, inputs, outputs, read(), get))
+
+
+def saved_graph(name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, get: Get) -> Graph:
+    """The graph that `Program.save` wrote; FormatError where there is none, or another than the file's table says."""
+    import hexforge.ops  # noqa: F401 - fills the table
+
+    if not isinstance(data, dict) or not isinstance(data.get("graph"), str):
+        raise FormatError(f"program {name!r}: is malformed")
+    graph = text.loads(data["graph"], get)
+    for values, expected in ((graph.inputs, inputs), (graph.outputs, outputs)):
+        if [(v.name, v.type) for v in values] != [(v.name, v.type) for v in expected]:
+            raise FormatError(f"program {name!r}: has other inputs or outputs than the table of graphs says")
+    if empty := [v.name for v in graph.values.values() if v.is_static and v.data is None]:
+        raise FormatError(f"program {name!r}: constant {empty[0]!r} has no data")
+    return graph
+
+
+# -- backends that time -----------------------------------------------------------------------------------------------
+
+
+class TimedBackend(Backend):
+    """A backend that says how long its programs take."""
+
+    @property
+    @abstractmethod
+    def chips(self) -> tuple[str, ...]:
+        """Every chip that it can time."""
+
+    @property
+    @abstractmethod
+    def chip_name(self) -> str:
+        """The chip that it times; where only an architecture is known, one of that architecture."""
+
+    def require_chip(self, name: str) -> None:
+        """CallError unless it is the name of one chip that can be timed."""
+        if name not in self.chips:
+            raise CallError(f"{name!r} is no chip of the {self.name} backend; it has {', '.join(self.chips)}")
+
+    @property
+    def graph_config(self) -> GraphConfig:
+        """How it finalizes graphs."""
+        return GraphConfig()
+
+    def prepared(self, graph: Graph) -> Graph:
+        """The graph after the backend's own passes: the very graph that `compile` makes a program of."""
+        return graph
+
+    @abstractmethod
+    def timing(
+        self, graph: Graph, precision: str = AS_IS, runtime: str = "qnn_dlc", batch: int = 1, power: Power = BURST
+    ) -> Timing:
+        """One inference of a prepared graph on the backend's chip, driven as `power` says."""
+
+    def mixed_us(
+        self, graph: Graph, precision: str, runtime: str, nodes: Collection[str], power: Power = BURST
+    ) -> float | None:
+        """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
+        return None
+
+    def accelerator(self) -> Accelerator:
+        """What models on the chip share; by default nothing that has to be saved when one gives way to another."""
+        return Accelerator(0, 0.0)
 
 
 # -- backends whose contexts are made for chips -----------------------------------------------------------------------
@@ -274,63 +290,64 @@ GraphSettings = Mapping[str, int]
 """How a graph was prepared, by the backend's own names; a row of a context's table of graphs."""
 
 
-@runtime_checkable
-class Prepares(Backend, Protocol):
+class ContextBackend(Backend):
     """A backend that prepares graphs for chips: contexts ask it whatever concerns a chip."""
 
     @property
+    @abstractmethod
     def targets(self) -> tuple[Target, ...]:
         """The chips that contexts are made for."""
-        ...
 
-    def only(self, index: int) -> Self:
+    @abstractmethod
+    def for_chip(self, index: int) -> Self:
         """The same backend for one of its chips."""
-        ...
 
+    @abstractmethod
     def at_level(self, level: int) -> Self:
         """The same backend with another effort spent on preparing graphs."""
-        ...
 
+    @abstractmethod
     def graph_settings(
         self, changes: Mapping[str, int | None] | None = None, before: GraphSettings | None = None
     ) -> dict[str, int]:
         """Settings of a graph for all chips, some of them changed; CallError for what one of the chips cannot do."""
-        ...
 
-    def schematic(self, graph: Graph, target: Target, settings: GraphSettings) -> Schematic | None:
-        """The graph on a chip, None where too little is known of the chip."""
-        ...
+    @abstractmethod
+    def schematic(
+        self, graph: Graph, target: Target, settings: GraphSettings, power: Power = BURST
+    ) -> Schematic | None:
+        """The graph on a chip that is driven as `power` says, None where too little is known of the chip."""
 
+    @abstractmethod
     def fits(self, graph: Graph) -> bool:
         """Whether all of a graph fits the chips' own memory at once: its schematic can wait until someone asks."""
-        ...
 
+    @abstractmethod
     def compatibility(self, targets: Sequence[Target], graphs: Mapping[str, GraphSettings]) -> Compatibility:
         """How well a context for `targets`, with these graphs, suits the chip of this backend."""
-        ...
 
+    @abstractmethod
     def no_weight_sharing(self) -> str | None:
         """Why graphs cannot share weights, or None where they can."""
-        ...
 
     @property
+    @abstractmethod
     def most_graphs(self) -> int:
         """How many graphs one context holds."""
-        ...
 
     @property
+    @abstractmethod
     def needs_spill_fill_size(self) -> bool:
         """Whether context models say how large a spill-fill buffer their graphs need."""
-        ...
 
     @property
+    @abstractmethod
     def float_io(self) -> bool:
         """Whether programs take and give float32 where their graph has a narrower float type."""
-        ...
 
+    @abstractmethod
     def blob_info(self, settings: GraphSettings, spill_fill_bytes: int) -> dict[str, int]:
         """The settings of a graph as qnn-context-binary-utility names them."""
-        ...
 
 
 # -- what backends have in common -------------------------------------------------------------------------------------

@@ -6,12 +6,11 @@ Reports, profiles and advice read it; they know no backend.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from hexforge.chrome_trace import ChromeTrace
-from hexforge.ir import Graph
 
 UNITS = ("HMX", "HVX", "DMA")
 
@@ -278,34 +277,5 @@ class Accelerator:
     vtcm_bytes: int
     us_per_mb: float
     """What a MiB of VTCM takes to or from DRAM."""
-
-
-@runtime_checkable
-class Times(Protocol):
-    """A backend that says how long its programs take."""
-
-    @property
-    def chips(self) -> tuple[str, ...]:
-        """Every chip that it can time."""
-        ...
-
-    @property
-    def chip_name(self) -> str:
-        """The chip that it times; where only an architecture is known, one of that architecture."""
-        ...
-
-    def prepared(self, graph: Graph) -> Graph:
-        """The graph after the backend's own passes: the very graph that `compile` makes a program of."""
-        ...
-
-    def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
-        """One inference of a prepared graph on the backend's chip."""
-        ...
-
-    def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
-        """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
-        ...
-
-    def accelerator(self) -> Accelerator:
-        """What models on the chip share."""
-        ...
+    provenance: str = "assumed"
+    """Whether that was fitted on measurements of the chip."""

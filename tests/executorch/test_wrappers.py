@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hexforge.backend import Prepares
+from hexforge.backend import ContextBackend
 from hexforge.errors import CallError, FormatError, ModelError, UnsupportedError
 from hexforge.executorch import adaptor, blob
 from hexforge.executorch.compilation import compile_graphs, refusal
@@ -157,7 +157,7 @@ def test_a_manager_of_no_compile_spec(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_small_graph_is_timed_when_someone_asks() -> None:
     assert blob.opened(compiled("forward")).container.names("schematic") == ["SM8650/forward"]
     backend = registry.backend("htp", {"soc_model": "57"})
-    assert isinstance(backend, Prepares)
+    assert isinstance(backend, ContextBackend)
     ops = [relu(wrapper("x", (1, 64), "APP_WRITE"), wrapper("y", (1, 64), "APP_READ")).declaration]
     context = blob.opened(compile_graphs({"forward": ops}, backend))
     assert not context.container.names("schematic")
@@ -172,7 +172,7 @@ def test_a_small_graph_is_timed_when_someone_asks() -> None:
 def test_small_graphs_spill_nothing_on_any_chip() -> None:
     for chip, side in (("SM8650", 200), ("SM8850", 60)):
         backend = registry.backend("htp", {"soc_model": chip})
-        assert isinstance(backend, Prepares)
+        assert isinstance(backend, ContextBackend)
         x, y = wrapper("x", (1, side, side), "APP_WRITE"), wrapper("y", (1, side, side), "APP_READ")
         for fits, ops in ((False, [relu(x, y)]), (True, [relu(wrapper("x", (1, side, 8), "APP_WRITE"),
                                                               wrapper("y", (1, side, 8), "APP_READ"))])):  # fmt: skip

@@ -125,7 +125,7 @@ def test_lowered(kind: str, activation: DType) -> None:
     y = graph.value("y", TensorType(activation, probe.shape, ScaleOffset(scale, -(top // 2))), Role.APP_READ)
     graph.node("Conv2d", [graph.value("x", x_type, Role.APP_WRITE), weight, bias], [y], **params)  # type: ignore[arg-type]
     program = HtpBackend().compile(graph)
-    assert not program.references
+    assert not program.facts.references
     want = evaluate(graph.nodes[0].call, [x, data, bias.data])[0]
     got = program.run({"x": x})["y"]
     assert np.abs(got.astype(np.int64) - want.astype(np.int64)).max() <= 1

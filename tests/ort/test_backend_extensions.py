@@ -69,7 +69,7 @@ def test_every_section_acts_in_a_session(model: Path, tmp_path: Path) -> None:
     graph = backend.config.graph
     assert (graph.vtcm_mb, graph.num_hvx_threads, graph.optimization, graph.dlbc, graph.num_cores) == (2, 2, 1, True, 2)
     assert backend.targets[0].name == "SM8750"
-    assert backend.power.performance_mode == "power_saver"
+    assert made._running_power.power.performance_mode == "power_saver"
     assert made.shares_memory
     assert made.simulated.device.soc.name == "SM8750"
     assert len(made.simulated.device.cores.cores) == 2

@@ -195,7 +195,7 @@ def estimate(
     backend = timed_backend(chosen)
     timed = timed_graphs(model, chosen, dims=dims, shapes=shapes)
     precision = AS_IS if timed.promised else chosen.precision
-    timings = [backend.timing(graph, precision, chosen.runtime, batch) for graph in timed.graphs]
+    timings = [backend.timing(graph, precision, chosen.runtime, batch, chosen.power) for graph in timed.graphs]
     return Estimate(
         timed.name,
         chosen.on(backend.chip_name),

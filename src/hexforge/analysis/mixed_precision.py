@@ -75,7 +75,8 @@ class PrecisionRule:
 
 def mixed_us(graph: Graph, deployment: Deployment, names: Collection[str]) -> float | None:
     """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
-    return timed_backend(deployment).mixed_us(graph, deployment.precision, deployment.runtime, names)
+    backend = timed_backend(deployment)
+    return backend.mixed_us(graph, deployment.precision, deployment.runtime, names, deployment.power)
 
 
 PRECISION_RULES = (

@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hexforge.backend import Backend, Program
-from hexforge.chips.deployment import AS_IS, Deployment
+from hexforge.backend import Backend, Program, TimedBackend
+from hexforge.chips.deployment import AS_IS, Deployment, known_precision
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.rules import refusal_lines
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
-from hexforge.timeline import Times
 
 if TYPE_CHECKING:
     from hexforge.model.reader import Model
@@ -62,13 +61,12 @@ def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
     """The model that `quantize` would make at the deployment's precision; None where it is to be timed as it is."""
     if deployment.precision in (AS_IS, FLOAT):
         return None
-    from hexforge.backends.htp.time.tile import precision
     from hexforge.quant.as_if_quantized import as_if_quantized, recipe_of
     from hexforge.quant.measure.compare import is_quantized
 
     if is_quantized(model.ir):
         return None
-    chosen = recipe_of(precision(deployment.precision).name)
+    chosen = recipe_of(known_precision(deployment.precision))
     return replace(model, ir=as_if_quantized(model.ir, chosen, wide_products=wide_products(timed_backend(deployment))))
 
 
@@ -130,7 +128,7 @@ def _refusals(rows: Sequence[PlacedNode]) -> str:
 
 
 def _prepared(backend: Backend, graph: Graph) -> Graph:
-    assert isinstance(backend, Times)
+    assert isinstance(backend, TimedBackend)
     graph.sort()
     return backend.prepared(graph)
 

@@ -15,6 +15,16 @@ from hexforge.errors import CallError
 
 AS_IS = "as-is"
 """Each node at the precision of its own types: a QDQ model, or float."""
+PRECISIONS = ("float", "w8a8", "w8a16", "w4a16")
+"""The others, which the math of a whole graph has."""
+
+
+def known_precision(name: str) -> str:
+    """The name of a precision; CallError for another."""
+    if name not in PRECISIONS:
+        known = ", ".join(PRECISIONS)
+        raise CallError(f"precision {name!r} is not known; it is one of {known}, or as-is: by the model's own types")
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,8 @@ class Deployment:
     """The path to the device: qnn_dlc, onnx or tflite."""
     config: GraphConfig = field(default_factory=GraphConfig)
     power: Power = field(default_factory=Power)
+    backend: str = "htp"
+    """The backend that runs there, by name."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, GraphConfig) or not isinstance(self.power, Power):

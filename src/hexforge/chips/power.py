@@ -149,3 +149,7 @@ def cpu_wake_us(accelerator_us: float, polling_us: float, adaptive_us: float, co
 def core_wake_us(idle_us: float, sleep_latency_us: float) -> float:
     """What an idle core takes to wake beyond the fitted call: it sleeps as deep as the latency it may take to wake."""
     return max(0.0, min(sleep_latency_us, idle_us) - MODES["burst"].sleep_latency_us)
+
+
+BURST = Power()
+"""As fast as the chip can: what times are for where nothing else is asked for."""

@@ -56,6 +56,8 @@ CLOCK_SHARE: Mapping[Corner, float] = {
     Corner.MAX_VOLTAGE_CORNER: 1.00,
 }
 """Assumed: the clock at a corner as a share of that at the highest. Only their order is published."""
+CORES_SHARE = 0.9
+"""Assumed: what a second NSP core adds of what it could."""
 
 
 @dataclass(frozen=True, slots=True)

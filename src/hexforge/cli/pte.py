@@ -32,7 +32,7 @@ def checked_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
     slow: Counter[str] = Counter()
     for method in methods:
         for delegate in method.delegates:
-            slow.update(node.op.name for node in getattr(delegate.program, "references", ()))
+            slow.update(node.op.name for node in delegate.program.facts.references)
         for row in method.rows():
             nodes.append(
                 {

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hexforge.backends.htp.time import cost
+from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC, named
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.cores import Cores
@@ -14,6 +14,7 @@ from hexforge.device.log import DeviceLog
 from hexforge.device.memory import CdspSession, DeviceMemory
 from hexforge.device.power.votes import PowerVotes
 from hexforge.errors import CallError
+from hexforge.runtime.registry import timed_backend
 from hexforge.scheduling.clock import Pending, VirtualClock
 
 PLATFORMS = ("android", "windows", "linux", "qnx")
@@ -65,7 +66,8 @@ class Chip:
         self.log = DeviceLog(self.clock)
         self.memory = DeviceMemory(self.log, ram_bytes)
         self.power = PowerVotes(self.log, self.soc.htp_arch, cores, platform)
-        self.cores = Cores(self.clock, self.log, self.power, cost.accelerator(self.soc), cores)
+        shared = timed_backend(Deployment(self.soc.name)).accelerator()
+        self.cores = Cores(self.clock, self.log, self.power, shared, cores)
         self.owners: dict[Pending, CdspSession | None] = {}
         """The session of each execution that is on its way."""
         self.down_until_us = 0.0

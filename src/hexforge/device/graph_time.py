@@ -6,14 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from hexforge.backends.htp.time.settings import CORES_SHARE
-from hexforge.backends.htp.timing import Clock
-from hexforge.chips.deployment import AS_IS
+from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Corner, Power
-from hexforge.chips.soc import CLOCK_SHARE, Soc
+from hexforge.chips.soc import CLOCK_SHARE, CORES_SHARE, Soc
 from hexforge.device.power.energy import energy_uj
 from hexforge.ir import Graph
+from hexforge.runtime.registry import timed_backend
 from hexforge.scheduling.scheduler import Inference
 from hexforge.timeline import Timeline
 
@@ -71,8 +70,8 @@ class SimulatedTime:
     def _worked_out(self, clocks: Clocks, batch: int, cores: int) -> tuple[Inference, Timeline]:
         own = clocks.hmx if clocks.hmx is not clocks.core else None  # an HMX vote of its own: v75 and newer
         power = Power(core_corner=clocks.core, bus_corner=clocks.bus, hmx_corner=own)
-        clock = Clock(self._soc, replace(self._config, num_cores=cores), power)
-        line = clock.timing(self._graph, self._precision, self._runtime, batch).timeline
+        clock = timed_backend(Deployment(self._soc.name, config=replace(self._config, num_cores=cores)))
+        line = clock.timing(self._graph, self._precision, self._runtime, batch, power).timeline
         return Inference.of(line, energy_uj(line, clocks.core)), line
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hexforge.backend import Backend, GraphSettings, Prepares, Schematic
+from hexforge.backend import Backend, ContextBackend, GraphSettings, Schematic
 from hexforge.backends.saver.backend import SaverBackend
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.executorch.blob import REFUSED, ops_key
@@ -31,7 +31,7 @@ def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
         nodes = build_fragment(ops)
     except HexforgeError as error:
         return str(error)
-    chips = _chips(backend)  # type: ignore[arg-type]  # backends are hashable
+    chips = _chips(backend)
     for node in nodes:
         reason = next(node_faults(node), None) or backend.unsupported(node)
         if reason is None and chips is not None:
@@ -49,7 +49,7 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
     `refused` are nodes of the model that it refused before, with why; the file keeps them for those who look at it.
     """
-    chips, settings = _prepares(backend)  # type: ignore[arg-type]  # backends are hashable
+    chips, settings = _prepares(backend)
     if weight_sharing and chips is not None and (reason := chips.no_weight_sharing()) is not None:
         raise UnsupportedError(f"weight sharing: {reason}")
     targets = () if chips is None else chips.targets
@@ -74,15 +74,15 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
 
 @functools.lru_cache(16)
-def _chips(backend: Backend) -> Prepares | None:
+def _chips(backend: Backend) -> ContextBackend | None:
     """The backend where it prepares for chips: to find that out takes as long as to compile a small graph."""
-    return backend if isinstance(backend, Prepares) else None
+    return backend if isinstance(backend, ContextBackend) else None
 
 
 @functools.lru_cache(16)
-def _prepares(backend: Backend) -> tuple[Prepares | None, GraphSettings]:
+def _prepares(backend: Backend) -> tuple[ContextBackend | None, GraphSettings]:
     """The backend where it prepares for chips, and how."""
-    chips = _chips(backend)  # type: ignore[arg-type]  # backends are hashable
+    chips = _chips(backend)
     return chips, {} if chips is None else chips.graph_settings()
 
 
@@ -95,6 +95,6 @@ def record_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, folde
         saver.compile(graph)
 
 
-def _schematics(graph: Graph, backend: Prepares, settings: Mapping[str, int]) -> dict[str, Schematic]:
+def _schematics(graph: Graph, backend: ContextBackend, settings: Mapping[str, int]) -> dict[str, Schematic]:
     by_chip = {target.name: backend.schematic(graph, target, settings) for target in backend.targets}
     return {soc: schematic for soc, schematic in by_chip.items() if schematic is not None}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, KeepsThreads
+from hexforge.backend import Backend
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.context.model import ContextModel, read_context_model
 from hexforge.model.standalone import Extract
@@ -112,8 +112,7 @@ def prepare(
     graph = names_of([source], None)[0]
     backend = backend_of(options, sess_options.intra_op_num_threads, every_chip=output is not None, graph=graph)
     options.dumps.check()
-    if isinstance(backend, KeepsThreads):
-        backend.spinning = spinning_of(session_entries(sess_options, ORT_SESSION_KEYS))
+    backend.spinning = spinning_of(session_entries(sess_options, ORT_SESSION_KEYS))
     folder = Path(config.context_file_path).parent if isinstance(source, bytes) and config.context_file_path else None
     compiled = read_context_model(source, folder)
     if compiled is not None:

@@ -23,6 +23,7 @@ from hexforge.ort.assignment import assignment
 from hexforge.ort.binding import IOBinding
 from hexforge.ort.errors import raises_onnxruntime_errors
 from hexforge.ort.notes import Notes
+from hexforge.ort.options.backend import power_of_options
 from hexforge.ort.options.config import ORT_RUN_KEYS, DynamicOptions, RunConfig, sort_run_entries
 from hexforge.ort.options.parsing import attribute_notes, parse_options
 from hexforge.ort.options.provider_options import ProviderOptions
@@ -73,7 +74,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._only_prepared = "session.compile_only" if entries.config.compile_only else self._only_prepared
         output = output_of(source, entries.config, options)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
-        self._running_power = RunningPower()
+        self._running_power = RunningPower(power_of_options(options))
         trace = Trace(prefix) if self._sess_options.enable_profiling else None
         self._profile = SessionProfile(trace, self._running_power)
         began = time.monotonic_ns()

@@ -11,9 +11,9 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hexforge.backend import Backend
-from hexforge.backends.htp.backend import HtpBackend
+from hexforge.backend import Backend, ContextBackend, TimedBackend
 from hexforge.chips.priority import Priority
+from hexforge.chips.soc import named
 from hexforge.device import Binary, CreationConfig, Device, GraphSpec, Qnn, SimulatedTime
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.codes import Code, DeviceError
@@ -56,21 +56,20 @@ class SimulatedRuns:
     """A session on a simulated device."""
 
     def __init__(self, stages: Sequence[Stage], backend: Backend, options: ProviderOptions, embedded: bool) -> None:
-        if not isinstance(backend, HtpBackend):
+        if not isinstance(backend, TimedBackend) or not isinstance(backend, ContextBackend):
             raise UnsupportedError(f"the {backend.name} backend runs on no chip that is simulated; use htp")
-        if backend.target.soc is None:
+        if not backend.targets[0].name:
             raise CallError("simulated: name a chip to simulate: provider option soc_model, such as SM8650")
         self._options = options
         self._handles: dict[tuple[str, int], MemHandle] = {}
         file = options.extensions()
         self._file = Config() if file is None else file
-        cores = max(backend.config.graph.num_cores, cores_of(self._file))
-        soc = backend.target.soc
+        cores = max(backend.graph_config.num_cores, cores_of(self._file))
         with _LOCK:
-            key = soc.name, options.device_id, cores
+            key = backend.chip_name, options.device_id, cores
             device = _DEVICES.get(key)
             if device is None:
-                device = _DEVICES[key] = Device(soc.name, cores=cores)
+                device = _DEVICES[key] = Device(backend.chip_name, cores=cores)
             self.device: Device = device
             """What the session runs on; sessions of one chip and device_id share it."""
             client = device.process(f"session {device.next_number()}", signed=signed(self._file), privileged=True)
@@ -174,7 +173,7 @@ class SimulatedRuns:
             self._qnn.use_profile(profile)
             self._qnn.client.votes.vote_now()
 
-    def _created(self, stages: Sequence[Stage], backend: HtpBackend, embedded: bool) -> list[DeviceGraph]:
+    def _created(self, stages: Sequence[Stage], backend: TimedBackend, embedded: bool) -> list[DeviceGraph]:
         """The QNN graphs on the device: one context each, in one group where buffers are shared."""
         options, made, first = self._options, [], None
         specs = [_spec(stage, backend) for stage in stages]
@@ -194,22 +193,23 @@ class SimulatedRuns:
                 graph_priorities=self._config.graph_priorities,
                 reused_io_limit_bytes=options.htp_reused_io_limit_mb << 20,
             )
-            binary = Binary(spec.name, (spec,), embedded=embedded, udma64=backend.config.extended_udma)
+            binary = Binary(
+                spec.name, (spec,), embedded=embedded, udma64=backend.config.pairs().get("extended_udma") == "1"
+            )
             context = self._qnn.QnnContext_createFromBinary(binary, config)
             first = first if first is not None else context
             made.append(context.graphs[spec.name])
         return made
 
 
-def _spec(stage: Stage, backend: HtpBackend) -> GraphSpec | None:
+def _spec(stage: Stage, backend: TimedBackend) -> GraphSpec | None:
     if isinstance(stage.runner, CpuPart):
         return None
-    soc = backend.target.soc
-    assert soc is not None
-    time = SimulatedTime(stage.runner.graph, soc, backend.config.graph, RUNTIME)
+    config = backend.graph_config
+    time = SimulatedTime(stage.runner.graph, named(backend.chip_name), config, RUNTIME)
     line = time.timeline()
     io = sum(v.type.size * v.dtype.numpy.itemsize for v in (*stage.runner.graph.inputs, *stage.runner.graph.outputs))
     return GraphSpec(
         stage.name, line.weight_bytes, line.spill_fill_bytes, io, line.vtcm_bytes, time,
-        backend.config.graph.num_cores,
+        config.num_cores,
     )  # fmt: skip

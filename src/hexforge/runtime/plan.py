@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from hexforge.backend import Backend, Program, TellsReferences, TellsUnsafe
+from hexforge.backend import Backend, Program
 from hexforge.frontends.onnx.pipeline import writes_of
 from hexforge.ir import Array, Graph
 from hexforge.model.extraction import extract_parts
@@ -67,10 +67,10 @@ def expose(graph: Graph, patterns: Sequence[str]) -> None:
 
 def _with_slow(rows: tuple[PlacedNode, ...], runner: Program | CpuPart) -> tuple[PlacedNode, ...]:
     """The rows of a part, with what its program says of their QNN ops."""
-    if not isinstance(runner, TellsReferences) or not runner.references:
+    if not isinstance(runner, Program) or not (references := runner.facts.references):
         return rows
     slow: dict[str, list[str]] = {}
-    for node in runner.references:
+    for node in references:
         for name in node.source:
             slow.setdefault(name, []).append(node.op.name)
     return tuple(replace(row, slow=tuple(slow.get(row.node, ()))) for row in rows)
@@ -78,11 +78,9 @@ def _with_slow(rows: tuple[PlacedNode, ...], runner: Program | CpuPart) -> tuple
 
 def _with_unsafe(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend) -> tuple[PlacedNode, ...]:
     """The rows of a part, with what the backend's real numbers cannot hold of it."""
-    if not isinstance(backend, TellsUnsafe):
-        return rows
     unsafe: dict[str, dict[str, None]] = {}
     for node in graph:
-        if (reason := backend.unsafe(node)) is not None:
+        if (reason := backend.float16_hazard(node)) is not None:
             for name in node.source:
                 unsafe.setdefault(name, {})[reason] = None
     return tuple(replace(row, unsafe=tuple(unsafe.get(row.node, ()))) for row in rows)

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from hexforge.backend import Backend, BackendClass
-from hexforge.chips import soc
+from hexforge.backend import Backend, TimedBackend
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.options import OptionTable, did_you_mean
-from hexforge.timeline import Times
 
 DEFAULT = "htp"
 """The backend that runs where none is named, as in the QNN execution provider."""
 QNN_BACKENDS = (DEFAULT, "cpu", "gpu", "saver", "ir", "genie")
 """The backends that QNN has."""
-BUILT: dict[str, str] = {
+BUILT: dict[str, str | type[Backend]] = {
     "htp": "hexforge.backends.htp.backend:HtpBackend",
     "cpu": "hexforge.backends.cpu.backend:CpuBackend",
     "gpu": "hexforge.backends.gpu.backend:GpuBackend",
@@ -30,12 +28,8 @@ CONFIGS: dict[str, str] = {
     "gpu": "hexforge.backends.gpu.config:GpuConfig",
 }
 """name -> "module:Class" of the options of every backend that has some, which are read without the backend."""
-SAVER = "hexforge.backends.saver.backend:SaverBackend"
+SAVER = "hexforge.backends.saver.backend:recorded_backend"
 """What records the calls of another backend; `saver` alone records those of the default one."""
-
-
-class TimedBackend(Backend, Times, Protocol):
-    """A backend that also says how long its programs take."""
 
 
 def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, threads: int = 0) -> Backend:
@@ -52,24 +46,29 @@ def with_recorder(inner: Backend) -> Backend:
 
 def backend_for(deployment: Deployment | Backend | str | None = None, threads: int = 0) -> Backend:
     """The backend for a deployment: one that describes it, a chip or several by name, a backend by name, or itself."""
-    if isinstance(deployment, str) and deployment in QNN_BACKENDS:
+    if isinstance(deployment, str) and deployment in (*QNN_BACKENDS, *BUILT):
         return backend(deployment, threads=threads)
     if deployment is None or isinstance(deployment, str):
         deployment = Deployment() if deployment is None else Deployment(deployment)
-    return _chip_backend(deployment, threads) if isinstance(deployment, Deployment) else deployment
+    if not isinstance(deployment, Deployment):
+        return deployment
+    return backend_class(deployment.backend).for_deployment(deployment, threads)
 
 
 def timed_backend(deployment: Deployment) -> TimedBackend:
     """The backend for a deployment to one known chip, which times."""
-    made = _chip_backend(deployment, 0)
-    if "," in deployment.soc:
-        raise CallError(f"{deployment.soc}: an estimate is for one chip; give one of them")
-    soc.named(deployment.soc)
+    made = backend_for(deployment)
+    if not isinstance(made, TimedBackend):
+        raise UnsupportedError(f"the {made.name} backend does not say how long a graph takes; use {DEFAULT}")
+    made.require_chip(deployment.soc)
     return made
 
 
-def _chip_backend(deployment: Deployment, threads: int) -> TimedBackend:
-    return cast(TimedBackend, _imported(BUILT[DEFAULT]).for_deployment(deployment, threads))
+def register_backend(name: str, backend: type[Backend]) -> None:
+    """Let sessions, contexts and deployments have a backend of one's own by a name that no other has."""
+    if name in (*QNN_BACKENDS, *BUILT):
+        raise CallError(f"there is a backend {name!r} already; give this one another name")
+    BUILT[name] = backend
 
 
 def effective_backend(name: str) -> str:
@@ -77,20 +76,24 @@ def effective_backend(name: str) -> str:
     return DEFAULT if name == "saver" else name
 
 
-def backend_class(name: str) -> BackendClass:
+def backend_class(name: str) -> type[Backend]:
     """The class of the backend `name`; UnsupportedError for one that QNN has and hexforge does not have yet."""
     name = effective_backend(name)  # the options of what is recorded are the options
     if name in BUILT:
-        return cast(BackendClass, _imported(BUILT[name]))
+        known = BUILT[name]
+        return cast(type[Backend], _imported(known)) if isinstance(known, str) else known
     if name in QNN_BACKENDS:
         built = " or ".join(f"backend_type={b}" for b in (*BUILT, "saver"))
         raise UnsupportedError(f"backend {name!r} is not built yet; use {built}")
-    raise CallError(f"no backend {name!r}; expected one of {', '.join(QNN_BACKENDS)}{did_you_mean(name, QNN_BACKENDS)}")
+    names = tuple(dict.fromkeys((*QNN_BACKENDS, *BUILT)))
+    raise CallError(f"no backend {name!r}; expected one of {', '.join(names)}{did_you_mean(name, names)}")
 
 
 def config_class(name: str) -> type[OptionTable]:
     """The table of the options of the backend `name`, without importing the backend."""
     name = effective_backend(name)
+    if isinstance(own := BUILT.get(name), type):
+        return own.Config
     return cast(type[OptionTable], _imported(CONFIGS[name])) if name in CONFIGS else OptionTable
 
 

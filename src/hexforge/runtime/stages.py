@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hexforge.backend import Program, WritesInto
+from hexforge.backend import Program
 from hexforge.errors import CallError
 from hexforge.ir import Graph
 from hexforge.runtime.cpu_part import CpuPart
@@ -55,7 +55,7 @@ class Stage:
 
     def run(self, values: Mapping[str, Any], targets: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What the part writes, by the model's names; in `targets` where its program can write there."""
-        if targets and isinstance(self.runner, WritesInto):
+        if targets and isinstance(self.runner, Program):
             names = self.names or {}
             feeds = {names.get(name, name): values[name] for name in self.reads}
             results = self.runner.run_into(feeds, {names.get(name, name): array for name, array in targets.items()})
@@ -91,6 +91,11 @@ class Stages:
     def graphs(self) -> tuple[Graph, ...]:
         """The QNN graphs, in the order they run."""
         return tuple(s.runner.graph for s in self._stages if s.part.taken and not isinstance(s.runner, CpuPart))
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs of its graphs, in the order they run."""
+        return tuple(stage.runner for stage in self.stages if isinstance(stage.runner, Program))
 
     def take(self, programs: Mapping[str, Program]) -> None:
         """Run other programs of the same graphs, by the names of their stages; before the first run."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hexforge
-from hexforge.backend import Prepares, Target, Verdict
+from hexforge.backend import ContextBackend, Target, Verdict
 from hexforge.chips.soc import SOCS
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import HEADER, checksum
@@ -29,9 +29,9 @@ def made_for(*socs: str, vtcm_mb: int = 4, backend: str = "htp") -> Info:
     return Info("p", backend, targets, {}, (GraphInfo("g", (), (), "0", settings={"vtcm_mb": vtcm_mb}),))
 
 
-def device(soc: str, htp_arch: int = 0) -> Prepares:
+def device(soc: str, htp_arch: int = 0) -> ContextBackend:
     found = chip_backend("htp", soc, htp_arch)
-    assert isinstance(found, Prepares)
+    assert isinstance(found, ContextBackend)
     return found
 
 

@@ -13,7 +13,7 @@ from hexforge.analysis.quality.comparison import ComparisonSettings
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.timed_graphs import wide_products
-from hexforge.backend import Backend, Prepares
+from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_another_file, require_writable
@@ -231,7 +231,7 @@ def backend_of(soc: str | None) -> Backend:
 
 def chip_label(backend: Backend) -> str:
     """What messages call the chip."""
-    return backend.targets[0].label if isinstance(backend, Prepares) else backend.name
+    return backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
 
 
 def _refused(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from hexforge.backend import Backend, Prepares
+from hexforge.backend import Backend, ContextBackend
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.errors import CallError
 from hexforge.ir import Array
@@ -58,6 +58,6 @@ def backend_for(name: str, soc: str = "", threads: int = 0) -> Backend | str:
     """A backend by name, on a chip: the default one unless named; onnxruntime's provider by its name alone."""
     if name == ORT or name not in registry.BUILT:
         return name
-    if not soc and isinstance(registry.backend(name), Prepares):
+    if not soc and isinstance(registry.backend(name), ContextBackend):
         soc = DEFAULT_SOC
     return registry.backend(name, {"soc_model": soc} if soc else {}, threads)

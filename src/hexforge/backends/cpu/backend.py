@@ -3,26 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
-from hexforge.backend import Get, Read
+from hexforge.backend import Backend
 from hexforge.backends.cpu.program import CpuProgram
-from hexforge.formats.saved_graph import saved_graph
-from hexforge.ir import Graph, Node, Value
+from hexforge.ir import Graph, Node
 from hexforge.ir.verify import verify
 from hexforge.ops.packages import custom_named
-from hexforge.options import OptionTable
 
 
-class CpuBackend:
-    """Runs every op of the table in every data type."""
+class CpuBackend(Backend):
+    """Runs every op of the table in every data type; the threads are numpy's and its BLAS's own."""
 
     name = "cpu"
-    Config: ClassVar[type[OptionTable]] = OptionTable
-
-    def __init__(self, config: OptionTable | None = None, threads: int = 0) -> None:
-        self.config = config if config is not None else OptionTable()  # the threads are numpy's and its BLAS's own
 
     def unsupported(self, node: Node) -> str | None:
         """None: what the op table defines, this backend runs; but for op packages that are for HTP alone."""
@@ -36,7 +27,3 @@ class CpuBackend:
         graph.sort()
         verify(graph)
         return CpuProgram(graph)
-
-    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> CpuProgram:
-        """A program from a context file, over the file's own bytes."""
-        return self.compile(saved_graph(name, inputs, outputs, read(), get))

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kernel_times
+from hexforge.backend import KernelTime, Program, checked_feeds, interruption, kernel_times
 from hexforge.formats.container import mappings_of, require_whole
-from hexforge.ir import Array, Graph, Value, text
+from hexforge.ir import Array, Graph, Value
 from hexforge.ops.evaluate import PreparedCall
 
 _Step = tuple[PreparedCall, tuple[Value | None, ...], tuple[Value, ...]]
@@ -19,11 +18,11 @@ _PREPARED_BYTES = 256 << 20
 """Constants are kept in the form their op computes with (float64 of int8, say) up to this or their own size."""
 
 
-class CpuProgram:
+class CpuProgram(Program):
     """A compiled graph. `run` keeps nothing between calls, so threads may call it at the same time."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self._outputs = graph.outputs
         self._inputs = graph.inputs
         self._steps = _prepared(graph)
@@ -55,10 +54,6 @@ class CpuProgram:
         require_whole(self._mappings)
         taken = {id(a) for a in (*given.values(), *self._statics.values())}
         return {v.name: _own(environment[v], taken) for v in self._outputs}
-
-    def save(self, put: Put) -> dict[str, Any]:
-        """What a context file holds of it: the graph; its constants are put elsewhere in it."""
-        return {"graph": text.dumps(self.graph, put=put)}
 
 
 def _prepared(graph: Graph) -> list[_Step]:

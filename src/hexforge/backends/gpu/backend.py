@@ -9,26 +9,23 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from hexforge.backend import Get, Read
+from hexforge.backend import Backend, Get, Read, saved_graph
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import ClDevice, choose
 from hexforge.backends.gpu.program import GpuProgram
 from hexforge.backends.gpu.support import unsupported
 from hexforge.errors import FormatError
-from hexforge.formats.saved_graph import saved_graph
 from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
 from hexforge.options import OptionTable
 
 
-class GpuBackend:
+class GpuBackend(Backend):
     """Places, compiles and runs graphs on an OpenCL device."""
 
     name = "gpu"
     Config: ClassVar[type[OptionTable]] = GpuConfig
-
-    def __init__(self, config: GpuConfig | None = None, threads: int = 0) -> None:
-        self.config = config if config is not None else GpuConfig()  # the threads are the device's own
+    config: GpuConfig
 
     @cached_property
     def device(self) -> ClDevice:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import KernelTime, Put, checked_feeds, interruption, kernel_times
+from hexforge.backend import KernelTime, Program, ProgramFacts, Put, checked_feeds, interruption, kernel_times
 from hexforge.backends.gpu.building import builder
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import ClDevice
@@ -55,13 +55,13 @@ class MeasuredRun:
         return sum(k.us for k in self.kernels)
 
 
-class GpuProgram:
+class GpuProgram(Program):
     """A compiled graph. One run at a time uses its memory; threads take turns."""
 
     def __init__(
         self, graph: Graph, device: ClDevice, config: GpuConfig, binaries: Mapping[str, bytes] | None = None
     ) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.device = device
         self.config = config
         self._lock = threading.Lock()
@@ -122,9 +122,9 @@ class GpuProgram:
         }[self.config.gpu_precision]
 
     @property
-    def arena_bytes(self) -> int:
-        """Memory for what is computed."""
-        return self._needs().activations
+    def facts(self) -> ProgramFacts:
+        """What it computes in, and its memory for what is computed."""
+        return ProgramFacts(arithmetic=self.arithmetic, arena_bytes=self._needs().activations)
 
     @property
     def constant_bytes(self) -> int:

@@ -9,7 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from hexforge import _native
-from hexforge.backend import Compatibility, Get, GraphSettings, Read, Schematic, Spinning, Target, Verdict, processors
+from hexforge.backend import (
+    Compatibility,
+    ContextBackend,
+    Get,
+    GraphSettings,
+    Read,
+    Schematic,
+    Target,
+    TimedBackend,
+    Verdict,
+    processors,
+)
 from hexforge.backends.htp import activations, preparation
 from hexforge.backends.htp.block_weights import to_lpbq
 from hexforge.backends.htp.numbers import half_range
@@ -17,10 +28,10 @@ from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.backends.htp.support import require_fit, unsupported
-from hexforge.chips.deployment import Deployment
+from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.htp_config import HtpConfig
-from hexforge.chips.power import Power
+from hexforge.chips.power import BURST, Power
 from hexforge.chips.soc import SOCS, Soc, named, target
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Value
@@ -38,26 +49,20 @@ LARGE_BYTES = 4 << 20
 SCHEMATIC_COLUMNS = ("name", "op", "start_us", "us", "cycles", "bound", "weight_bytes", "spill_bytes", "nodes")
 
 
-class HtpBackend:
+class HtpBackend(ContextBackend, TimedBackend):
     """Places, compiles, runs and times graphs as the Hexagon Tensor Processor does."""
 
     name = "htp"
     Config: ClassVar[type[OptionTable]] = HtpConfig
     ep_limited = True
+    config: HtpConfig
 
     def __init__(
-        self,
-        config: HtpConfig | None = None,
-        threads: int = 0,
-        *,
-        power: Power | None = None,
-        floats_stand_for_integers: bool = False,
+        self, config: HtpConfig | None = None, threads: int = 0, *, floats_stand_for_integers: bool = False
     ) -> None:
-        self.config = config if config is not None else HtpConfig()
-        self.power = power if power is not None else Power()
+        super().__init__(config, threads)
         self._promised = floats_stand_for_integers
         self._session_threads = threads
-        self.spinning = Spinning()
         self.threads = self.config.graph.num_hvx_threads or max(threads, 0) or processors()
         count = len(self.config.soc_model)
         archs = self.config.htp_arch if len(self.config.htp_arch) == count else self.config.htp_arch[:1] * count
@@ -76,7 +81,7 @@ class HtpBackend:
     def for_deployment(cls, deployment: Deployment, threads: int = 0) -> Self:
         """The backend that places, times and compiles for a deployment."""
         config, promised = HtpConfig.of(deployment.soc, deployment.config), deployment.quantizes_floats
-        return cls(config, threads, power=deployment.power, floats_stand_for_integers=promised)
+        return cls(config, threads, floats_stand_for_integers=promised)
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
@@ -88,7 +93,7 @@ class HtpBackend:
                 return reason if len(self._chips) == 1 else f"on {chip.soc.name if chip.soc else chip.name}: {reason}"
         return None
 
-    def unsafe(self, node: Node) -> str | None:
+    def float16_hazard(self, node: Node) -> str | None:
         """What of a node float16, or a Relu's encoding, cannot hold, and what would work; None where all is well."""
         if self.config.graph.folds_activations and (said := activations.unsafe(node)) is not None:
             return said
@@ -148,13 +153,28 @@ class HtpBackend:
         """The chip that is timed."""
         return self._soc().name
 
-    def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
-        """One inference of a prepared graph on the chip."""
-        return self._clock().timing(graph, precision, runtime, batch)
+    def require_chip(self, name: str) -> None:
+        """CallError unless it is one chip by any of its names."""
+        if len(self._chips) > 1:
+            raise CallError(f"{name}: an estimate is for one chip; give one of them")
+        named(name)
 
-    def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
+    @property
+    def graph_config(self) -> GraphConfig:
+        """How graphs are finalized."""
+        return self.config.graph
+
+    def timing(
+        self, graph: Graph, precision: str = AS_IS, runtime: str = "qnn_dlc", batch: int = 1, power: Power = BURST
+    ) -> Timing:
+        """One inference of a prepared graph on the chip, driven as `power` says."""
+        return self._clock(power).timing(graph, precision, runtime, batch)
+
+    def mixed_us(
+        self, graph: Graph, precision: str, runtime: str, nodes: Collection[str], power: Power = BURST
+    ) -> float | None:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
-        return self._clock().mixed_us(graph, precision, runtime, nodes)
+        return self._clock(power).mixed_us(graph, precision, runtime, nodes)
 
     def accelerator(self) -> Accelerator:
         """What models on the chip share."""
@@ -168,10 +188,10 @@ class HtpBackend:
         like = [soc for soc in SOCS if soc.htp_arch == self.target.arch and not self.config.soc_model[0].strip("0")]
         return like[0] if like else named(self.config.soc_model[0])
 
-    def _clock(self) -> Clock:
+    def _clock(self, power: Power) -> Clock:
         from hexforge.backends.htp.timing import Clock
 
-        return Clock(self._soc(), self.config.graph, self.power)
+        return Clock(self._soc(), self.config.graph, power)
 
     # -- contexts -----------------------------------------------------------------------------------------------------
 
@@ -180,7 +200,7 @@ class HtpBackend:
         """The chips that contexts are made for."""
         return preparation.context_targets(self._chips)
 
-    def only(self, index: int) -> Self:
+    def for_chip(self, index: int) -> Self:
         """The same backend for one of its chips."""
         return self._with(self.config.only(index))
 
@@ -191,7 +211,7 @@ class HtpBackend:
         return self._with(replace(self.config, graph=replace(self.config.graph, optimization=level)))
 
     def _with(self, config: HtpConfig) -> Self:
-        made = type(self)(config, self._session_threads, power=self.power, floats_stand_for_integers=self._promised)
+        made = type(self)(config, self._session_threads, floats_stand_for_integers=self._promised)
         made.spinning = self.spinning
         return made
 
@@ -211,7 +231,7 @@ class HtpBackend:
     def _checked(self, soc: Soc, settings: GraphSettings) -> None:
         from hexforge.backends.htp.time.settings import fitted_settings
 
-        fitted_settings(soc, self._graph_config(settings), Power())
+        fitted_settings(soc, self._graph_config(settings), BURST)
 
     def _graph_config(self, settings: GraphSettings) -> GraphConfig:
         """How a graph of a context is finalized; VTCM that was asked for in bytes stays so."""
@@ -219,15 +239,16 @@ class HtpBackend:
         in_bytes = own.vtcm_size and vtcm_mb == own.vtcm_needed_mb
         return replace(own, num_hvx_threads=settings[preparation.THREADS], vtcm_mb=0 if in_bytes else vtcm_mb)
 
-    def schematic(self, graph: Graph, target: Target, settings: GraphSettings) -> Schematic | None:
+    def schematic(
+        self, graph: Graph, target: Target, settings: GraphSettings, power: Power = BURST
+    ) -> Schematic | None:
         """The graph's timeline on a chip, compact, and the spill-fill buffer it needs there."""
         from hexforge.backends.htp.timing import Clock
-        from hexforge.chips.deployment import AS_IS
 
         soc = self._chips[[t.label for t in self.targets].index(target.label)].soc
         if soc is None:
             return None
-        line = Clock(soc, self._graph_config(settings), self.power).timeline(graph, AS_IS, "qnn_dlc")
+        line = Clock(soc, self._graph_config(settings), power).timeline(graph, AS_IS, "qnn_dlc")
         return Schematic(_schematic(line, target.name, settings), line.spill_fill_bytes)
 
     def fits(self, graph: Graph) -> bool:

@@ -7,26 +7,18 @@ QNN's writes DLC files, whose format is Qualcomm's own; here a graph is written 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any
 
-from hexforge.errors import CallError
-from hexforge.ir import Array, Graph, Node
+from hexforge.backend import Backend, Program, Put
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.ir import Array, Graph
 from hexforge.ir.verify import verify
-from hexforge.options import OptionTable
 
 
-class IrBackend:
+class IrBackend(Backend):
     """Takes every op of the table in every data type, and runs none."""
 
     name = "ir"
-    Config: ClassVar[type[OptionTable]] = OptionTable
-
-    def __init__(self, config: OptionTable | None = None, threads: int = 0) -> None:
-        self.config = config if config is not None else OptionTable()
-
-    def unsupported(self, node: Node) -> str | None:
-        """None: what the op table defines can be written."""
-        return None
 
     def compile(self, graph: Graph) -> IrProgram:
         """The graph itself, checked."""
@@ -35,11 +27,8 @@ class IrBackend:
         return IrProgram(graph)
 
 
-class IrProgram:
+class IrProgram(Program):
     """A graph that is not run."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """CallError: nothing is run."""
@@ -47,3 +36,7 @@ class IrProgram:
             "the ir backend writes graphs (dump_qnn_ir_dlc_dir) and runs none; use backend_type=htp, or give the file "
             "that it wrote to qnn-net-run"
         )
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """UnsupportedError: a context is for programs that run."""
+        raise UnsupportedError("programs of the ir backend cannot be saved")

@@ -4,30 +4,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from hexforge.backend import Backend, Program
+from hexforge.backend import Backend, ContextBackend, Get, Program, ProgramFacts, Put, Read, TimedBackend
 from hexforge.formats.recording import Recorder
-from hexforge.ir import Array, Graph, Value, text
+from hexforge.ir import Array, Graph, Node, Value, text
 from hexforge.ir.packing import packed
 
 FOLDER = "saver_output"
 """Where recordings go, from the folder the process runs in, as QNN's Saver does."""
 
 
-class SaverBackend:
-    """A backend that does what another does and records it; whatever else is asked of it, the other answers."""
+class SaverBackend(Backend):
+    """A backend that does what another does and records it."""
 
     def __init__(self, inner: Backend, recorder: Recorder | None = None, folder: Path | None = None) -> None:
-        self.inner = inner
+        super().__init__(inner.config)
+        self.inner, self.name, self.ep_limited = inner, inner.name, inner.ep_limited
         self._folder = folder or Path(FOLDER)
         self._recorder = recorder
         self._numbers = itertools.count()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
 
     @property
     def recorder(self) -> Recorder:
@@ -38,10 +36,17 @@ class SaverBackend:
             self._recorder.call("QnnContext_create", "context_0")
         return self._recorder
 
-    def only(self, index: int) -> Self:
-        """The same for one of the chips."""
-        inner: Any = self.inner
-        return type(self)(inner.only(index), self._recorder, self._folder)
+    def unsupported(self, node: Node) -> str | None:
+        """Why the other backend refuses the node, or None."""
+        return self.inner.unsupported(node)
+
+    def float16_hazard(self, node: Node) -> str | None:
+        """What of a node the other backend's numbers cannot hold, or None."""
+        return self.inner.float16_hazard(node)
+
+    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> Program:
+        """The other backend's program, of which nothing is recorded: its graph was never composed here."""
+        return self.inner.load(name, inputs, outputs, read, get)
 
     def compile(self, graph: Graph) -> SavedProgram:
         """Compile the graph as the other backend does, every tensor and node of it recorded."""
@@ -56,24 +61,79 @@ class SaverBackend:
             writes = [v.name for v in node.outputs]
             params = {key: _plain(value) for key, value in node.params.items()}
             to.call("QnnGraph_addNode", name, node.name, "qti.aisw", node.op.name, params, reads, writes)
+        self.inner.spinning = self.spinning
         program = self.inner.compile(graph)
         to.call("QnnGraph_finalize", name)
         return SavedProgram(program, name, to)
 
 
-class SavedProgram:
+class _OfInner:
+    """What the recorded backend answers."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, saver: SaverBackend | None, owner: type) -> Any:
+        return self if saver is None else getattr(saver.inner, self._name)
+
+
+class ChipSaverBackend(SaverBackend, ContextBackend, TimedBackend):
+    """The same for a backend that has chips; whatever concerns a chip, the recorded backend answers."""
+
+    inner: ContextBackend
+
+    chips = _OfInner()
+    chip_name = _OfInner()
+    require_chip = _OfInner()
+    graph_config = _OfInner()
+    prepared = _OfInner()
+    timing = _OfInner()
+    mixed_us = _OfInner()
+    accelerator = _OfInner()
+    targets = _OfInner()
+    graph_settings = _OfInner()
+    schematic = _OfInner()
+    fits = _OfInner()
+    compatibility = _OfInner()
+    no_weight_sharing = _OfInner()
+    most_graphs = _OfInner()
+    needs_spill_fill_size = _OfInner()
+    float_io = _OfInner()
+    blob_info = _OfInner()
+
+    def for_chip(self, index: int) -> Self:
+        """The same for one of the chips."""
+        return type(self)(self.inner.for_chip(index), self._recorder, self._folder)
+
+    def at_level(self, level: int) -> Self:
+        """The same with another effort spent on preparing graphs."""
+        return type(self)(self.inner.at_level(level), self._recorder, self._folder)
+
+
+def recorded_backend(inner: Backend) -> SaverBackend:
+    """A backend that does what another does and records it."""
+    return ChipSaverBackend(inner) if isinstance(inner, ContextBackend) else SaverBackend(inner)
+
+
+class SavedProgram(Program):
     """A program whose executions are recorded, with what went in and what came out."""
 
     def __init__(self, program: Program, name: str, recorder: Recorder) -> None:
         self._program, self._name, self._recorder = program, name, recorder
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._program, name)
-
     @property
     def graph(self) -> Graph:
         """The graph that it computes."""
         return self._program.graph
+
+    @property
+    def facts(self) -> ProgramFacts:
+        """What the program tells of itself."""
+        return self._program.facts
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of the program."""
+        return self._program.save(put)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run it, and record that."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from hexforge.backend import Prepares
+from hexforge.backend import ContextBackend
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.data_formats import read_data_formats
 from hexforge.cli.qnn_tools.flags import NOTHING, ToolFlags, taking
@@ -62,7 +62,7 @@ def run(flags: GeneratorFlags) -> None:
         raise CallError("--backend is missing; see --help")
     from hexforge.runtime.contexts.compile import compile as compile_models
     from hexforge.runtime.contexts.request import ContextRequest
-    from hexforge.runtime.tool_config import graph_settings
+    from hexforge.runtime.tool_config import graph_settings, power_of
 
     graphs.register_packages(flags.op_packages)
     config = graphs.read_config(flags.config_file, TOOL)
@@ -77,7 +77,8 @@ def run(flags: GeneratorFlags) -> None:
         graph_names=names,
         exposed=_exposed(flags, names),
         native={} if flags.data_format_config is None else read_data_formats(flags.data_format_config),
-        settings=[graph_settings(config.graph(name)) if isinstance(made, Prepares) else {} for name in names],
+        power=power_of(config),
+        settings=[graph_settings(config.graph(name)) if isinstance(made, ContextBackend) else {} for name in names],
     )
     name = flags.binary_file or names[0]
     target = flags.output_dir / (name if name.endswith(".bin") else f"{name}.bin")
@@ -86,7 +87,7 @@ def run(flags: GeneratorFlags) -> None:
     flags.output_dir.mkdir(parents=True, exist_ok=True)
     compiled.save(target)
     for graph in names if level == "optrace" else ():
-        typer.echo(str(write_schematic(compiled.program(graph), made, graph, Path.cwd())))
+        typer.echo(str(write_schematic(compiled.program(graph), made, power_of(config), graph, Path.cwd())))
     typer.echo(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")
 
 

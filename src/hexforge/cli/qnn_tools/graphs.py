@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 import typer
 
-from hexforge.backend import Backend, Prepares, Program
+from hexforge.backend import Backend, ContextBackend, Program
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.backend_extensions.sections import PerfProfile
@@ -43,29 +43,24 @@ def say(tool: str, message: str) -> None:
     typer.secho(f"{tool}: {message}", fg="yellow", err=True)
 
 
-def tool_backend(
-    library: str, config: Config, tool: str, graph: str | Sequence[str] = "", perf_profile: str = ""
-) -> Backend:
+def tool_backend(library: str, config: Config, tool: str, graph: str | Sequence[str] = "") -> Backend:
     """The backend that a library's name selects, made as the config file says."""
-    from hexforge.backends.htp.backend import HtpBackend
-    from hexforge.chips.htp_config import HtpConfig
     from hexforge.chips.soc import DEFAULT_SOC
     from hexforge.ort.options.provider_options import backend_of_library
     from hexforge.runtime import registry
-    from hexforge.runtime.tool_config import htp_settings, power_of
+    from hexforge.runtime.tool_config import htp_settings
 
     try:
         name = backend_of_library(library)
     except CallError as error:
         raise CallError(str(error).replace("provider option 'backend_path' is", "--backend")) from None
     plain = registry.backend(name)
-    if not isinstance(plain, Prepares):
+    if not isinstance(plain, ContextBackend):
         return plain
     settings = htp_settings(config, graph, (tool,))
     if "soc_model" not in settings and "htp_arch" not in settings:
         settings["soc_model"] = DEFAULT_SOC
-    made = HtpBackend(HtpConfig.parse(settings), power=power_of(config, perf_profile))
-    return made if registry.effective_backend(name) == name else registry.with_recorder(made)
+    return registry.backend(name, settings)
 
 
 def records(backend: Backend) -> bool:

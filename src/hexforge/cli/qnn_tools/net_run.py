@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from hexforge.backend import Backend, Prepares, Program
+from hexforge.backend import Backend, ContextBackend, Program, TimedBackend
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.flags import taking
 from hexforge.cli.qnn_tools.net_run_flags import NetRunFlags
@@ -29,7 +29,6 @@ from hexforge.cli.screen import bar, stoppable
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
 from hexforge.ir import Array
-from hexforge.timeline import Times
 
 TOOL = "qnn-net-run"
 
@@ -62,9 +61,12 @@ def run(flags: NetRunFlags) -> None:
         for number, job in enumerate(jobs):
             took = _run(job, flags, native.get(job.name, ()))
             if level:
-                chip = graphs.tool_backend(flags.backend, config, TOOL, job.name, flags.perf_profile)
+                chip = graphs.tool_backend(flags.backend, config, TOOL, job.name)
                 computes = job.program.program if isinstance(job.program, DeviceProgram) else job.program
-                write_profile(computes, chip, level, len(took), flags.output_dir, number)
+                from hexforge.runtime.tool_config import power_of
+
+                power = power_of(config, flags.perf_profile)
+                write_profile(computes, chip, power, level, len(took), flags.output_dir, number)
             _say(job, took, flags.log_level)
 
 
@@ -92,9 +94,8 @@ def _check(flags: NetRunFlags) -> None:
 
 def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
     """The graphs to run by name; those of the htp backend lie on a simulated device."""
-    profile = flags.perf_profile.lower()
     if flags.retrieve_context:
-        made = graphs.tool_backend(flags.backend, config, TOOL, perf_profile=profile)
+        made = graphs.tool_backend(flags.backend, config, TOOL)
         strict = flags.validate_binary or config.tool.context_configs.cache_compatibility_mode == "strict"
         paths = [Path(part) for part in flags.retrieve_context.split(",")]
         if graphs.records(made):
@@ -116,7 +117,7 @@ def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
     texts: dict[str, Program] = {}
     sources: list[Path | bytes] = []
     for path, name in zip(paths, names, strict=True):
-        made = graphs.tool_backend(flags.backend, config, TOOL, name, profile)
+        made = graphs.tool_backend(flags.backend, config, TOOL, name)
         graphs.require_model(path)
         wanted = exposed or kept.get(name, ())
         if graphs.is_graph_text(path):
@@ -130,15 +131,16 @@ def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
             texts[name] = graphs.compiled_model(path, made, name, wanted).program()
         else:
             sources.append(graphs.compiled_model(path, made, name, wanted).to_bytes())
-    chip = _chip(graphs.tool_backend(flags.backend, config, TOOL, perf_profile=profile))
+    chip = _chip(graphs.tool_backend(flags.backend, config, TOOL))
     placed = _placed(sources, chip, flags, config) if sources and chip is not None else _off_device({}, flags)
     return {name: (texts | placed)[name] for name in names}
 
 
 def _chip(backend: Backend) -> str | None:
     """The chip of a backend that times, where it is one that is known."""
-    known = isinstance(backend, Times) and isinstance(backend, Prepares) and backend.targets[0].name
-    return backend.targets[0].name if known else None  # type: ignore[attr-defined]
+    if not isinstance(backend, TimedBackend) or not isinstance(backend, ContextBackend):
+        return None
+    return backend.targets[0].name or None
 
 
 def _placed(sources: Sequence[Path | bytes], chip: str, flags: NetRunFlags, config: Config) -> dict[str, Program]:

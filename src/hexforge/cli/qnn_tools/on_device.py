@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
 
 
-class DeviceProgram:
+class DeviceProgram(Program):
     """A graph of a context that lies on a device: it computes what its program does, and takes the device's time."""
 
     def __init__(self, qnn: Qnn, handle: DeviceGraph, *, shared: bool = False, timeout_us: int = 0) -> None:
         program = handle.program
         self._qnn, self._handle, self._timeout_us = qnn, handle, timeout_us
-        self._graph: Graph | None = program.graph if program is not None else None
+        self._known: Graph | None = program.graph if program is not None else None
         self._inputs: dict[str, MemHandle] = {}
         self._outputs: dict[str, MemHandle] = {}
         if shared:
@@ -50,9 +50,9 @@ class DeviceProgram:
     @property
     def graph(self) -> Graph:
         """The graph that it computes."""
-        if self._graph is None:
-            self._graph = self.program.graph
-        return self._graph
+        if self._known is None:
+            self._known = self.program.graph
+        return self._known
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """One execution; of shared buffers a copy of what is in them afterwards."""

@@ -13,6 +13,7 @@ from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
     from hexforge.backend import Backend, Program
+    from hexforge.chips.power import Power
     from hexforge.formats.profile.record import Profile
 
 LEVELS = ("basic", "detailed", "backend", "client")
@@ -40,32 +41,34 @@ def level_of(profiling_level: str, profiling_option: str, config: Config) -> str
     return "basic" if profiling_level == "client" else profiling_level
 
 
-def write_profile(program: Program, backend: Backend, level: str, runs: int, folder: Path, number: int) -> Path:
+def write_profile(
+    program: Program, backend: Backend, power: Power, level: str, runs: int, folder: Path, number: int
+) -> Path:
     """Write the log of a graph's runs, as the vendor's tools name it."""
     from hexforge.formats.profile import log
 
     name = "qnn-profiling-data.log" if level == "optrace" and not number else f"qnn-profiling-data_{number}.log"
     folder.mkdir(parents=True, exist_ok=True)
-    log.write(folder / name, _profile(program, backend, level, max(runs, 1)))
+    log.write(folder / name, _profile(program, backend, power, level, max(runs, 1)))
     return folder / name
 
 
-def write_schematic(program: Program, backend: Backend, name: str, folder: Path) -> Path:
+def write_schematic(program: Program, backend: Backend, power: Power, name: str, folder: Path) -> Path:
     """Write the schematic of a graph: its ops, without any run."""
     from hexforge.formats.profile import log
 
-    profile = _profile(program, backend, "optrace", 1)
+    profile = _profile(program, backend, power, "optrace", 1)
     bare = replace(profile, graphs=tuple(replace(graph, runs=()) for graph in profile.graphs))
     log.write(folder / f"{name}_schematic.bin", bare)
     return folder / f"{name}_schematic.bin"
 
 
-def _profile(program: Program, backend: Backend, level: str, runs: int) -> Profile:
+def _profile(program: Program, backend: Backend, power: Power, level: str, runs: int) -> Profile:
     from hexforge.analysis.profile.simulated import profile
-    from hexforge.backends.htp.backend import HtpBackend
+    from hexforge.backend import TimedBackend
     from hexforge.chips.deployment import Deployment
 
-    if not isinstance(backend, HtpBackend):
+    if not isinstance(backend, TimedBackend):
         raise CallError(f"--profiling_level: the {backend.name} backend has no clock here; use libQnnHtp.so")
-    deployment = Deployment(backend.chip_name, config=backend.config.graph, power=backend.power)
+    deployment = Deployment(backend.chip_name, config=backend.graph_config, power=power, backend=backend.name)
     return profile(program, deployment, level=level, runs=runs)

@@ -16,6 +16,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hexforge.backend import Backend, Program
+from hexforge.chips.power import Power
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.flags import Version
 from hexforge.cli.qnn_tools.raw import OutputType, feeds_of, read_input_list, write_results
@@ -110,6 +111,7 @@ class Lane:
     model: ModelRecord
     program: Program
     backend: Backend
+    power: Power
     feeds: Sequence[Sequence[dict[str, Array]]]
     milliseconds: list[float] = field(default_factory=list)
     kept: list[list[dict[str, Array]]] = field(default_factory=list)
@@ -159,7 +161,7 @@ def _on_chip(lane: Lane, plan: ThroughputFile) -> ChipThread:
     """A lane as a thread of a chip, with its context's priority."""
     record = lane.record
     priority = next((c.priority for c in plan.contexts if c.contextName == record.context), "default")
-    return ChipThread(record.threadName, lane.program, lane.backend, priority, 1e3 * record.interval)
+    return ChipThread(record.threadName, lane.program, lane.backend, priority, 1e3 * record.interval, lane.power)
 
 
 def _say_unheeded(plan: ThroughputFile) -> None:
@@ -196,12 +198,15 @@ def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
     model = next(m for m in plan.models if m.modelName == thread.model)
     file = thread.backendConfig or chosen.configFile
     config = load(_beside(file, where)) if file else Config()
-    backend = graphs.tool_backend(chosen.backendPath, config, TOOL, thread.model, chosen.perfProfile.lower())
+    from hexforge.runtime.tool_config import power_of
+
+    backend = graphs.tool_backend(chosen.backendPath, config, TOOL, thread.model)
+    power = power_of(config, chosen.perfProfile.lower())
     program = _program(model, backend, where)
     inputs = {value.name: value.type for value in program.graph.inputs}
     native = set(inputs) if model.inputDataType == "NATIVE" else set()
     if thread.useRandomData:
-        return Lane(thread, model, program, backend, [[_random(inputs)]])
+        return Lane(thread, model, program, backend, power, [[_random(inputs)]])
     if not model.inputPath:
         raise CallError(
             f"{where}: model {model.modelName!r}: inputPath is missing; it names an input list, or let thread "
@@ -211,7 +216,7 @@ def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
     feeds = [
         feeds_of(line, inputs, native, f"{listed.path}: inference {i}") for i, line in enumerate(listed.inferences)
     ]
-    return Lane(thread, model, program, backend, feeds)
+    return Lane(thread, model, program, backend, power, feeds)
 
 
 def _beside(name: str, where: Path) -> Path:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hexforge.backend import Backend, Program
+from hexforge.backend import Backend, Program, TimedBackend
+from hexforge.chips.power import Power
 from hexforge.scheduling.concurrent import Tenant, simulate_concurrent
-from hexforge.timeline import Times
 
 AS_IS, RUNTIME = "as-is", "qnn_dlc"
 INFERENCES = 10
@@ -25,22 +25,23 @@ class ChipThread:
     backend: Backend
     priority: str
     interval_us: float
+    power: Power
 
 
 def on_chips(threads: Sequence[ChipThread]) -> list[dict[str, Any]]:
     """What each thread takes with the others of its chip, simulated; threads of other backends are left out."""
     chips: dict[str, list[ChipThread]] = {}
     for thread in threads:
-        if isinstance(thread.backend, Times):
+        if isinstance(thread.backend, TimedBackend):
             chips.setdefault(thread.backend.chip_name, []).append(thread)
     rows = []
     for chip, members in chips.items():
         backend = members[0].backend
-        assert isinstance(backend, Times)
+        assert isinstance(backend, TimedBackend)
         tenants = [
             Tenant.of(
                 m.name,
-                backend.timing(m.program.graph, AS_IS, RUNTIME).timeline,
+                backend.timing(m.program.graph, AS_IS, RUNTIME, power=members[0].power).timeline,
                 m.priority,
                 count=INFERENCES,
                 period_us=m.interval_us,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hexforge.backend import Backend, Prepares, Program
+from hexforge.backend import Backend, ContextBackend, Program
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import Soc
@@ -180,7 +180,7 @@ def require_suits(context: Context, soc: str, mode: str) -> Backend:
 
 
 def _prepares(context: Context) -> bool:
-    return isinstance(registry.backend(context.info.backend), Prepares)
+    return isinstance(registry.backend(context.info.backend), ContextBackend)
 
 
 def loaded_program(context: Context, name: str, backend: Backend) -> Program:

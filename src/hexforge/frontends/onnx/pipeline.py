@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from hexforge.backend import Backend, EpLimited
+from hexforge.backend import Backend
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.frontends.onnx.ep_limits import ep_refuses
 from hexforge.frontends.onnx.fusions.table import FUSED, fused
@@ -111,7 +111,7 @@ def place_model(
     pinned = {op: name for op, name in affinity.items() if name != backend.name}
     single = [_pinned(u, pinned) for u in node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization)]
     units = fused(single)
-    limited = isinstance(backend, EpLimited) and backend.ep_limited
+    limited = backend.ep_limited
     limits = EpLimits(lambda unit: ep_refuses(unit, model.declared_opset), obey_ep) if limited else None
     placements = _without_inner_reads(place(units, backend.unsupported, limits), (value.name for value in copy.outputs))
     return PlacedModel(copy, tuple(placements), limited, limited and obey_ep)

@@ -8,7 +8,7 @@ same (`frontends/onnx/ep_limits` has its limits). A graph that has such an op al
 
 from __future__ import annotations
 
-from hexforge.backend import Prepares
+from hexforge.backend import ContextBackend
 from hexforge.ir import DType, Node
 from hexforge.rules import Rule, RuleTable
 
@@ -119,7 +119,7 @@ def refused(node: Node) -> str | None:
     return f"{_asked(rule)} refuses it: {reason}"
 
 
-def unprepared(node: Node, chips: Prepares) -> str | None:
+def unprepared(node: Node, chips: ContextBackend) -> str | None:
     """Why the library fails to prepare a graph with a node that its validation takes; None if nothing is known."""
     if node.op.name not in UNPREPARED.ops or UNPREPARED_ON not in (target.name for target in chips.targets):
         return None

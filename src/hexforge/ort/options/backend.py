@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hexforge.backend import Backend, Prepares
+from hexforge.backend import Backend, ContextBackend
+from hexforge.chips.power import Power
 from hexforge.formats.backend_extensions.sections import PREPARE
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime import registry
@@ -15,14 +16,12 @@ from hexforge.runtime import registry
 def backend_of(options: ProviderOptions, threads: int = 0, *, every_chip: bool = False, graph: str = "") -> Backend:
     """The backend that provider options name; of several chips the first runs, a context is made for every one.
 
-    It times under the performance mode and the control latency of the options. `graph` is what the model's graph is
-    called in the file of backend_extensions.
+    `graph` is what the model's graph is called in the file of backend_extensions.
     """
     made = registry.backend(options.backend, settings_for(options, graph), threads)
-    _set_power(made, options)
     if options.qnn_saver_path and options.backend != "saver":
         made = registry.with_recorder(made)
-    return made if every_chip or not isinstance(made, Prepares) else made.only(0)
+    return made if every_chip or not isinstance(made, ContextBackend) else made.for_chip(0)
 
 
 def settings_for(options: ProviderOptions, graphs: str | Sequence[str]) -> dict[str, str]:
@@ -39,21 +38,14 @@ def settings_for(options: ProviderOptions, graphs: str | Sequence[str]) -> dict[
     return {**settings, **given}
 
 
-def _set_power(backend: Backend, options: ProviderOptions) -> None:
-    """Time what the backend times under the options' performance mode and control latency."""
-    if not isinstance(backend, Prepares):
-        return
-    from hexforge.backends.htp.backend import HtpBackend
-    from hexforge.chips.power import Power
-
-    if not isinstance(backend, HtpBackend):
-        return
-    given = options.pairs()
+def power_of_options(options: ProviderOptions) -> Power:
+    """How a chip is driven by the options' performance mode and control latency, and the file of backend_extensions."""
     if (file := options.extensions()) is None:
-        backend.power = Power(options.htp_performance_mode, rpc_control_latency_us=options.rpc_control_latency)
-        return
+        return Power(options.htp_performance_mode, rpc_control_latency_us=options.rpc_control_latency)
     from hexforge.runtime.tool_config import power_of
 
-    backend.power = power_of(file, given.get("htp_performance_mode", ""))
+    given = options.pairs()
+    power = power_of(file, given.get("htp_performance_mode", ""))
     if "rpc_control_latency" in given:
-        backend.power = replace(backend.power, rpc_control_latency_us=options.rpc_control_latency)
+        power = replace(power, rpc_control_latency_us=options.rpc_control_latency)
+    return power

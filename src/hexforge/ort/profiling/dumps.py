@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, Prepares
+from hexforge.backend import Backend, ContextBackend
 from hexforge.formats.files import write_atomically
 from hexforge.formats.graph_json import graph_json
 from hexforge.ir import Graph, ScaleOffset, text
@@ -88,7 +88,7 @@ def op_trace(graphs: Sequence[Graph], rows: Sequence[PlacedNode], backend: Backe
         for graph in graphs
     ]
     refused = [row for row in rows if row.reason is not None]
-    targets = backend.targets if isinstance(backend, Prepares) else ()
+    targets = backend.targets if isinstance(backend, ContextBackend) else ()
     chips = [
         {"htp_arch": f"V{t.facts.get('htp_arch', 0)}", "soc_model": t.facts.get("soc_model", 0), "device_id": 0}
         for t in targets

@@ -14,6 +14,7 @@ from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 from hexforge.formats.profile import log, session_csv
 from hexforge.formats.profile.record import LEVELS, SIMULATED, HostEvent, Profile, ProfiledRun
+from hexforge.ort.profiling.running_power import RunningPower
 from hexforge.ort.profiling.stage import StageProfile, profiled_stages
 from hexforge.runtime.stages import Stage
 
@@ -31,6 +32,7 @@ class ProfileFiles:
         sources: bool,
         stages: Sequence[Stage],
         backend: Backend,
+        running: RunningPower,
         note: Callable[[str], None],
     ) -> None:
         path = path.absolute()  # the process may go elsewhere before the session ends
@@ -40,7 +42,7 @@ class ProfileFiles:
             raise CallError(f"profiling_file_path={path}: there is no folder {path.parent}; make it, or name another")
         there = session_csv.check_appendable(path, self._sources)
         self.log_path = path.with_name(f"{path.stem}_qnn.log")
-        self.stages = profiled_stages(stages, backend, level, note)
+        self.stages = profiled_stages(stages, backend, level, running, note)
         self._numbers = {name: i for i, name in enumerate(self.stages)}
         self._runs = dict.fromkeys(self.stages, 0)
         self._texts: dict[tuple[str, tuple[float, ...]], str] = {}

@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from hexforge.chips.power import Power
 from hexforge.ort.options.config import DynamicOptions, RunConfig
-
-if TYPE_CHECKING:
-    from hexforge.chips.power import Power
 
 MODE, LATENCY = "qnn.htp_perf_mode", "qnn.rpc_control_latency"
 DYNAMIC_MODE = "ep.dynamic.qnn_htp_performance_mode"
@@ -18,7 +15,9 @@ DYNAMIC_MODE = "ep.dynamic.qnn_htp_performance_mode"
 class RunningPower:
     """What holds for the next run; nothing is changed where an option was not given."""
 
-    def __init__(self) -> None:
+    def __init__(self, power: Power) -> None:
+        """`power` is that of the provider options."""
+        self._power = power
         self._mode: str | None = None
         self._latency_us: int | None = None
 
@@ -43,8 +42,10 @@ class RunningPower:
         given = {MODE: self._mode, LATENCY: None if self._latency_us is None else str(self._latency_us)}
         return RunConfig.parse({key: value for key, value in given.items() if value is not None})
 
-    def of(self, power: Power) -> Power:
+    @property
+    def power(self) -> Power:
         """The power of the provider options with these changes."""
+        power = self._power
         if self._mode is not None:
             power = replace(power, performance_mode=self._mode, rpc_polling_us=None, adaptive_polling_us=0)
         return power if self._latency_us is None else replace(power, rpc_control_latency_us=self._latency_us)

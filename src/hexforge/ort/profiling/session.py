@@ -40,12 +40,13 @@ class SessionProfile:
                 options.enable_framework_op_trace,
                 plan.stages,
                 backend,
+                self._power,
                 note,
             )
             self.files.start(name, [made])
             self.stages, self.active = self.files.stages, True
         elif self.trace is not None:  # onnxruntime's own profile has ops, too
-            self.stages = profiled_stages(plan.stages, backend, "detailed", note)
+            self.stages = profiled_stages(plan.stages, backend, "detailed", self._power, note)
 
     def span(self, category: str, name: str, **arguments: str) -> contextlib.AbstractContextManager[None]:
         """Record in the trace, if there is one, how long a block takes."""
@@ -65,7 +66,7 @@ class SessionProfile:
             begin = time.monotonic_ns()
             yield
             took = time.monotonic_ns() - begin
-        run = stage.run(times, time.monotonic_ns() - called, took, self._power)
+        run = stage.run(times, time.monotonic_ns() - called, took)
         if self.files is not None:
             self.files.add(stage, run)
         if self.trace is not None:

@@ -3,40 +3,36 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, KernelTime
+from hexforge.backend import Backend, KernelTime, TimedBackend
+from hexforge.chips.deployment import AS_IS
+from hexforge.chips.power import Power
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.formats.profile.record import MEASURED, SIMULATED, GraphProfile, ProfiledRun
 from hexforge.ort.profiling.running_power import RunningPower
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
-from hexforge.timeline import Times
 
-if TYPE_CHECKING:
-    from hexforge.chips.power import Power
-
-AS_IS, RUNTIME = "as-is", "onnx"
+RUNTIME = "onnx"
 
 
 class StageProfile:
     """A stage that is profiled; `graph` is what is known of it before it runs."""
 
-    def __init__(self, stage: Stage, backend: Backend, level: str) -> None:
+    def __init__(self, stage: Stage, backend: Backend, level: str, running: RunningPower) -> None:
         if isinstance(stage.runner, CpuPart):
             raise UnsupportedError(f"{stage.name}: runs in onnxruntime's CPU provider, which has a profile of its own")
-        self.name, self._level, self._backend = stage.name, level, backend
-        self._same: dict[Power | None, ProfiledRun] = {}
+        self.name, self._level, self._running = stage.name, level, running
+        self._same: dict[Power, ProfiledRun] = {}
         """What a run is under each power that there was."""
         graph = self._timed = stage.runner.graph
-        if isinstance(backend, Times):
+        self._clock = backend if isinstance(backend, TimedBackend) else None
+        if self._clock is not None:
             self.source = SIMULATED
-            made = self._simulated(backend)
-            self._same[getattr(backend, "power", None)] = made.runs[0]
+            made = self._simulated(self._clock, running.power)
             self.graph = replace(made, name=stage.name, runs=())
         else:
             from hexforge.analysis.profile.measured import measured_graph
@@ -45,24 +41,21 @@ class StageProfile:
             self.graph, self._ops = measured_graph(graph, backend.name, level)
             self.graph = replace(self.graph, name=stage.name)
 
-    def _simulated(self, backend: Times) -> GraphProfile:
+    def _simulated(self, clock: TimedBackend, power: Power) -> GraphProfile:
         from hexforge.analysis.profile.simulated import graph_profile
 
-        line = backend.timing(self._timed, AS_IS, RUNTIME).timeline
-        return graph_profile(self._timed, line, self._level, backend.chip_name)
+        line = clock.timing(self._timed, AS_IS, RUNTIME, power=power).timeline
+        profile = graph_profile(self._timed, line, self._level, clock.chip_name)
+        self._same[power] = profile.runs[0]
+        return profile
 
-    def run(
-        self, times: Sequence[KernelTime], call_ns: int, program_ns: int, running: RunningPower | None = None
-    ) -> ProfiledRun:
+    def run(self, times: Sequence[KernelTime], call_ns: int, program_ns: int) -> ProfiledRun:
         """The record of a run: what the call took, and the program of it; simulated under the power that holds."""
         stamp = time.time_ns() // 1000
-        if self.source == SIMULATED:
-            power = getattr(self._backend, "power", None)
-            power = power if running is None or power is None else running.of(power)
+        if self._clock is not None:
+            power = self._running.power
             if power not in self._same:
-                other: Any = copy.copy(self._backend)
-                other.power = power
-                self._same[power] = self._simulated(other).runs[0]
+                self._simulated(self._clock, power)
             return replace(self._same[power], timestamp_us=stamp)
         from hexforge.analysis.profile.measured import measured_run
 
@@ -70,7 +63,7 @@ class StageProfile:
 
 
 def profiled_stages(
-    stages: Sequence[Stage], backend: Backend, level: str, note: Callable[[str], None]
+    stages: Sequence[Stage], backend: Backend, level: str, running: RunningPower, note: Callable[[str], None]
 ) -> dict[str, StageProfile]:
     """The stages that can be profiled by name; why another cannot is noted."""
     by_name: dict[str, StageProfile] = {}
@@ -78,7 +71,7 @@ def profiled_stages(
         if isinstance(stage.runner, CpuPart):
             continue
         try:
-            by_name[stage.name] = StageProfile(stage, backend, level)
+            by_name[stage.name] = StageProfile(stage, backend, level, running)
         except HexforgeError as error:
             note(f"profiling_level has no effect on graph {stage.name}: {error}")
     return by_name

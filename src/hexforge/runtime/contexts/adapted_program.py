@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from hexforge.backend import Program, TellsReferences
+from hexforge.backend import Program, ProgramFacts, Put
 from hexforge.formats.adapter import Adapter
-from hexforge.ir import Array, Graph, Node
+from hexforge.ir import Array, Graph
 
 Adapters = Mapping[str, Adapter]
 """The adapter of each graph that has one."""
@@ -22,7 +22,7 @@ class HasAdapters(Protocol):
     adapters: Adapters
 
 
-class AdaptedProgram:
+class AdaptedProgram(Program):
     """A graph that adapters change, as a program: each run is that of the adapter the context has when it begins."""
 
     def __init__(self, context: HasAdapters, name: str, load: Load) -> None:
@@ -52,10 +52,13 @@ class AdaptedProgram:
         return self.current.graph
 
     @property
-    def references(self) -> tuple[Node, ...]:
-        """Nodes without a kernel of their own."""
-        now = self.current
-        return now.references if isinstance(now, TellsReferences) else ()
+    def facts(self) -> ProgramFacts:
+        """What the program that runs now tells of itself."""
+        return self.current.facts
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of the program that runs now."""
+        return self.current.save(put)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name for inputs by name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from hexforge.backend import Backend, Compatibility, Prepares, Verdict
+from hexforge.backend import Backend, Compatibility, ContextBackend, Verdict
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import Container, Source
 from hexforge.formats.context import Info
@@ -34,7 +34,7 @@ def compare(info: Info, backend: Backend) -> Compatibility:
         name = backend.name
         reason = f"it was made for the {info.backend} backend, not {name}; compile the model for {name}"
         return Compatibility(Verdict.UNSUPPORTED, (reason,))
-    if not info.targets or not isinstance(backend, Prepares):
+    if not info.targets or not isinstance(backend, ContextBackend):
         return Compatibility(Verdict.OPTIMAL)
     return backend.compatibility(info.targets, {graph.name: graph.settings for graph in info.graphs})
 
@@ -59,7 +59,7 @@ def validate(source: Source, soc: str = "0", *, htp_arch: int = 0, backend: str 
 def chip_backend(name: str, soc: str = "0", htp_arch: int = 0) -> Backend:
     """A backend for a chip; one that runs on no chip as it is."""
     chosen = registry.backend(name)
-    if not isinstance(chosen, Prepares):
+    if not isinstance(chosen, ContextBackend):
         return chosen
     return registry.backend(name, {"soc_model": soc.strip() or "0", "htp_arch": str(htp_arch)})
 

@@ -11,8 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, GraphSettings, Prepares, Program, Schematic
+from hexforge.backend import Backend, ContextBackend, GraphSettings, Program, Schematic
 from hexforge.chips.deployment import Deployment
+from hexforge.chips.power import BURST, Power
 from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import Buffer
@@ -116,6 +117,7 @@ def compile(
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
     check_sources(sources, output)
     backend, request = backend_for(deployment), request or ContextRequest()
+    power = request.power or (deployment.power if isinstance(deployment, Deployment) else BURST)
     settings_of_models = _settings(request, len(sources), backend)
     sharing = shares_weights(request.weight_sharing, len(sources), backend)
     builder = ContextBuilder.of(backend, weight_sharing=sharing)
@@ -142,7 +144,7 @@ def compile(
         for number, ((graph_name, program), updatable) in enumerate(
             zip(programs, _updatable(plan, request.updatable, source, how), strict=True)
         ):
-            schematics = _schematics(program.graph, backend, settings, report if number == 0 else None)
+            schematics = _schematics(program.graph, backend, settings, power, report if number == 0 else None)
             spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
             data = {soc: schematic.data for soc, schematic in schematics.items()}
             entry = ContextGraph(graph_name, program, settings, spill, updatable, data)
@@ -169,7 +171,7 @@ def _sizes(dims: Any, shapes: Any, index: int, of: int) -> dict[str, Any]:
 def _settings(request: ContextRequest, count: int, backend: Backend) -> list[GraphSettings]:
     """The settings of each model's graphs; CallError where the backend has no such settings."""
     requested = [item_of(request.settings, i, count, "settings") for i in range(count)]
-    if isinstance(backend, Prepares):
+    if isinstance(backend, ContextBackend):
         return [backend.graph_settings(dict(settings)) for settings in requested]
     strange = dict.fromkeys(key for settings in requested for key in settings)
     if strange:
@@ -248,14 +250,14 @@ def _programs(plan: Plan, name: str, label: str) -> list[tuple[str, Program]]:
 
 
 def _schematics(
-    graph: Graph, backend: Backend, settings: Mapping[str, int], steps: _Steps | None
+    graph: Graph, backend: Backend, settings: Mapping[str, int], power: Power, steps: _Steps | None
 ) -> dict[str, Schematic]:
     """The graph as each chip runs it."""
     schematics: dict[str, Schematic] = {}
-    if not isinstance(backend, Prepares):
+    if not isinstance(backend, ContextBackend):
         return schematics
     for target in backend.targets:
-        schematic = backend.schematic(graph, target, settings)
+        schematic = backend.schematic(graph, target, settings, power)
         if schematic is not None:
             schematics[target.name] = schematic
         if steps is not None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from hexforge.backend import Backend, Loads, Prepares, Program, Tunable
+from hexforge.backend import Backend, ContextBackend, Program
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import MAGIC, SLACK, Container, Source, encoded
@@ -95,8 +95,6 @@ class Context:
         backend = backend or registry.backend(self.info.backend)
         if backend.name != self.info.backend:
             raise UnsupportedError(f"{self.where}: was made for the {self.info.backend} backend, not {backend.name}")
-        if not isinstance(backend, Loads):
-            raise UnsupportedError(f"the {backend.name} backend loads no contexts")
         tiles = recorded_tiles(self.info.metadata, name, self.where)
         if not row.updatable:
             program = self._loaded_program(row, backend, check)
@@ -119,7 +117,7 @@ class Context:
         packages.require_registered(facts, self.where)
 
     def _loaded_program(
-        self, row: GraphInfo, backend: Loads, check: Callable[[], None], adapter: Adapter | None = None
+        self, row: GraphInfo, backend: Backend, check: Callable[[], None], adapter: Adapter | None = None
     ) -> Program:
         def get(offset: int, size: int) -> memoryview:
             check()
@@ -136,10 +134,9 @@ class Context:
             program = backend.load(row.name, inputs, outputs, read, arrays)
         except FormatError as error:
             raise FormatError(f"{where}: {error}" if where not in str(error) else str(error)) from None
-        if isinstance(program, Tunable):
-            program.on_first_run = functools.partial(self._executed.add, row.name)
-            program.threads = self._threads.get(row.name, program.threads)
-            self._loaded.setdefault(row.name, weakref.WeakSet()).add(program)
+        program.on_first_run = functools.partial(self._executed.add, row.name)
+        program.threads = self._threads.get(row.name, program.threads)
+        self._loaded.setdefault(row.name, weakref.WeakSet()).add(program)
         return program
 
     def programs(self, names: Collection[str] | None = None, backend: Backend | None = None) -> dict[str, Program]:
@@ -158,7 +155,7 @@ class Context:
             return self._container.json(*key)
         target = next((t for t in self.info.targets if t.name == soc), None)
         backend = registry.backend(self.info.backend, self.info.options)
-        if target is None or not isinstance(backend, Prepares):
+        if target is None or not isinstance(backend, ContextBackend):
             return None
         graph = self.program(name, backend).graph
         made = backend.schematic(graph, target, row.settings) if backend.fits(graph) else None
@@ -171,7 +168,7 @@ class Context:
         """
         row = self.graph(name)
         backend = registry.backend(self.info.backend, self.info.options)
-        if not isinstance(backend, Prepares):
+        if not isinstance(backend, ContextBackend):
             raise UnsupportedError(f"{self.where}: the {self.info.backend} backend has no HVX threads and no VTCM")
         if name in self._executed:
             raise CallError(

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hexforge.backend import Backend, GraphSettings, Prepares, Program, Saves, Target, UsesArena
-from hexforge.errors import CallError, UnsupportedError
+from hexforge.backend import Backend, ContextBackend, GraphSettings, Program, Target
+from hexforge.errors import CallError
 from hexforge.formats.container import Pool, Writer, encoded
 from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info
 from hexforge.ops import packages
@@ -53,7 +53,7 @@ class ContextBuilder:
     @classmethod
     def of(cls, backend: Backend, graphs: Iterable[ContextGraph] = (), weight_sharing: bool = False) -> ContextBuilder:
         """A context for what a backend prepares for."""
-        targets = backend.targets if isinstance(backend, Prepares) else ()
+        targets = backend.targets if isinstance(backend, ContextBackend) else ()
         builder = cls(backend.name, targets, backend.config.pairs(), weight_sharing)
         for graph in graphs:
             builder.add(graph)
@@ -62,8 +62,6 @@ class ContextBuilder:
     def add(self, graph: ContextGraph) -> int:
         """Add a graph's program; the bytes of the arrays it uses, each counted once."""
         program, name = graph.program, graph.name
-        if not isinstance(program, Saves):
-            raise UnsupportedError(f"programs of the {self.backend} backend cannot be saved")
         if name in self._graphs:
             raise CallError(f"the context has a graph {name!r} already; give this one another name")
         if len(self._graphs) == MOST_GRAPHS:
@@ -83,7 +81,7 @@ class ContextBuilder:
             tuple((v.name, v.type) for v in program.graph.inputs),
             tuple((v.name, v.type) for v in program.graph.outputs),
             section,
-            program.arena_bytes if isinstance(program, UsesArena) else 0,
+            program.facts.arena_bytes,
             graph.spill_fill_bytes,
             graph.settings,
             graph.updatable,

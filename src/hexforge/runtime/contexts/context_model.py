@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, GraphSettings, Prepares
+from hexforge.backend import Backend, ContextBackend, GraphSettings
 from hexforge.errors import CallError, CapacityError
 from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
@@ -182,14 +182,14 @@ def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backen
 
 def _context_graph(stage: Stage, backend: Backend, prefix: str) -> ContextGraph:
     assert not isinstance(stage.runner, CpuPart)
-    if not isinstance(backend, Prepares):
+    if not isinstance(backend, ContextBackend):
         return ContextGraph(prefix + stage.name, stage.runner)
     settings = backend.graph_settings()
     spill = _spill_fill_bytes(stage.runner.graph, backend, settings) if backend.needs_spill_fill_size else 0
     return ContextGraph(prefix + stage.name, stage.runner, settings, spill)
 
 
-def _spill_fill_bytes(graph: Graph, backend: Prepares, settings: GraphSettings) -> int:
+def _spill_fill_bytes(graph: Graph, backend: ContextBackend, settings: GraphSettings) -> int:
     """Bytes of the largest spill-fill buffer that the graph needs on one of the chips."""
     schematics = [backend.schematic(graph, target, settings) for target in backend.targets]
     return max((s.spill_fill_bytes for s in schematics if s is not None), default=0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from hexforge.backend import Backend, Program, TellsReferences
+from hexforge.backend import Backend, Program
 from hexforge.errors import FormatError, ModelError, UnsupportedError
 from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.context.model import ContextModel
@@ -188,5 +188,5 @@ def _with_ops(row: PlacedNode, runner: Program | CpuPart) -> PlacedNode:
     """A row with the QNN ops of its graph, and those of them that have no kernel."""
     if isinstance(runner, CpuPart):
         return row
-    slow = tuple(n.op.name for n in runner.references) if isinstance(runner, TellsReferences) else ()
+    slow = tuple(n.op.name for n in runner.facts.references)
     return replace(row, qnn_ops=tuple(n.op.name for n in runner.graph), slow=slow)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from hexforge.backend import Backend, Compatibility, Loads, Prepares
+from hexforge.backend import Backend, Compatibility, ContextBackend
 from hexforge.errors import FormatError
 from hexforge.formats.container import PAGE, VERSION
 from hexforge.formats.context import GraphInfo
@@ -154,10 +154,9 @@ def _weights(context: Context) -> tuple[dict[str, int], int]:
             used.add((offset, size))
             return context.weights(offset, size)
 
-        if isinstance(backend, Loads):
-            read = functools.partial(context.container.json, "program", row.program)
-            program = backend.load(row.name, *row.values(), read, get)
-            len(program.graph)  # constants that only references use are read with the graph
+        read = functools.partial(context.container.json, "program", row.program)
+        program = backend.load(row.name, *row.values(), read, get)
+        len(program.graph)  # constants that only references use are read with the graph
         by_graph[row.name] = sum(size for _, size in used)
         everywhere |= used
     return by_graph, sum(size for _, size in everywhere)
@@ -199,13 +198,14 @@ def _summary(schematic: dict[str, Any]) -> dict[str, Any]:
 
 
 def _graph_info(row: GraphInfo, backend: Backend, native: Collection[str]) -> dict[str, Any]:
+    blob = backend.blob_info(row.settings, row.spill_fill_bytes) if isinstance(backend, ContextBackend) else {}
     return {
         "graphName": row.name,
         "numGraphInputs": len(row.inputs),
         "graphInputs": _tensors(row.inputs, "QNN_TENSOR_TYPE_APP_WRITE", 1, native),
         "numGraphOutputs": len(row.outputs),
         "graphOutputs": _tensors(row.outputs, "QNN_TENSOR_TYPE_APP_READ", 1 + len(row.inputs), native),
-        "graphBlobInfo": backend.blob_info(row.settings, row.spill_fill_bytes) if isinstance(backend, Prepares) else {},
+        "graphBlobInfo": blob,
     }
 
 

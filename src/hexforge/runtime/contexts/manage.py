@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from hexforge.backend import Backend, Prepares, Program, Verdict
+from hexforge.backend import Backend, ContextBackend, Program, Verdict
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.context import GraphInfo
@@ -161,7 +161,7 @@ class ManagedSession:
         return _Running(row, program, verdict, f"{self.path} (saved)")
 
     def _compiled(self, optimization: int, progress: Callable[[int, int], None] | None = None) -> Compiled:
-        backend = self._backend.at_level(optimization) if isinstance(self._backend, Prepares) else self._backend
+        backend = self._backend.at_level(optimization) if isinstance(self._backend, ContextBackend) else self._backend
         request = ContextRequest(graph_names=(self._name,))
         return compile(self._model, None, backend, request, progress=progress, **self._how)
 

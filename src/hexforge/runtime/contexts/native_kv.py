@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Prepares, Program
+from hexforge.backend import ContextBackend, Program, ProgramFacts, Put
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.hmx_layout import KEY_TILE, TILES, VALUE_TILE, fits, from_hmx, to_hmx
 from hexforge.ir import Array, DType, Graph, Node, ScaleOffset, Value
@@ -29,7 +30,7 @@ _JOIN, _PRODUCT, _NORMALIZED = "ScatterElements", "MatMul", "Softmax"
 _MOVES = (_JOIN, "Reshape", "Transpose", "Concat", "Convert", "Quantize")
 
 
-class NativeKvProgram:
+class NativeKvProgram(Program):
     """A program some of whose inputs and outputs lie in the HMX layout."""
 
     def __init__(self, program: Program, tiles: Mapping[str, int]) -> None:
@@ -39,6 +40,15 @@ class NativeKvProgram:
     def graph(self) -> Graph:
         """The QNN graph."""
         return self._program.graph
+
+    @property
+    def facts(self) -> ProgramFacts:
+        """What the program tells of itself."""
+        return self._program.facts
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of the program."""
+        return self._program.save(put)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name for inputs by name."""
@@ -100,7 +110,7 @@ def _require_form(value: Value, tile: int, backend: object) -> None:
             f"tensor {value.name!r}: holds {tokens} tokens of heads of {head}; a native cache holds a multiple of "
             f"{KEY_TILE} tokens, of heads of a multiple of {VALUE_TILE}"
         )
-    if not isinstance(backend, Prepares):
+    if not isinstance(backend, ContextBackend):
         raise UnsupportedError(f"tensor {value.name!r}: native caches are HTP's; use libQnnHtp.so")
     for target in backend.targets:
         if target.facts.get("htp_arch", FIRST_ARCH) < FIRST_ARCH:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hexforge.backend import Backend, Prepares
+from hexforge.backend import Backend, ContextBackend
+from hexforge.chips.power import Power
 from hexforge.errors import CallError
 from hexforge.formats.context import MOST_GRAPHS
 from hexforge.runtime.contexts.context import is_context
@@ -34,6 +35,8 @@ class ContextRequest:
     """What the graphs are called, one for each model; after the files where it is None."""
     native: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Key and value caches, by the graph's name, that lie as HTP's matrix unit reads them (HMX_WEIGHT_LAYOUT)."""
+    power: Power | None = None
+    """How the chips are driven in what the context says of times; None: as the deployment has it, or burst."""
     settings: Mapping[str, int] | Sequence[Mapping[str, int]] = field(default_factory=dict)
     """Settings of every graph, or of those of each model, by the backend's names: num_hvx_threads, and vtcm_mb, of
     which 0 is all there is."""
@@ -61,11 +64,11 @@ def check_sources(sources: Sequence[Any], output: str | os.PathLike[str] | None)
 
 def shares_weights(requested: bool | None, models: int, backend: Backend) -> bool:
     """Whether weights are stored once; CallError for more models than a context holds, or chips that cannot share."""
-    limit = backend.most_graphs if isinstance(backend, Prepares) else MOST_GRAPHS
+    limit = backend.most_graphs if isinstance(backend, ContextBackend) else MOST_GRAPHS
     if models > limit:
         raise CallError(f"{models} models: a context holds {limit} graphs"
                         f"{' with DLBC' if limit < MOST_GRAPHS else ''}; make several contexts")  # fmt: skip
-    obstacle = backend.no_weight_sharing() if isinstance(backend, Prepares) else None
+    obstacle = backend.no_weight_sharing() if isinstance(backend, ContextBackend) else None
     if requested and obstacle is not None:
         raise CallError(f"weight_sharing: {obstacle}; leave it out")
     return models > 1 and obstacle is None if requested is None else requested

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hexforge.backend import Backend, Prepares
+from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import HEADER
 from hexforge.formats.context import MOST_GRAPHS
@@ -44,7 +44,7 @@ _opened: list[tuple[bytes, Context]] = []
 
 def require_sharing(backend: Backend) -> None:
     """UnsupportedError where a chip's graphs cannot share weights."""
-    obstacle = backend.no_weight_sharing() if isinstance(backend, Prepares) else None
+    obstacle = backend.no_weight_sharing() if isinstance(backend, ContextBackend) else None
     if obstacle is not None:
         raise UnsupportedError(
             f"ep.share_ep_contexts=1: {obstacle}; leave the key out, or set soc_model to a newer chip"
@@ -123,5 +123,5 @@ def _identity(source: str | os.PathLike[str] | memoryview) -> bytes:
 
 
 def _chips(backend: Backend) -> str:
-    targets = backend.targets if isinstance(backend, Prepares) else ()
+    targets = backend.targets if isinstance(backend, ContextBackend) else ()
     return ", ".join(t.name or t.label for t in targets) or "none"

@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from hexforge.backend import Prepares
+from hexforge.backend import ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats.container import Writer
 from hexforge.formats.files import Data, write_atomically, write_together
@@ -61,7 +61,7 @@ def wrap(
             multi_soc=len(info.targets) > 1,
             notes=", ".join(t.label for t in info.targets),
         )
-        wide = isinstance(backend, Prepares) and backend.float_io
+        wide = isinstance(backend, ContextBackend) and backend.float_io
         data = wrapper(graph, node, properties, real_io=real_io, wide=wide)
         target = out / f"{stem}_qnn_ctx{'_fp32_io' if real_io else ''}.onnx"
         if isinstance(data, bytes):
@@ -80,13 +80,13 @@ def prune(context: str | os.PathLike[str], soc: str, output: str | os.PathLike[s
     opened = Context(context)
     info = opened.info
     chip = chip_backend(info.backend, soc)
-    names = [t.name for t in chip.targets] if isinstance(chip, Prepares) else []
+    names = [t.name for t in chip.targets] if isinstance(chip, ContextBackend) else []
     places = [i for i, t in enumerate(info.targets) if t.name and t.name in names]
     backend = registry.backend(info.backend, info.options)
-    if not places or not isinstance(backend, Prepares):
+    if not places or not isinstance(backend, ContextBackend):
         has = ", ".join(t.name for t in info.targets) or "no chip"
         raise CallError(f"{opened.where}: was not made for {soc or 'that chip'}; it has {has}")
-    target, options = info.targets[places[0]], backend.only(places[0]).config.pairs()
+    target, options = info.targets[places[0]], backend.for_chip(places[0]).config.pairs()
     dropped = {t.name for t in info.targets} - {target.name}
     writer = Writer()
     writer.add_json("info", "", replace(info, targets=(target,), options=options).to_json())

@@ -105,7 +105,7 @@ class Net:
         for level in (1, 2, 3):
             program = HtpProgram.of(*self.compiled(level))
             if native and level > 1:
-                assert not program.references
+                assert not program.facts.references
             for threads in (1, 2):
                 program.threads = threads
                 got = program.run(self.feeds)

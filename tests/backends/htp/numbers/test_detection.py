@@ -35,7 +35,7 @@ def computed(op: str, inputs: dict[str, tuple[Array, TensorType]], outs: list[Te
     made = [graph.value(f"y{i}", t, Role.APP_READ) for i, t in enumerate(outs)]
     graph.node(op, values, made, **params)
     program = HtpBackend().compile(graph)
-    assert not program.references
+    assert not program.facts.references
     feeds = {n: a for n, (a, _) in inputs.items() if n != "constant"}
     first: dict[str, Array] = {}
     try:

@@ -64,7 +64,7 @@ def test_moves(
     made = [graph.value(f"out{i}", t, Role.APP_READ) for i, t in enumerate(outs)]
     graph.node(op, ins, made, **params)
     program = HtpBackend().compile(graph)
-    assert not program.references
+    assert not program.facts.references
     got = program.run({f"in{i}": a for i, a in enumerate(arrays)})
     for value, expected in zip(made, want, strict=True):
         np.testing.assert_array_equal(got[value.name], expected)

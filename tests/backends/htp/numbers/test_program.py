@@ -245,6 +245,6 @@ def test_memory_of_a_deep_model(tmp_path: Path) -> None:
     quantized(tmp_path / "float.onnx", tmp_path / "deep.onnx", "a8w8", [{"x": np.ones(shape, np.float32)}])
     (program,) = programs(session(tmp_path / "deep.onnx", 1))
     layer = 64 * 80 * 80
-    assert program.arena_bytes <= 3.5 * layer + 4 * 3 * 80 * 80
+    assert program.facts.arena_bytes <= 3.5 * layer + 4 * 3 * 80 * 80
     figures = memory.measure(tmp_path / "deep.onnx")
     assert figures["peak of running"] - figures["imports"] < 30

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hexforge.backend import Get, Put, Read, Spinning
+from hexforge.backend import Get, Program, ProgramFacts, Put, Read, Spinning
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.errors import FormatError
-from hexforge.ir import Array, DType, Graph, Node, Role, TensorType, Value
+from hexforge.ir import Array, DType, Graph, Role, TensorType, Value
 
 
 def to_bfloat16(graph: Graph) -> frozenset[str]:
@@ -28,7 +28,7 @@ def to_bfloat16(graph: Graph) -> frozenset[str]:
     return frozenset(changed)
 
 
-class BFloat16Program:
+class BFloat16Program(Program):
     """A program in bfloat16 behind float32 inputs and outputs."""
 
     def __init__(self, program: HtpProgram, cast: frozenset[str]) -> None:
@@ -36,9 +36,9 @@ class BFloat16Program:
         self._cast = cast
 
     @property
-    def arena_bytes(self) -> int:
-        """Memory of the tensors between its steps."""
-        return self._program.arena_bytes
+    def facts(self) -> ProgramFacts:
+        """What it tells of itself: all nodes that compute in bfloat16 have no native kernel."""
+        return self._program.facts
 
     @property
     def threads(self) -> int:
@@ -84,11 +84,6 @@ class BFloat16Program:
         if not isinstance(cast, list) or not all(isinstance(n, str) for n in cast):
             raise FormatError(f"program {name!r}: is malformed")
         return cls(HtpProgram.load(name, inputs, outputs, data, read, get, threads), frozenset(cast))
-
-    @property
-    def references(self) -> tuple[Node, ...]:
-        """Nodes that have no native kernel: all that compute in bfloat16."""
-        return self._program.references
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name for inputs by name, float32 where the model has it."""

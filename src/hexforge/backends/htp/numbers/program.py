@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Get, Put, Read, Spinning, interruption
+from hexforge.backend import Get, Program, ProgramFacts, Put, Read, Spinning, interruption
 from hexforge.backends.htp.numbers import large_pages
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
@@ -26,7 +26,7 @@ EXACT_READERS = frozenset({"quantize_u8", "quantize_s16", "round_half", "copy"})
 """Steps that read an input element by element, and nothing behind its end."""
 
 
-class HtpProgram:
+class HtpProgram(Program):
     """A lowered graph. Threads may run it at the same time; results do not depend on the number of threads."""
 
     def __init__(
@@ -44,13 +44,11 @@ class HtpProgram:
         self.spinning = Spinning()
         """How long the threads of a run that wait for work stay awake."""
         self._ports = Ports(name, inputs, outputs)
-        self._made, self._graph, self._stages = runners, graph, stages
+        self._made, self._read_graph, self._stages = runners, graph, stages
         self.packs_weights = False
         """Whether a file holds integers of few values in 4 bits."""
-        self.on_first_run: Callable[[], None] | None = None
-        """Called once, before the program first runs."""
         parts = stages() if runners is None else runners
-        self.arena_bytes = max((p.arena_bytes for p in parts if not isinstance(p, Evaluated)), default=0)
+        self._arena_bytes = max((p.arena_bytes for p in parts if not isinstance(p, Evaluated)), default=0)
 
     @classmethod
     def of(cls, graph: Graph, lowering: Lowering, threads: int = 1) -> HtpProgram:
@@ -61,7 +59,7 @@ class HtpProgram:
     @functools.cached_property
     def graph(self) -> Graph:
         """The QNN graph; of a program from a context without the constants that only native steps use."""
-        return self._graph()
+        return self._read_graph()
 
     @property
     def _runners(self) -> Sequence[SegmentRunner | Evaluated]:
@@ -71,8 +69,12 @@ class HtpProgram:
         return self._made
 
     @property
-    def references(self) -> tuple[Node, ...]:
-        """Nodes that have no native kernel."""
+    def facts(self) -> ProgramFacts:
+        """Nodes that have no native kernel, and the memory of the tensors between its steps."""
+        return ProgramFacts(self._references, arena_bytes=self._arena_bytes)
+
+    @property
+    def _references(self) -> tuple[Node, ...]:
         parts = self._stages() if self._made is None else self._made
         return tuple(p.node for p in parts if isinstance(p, Evaluated))
 
@@ -96,7 +98,7 @@ class HtpProgram:
 
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""
-        kept = {v for node in self.references for v in node.inputs if v is not None}
+        kept = {v for node in self._references for v in node.inputs if v is not None}
         return {
             "graph": text.dumps(self.graph, put=put, kept=kept),
             "stages": [

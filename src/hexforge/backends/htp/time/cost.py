@@ -189,7 +189,8 @@ class Costs:
 
 def accelerator(soc: Soc) -> Accelerator:
     """What models that run on a chip at the same time share."""
-    return Accelerator(soc.vtcm_mb << 20, costs(soc).dram_us(1 << 20))
+    known = costs(soc)
+    return Accelerator(soc.vtcm_mb << 20, known.dram_us(1 << 20), known.provenance)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from hexforge.backends.htp.time.cost import Costs, costs
 from hexforge.backends.htp.time.tile import Task
 from hexforge.chips.graph_config import MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.power import Corner, Power
-from hexforge.chips.soc import Soc
+from hexforge.chips.soc import CORES_SHARE, Soc
 from hexforge.errors import CallError
 
 PARTS = tuple(VTCM_GRANULE << n for n in range(4))
@@ -19,8 +19,6 @@ PARALLEL = 0.9
 """Assumed: the part of vector work that spreads over HVX threads."""
 DLBC_ACTIVATIONS, DLBC_WEIGHTS = 0.75, 0.85
 """Assumed: bytes left of what DLBC compresses."""
-CORES_SHARE = 0.9
-"""Assumed: what a second NSP core adds of what it could."""
 SLC_SPILL = 0.6
 """Assumed: bytes left of what spills where the system level cache may hold it."""
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hexforge.errors import CallError
+from hexforge.chips.deployment import known_precision
 
 CHANNELS = 32
 """Channels of a tile: the matrix unit's depth and width, for every data type."""
@@ -46,10 +46,7 @@ PRECISIONS: Mapping[str, Precision] = {
 
 def precision(name: str) -> Precision:
     """The precision of that name; CallError for another."""
-    if name not in PRECISIONS:
-        known = ", ".join(PRECISIONS)
-        raise CallError(f"precision {name!r} is not known; it is one of {known}, or as-is: by the model's own types")
-    return PRECISIONS[name]
+    return PRECISIONS[known_precision(name)]
 
 
 def up(size: int, step: int) -> int:

@@ -142,14 +142,14 @@ def _backend(
     flags: Mapping[str, str], graphs: Sequence[str],
 ) -> Backend:  # fmt: skip
     """The backend that the command line names, for every chip that it lists."""
-    from hexforge.backend import Prepares
+    from hexforge.backend import ContextBackend
     from hexforge.ort.options.backend import settings_for
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.runtime import registry
 
     parsed = ProviderOptions.parse({"backend_type": name, **options})
     settings, own = settings_for(parsed, graphs), parsed.settings()
-    if not isinstance(registry.backend(name), Prepares):
+    if not isinstance(registry.backend(name), ContextBackend):
         if soc:
             raise CallError(f"the {name} backend runs on no chip; leave --soc out, or use the htp backend")
         return registry.backend(name, {**settings, **flags})

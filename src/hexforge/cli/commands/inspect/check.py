@@ -125,9 +125,7 @@ def checked(
 
 def _arithmetic(plan: Plan) -> str | None:
     """What the graphs compute in, where a device of this computer decides that."""
-    from hexforge.backend import TellsArithmetic
-
-    return next((s.runner.arithmetic for s in plan.stages if isinstance(s.runner, TellsArithmetic)), None)
+    return next((program.facts.arithmetic for program in plan.programs if program.facts.arithmetic), None)
 
 
 def _nodes(plan: Plan) -> list[dict[str, Any]]:
@@ -155,11 +153,8 @@ def _nodes(plan: Plan) -> list[dict[str, Any]]:
 
 def _totals(model: reader.Model, plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How many nodes, units and ops there are of each kind."""
-    from hexforge.backend import TellsReferences
-
     placed = sum(row["runs_on"] == QNN for row in nodes)
     qnn_ops = {row.unit: row.qnn_ops for row in plan.rows if row.where == QNN}
-    programs = [s.runner for s in plan.stages if isinstance(s.runner, TellsReferences)]
     return {
         "nodes": model.node_count,
         # a shared DequantizeLinear becomes one for each reader, a function the nodes of its body
@@ -174,7 +169,7 @@ def _totals(model: reader.Model, plan: Plan, nodes: Sequence[Mapping[str, Any]])
         "qnn_graphs": len(plan.graphs),
         "qnn_ops_before_passes": sum(map(len, qnn_ops.values())),
         "qnn_ops": sum(map(len, plan.graphs)),
-        "slow_ops": dict(Counter(node.op.name for program in programs for node in program.references)),
+        "slow_ops": dict(Counter(node.op.name for program in plan.programs for node in program.facts.references)),
     }
 
 

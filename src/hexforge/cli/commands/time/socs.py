@@ -74,12 +74,13 @@ def socs(
 
 def _facts(soc: Soc) -> dict[str, Any]:
     """All that is known of a chip, with the provenance of each figure."""
-    from hexforge.backends.htp.time import cost
+    from hexforge.chips.deployment import Deployment
     from hexforge.chips.names import DEVICES
     from hexforge.chips.power import Corner
     from hexforge.chips.soc import ABILITIES, FIGURES, ChipTarget
+    from hexforge.runtime.registry import timed_backend
 
-    target, costs = ChipTarget(soc.htp_arch, soc), cost.costs(soc)
+    target, shared = ChipTarget(soc.htp_arch, soc), timed_backend(Deployment(soc.name)).accelerator()
     abilities = {key: getattr(target if key.startswith(("float", "bfloat")) else soc, key) for key in ABILITIES}
     marks = {key: soc.provenance(key).value for key in (*FIGURES, "clock_mhz", *ABILITIES)}
     return {
@@ -88,12 +89,12 @@ def _facts(soc: Soc) -> dict[str, Any]:
         "devices": list(DEVICES.get(soc.name, ())),
         "soc_model": soc.soc_model,
         **{key: getattr(soc, key) for key in FIGURES},
-        "dram_fitted_gbps": round(1e3 / costs.values["dram"], 1),
+        "dram_fitted_gbps": round((1 << 20) / 1e3 / shared.us_per_mb, 1),
         **abilities,
         "clock_mhz": {corner.name.lower(): round(soc.clock_mhz(corner), 1) for corner in Corner},
-        "measured": soc.name in cost.fitted()["chips"],
-        "costs": costs.provenance,
-        "provenance": {**marks, "dram_fitted_gbps": costs.provenance.split()[0]},
+        "measured": shared.provenance == "fitted",
+        "costs": shared.provenance,
+        "provenance": {**marks, "dram_fitted_gbps": shared.provenance.split()[0]},
     }
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexforge.backend import Loads, Program, Saves
-from hexforge.errors import CallError, ModelError, UnsupportedError
+from hexforge.backend import Program
+from hexforge.errors import CallError, ModelError
 from hexforge.formats.adapter import Adapter, AdapterGraph, changes, writer
 from hexforge.formats.container import SLACK, Buffer, Pool, Writer, encoded
 from hexforge.ir import Array
@@ -56,8 +56,6 @@ class Maker:
         base = self.context.container.json("program", row.program)
         changed: Sequence[Any] = ()
         if program is not None:
-            if not isinstance(program, Saves):
-                raise UnsupportedError(f"programs of the {self.context.info.backend} backend cannot be saved")
             graph = program.graph
             graph.name = name
             kinds = (tuple((v.name, v.type) for v in side) for side in (graph.inputs, graph.outputs))
@@ -84,7 +82,6 @@ class _Put:
         self._pool, self._first = pool, context.weights_bytes
         self._known: dict[tuple[int, bytes], tuple[int, int]] = {}
         row, base = context.graph(name), registry.backend(context.info.backend, context.info.options)
-        assert isinstance(base, Loads)
 
         def seen(offset: int, size: int) -> memoryview:
             data = context.weights(offset, size)
