@@ -61,7 +61,7 @@ INNER = {
         ("plan", "nonfinite"),
         ("prepare",),
         ("stages",),
-        ("cpu_part", "partition", "registry", "refusals", "tool_config"),
+        ("cpu_part", "partition", "registry", "refusals", "tool_config", "model_request"),
     ),
     "runtime.contexts": (
         ("manage", "describe", "wrap", "loading"),

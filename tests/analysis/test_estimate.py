@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,31 +11,11 @@ from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.pipeline import place_model
-from hexforge.ir import text
 from hexforge.model.reader import read
-from hexforge.runtime.plan import Plan
-from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for, timed_backend
 from tests.digits import MODEL as DIGITS
 from tests.frontends.onnx.single_node import model
 from tests.ort.models import node, quantized
-
-
-def program_graphs(source: Path | bytes, deployment: Deployment) -> list[str]:
-    backend = backend_for(deployment)
-    plan = Plan(prepare_model(source, backend), backend)
-    return [text.dumps(graph).partition("\n")[2] for graph in plan.graphs]
-
-
-@pytest.mark.parametrize("source", [DIGITS, quantized()], ids=["float", "QDQ"])
-def test_the_graph_that_is_timed_is_the_graph_that_is_run(source: Path | bytes) -> None:
-    deployment = Deployment("SM8650")
-    timed = graphs_of(source, timed_backend(deployment))
-    assert not timed.left_on_cpu
-    assert [text.dumps(graph).partition("\n")[2] for graph in timed.graphs] == program_graphs(source, deployment)
-    rows = hexforge.estimate(source, deployment).timeline.rows
-    names = {node.name for graph in timed.graphs for node in graph}
-    assert {name for row in rows for name in row.ops} <= names
 
 
 def test_a_chip_by_its_keyword() -> None:

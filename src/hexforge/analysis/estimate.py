@@ -15,6 +15,7 @@ from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.soc import named
 from hexforge.deprecated import RenamedAttribute, renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
+from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 from hexforge.scheduling import concurrent
@@ -179,12 +180,14 @@ def estimate(
     threads: int = 1,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    quantized_io: bool = False,
 ) -> Estimate:
     """How long an inference takes: of a model file, its bytes, a context, a .pte, an exported program of torch, a
     QNN graph or a compiled program.
 
     `deployment` is a hexforge.Deployment, or a chip by name, as `soc` is. What the NPU does not take is left out, and
-    said. A float model at the precision of integers is timed as the model that `quantize` would make of it.
+    said. A float model at the precision of integers is timed as the model that `quantize` would make of it. With
+    `quantized_io` inputs and outputs are integers, as the graphs of a session have them by default.
     """
     if soc is not None and deployment is not None:
         raise CallError(f"soc {soc!r} and a deployment are given: a deployment names its chip itself, give one of them")
@@ -193,7 +196,8 @@ def estimate(
     if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
     backend = timed_backend(chosen)
-    timed = timed_graphs(model, chosen, dims=dims, shapes=shapes)
+    request = ModelRequest(dims, shapes, offload_io_quantization=quantized_io)
+    timed = timed_graphs(model, chosen, request)
     precision = AS_IS if timed.promised else chosen.precision
     timings = [backend.timing(graph, precision, chosen.runtime, batch, chosen.power) for graph in timed.graphs]
     return Estimate(
@@ -248,7 +252,7 @@ def estimate_all_chips(
     """The estimate on every chip, or (its name, why there is none); what every chip refuses is an error."""
     chosen = Deployment.of(deployment)
     backend = timed_backend(chosen)
-    loaded = read_timeable(model, dims=dims, shapes=shapes)
+    loaded = read_timeable(model, ModelRequest(dims, shapes))
     results: list[Estimate | tuple[str, str]] = []
     refused: list[HexforgeError] = []
     last: TimedGraphs | None = None

@@ -18,6 +18,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.budget import ModelBudget
 from hexforge.formats.budget import load as load_budget
+from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import backend_for
 
 _MB = 1 << 20
@@ -148,7 +149,7 @@ def _model_checks(item: ModelBudget, folder: Path, opened: Callable[[Path], Any]
 def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     refused: dict[str, int] = {}
     by_ep: dict[str, int] = {}
-    loaded = read_timeable(path, dims=dict(item.dims) or None)
+    loaded = read_timeable(path, ModelRequest(dict(item.dims) or None))
     for soc in item.soc:
         estimated = estimate(loaded, Deployment(soc, item.precision))
         refused[soc] = len(estimated.left_on_cpu)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,6 +14,7 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.rules import refusal_lines
 from hexforge.runtime.contexts.context import Context, is_context
+from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 
@@ -39,22 +40,16 @@ class TimedGraphs:
     """True for the graphs of the model that quantizing would give: they have the types of the precision already."""
 
 
-def timed_graphs(
-    model: Timeable,
-    deployment: Deployment,
-    *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> TimedGraphs:
+def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
     """The graphs that a deployment's estimate is of: of a float model at w8a8, those of the model quantized so."""
-    source = read_timeable(model, dims=dims, shapes=shapes)
+    source = read_timeable(model, request)
     if isinstance(source, TimedGraphs):
         return source
     quantized = as_if_quantized_model(source, deployment)
     if quantized is None:
-        return graphs_of(source, timed_backend(deployment))
+        return graphs_of(source, timed_backend(deployment), request)
     as_built = replace(deployment, precision=AS_IS)
-    return replace(graphs_of(quantized, timed_backend(as_built)), promised=True)
+    return replace(graphs_of(quantized, timed_backend(as_built), request), promised=True)
 
 
 def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
@@ -81,20 +76,14 @@ def wide_products(backend: Backend) -> bool:
     return backend.unsupported(node) is None
 
 
-def graphs_of(
-    model: Timeable,
-    backend: Backend,
-    *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> TimedGraphs:
+def graphs_of(model: Timeable, backend: Backend, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
     """The graphs that the backend's programs would run of a model as it is; UnsupportedError where it takes nothing."""
-    source = read_timeable(model, dims=dims, shapes=shapes)
+    source = read_timeable(model, request)
     if isinstance(source, TimedGraphs):
         return source
     from hexforge.runtime.prepare import prepare_model
 
-    parts = prepare_model(source, backend)
+    parts = prepare_model(source, backend, request)
     name = source.path.stem if source.path is not None else source.name
     taken = [part for part in parts.parts if part.taken]
     if not taken:
@@ -133,12 +122,7 @@ def _prepared(backend: Backend, graph: Graph) -> Graph:
     return backend.prepared(graph)
 
 
-def read_timeable(
-    model: Timeable,
-    *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> Model | TimedGraphs:
+def read_timeable(model: Timeable, request: ModelRequest = DEFAULT_REQUEST) -> Model | TimedGraphs:
     """A model to place, or graphs that are there already."""
     if isinstance(model, TimedGraphs):
         return model
@@ -148,10 +132,9 @@ def read_timeable(
         return TimedGraphs(model.graph.name, (model.graph,))
     if isinstance(model, str | Path) and is_context(model):
         return _of_context(Path(model))
-    from hexforge.model.reader import Model, read
+    from hexforge.runtime.prepare import read_static
 
-    loaded = model if isinstance(model, Model) else read(model, dims=dims, shapes=shapes)
-    loaded.require_static()
+    loaded = read_static(model, request)
     if any(node.op_type == "EPContext" for node in loaded.ir.graph):
         raise UnsupportedError(
             f"{loaded.name}: is a context model; give the context it names, a .bin, or the model it is of"

@@ -45,8 +45,9 @@ def loaded(
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.runtime.cpu_part import CpuPart
+    from hexforge.runtime.model_request import ModelRequest
     from hexforge.runtime.plan import Plan
-    from hexforge.runtime.prepare import ModelRequest, prepare_model
+    from hexforge.runtime.prepare import prepare_model
 
     options = ProviderOptions.parse(provider_options)
     backend = backend_of(options)

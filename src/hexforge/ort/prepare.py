@@ -32,6 +32,7 @@ from hexforge.runtime.contexts.context_model import Output, Report, in_memory, s
 from hexforge.runtime.contexts.context_plan import ContextPlan
 from hexforge.runtime.contexts.request import names_of
 from hexforge.runtime.cpu_part import CpuPart
+from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.stages import Stages
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _whole_files(model: ContextModel) -> Callable[[str], bytearray]:
 def _compiled(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
               output: Output | None) -> Prepared:  # fmt: skip
     from hexforge.runtime.plan import Plan
-    from hexforge.runtime.prepare import ModelRequest, prepare_model
+    from hexforge.runtime.prepare import prepare_model
 
     cuts: list[Extract] = []
 

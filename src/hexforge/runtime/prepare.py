@@ -11,9 +11,7 @@ So the graph that is timed is the graph that is run and the graph that a context
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from hexforge.backend import Backend
 from hexforge.errors import UnsupportedError
@@ -31,30 +29,13 @@ from hexforge.model.reader import Model, read
 from hexforge.model.source import ModelSource
 from hexforge.rules import refusal_lines
 from hexforge.runtime.cpu_part import CPU, QNN
+from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.partition import Part, PartitionStep, partition
 from hexforge.runtime.stages import PlacedNode
 
 OFFLOADED = "offload_graph_io_quantization=1"
 """What the reason begins with where a quantization is left outside on purpose."""
 _ALONE = "a graph of one single {} is not worth making; it runs on the CPU"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """How a model is to be read and placed. By default it is placed as the backend can, which is what is timed."""
-
-    dims: Mapping[str, int] | None = None
-    """Sizes of symbolic dimensions: a graph has static shapes, and a model's file may leave them open."""
-    shapes: Mapping[str, Sequence[int]] | None = None
-    """Shapes of inputs by name, for dimensions that have no name."""
-    constants: Mapping[str, Any] | None = None
-    """Inputs that are always given the same value, which then is folded into the graph."""
-    offload_io_quantization: bool = False
-    """Leave the quantization of inputs and outputs outside: the application has the integers already."""
-    obey_ep: bool = False
-    """Refuse also what onnxruntime's QNN EP refuses though the backend could take it: placement as on a device."""
-    affinity: Mapping[str, str] = field(default_factory=dict)
-    """Op types pinned to backends by name (op_affinity), to try what a model does without them on this one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,26 +90,29 @@ class PartitionedModel:
 
 
 def prepare_model(
-    source: ModelSource | Model,
-    backend: Backend,
-    request: ModelRequest = ModelRequest(),  # noqa: B008 - it is frozen
+    source: ModelSource | Model, backend: Backend, request: ModelRequest = DEFAULT_REQUEST
 ) -> PartitionedModel:
     """A model placed on a backend, in the parts that run one after another; it is left as it is.
 
     The request's sizes and constants are for a model that is read here.
     """
-    model = source
-    if not isinstance(model, Model):
-        model = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
-    model.require_static()
     placed = place_model(
-        model,
+        read_static(source, request),
         backend,
         offload_io_quantization=request.offload_io_quantization,
         obey_ep=request.obey_ep,
         affinity=request.affinity,
     )
     return _partitioned(placed)
+
+
+def read_static(source: ModelSource | Model, request: ModelRequest) -> Model:
+    """A model with known shapes only: read with the request's sizes and constants where it is not read yet."""
+    model = source
+    if not isinstance(model, Model):
+        model = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
+    model.require_static()
+    return model
 
 
 def _partitioned(placed: PlacedModel) -> PartitionedModel:

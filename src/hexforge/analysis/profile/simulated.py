@@ -29,6 +29,7 @@ from hexforge.formats.profile.record import (
 )
 from hexforge.ir import Graph
 from hexforge.options import did_you_mean
+from hexforge.runtime.model_request import ModelRequest
 from hexforge.scheduling.concurrent import Shared
 from hexforge.timeline import Timeline
 
@@ -80,7 +81,7 @@ def profile(
         raise CallError(f"runs {runs}: a profile is of 1 or more")
     chosen = Deployment.of(deployment)
     began = time.monotonic_ns()
-    timed = timed_graphs(model, chosen, dims=dims, shapes=shapes)
+    timed = timed_graphs(model, chosen, ModelRequest(dims, shapes))
     estimates = [estimate(replace(timed, graphs=(graph,)), chosen) for graph in timed.graphs]
     prepared_us = (time.monotonic_ns() - began) // 1000
     graphs = [graph_profile(graph, e.timeline, level, e.soc) for graph, e in zip(timed.graphs, estimates, strict=True)]

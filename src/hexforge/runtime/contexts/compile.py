@@ -26,6 +26,7 @@ from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGra
 from hexforge.runtime.contexts.native_kv import DATA_FORMATS, recorded
 from hexforge.runtime.contexts.provenance import metadata, origin
 from hexforge.runtime.contexts.request import ContextRequest, check_sources, item_of, shares_weights
+from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import backend_for
 from hexforge.runtime.stages import PlacedNode
 
@@ -112,7 +113,7 @@ def compile(
     are for all models, or a list with an item for each.
     """
     from hexforge.runtime.plan import Plan
-    from hexforge.runtime.prepare import ModelRequest, prepare_model
+    from hexforge.runtime.prepare import prepare_model
 
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
     check_sources(sources, output)
@@ -215,7 +216,7 @@ def compiled_programs(
 ) -> dict[str, Program]:
     """The programs of a model under the names that `compile` gives their graphs."""
     from hexforge.runtime.plan import Plan
-    from hexforge.runtime.prepare import ModelRequest, prepare_model
+    from hexforge.runtime.prepare import prepare_model
 
     parts = prepare_model(source, backend, ModelRequest(**how, offload_io_quantization=quantized_io))
     return dict(_programs(Plan(parts, backend, _unprepared), name, parts.model.name))
