@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hexforge.cli.commands import COMMANDS
+from hexforge.cli.commands.inspect import demo
 from tests import ROOT
 from tests.cli.test_cli import run
 from tests.digits import MODEL
@@ -79,6 +80,7 @@ def test_every_command_is_here() -> None:
 @pytest.mark.parametrize("name", LONG)
 def test_progress_on_a_terminal_only(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(demo, "BUDGET", 2)  # it is the same with more
     arguments = [name.split()[0], *map(str, LONG[name](folder))]
     seen = Terminal()
     monkeypatch.setattr(sys, "stderr", seen)

@@ -41,8 +41,8 @@ def test_the_difference_is_amplified() -> None:
     first, second = (part["pictures"] for part in section["parts"])
     assert [p["title"] for p in first] == ["Input", "Wanted", "Float model"]
     assert [p["title"] for p in second] == ["Recommended: mix", "Its difference", "Fastest mix: w8a8", "Its difference"]
-    assert second[0]["about"] == "25.50 dB from the wanted one, 26.00 dB from the float model's"
-    assert "no difference from the float model's" in second[2]["about"]
+    assert second[0]["about"] == "25.50 dB against the wanted one, 26.00 dB against the float model's"
+    assert "the same as the float model's" in second[2]["about"]
     assert set(drawn(first[0]).ravel()) == {round(255 / 16)}  # as dark as it is
     assert set(drawn(second[1]).ravel()) == {round(0.05 * AMPLIFIED * 255)}
     assert not drawn(second[3]).any()

@@ -63,7 +63,7 @@ def pictures_section(compared: PictureComparison) -> Section:
         first.append(Picture("Input", _pixels(compared.given, *range_of(compared.given)), "as the model gets it"))
     if compared.target is not None:
         first.append(Picture("Wanted", _pixels(compared.target, low, high), "the label of this sample"))
-    about = "" if compared.in_float_db is None else f"{_db(compared.in_float_db)} from the wanted one"
+    about = "" if compared.in_float_db is None else _against(compared.in_float_db, "the wanted one")
     first.append(Picture("Float model", _pixels(compared.in_float, low, high), about))
     second = []
     for number, quantized in enumerate(compared.quantized):
@@ -103,9 +103,11 @@ def _pixels(picture: Array, low: float, high: float) -> Array:
 
 
 def _distances(picture: QuantizedPicture) -> str:
-    to_float = f"{_db(picture.to_float_db)} from the float model's"
-    return to_float if picture.to_target_db is None else f"{_db(picture.to_target_db)} from the wanted one, {to_float}"
+    to_float = _against(picture.to_float_db, "the float model's")
+    return (
+        to_float if picture.to_target_db is None else f"{_against(picture.to_target_db, 'the wanted one')}, {to_float}"
+    )
 
 
-def _db(ratio: float) -> str:
-    return f"{ratio:.2f} dB" if math.isfinite(ratio) else "no difference"
+def _against(psnr: float, other: str) -> str:
+    return f"{psnr:.2f} dB against {other}" if math.isfinite(psnr) else f"the same as {other}"
