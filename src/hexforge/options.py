@@ -150,6 +150,10 @@ class Option:
         return ",".join(map(str, value)) if self.kind in ("numbers", "texts") else str(value)
 
 
+FileOptions = tuple[tuple[ConfigKey, Option], ...]
+"""Options by how a config file says them."""
+
+
 def _make(kind: str, default: Any, doc: str, effect: str | None, key: str, more: Mapping[str, Any]) -> Any:
     spec = {"kind": kind, "doc": doc, "effect": effect, "key": key, **more}
     return dataclasses.field(default=default, metadata={"option": spec})
@@ -210,6 +214,12 @@ class OptionTable:
     def table(cls) -> tuple[Option, ...]:
         """Every option, in the order of the fields."""
         return tuple(option for _, option in _paths(cls))
+
+    @classmethod
+    def in_file(cls, section: str) -> FileOptions:
+        """The options that a section of the config files has."""
+        rows = ((option.config_file, option) for option in cls.table())
+        return tuple((key, option) for key, option in rows if key is not None and key.section == section)
 
     @classmethod
     def parse(cls, pairs: Mapping[str, str]) -> Self:

@@ -199,3 +199,10 @@ def test_keys_of_the_tools_that_change_nothing_say_so(tmp_path: Path, section: d
     path.write_text(json.dumps(section))
     (warning,) = load(path).warnings
     assert said in warning
+
+
+def test_a_key_that_is_an_option_has_the_options_bounds(tmp_path: Path) -> None:
+    with pytest.raises(CallError, match=r"graphs\[0\].num_cores is 17: .* 16"):
+        load_htp(written(tmp_path, {"graphs": [{"num_cores": 17}]}))
+    with pytest.raises(CallError, match=r"graphs\[0\].hvx_threads is 0"):
+        load_htp(written(tmp_path, {"graphs": [{"hvx_threads": 0}]}))

@@ -7,6 +7,7 @@ Keys are spelled as the QNN execution provider's options where it has one, else 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.options import ConfigKey, Option, OptionTable, flag, numbers, texts
@@ -18,6 +19,7 @@ _CHIP_NAMES = r"[0-9]+|[A-Za-z]+[0-9][A-Za-z0-9_-]*"
 class HtpConfig(OptionTable):
     """The chips that graphs are prepared for, and how."""
 
+    ARCHITECTURES: ClassVar = (68, 69, 73, 75, 79, 81)
     soc_model: tuple[str, ...] = texts(
         ("0",),
         r"[^,]+",
@@ -30,7 +32,7 @@ class HtpConfig(OptionTable):
     htp_arch: tuple[int, ...] = numbers(
         0,
         "HTP architecture, one per SoC; a known soc_model wins; 0 is that of soc_model, or 73",
-        choices="0 68 69 73 75 79 81",
+        choices=" ".join(map(str, (0, *ARCHITECTURES))),
         provider=True,
     )
     vtcm_mb: tuple[int, ...] = numbers(

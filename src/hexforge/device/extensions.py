@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.priority import Priority
 from hexforge.device.contexts.configs import CreationConfig, GroupRegistration
 from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
+from hexforge.formats.backend_extensions.sections import GENERATOR
 from hexforge.options import did_you_mean
 
 DEFAULT_PROFILE = "high_performance"
@@ -19,7 +22,8 @@ def cores_of(config: Config) -> int:
     """How many NSP cores the device must have for what the file names."""
     named = [core for device in config.htp.devices for core in device.core_id]
     named += [core.core_id for device in config.htp.devices for core in device.cores]
-    return max((*(core + 1 for core in named), *(section.num_cores for section in config.htp.graphs), 1))
+    together = [GraphConfig.parse(section.settings((GENERATOR,))).num_cores for section in config.htp.graphs]
+    return max((*(core + 1 for core in named), *together, 1))
 
 
 def signed(config: Config) -> bool:
@@ -59,7 +63,7 @@ def creation_config(config: Config) -> CreationConfig:
         io_mem_estimation=own.io_memory_estimation,
         file_read_memory_budget_in_mb=own.file_read_memory_budget_in_mb,
         init_acceleration=own.init_acceleration,
-        lora_weight_sharing_enabled=own.lora_weight_sharing,
+        lora_weight_sharing_enabled=HtpConfig.parse(own.settings((GENERATOR,))).lora_weight_sharing,
         is_persistent_binary=tool.is_persistent_binary,
         memory_limit_hint=tool.memory_limit_hint,
         enable_graphs=None if tool.enable_graphs is None else tuple(tool.enable_graphs),

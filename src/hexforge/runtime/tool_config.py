@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,20 +15,13 @@ from hexforge.chips.power import Power
 from hexforge.chips.soc import DEFAULT_SOC, SOCS, Soc
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config, load
-from hexforge.formats.backend_extensions.reading import PER_GRAPH
-from hexforge.formats.backend_extensions.sections import GENERATOR, PREPARE
+from hexforge.formats.backend_extensions.sections import PREPARE, ContextSection, GraphSection
 
 if TYPE_CHECKING:
-    from hexforge.formats.backend_extensions.sections import CoreSection, GraphSection
+    from hexforge.formats.backend_extensions.sections import CoreSection
 
 _POLLS = ("burst", "high_performance", "sustained_high_performance")
 """Profiles that poll unless told otherwise: "9999 us for burst, high_performance & sustained_high_performance"."""
-_SPELLED = {
-    "hvx_threads": "num_hvx_threads",
-    "O": "htp_graph_finalization_optimization_mode",
-    "num_cores": "htp_num_cores",
-}
-"""Keys of a graph's section that the backend's own options spell otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +40,8 @@ def htp_settings(config: Config, graphs: str | Sequence[str], tools: Collection[
     Several graphs have settings that they may have each for itself (`graph_settings`), which are left out then.
     """
     names = [graphs] if isinstance(graphs, str) else list(graphs)
-    section, own = config.alike(names), {option.key for option in HtpConfig.table()}
-    left_out = {"graph_names", "fp16_relaxed_precision", "O", *(PER_GRAPH if len(names) > 1 else ())}
-    made: dict[str, str] = {"htp_graph_finalization_optimization_mode": str(int(section.O))}
-    for name in section.model_fields_set - left_out:
-        extra: Any = type(section).model_fields[name].json_schema_extra
-        key, value = _SPELLED.get(name, name), getattr(section, name)
-        if value is not None and set(tools) & set(extra["readBy"]) and key in own:
-            made[key] = str(int(value >= 1 if isinstance(value, float) else value))
-    if config.htp.context.lora_weight_sharing and GENERATOR in tools:
-        made["lora_weight_sharing"] = "1"
+    own = config.alike(names).settings(tools, per_graph=len(names) == 1)
+    made = {**own, **config.htp.context.settings(tools)}
     if chip := soc or chip_of(config):
         made["soc_model"] = chip
     elif (arch := _architecture(config)) is not None:
@@ -64,13 +49,10 @@ def htp_settings(config: Config, graphs: str | Sequence[str], tools: Collection[
     return made
 
 
-def graph_settings(section: GraphSection, hvx_threads: int | None = None, vtcm_mb: int | None = None) -> dict[str, int]:
+def graph_settings(section: GraphSection, given: Mapping[str, int]) -> dict[str, int]:
     """What a section says of a graph alone, by the names of a context's settings; what is given beside it wins."""
-    settings = {
-        "num_hvx_threads": section.hvx_threads if hvx_threads is None else hvx_threads,
-        "vtcm_mb": section.vtcm_mb if vtcm_mb is None else vtcm_mb,
-    }
-    return {name: value for name, value in settings.items() if value is not None}
+    own = {option.name: getattr(section, key.key) for key, option in section.options if key.per_graph}
+    return {name: value for name, value in {**own, **given}.items() if value is not None}
 
 
 def chip_of(config: Config) -> str:
@@ -146,21 +128,13 @@ def _architecture(config: Config) -> int | None:
 def _effect(key: str, value: Any, soc: Soc) -> str:
     """What one key does, in words."""
     name = key.rpartition(".")[2]
+    for file, option in (*GraphSection.options, *ContextSection.options):
+        if file.key == name:
+            if option.on_chip is not None:
+                return option.on_chip(value, soc)
+            able = not option.ability or getattr(soc, option.ability)
+            return _ability(file.is_on(value), able, soc, option.doc) if option.kind == "flag" else option.doc
     match name:
-        case "vtcm_mb":
-            if not value:
-                return f"all {soc.vtcm_mb} MB of {soc.name}"
-            fits = f"{value} of the {soc.vtcm_mb} MB of {soc.name}"
-            return fits if value <= soc.vtcm_mb else f"refused: {soc.name} has {soc.vtcm_mb} MB"
-        case "vtcm_size":
-            return f"{value:,} bytes" if soc.htp_arch >= 81 else f"refused: needs v81, {soc.name} is v{soc.htp_arch}"
-        case "hvx_threads":
-            fits = f"{value} of the {soc.hvx_threads} threads of {soc.name}"
-            return fits if value <= soc.hvx_threads else f"refused: {soc.name} has {soc.hvx_threads} threads"
-        case "slc_alloc_enable":
-            return _ability(value >= 1, soc.slc, soc, "spills stay in the system level cache")
-        case "dlbc" | "dlbc_weights":
-            return _ability(value >= 1, soc.dlbc, soc, "what goes to DRAM is compressed")
         case "weight_sharing_enabled":
             return _ability(bool(value), soc.weight_sharing, soc, "common weights are stored once")
         case "soc_model" | "soc_id":
@@ -192,11 +166,6 @@ _NOT_A_SESSIONS = {
 }
 _WORDS = {
     "graph_names": "the graphs that the section is for",
-    "O": "how far graphs are fused; no number changes",
-    "weights_packing": "8-bit weights of 4-bit range take half the space",
-    "num_cores": "the simulated time of several cores",
-    "fold_relu_activation_into_conv_off": "activations are ops of their own",
-    "short_depth_conv_on_hmx_off": "short depth convolutions are timed on HVX",
     "device_id": "the simulated device",
     "core_id": "the simulated cores",
     "core_type": "the NSP",
@@ -212,7 +181,6 @@ _WORDS = {
     "file_read_memory_budget_in_mb": "contexts are read in pieces",
     "io_memory_estimation": "room for inputs and outputs is kept in the simulated session",
     "init_acceleration": "arrays are verified while programs are made",
-    "lora_weight_sharing": "graphs have one place for an adapter's weights; one must be applied before they run",
     "share_resources": "contexts that are loaded together share buffers on the simulated device",
     "mem_type": "inputs and outputs lie in shared buffers of the simulated device, which saves the host's copies",
     "shared_library_path": "names the backend; no library is loaded",

@@ -78,7 +78,7 @@ def run(flags: GeneratorFlags) -> None:
         exposed=_exposed(flags, names),
         native={} if flags.data_format_config is None else read_data_formats(flags.data_format_config),
         power=power_of(config),
-        settings=[graph_settings(config.graph(name)) if isinstance(made, ContextBackend) else {} for name in names],
+        settings=[graph_settings(config.graph(name), {}) if isinstance(made, ContextBackend) else {} for name in names],
     )
     name = flags.binary_file or names[0]
     target = flags.output_dir / (name if name.endswith(".bin") else f"{name}.bin")

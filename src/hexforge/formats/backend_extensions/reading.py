@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
+from hexforge.chips.htp_config import HtpConfig
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions.sections import (
     ConfigSection,
@@ -22,9 +23,7 @@ from hexforge.formats.backend_extensions.sections import (
 from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
 
-PER_GRAPH = ("vtcm_mb", "hvx_threads")
-"""Keys that graphs of one context may have each for itself."""
-ARCHITECTURES = ("NONE", "v68", "v69", "v73", "v75", "v79", "v81")
+ARCHITECTURES = ("NONE", *(f"v{arch}" for arch in HtpConfig.ARCHITECTURES))
 _File = TypeVar("_File", HtpFile, ToolFile)
 
 
@@ -49,7 +48,8 @@ class Config:
     def alike(self, names: Sequence[str]) -> GraphSection:
         """The section of the graphs of one context, which differ in VTCM and HVX threads at most; else CallError."""
         sections = [self.graph(name) for name in names]
-        for key in set(GraphSection.model_fields) - {"graph_names", *PER_GRAPH}:
+        apart = {key.key for key, _ in GraphSection.options if key.per_graph}
+        for key in set(GraphSection.model_fields) - {"graph_names", *apart}:
             if len({getattr(section, key) for section in sections}) > 1:
                 raise CallError(f"{self.where}: {key}: graphs of one context ({', '.join(names)}) have the same")
         return sections[0]
@@ -180,8 +180,7 @@ def _given(section: ConfigSection, place: str) -> Iterator[tuple[str, Any, tuple
             for index, item in enumerate(value):
                 yield from _given(item, f"{here}[{index}]")
         else:
-            extra: Any = type(section).model_fields[name].json_schema_extra
-            yield here, value, tuple(extra["readBy"])
+            yield here, value, section.readers(name)
 
 
 # -- what cannot be together ------------------------------------------------------------------------------------------
@@ -195,12 +194,7 @@ def _conflicts(htp: HtpFile) -> list[str]:
     if len(htp.graphs) > 1 and any(section.graph_names is None for section in htp.graphs):
         faults.append("graphs: a section without graph_names is for all graphs; name the graphs of each section")
     for index, section in enumerate(htp.graphs):
-        if section.vtcm_mb is not None and section.vtcm_size is not None:
-            faults.append(f"graphs[{index}]: vtcm_mb and vtcm_size both say how much VTCM; leave one out")
-        if section.vtcm_size is not None and section.vtcm_size % 65536:
-            faults.append(f"graphs[{index}].vtcm_size is {section.vtcm_size}: expected a multiple of 65536")
-        if section.dlbc_weights >= 1 and htp.context.weight_sharing_enabled:
-            faults.append(f"graphs[{index}].dlbc_weights and context.weight_sharing_enabled exclude each other")
+        faults.extend(_excluded(section, htp, f"graphs[{index}]"))
     for index, device in enumerate(htp.devices):
         if device.dsp_arch.lower() not in (name.lower() for name in ARCHITECTURES):
             near = did_you_mean(device.dsp_arch, ARCHITECTURES)
@@ -213,6 +207,16 @@ def _conflicts(htp: HtpFile) -> list[str]:
     if group.max_spill_fill_buffer_for_group is not None and group.group_id != 0:
         faults.append("context.max_spill_fill_buffer_for_group: group_id must be 0 for it")
     return faults
+
+
+def _excluded(section: GraphSection, htp: HtpFile, place: str) -> Iterator[str]:
+    """What of a graph's options cannot be beside another key."""
+    for key, _ in section.options:
+        where, _, other = key.excludes[0].rpartition(".")
+        if other and key.is_on(getattr(section, key.key)):
+            value = getattr(section if where == key.section else getattr(htp, where), other)
+            if value is not None and value is not False:
+                yield key.excludes[1].format(place=place)
 
 
 def _tool_conflicts(tool: ToolFile, htp: HtpFile) -> list[str]:

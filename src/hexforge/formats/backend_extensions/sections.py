@@ -2,13 +2,19 @@
 """The keys of the HTP's config file and of the tools' own: type, default, what each does and which tool reads it.
 
 Names, defaults and readers are published: "QNN HTP Backend Extensions" and "qnn-net-run" in the vendor's documentation.
+Keys that are options of the htp backend are declared there (`chips/graph_config.py`); sections take them over.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
+
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.htp_config import HtpConfig
+from hexforge.options import FileOptions
 
 NET_RUN, THROUGHPUT, GENERATOR = "qnn-net-run", "qnn-throughput-net-run", "qnn-context-binary-generator"
 PerfProfile = Literal[
@@ -34,23 +40,57 @@ class ConfigSection(BaseModel):
     """A JSON object whose keys are known."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    options: ClassVar[FileOptions] = ()
+    """The keys of the section that are options of the htp backend."""
+
+    @classmethod
+    def readers(cls, key: str) -> tuple[str, ...]:
+        """The tools that read a key."""
+        extra: Any = cls.model_fields[key].json_schema_extra
+        return tuple(extra["readBy"])
+
+    def settings(self, tools: Collection[str], *, per_graph: bool = True) -> dict[str, str]:
+        """What the section asks of the htp backend, as far as some tools read it, by the backend's own keys.
+
+        Without `per_graph` what graphs of one context may have each for itself is left out.
+        """
+        made = {}
+        for key, option in self.options:
+            value = getattr(self, key.key)
+            silent = value is None or (key.key not in self.model_fields_set and value == option.default)
+            if not silent and (per_graph or not key.per_graph) and set(tools) & set(self.readers(key.key)):
+                made[option.key] = option.write(key.is_on(value) if option.kind == "flag" else int(value))
+        return made
 
 
-class GraphSection(ConfigSection):
-    """How graphs are prepared."""
+def _derived(options: FileOptions) -> dict[str, Any]:
+    """The keys of a section that are options of the htp backend, as the backend declares them."""
+    made: dict[str, Any] = {}
+    for key, option in options:
+        kind = float if key.is_number else bool if option.kind == "flag" else int
+        low = 0 if option.kind == "flag" else option.low if option.least is None else option.least
+        bounds = {} if kind is bool else {"ge": low, "le": option.high, "multiple_of": key.multiple_of}
+        limits = {name: bound for name, bound in bounds.items() if bound is not None}
+        readers = (GENERATOR,) if key.offline else PREPARE
+        annotation = kind if key.default is not None else kind | None
+        sentence = f"{option.sentence} 1 or more is on." if option.kind == "flag" and key.is_number else option.sentence
+        made[key.key] = annotation, _key(sentence, readers, key.default, key.decides or None, **limits)
+    return made
 
+
+if TYPE_CHECKING:
+    _GraphOptions = ConfigSection
+    _ContextOptions = ConfigSection
+else:
+    _GraphOptions = create_model("_GraphOptions", __base__=ConfigSection, **_derived(GraphConfig.in_file("graphs")))
+    _ContextOptions = create_model("_ContextOptions", __base__=ConfigSection, **_derived(HtpConfig.in_file("context")))
+
+
+class GraphSection(_GraphOptions):
+    """How graphs are prepared: the options of a graph, and what else the file says of it."""
+
+    options: ClassVar[FileOptions] = GraphConfig.in_file("graphs")
     graph_names: list[str] | None = _key("The graphs this is for; all where it is left out.", PREPARE)
-    vtcm_mb: int | None = _key("VTCM of the graph in MB; 0 is all of the chip's.", PREPARE, ge=0)
-    vtcm_size: int | None = _key("The same in bytes (v81 and newer), a multiple of 65536.", PREPARE, ge=0)
-    hvx_threads: int | None = _key("HVX threads of the graph.", PREPARE, shown="4 offline, all online", ge=1)
-    O: float = _key("Optimization level, 1 to 3.", PREPARE, 2, ge=1, le=3, multiple_of=1)  # noqa: E741 - its name
-    dlbc: float = _key("Activations are compressed on their way to DRAM where it is 1 or more.", PREPARE, 0, ge=0)
-    dlbc_weights: float = _key("Weights are compressed in DRAM where it is 1 or more.", (GENERATOR,), 0, ge=0)
-    weights_packing: bool = _key("8-bit weights of 4-bit range lie packed.", PREPARE, False)
-    num_cores: int = _key("NSP cores that run the graph.", (GENERATOR,), 1, ge=1)
-    short_depth_conv_on_hmx_off: bool = _key("Short depth convolutions run on HVX.", PREPARE, False)
-    fold_relu_activation_into_conv_off: bool = _key("Activations stay ops of their own.", PREPARE, False)
-    slc_alloc_enable: float = _key("Spills stay in the system level cache where it is 1.", (GENERATOR,), 0, ge=0)
     fp16_relaxed_precision: int | None = _key("Deprecated since 2.35: the chip decides.", PREPARE)
 
 
@@ -84,9 +124,10 @@ class DeviceSection(ConfigSection):
     cores: list[CoreSection] = _key("How each core is driven.", (NET_RUN,), [])
 
 
-class ContextSection(ConfigSection):
+class ContextSection(_ContextOptions):
     """How contexts are made and loaded."""
 
+    options: ClassVar[FileOptions] = HtpConfig.in_file("context")
     weight_sharing_enabled: bool = _key("Graphs store common weights once.", (GENERATOR,), False)
     max_spill_fill_buffer_for_group: int | None = _key(
         "Bytes of the spill-fill buffer that a group shares; group_id is 0 then.", LOAD, ge=1
@@ -95,7 +136,6 @@ class ContextSection(ConfigSection):
     file_read_memory_budget_in_mb: int = _key("Read a context in pieces of so many MB; 0: whole.", LOAD, 0, ge=0)
     io_memory_estimation: bool = _key("Room for inputs and outputs is kept when a context is loaded.", LOAD, False)
     init_acceleration: bool = _key("Contexts load faster, with more threads.", LOAD, False)
-    lora_weight_sharing: bool = _key("Graphs of a context share one adapter's weights.", (GENERATOR,), False)
 
 
 class GroupContextSection(ConfigSection):

@@ -114,7 +114,8 @@ def compile(
         raise CallError("the config file is given twice: as --config-file and in the option backend_extensions")
     chosen = _backend(backend, soc, optimization, options, graph.settings(), names)
     file = _config_file(options)
-    request = context.request(names, file, [graph_settings(file.graph(name), hvx_threads, vtcm_mb) for name in names])
+    own = {name: v for name, v in (("num_hvx_threads", hvx_threads), ("vtcm_mb", vtcm_mb)) if v is not None}
+    request = context.request(names, file, [graph_settings(file.graph(name), own) for name in names])
     fixed = [sizes(model, dim, shape) for model in models]
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         result = compiled(
