@@ -63,6 +63,8 @@ class Option:
     high: int | None = None
     least: int | None = None
     """The least value where the option is left out instead of being 0: in a config file, for instance."""
+    zero: str = ""
+    """What 0 means, the end of `doc`, where leaving the option out means the same."""
     unset: int | None = None
     """The number that stands for the default, where that is another."""
     pattern: str = ""
@@ -98,6 +100,11 @@ class Option:
     def sentence(self) -> str:
         """What it does, as a sentence."""
         return f"{self.doc[0].upper()}{self.doc[1:]}."
+
+    @property
+    def sentence_without_zero(self) -> str:
+        """The same for a face where the option is left out instead of being 0."""
+        return f"{self.sentence[:-1].removesuffix(self.zero)}." if self.least else self.sentence
 
     @property
     def expects(self) -> str:
@@ -155,7 +162,7 @@ FileOptions = tuple[tuple[ConfigKey, Option], ...]
 
 
 def _make(kind: str, default: Any, doc: str, effect: str | None, key: str, more: Mapping[str, Any]) -> Any:
-    spec = {"kind": kind, "doc": doc, "effect": effect, "key": key, **more}
+    spec = {"kind": kind, "doc": doc + more.get("zero", ""), "effect": effect, "key": key, **more}
     return dataclasses.field(default=default, metadata={"option": spec})
 
 

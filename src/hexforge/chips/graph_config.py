@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LEVEL = 2
 """What level 0 is: "default: 2" of the tools' config file, and "default" of the execution provider."""
+BEST_LEVEL = 3
+"""The level that plans furthest ahead, which contexts are compiled with unless told otherwise."""
 MB = 1 << 20
 VTCM_GRANULE = 64 << 10
 """A VTCM size in bytes is a multiple of this."""
@@ -44,8 +46,9 @@ class GraphConfig(OptionTable):
 
     optimization: int = integer(
         0,
-        "effort spent on preparing graphs: 1 keeps nodes apart, 2 fuses them, 3 plans further ahead for the chip; 0 is "
-        "2; numbers are the same",
+        "effort spent on preparing graphs: 1 keeps nodes apart, 2 fuses them, 3 plans further ahead for the chip; "
+        "numbers are the same",
+        zero="; 0 is 2",
         key="htp_graph_finalization_optimization_mode",
         high=3,
         least=1,
@@ -68,7 +71,8 @@ class GraphConfig(OptionTable):
     )
     num_hvx_threads: int = integer(
         0,
-        "vector threads that run a graph; 0 leaves it to the session, or is all of the chip's",
+        "vector threads that run a graph",
+        zero="; 0 leaves it to the session, or is all of the chip's",
         least=1,
         config_file=ConfigKey("hvx_threads", decides="4 offline, all online", per_graph=True),
         command_line="--hvx-threads",
@@ -132,13 +136,15 @@ class GraphConfig(OptionTable):
     )
     num_cores: int = integer(
         1,
-        "NSP cores that run a graph together; 0 is 1",
+        "NSP cores that run a graph together",
+        zero="; 0 is 1",
         key="htp_num_cores",
         high=16,
         least=1,
         unset=0,
         provider=True,
         config_file=ConfigKey("num_cores", default=1, offline=True),
+        command_line="--num-cores",
     )
     fp16_clamp_overflow: bool = flag(
         False,
@@ -152,12 +158,16 @@ class GraphConfig(OptionTable):
         "one op for an Lstm or Gru instead of one for each time step: faster, the same numbers",
         key="enable_htp_monolithic_lstm",
         provider=True,
+        command_line="--monolithic-lstm",
     )
     exact_relu: bool = flag(
         True,
         "do not fold a Relu whose encoding has room outside its range: what it cuts stays cut, as in ONNX; 0: QNN's "
         "default, which lets it through",
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_cores", self.num_cores or 1)
 
     @classmethod
     def title(cls) -> str:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Option groups: options that several commands share are the fields of a dataclass, which a command takes whole."""
+"""Option groups: options that several commands share are the fields of a dataclass, which a command takes whole.
+
+Of a table of options (`hexforge.options`) a command has those that the table spells for the command line.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,72 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from hexforge.options import Option, OptionTable
+
+_KINDS: dict[str, type[Any]] = {"flag": bool, "integer": int}
+
+
+class GivenOptions(dict[str, Any]):
+    """The options of a table that the command line gives, by their fields: `Annotated[GivenOptions, GraphConfig]`."""
 
 
 def taking_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every parameter that is a dataclass taken apart: each of its fields is an option."""
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
-    rows = [row for p in inspect.signature(command).parameters.values() for row in _rows(p, hints[p.name])]
+    rows = {p.name: list(_rows(p, hints[p.name])) for p in inspect.signature(command).parameters.values()}
+    makers = {name: maker for name, hint in hints.items() if (maker := _maker(hint)) is not None}
 
     @functools.wraps(command)
     def flat(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
+        for name, maker in makers.items():
+            given[name] = maker(**{row.name: given.pop(row.name) for row in rows[name]})
         command(**given)
 
-    flat.__signature__ = inspect.Signature(rows)  # type: ignore[attr-defined]
-    flat.__annotations__ = {row.name: row.annotation for row in rows}
+    every = [row for group in rows.values() for row in group]
+    flat.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    flat.__annotations__ = {row.name: row.annotation for row in every}
     return flat
 
 
+def _maker(hint: Any) -> Callable[..., Any] | None:
+    """What makes the value of a parameter that is a group of options; None for any other parameter."""
+    if dataclasses.is_dataclass(hint):
+        return hint if isinstance(hint, type) else None
+    if get_args(hint)[:1] == (GivenOptions,):
+        return lambda **given: GivenOptions({name: value for name, value in given.items() if value is not None})
+    return None
+
+
 def _rows(parameter: inspect.Parameter, hint: Any) -> Iterator[inspect.Parameter]:
-    """A parameter as it is, or one for each field of its dataclass."""
-    if not dataclasses.is_dataclass(hint):
-        yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint)
-        return
-    fields = get_type_hints(hint, include_extras=True)
-    for field in dataclasses.fields(hint):
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=fields[field.name]
-        )
+    """A parameter as it is, or one for each option of its group."""
+    if get_args(hint)[:1] == (GivenOptions,):
+        table: type[OptionTable] = get_args(hint)[1]
+        yield from (_row(option, given=True) for option in table.table() if option.command_line)
+    elif isinstance(hint, type) and issubclass(hint, OptionTable):
+        yield from (_row(option, given=False) for option in hint.table() if option.command_line)
+    elif dataclasses.is_dataclass(hint):
+        fields = get_type_hints(hint, include_extras=True)
+        for field in dataclasses.fields(hint):
+            yield _parameter(field.name, field.default, fields[field.name])
+    else:
+        yield _parameter(parameter.name, parameter.default, hint)
+
+
+def _row(option: Option, given: bool) -> inspect.Parameter:
+    """An option as typer's; where what is not given must be told from its default, that is None."""
+    kind, low = _KINDS[option.kind], option.low
+    if given and option.least is not None:
+        low = option.least
+    bounds: dict[str, Any] = {} if kind is bool else {"min": low, "max": option.high}
+    sentence = option.sentence_without_zero if given else option.sentence
+    spelled = typer.Option(option.command_line, help=sentence, **bounds)
+    annotation = Annotated[kind | None if given else kind, spelled]  # type: ignore[valid-type]
+    return _parameter(option.name, None if given else option.default, annotation)
+
+
+def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -51,8 +51,9 @@ def htp_settings(config: Config, graphs: str | Sequence[str], tools: Collection[
 
 def graph_settings(section: GraphSection, given: Mapping[str, int]) -> dict[str, int]:
     """What a section says of a graph alone, by the names of a context's settings; what is given beside it wins."""
-    own = {option.name: getattr(section, key.key) for key, option in section.options if key.per_graph}
-    return {name: value for name, value in {**own, **given}.items() if value is not None}
+    rows = [(option.name, getattr(section, key.key)) for key, option in section.options if key.per_graph]
+    settings = {name: given.get(name, value) for name, value in rows}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def chip_of(config: Config) -> str:

@@ -71,3 +71,10 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "left to the CPU, not in the file" in text
     assert "nonzero" in text
     assert out.exists()
+
+
+def test_a_flag_and_an_option_of_one_meaning_must_agree(model: Path, tmp_path: Path) -> None:
+    arguments = (str(model), "-o", str(tmp_path / "c.bin"), "--optimization", "1", "--option")
+    done = CliRunner().invoke(app, ["compile", *arguments, "htp_graph_finalization_optimization_mode=2"])
+    assert "--optimization 1 and the option htp_graph_finalization_optimization_mode=2" in str(done.exception)
+    assert "level" in compiled(*arguments, "htp_graph_finalization_optimization_mode=1")

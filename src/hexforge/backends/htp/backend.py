@@ -29,7 +29,7 @@ from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.backends.htp.support import require_fit, unsupported
 from hexforge.chips.deployment import AS_IS, Deployment
-from hexforge.chips.graph_config import MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
+from hexforge.chips.graph_config import BEST_LEVEL, MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.power import BURST, Power
 from hexforge.chips.soc import SOCS, Soc, named, target
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from hexforge.backends.htp.timing import Clock
 
 MOST_GRAPHS = 64
-BEST_LEVEL = 3
 LARGE_BYTES = 4 << 20
 """Constants from which on it is worth the time to give memory that was freed back to the system."""
 SCHEMATIC_COLUMNS = ("name", "op", "start_us", "us", "cycles", "bound", "weight_bytes", "spill_bytes", "nodes")

@@ -73,7 +73,9 @@ def _derived(options: FileOptions) -> dict[str, Any]:
         limits = {name: bound for name, bound in bounds.items() if bound is not None}
         readers = (GENERATOR,) if key.offline else PREPARE
         annotation = kind if key.default is not None else kind | None
-        sentence = f"{option.sentence} 1 or more is on." if option.kind == "flag" and key.is_number else option.sentence
+        sentence = option.sentence_without_zero
+        if option.kind == "flag" and key.is_number:
+            sentence += " 1 or more is on."
         made[key.key] = annotation, _key(sentence, readers, key.default, key.decides or None, **limits)
     return made
 

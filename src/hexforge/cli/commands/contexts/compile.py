@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from hexforge.chips.graph_config import BEST_LEVEL, GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Dims, Json, OpPackages, Shapes, pairs, sizes
-from hexforge.cli.graph_arguments import GraphArguments
-from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.option_groups import GivenOptions, taking_groups
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 from hexforge.rules import by_reason, some_of
@@ -83,15 +83,8 @@ def compile(
     config_file: Annotated[
         Path | None, typer.Option("--config-file", "--config_file", help="Config file of QNN's tools; flags here win.")
     ] = None,
-    optimization: Annotated[
-        int | None, typer.Option(min=1, max=3, help="Finalization level (2); numbers are the same.")
-    ] = None,
-    vtcm_mb: Annotated[
-        int | None, typer.Option(min=0, help="Vector memory of each graph in MB (4); 0: all of the chip's.")
-    ] = None,
-    hvx_threads: Annotated[int | None, typer.Option(min=1, help="Vector threads of each graph (4).")] = None,
     *,
-    graph: GraphArguments,
+    graph: Annotated[GivenOptions, GraphConfig],
     context: ContextArguments,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A provider option.")
@@ -102,7 +95,11 @@ def compile(
     wrap: Annotated[bool, typer.Option("--wrap", help="Also write an ONNX model around each graph.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compile models into one context file; nothing is run. A node the backend refuses is an error."""
+    """Compile models into one context file; nothing is run. A node the backend refuses is an error.
+
+    Unless the command line or the config file says otherwise, a graph has 4 HVX threads and 4 MB of VTCM, and is
+    prepared at level 3.
+    """
     from hexforge.runtime.contexts.compile import compile as compiled
     from hexforge.runtime.contexts.request import names_of
     from hexforge.runtime.contexts.wrap import wrap as wrapped
@@ -112,10 +109,9 @@ def compile(
     options = pairs(option, "--option")
     if config_file is not None and options.setdefault("backend_extensions", str(config_file)) != str(config_file):
         raise CallError("the config file is given twice: as --config-file and in the option backend_extensions")
-    chosen = _backend(backend, soc, optimization, options, graph.settings(), names)
+    chosen = _backend(backend, soc, options, graph, names)
     file = _config_file(options)
-    own = {name: v for name, v in (("num_hvx_threads", hvx_threads), ("vtcm_mb", vtcm_mb)) if v is not None}
-    request = context.request(names, file, [graph_settings(file.graph(name), own) for name in names])
+    request = context.request(names, file, [graph_settings(file.graph(name), graph) for name in names])
     fixed = [sizes(model, dim, shape) for model in models]
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         result = compiled(
@@ -139,9 +135,8 @@ def _config_file(options: Mapping[str, str]) -> Config:
 
 
 def _backend(
-    name: str, soc: Sequence[str] | None, optimization: int | None, options: Mapping[str, str],
-    flags: Mapping[str, str], graphs: Sequence[str],
-) -> Backend:  # fmt: skip
+    name: str, soc: Sequence[str] | None, options: Mapping[str, str], given: GivenOptions, graphs: Sequence[str]
+) -> Backend:
     """The backend that the command line names, for every chip that it lists."""
     from hexforge.backend import ContextBackend
     from hexforge.ort.options.backend import settings_for
@@ -150,6 +145,13 @@ def _backend(
 
     parsed = ProviderOptions.parse({"backend_type": name, **options})
     settings, own = settings_for(parsed, graphs), parsed.settings()
+    flags = {}
+    for option in GraphConfig.table():
+        if option.name in given and not (option.config_file and option.config_file.per_graph):
+            text = flags[option.key] = option.write(given[option.name])
+            if own.get(option.key, text) != text:
+                said = f"{option.command_line} {text} and the option {option.key}={own[option.key]}"
+                raise CallError(f"{said} contradict each other")
     if not isinstance(registry.backend(name), ContextBackend):
         if soc:
             raise CallError(f"the {name} backend runs on no chip; leave --soc out, or use the htp backend")
@@ -160,13 +162,7 @@ def _backend(
         settings["soc_model"] = ",".join(soc)
     elif "htp_arch" not in settings:
         settings.setdefault("soc_model", DEFAULT_SOC)
-    level = "htp_graph_finalization_optimization_mode"
-    if optimization is not None:
-        if own.get(level, str(optimization)) != str(optimization):
-            raise CallError(f"--optimization {optimization} and the option {level}={own[level]} contradict each other")
-        settings[level] = str(optimization)
-    settings.setdefault(level, "3")
-    return registry.backend(name, {**settings, **flags})
+    return registry.backend(name, {**GraphConfig(optimization=BEST_LEVEL).pairs(), **settings, **flags})
 
 
 def _facts(compiled: Compiled, output: Path, wrappers: list[Path]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import (
     All,
@@ -29,7 +30,6 @@ from hexforge.cli.arguments import (
     model_and_priority,
     sizes,
 )
-from hexforge.cli.graph_arguments import GraphArguments
 from hexforge.cli.option_groups import taking_groups
 from hexforge.cli.screen import TOP, bar, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
@@ -39,7 +39,6 @@ from hexforge.rules import by_reason, counted
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
     from hexforge.analysis.timed_graphs import TimedGraphs
-    from hexforge.chips.graph_config import GraphConfig
     from hexforge.scheduling.concurrent import Shared
 
 ALL = "all"
@@ -48,15 +47,6 @@ Precision = Annotated[
     str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, or as-is: by the model's own types.")
 ]
 Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite: the path to the device.")]
-
-
-@dataclass(frozen=True, slots=True)
-class EstimatedGraph(GraphArguments):
-    """How the graph that is timed is prepared."""
-
-    hvx_threads: Annotated[int, typer.Option(min=0, help="Vector threads the graph may use; 0: all.")] = 0
-    vtcm_mb: Annotated[int, typer.Option(min=0, help="Vector memory the graph may use in MB; 0: all.")] = 0
-    optimization: Annotated[int, typer.Option(min=0, max=3, help="Finalization level, 1 to 3; 0: 2.")] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +84,7 @@ def estimate(
     ] = "normal",
     co_running: CoRunningModels = None,
     *,
-    graph: EstimatedGraph,
+    graph: GraphConfig,
     dim: Dims = None,
     shape: Shapes = None,
     op_package: OpPackages = None,
@@ -118,7 +108,7 @@ def estimate(
         raise CallError("--priority is against other models on the chip; name them with --co-running")
     every_chip = soc.lower() == ALL
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
-    deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, _config(graph), power)
+    deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, graph, power)
     with waiting(f"reading {model.name}"):
         source = _source(model, dim, shape, pin, method)
         graphs = timed_graphs(source, deployment)
@@ -150,13 +140,6 @@ def estimate(
     _print(console(), timed, 0 if every else rows, refused)
     if shared:
         _print_concurrent(console(), shared, interval_ms)
-
-
-def _config(graph: EstimatedGraph) -> GraphConfig:
-    from hexforge.chips.graph_config import GraphConfig
-
-    given = graph.by_qnn_names()
-    return GraphConfig(num_hvx_threads=given.pop("hvx_threads"), **given)
 
 
 def _write_trace(path: Path, timed: Estimate) -> None:
