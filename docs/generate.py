@@ -16,10 +16,11 @@ import hexforge
 import hexforge.ops
 from hexforge.backends.gpu.qnn_ops import EXCLUDED, SOURCES
 from hexforge.backends.gpu.support import KNOWN
+from hexforge.chips.graph_config import GraphConfig
 from hexforge.ir.op import known_names
 from hexforge.options import Option, OptionTable
-from hexforge.ort.options.config import DynamicOptions, RunConfig, SessionConfig
-from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.ort.options.parsing import OPTION_TABLES
+from hexforge.runtime.registry import CONFIGS, config_class
 
 PAGE, OPTIONS_PAGE = Path(__file__).with_name("api.md"), Path(__file__).with_name("options.md")
 GPU_OPS_PAGE = Path(__file__).with_name("gpu_ops.md")
@@ -65,12 +66,6 @@ def page() -> str:
 
 def options_page() -> str:
     """Every option: what it does, or why it can have no effect here."""
-    tables: dict[str, type[OptionTable]] = {
-        "Provider options": ProviderOptions,
-        "Session config keys": SessionConfig,
-        "Run config keys": RunConfig,
-        "Dynamic options": DynamicOptions,
-    }
     parts = [
         "# Options\n",
         "Every option that QNNExecutionProvider knows, as `hexforge options` lists them. Written by `make docs` out\n"
@@ -78,15 +73,31 @@ def options_page() -> str:
         "without each: it changes a file, numbers, time, placement, a log or an error, or the session says that\n"
         "it does not.\n",
     ]
-    for title, kind in tables.items():
+    for title, kind in OPTION_TABLES.items():
         acts = [option for option in kind.table() if option.effect is None]
-        parts += [f"## {title}\n", "| key | default | does |", "|---|---|---|"]
+        parts += [f"## {title.capitalize()}\n", "| key | default | does |", "|---|---|---|"]
         parts += [f"| `{o.key}` | {_given(o)} | {_does(o)} |" for o in acts]
         if idle := [option for option in kind.table() if option.effect is not None]:
             parts += ["", "Without an effect here:\n", "| key | asks for | why nothing changes |", "|---|---|---|"]
             parts += [f"| `{o.key}` | {o.doc} | {o.effect} |" for o in idle]
         parts.append("")
-    return "\n".join(parts)
+    parts += [
+        "## Options of the backends, by face\n",
+        "Each is declared once, and every face takes its type, bounds and default from there. A key in bold is a\n"
+        "provider option, too.\n",
+        "| backend | key | GraphConfig | config file | compile spec | command line | default | does |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    graphs = {option.key: option for option in GraphConfig.table()}
+    for name in CONFIGS:
+        for o in config_class(name).table():
+            spelled = {**o.spellings(), **(graphs[o.key].spellings() if o.key in graphs else {})}
+            spelled["GraphConfig"] = graphs[o.key].name if o.key in graphs else ""
+            words = [spelled.get(face, "") for face in ("GraphConfig", "config file", "compile spec", "command line")]
+            cells = [f"`{word}`" if word else "" for word in words]
+            key = f"**`{o.key}`**" if o.provider else f"`{o.key}`"
+            parts.append(f"| {name} | {key} | {' | '.join(cells)} | {_given(o)} | {o.doc} |")
+    return "\n".join([*parts, ""])
 
 
 def gpu_ops_page() -> str:

@@ -96,6 +96,12 @@ class Option:
         """What a field of another table needs to declare the same option."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
+    def spellings(self) -> dict[str, str]:
+        """How each face but the key's own spells it."""
+        file = "" if self.config_file is None else f"{self.config_file.section}.{self.config_file.key}"
+        words = {"config file": file, "compile spec": self.compile_spec, "command line": self.command_line}
+        return {face: word for face, word in words.items() if word}
+
     @property
     def sentence(self) -> str:
         """What it does, as a sentence."""
@@ -154,7 +160,7 @@ class Option:
         """The text of a value."""
         if self.kind == "flag":
             return str(int(value))
-        return ",".join(map(str, value)) if self.kind in ("numbers", "texts") else str(value)
+        return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 FileOptions = tuple[tuple[ConfigKey, Option], ...]

@@ -57,26 +57,19 @@ def _spec(option: bytes) -> QnnOptions:
 @functools.lru_cache(64)
 def _backend(option: bytes) -> Backend:
     spec = _spec(option)
-    return registry.backend(spec.backend, _htp(spec) if spec.gpu is None else _gpu(spec.gpu))
+    return registry.backend(spec.backend, _settings(spec))
 
 
-def _htp(spec: QnnOptions) -> dict[str, str]:
-    return {
-        "soc_model": str(spec.soc_model),
-        "fold_relu_activation_into_conv_off": str(int(not spec.use_fold_relu)),
-        "dlbc": str(int(spec.use_dlbc)),
-        "slc_alloc_enable": str(int(spec.use_slc_allocator)),
-    }
-
-
-def _gpu(options: GpuOptions) -> dict[str, str]:
-    return {
-        "gpu_precision": options.precision,
-        "gpu_use_memory_optimizations": str(int(options.use_memory_optimizations)),
-        "gpu_use_node_optimizations": str(int(options.use_node_optimizations)),
-        "gpu_use_queue_recording": str(int(options.use_queue_recording)),
-        "gpu_use_weight_sharing": str(int(options.use_weight_sharing)),
-    }
+def _settings(spec: QnnOptions) -> dict[str, str]:
+    """What a compile spec asks of its backend, by the backend's own keys: a field that is on, off, or says a word."""
+    asked: QnnOptions | GpuOptions = spec if spec.gpu is None else spec.gpu
+    made = {}
+    for option in registry.config_class(spec.backend).table():
+        if option.compile_spec:
+            field = option.compile_spec.removeprefix("not ")
+            value = getattr(asked, field)
+            made[option.key] = option.write(value if field == option.compile_spec else not value)
+    return made
 
 
 def _register(package: OpPackageOption) -> None:

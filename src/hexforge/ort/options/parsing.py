@@ -6,11 +6,28 @@ from __future__ import annotations
 from typing import Any
 
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.ort.options.config import ORT_SESSION_KEYS, PROVIDER_PREFIX, Entries, SessionConfig, sort_entries
+from hexforge.options import OptionTable
+from hexforge.ort.options.config import (
+    ORT_SESSION_KEYS,
+    PROVIDER_PREFIX,
+    DynamicOptions,
+    Entries,
+    RunConfig,
+    SessionConfig,
+    sort_entries,
+)
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.providers import Requested
 from hexforge.ort.options.session_options import replaced_initializers, session_entries
 from hexforge.runtime.cpu_part import QNN
+
+OPTION_TABLES: dict[str, type[OptionTable]] = {
+    "provider options": ProviderOptions,
+    "session config keys": SessionConfig,
+    "run config keys": RunConfig,
+    "dynamic options": DynamicOptions,
+}
+"""Every table of options of a session, by what it is called."""
 
 
 def parse_options(sess_options: Any, wanted: Requested) -> tuple[Entries, ProviderOptions]:
