@@ -82,7 +82,7 @@ class Option:
     compile_spec: str = ""
     """The field of ExecuTorch's compile spec; `not x` where that says the opposite."""
     command_line: str = ""
-    """The option of commands that prepare graphs, such as --dlbc."""
+    """The option of commands that prepare graphs, such as --vtcm-mb."""
     since: int = 0
     """The first architecture that has it."""
     ability: str = ""
@@ -300,7 +300,7 @@ _KNOWN: dict[type[Any], tuple[tuple[str, Option], ...]] = {}
 
 
 def _paths(table: type[OptionTable]) -> tuple[tuple[str, Option], ...]:
-    """Every option and where its value is (`dlbc`, or `graph.dlbc` in a table inside); worked out once for each."""
+    """Every option and where its value is (`x`, or `table.x` in a table inside); worked out once for each."""
     if table not in _KNOWN:
         paths = [(path, option) for field in dataclasses.fields(table) for path, option in _paths_of(field)]
         own = {option.key for path, option in paths if "." not in path}

@@ -14,11 +14,13 @@ from hexforge.formats.executorch.qnn_options import GpuOptions, QnnOptions
     [
         (
             QnnOptions("htp", 57),
-            {"soc_model": "57", "fold_relu_activation_into_conv_off": "1", "dlbc": "0", "slc_alloc_enable": "0"},
+            {"soc_model": "57", "fold_relu_activation_into_conv_off": "1", "short_depth_conv_on_hmx_off": "1",
+             "dlbc": "0", "slc_alloc_enable": "0"},
         ),
         (
-            QnnOptions("htp", 69, use_fold_relu=True, use_dlbc=True, use_slc_allocator=True),
-            {"soc_model": "69", "fold_relu_activation_into_conv_off": "0", "dlbc": "1", "slc_alloc_enable": "1"},
+            QnnOptions("htp", 69, use_conv_hmx=True, use_fold_relu=True, use_dlbc=True, use_slc_allocator=True),
+            {"soc_model": "69", "fold_relu_activation_into_conv_off": "0", "short_depth_conv_on_hmx_off": "0",
+             "dlbc": "1", "slc_alloc_enable": "1"},
         ),
         (
             QnnOptions("gpu", 57, gpu=GpuOptions("hybrid", use_node_optimizations=True)),

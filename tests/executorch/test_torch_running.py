@@ -133,7 +133,9 @@ def test_every_option_of_a_compile_spec() -> None:
         "mine", "mine.py", "provider", custom_op_name="my::op", qnn_op_type_name="Op",
         platform=schema.QnnExecuTorchOpPackagePlatform.X86_64,
     )  # fmt: skip
-    htp = schema.QnnExecuTorchHtpBackendOptions(use_fold_relu=False, use_dlbc=True, use_slc_allocator=True)
+    htp = schema.QnnExecuTorchHtpBackendOptions(
+        use_conv_hmx=True, use_fold_relu=False, use_dlbc=True, use_slc_allocator=True
+    )
     gpu = schema.QnnExecuTorchGpuBackendOptions(
         precision=schema.QnnExecuTorchGpuPrecision.kGpuPrecisionHybrid, use_weight_sharing=True
     )
@@ -152,7 +154,8 @@ def test_every_option_of_a_compile_spec() -> None:
         assert (found.saver_folder, found.online_prepare) == ("calls", True)
         assert found.op_packages == (OpPackageOption("mine", "mine.py", "provider", "Op", "x86_64"),)
         if chosen.gpu_options is None:
-            assert (found.use_fold_relu, found.use_dlbc, found.use_slc_allocator) == (False, True, True)
+            assert (found.use_conv_hmx, found.use_fold_relu) == (True, False)
+            assert (found.use_dlbc, found.use_slc_allocator) == (True, True)
             assert found.gpu is None
         else:
             assert found.gpu == GpuOptions(

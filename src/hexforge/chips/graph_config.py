@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hexforge.options import ConfigKey, OptionTable, flag, integer
@@ -15,6 +16,8 @@ DEFAULT_LEVEL = 2
 """What level 0 is: "default: 2" of the tools' config file, and "default" of the execution provider."""
 BEST_LEVEL = 3
 """The level that plans furthest ahead, which contexts are compiled with unless told otherwise."""
+THREADS, VTCM, LEVEL = "num_hvx_threads", "vtcm_mb", "optimization"
+"""The settings that a graph has in a context: fields of GraphConfig by their names."""
 MB = 1 << 20
 VTCM_GRANULE = 64 << 10
 """A VTCM size in bytes is a multiple of this."""
@@ -67,6 +70,7 @@ class GraphConfig(OptionTable):
         False,
         "run convolutions of less than 32 channels on HVX: slower; numbers are exact either way",
         config_file=ConfigKey("short_depth_conv_on_hmx_off", default=False),
+        compile_spec="not use_conv_hmx",
         command_line="--short-depth-conv-off",
     )
     num_hvx_threads: int = integer(
@@ -195,6 +199,37 @@ class GraphConfig(OptionTable):
         return "weight_sharing and dlbc_weights exclude each other" if self.dlbc_weights else None
 
     @property
+    def reads_weights(self) -> str | None:
+        """How the command line spells an option that is set and looks at the values of 8-bit weights, or None."""
+        return "--weights-packing" if self.weights_packing else None
+
+    @property
+    def vtcm_bytes(self) -> int:
+        """The VTCM that is asked for in MB or in bytes; 0: all of the chip's."""
+        return self.vtcm_size or self.vtcm_mb * MB
+
+    @property
     def vtcm_needed_mb(self) -> int:
-        """How many MB of VTCM a chip must have for it, asked for in MB or in bytes; 0: all of the chip's."""
-        return self.vtcm_mb or -(-self.vtcm_size // MB)
+        """How many MB of VTCM a chip must have for it; 0: all of the chip's."""
+        return -(-self.vtcm_bytes // MB)
+
+    def threads_on(self, soc: Soc) -> int:
+        """The vector threads that run a graph on a chip."""
+        return self.num_hvx_threads or soc.hvx_threads
+
+    def prepared(self, settings: Mapping[str, int]) -> GraphConfig:
+        """How a graph with these settings was prepared; VTCM that was asked for in bytes stays so."""
+        in_bytes = self.vtcm_size and settings[VTCM] == self.vtcm_needed_mb
+        return replace(self, num_hvx_threads=settings[THREADS], vtcm_mb=0 if in_bytes else settings[VTCM])
+
+    def running(self, settings: Mapping[str, int], soc: Soc) -> GraphConfig:
+        """How a graph with these settings runs on a chip, as far as the chip has what they ask for."""
+        vtcm_mb = min(settings.get(VTCM) or soc.vtcm_mb, soc.vtcm_mb)
+        size = self.vtcm_size if self.vtcm_size < vtcm_mb * MB else 0
+        return replace(
+            self,
+            optimization=settings.get(LEVEL, 0),
+            num_hvx_threads=min(settings.get(THREADS, 0), soc.hvx_threads),
+            vtcm_mb=0 if size else vtcm_mb,
+            vtcm_size=size,
+        )

@@ -188,7 +188,7 @@ class ChipTarget:
     arch: int = DEFAULT_ARCH
     soc: Soc | None = None
     bfloat16_math: bool = False
-    """True where float32 graphs are computed in bfloat16 (htp_bf16_enable)."""
+    """True where float32 graphs are computed in bfloat16."""
 
     @property
     def name(self) -> str:

@@ -131,7 +131,7 @@ def _effect(key: str, value: Any, soc: Soc) -> str:
     name = key.rpartition(".")[2]
     for file, option in (*GraphSection.options, *ContextSection.options):
         if file.key == name:
-            if option.on_chip is not None:
+            if option.on_chip is not None and value is not None:
                 return option.on_chip(value, soc)
             able = not option.ability or getattr(soc, option.ability)
             return _ability(file.is_on(value), able, soc, option.doc) if option.kind == "flag" else option.doc

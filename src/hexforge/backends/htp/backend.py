@@ -29,7 +29,7 @@ from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.backends.htp.support import require_fit, unsupported
 from hexforge.chips.deployment import AS_IS, Deployment
-from hexforge.chips.graph_config import BEST_LEVEL, MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
+from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, MB, THREADS, VTCM, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.power import BURST, Power
 from hexforge.chips.soc import SOCS, Soc, named, target
@@ -219,7 +219,7 @@ class HtpBackend(ContextBackend, TimedBackend):
     ) -> dict[str, int]:
         """HVX threads, VTCM and level of a graph for all chips; CallError for what one of them cannot do."""
         own = self.config.graph
-        given = {preparation.THREADS: own.num_hvx_threads or None, preparation.VTCM: own.vtcm_needed_mb or None}
+        given = {THREADS: own.num_hvx_threads or None, VTCM: own.vtcm_needed_mb or None}
         wanted = {**({} if before else given), **(changes or {})}
         settings = preparation.graph_settings(self.targets, wanted, before, own.level)
         for chip in self._chips:
@@ -230,13 +230,7 @@ class HtpBackend(ContextBackend, TimedBackend):
     def _checked(self, soc: Soc, settings: GraphSettings) -> None:
         from hexforge.backends.htp.time.settings import fitted_settings
 
-        fitted_settings(soc, self._graph_config(settings), BURST)
-
-    def _graph_config(self, settings: GraphSettings) -> GraphConfig:
-        """How a graph of a context is finalized; VTCM that was asked for in bytes stays so."""
-        own, vtcm_mb = self.config.graph, settings[preparation.VTCM]
-        in_bytes = own.vtcm_size and vtcm_mb == own.vtcm_needed_mb
-        return replace(own, num_hvx_threads=settings[preparation.THREADS], vtcm_mb=0 if in_bytes else vtcm_mb)
+        fitted_settings(soc, self.config.graph.prepared(settings), BURST)
 
     def schematic(
         self, graph: Graph, target: Target, settings: GraphSettings, power: Power = BURST
@@ -247,7 +241,7 @@ class HtpBackend(ContextBackend, TimedBackend):
         soc = self._chips[[t.label for t in self.targets].index(target.label)].soc
         if soc is None:
             return None
-        line = Clock(soc, self._graph_config(settings), power).timeline(graph, AS_IS, "qnn_dlc")
+        line = Clock(soc, self.config.graph.prepared(settings), power).timeline(graph, AS_IS, "qnn_dlc")
         return Schematic(_schematic(line, target.name, settings), line.spill_fill_bytes)
 
     def fits(self, graph: Graph) -> bool:
@@ -287,9 +281,9 @@ class HtpBackend(ContextBackend, TimedBackend):
         """The settings of a graph as qnn-context-binary-utility names them."""
         return {
             "spillFillBufferSize": spill_fill_bytes,
-            "vtcmSize": settings.get("vtcm_mb", 0),
-            "optimizationLevel": settings.get("optimization", 0),
-            "numHvxThreads": settings.get("num_hvx_threads", 0),
+            "vtcmSize": settings.get(VTCM, 0),
+            "optimizationLevel": settings.get(LEVEL, 0),
+            "numHvxThreads": settings.get(THREADS, 0),
         }
 
 
@@ -301,8 +295,8 @@ def _schematic(line: Timeline, soc: str, settings: GraphSettings) -> dict[str, A
     ]  # fmt: skip
     return {
         "soc": soc,
-        "num_hvx_threads": settings["num_hvx_threads"],
-        "vtcm_mb": settings["vtcm_mb"],
+        THREADS: settings[THREADS],
+        VTCM: settings[VTCM],
         "core_mhz": round(line.core_mhz, 1),
         "accelerator_us": round(line.accelerator_us, 3),
         "latency_us": round(line.latency_us, 3),

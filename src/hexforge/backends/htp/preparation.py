@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from hexforge.backend import Compatibility, GraphSettings, Target, Verdict
 from hexforge.chips import soc as chips
+from hexforge.chips.graph_config import LEVEL, THREADS, VTCM
 from hexforge.errors import CallError
 
 DEFAULT_HVX_THREADS, DEFAULT_VTCM_MB = 4, 4
 """QNN writes 4 threads and takes 4 MB in an offline prepare that does not say."""
 SHARING_ARCH = 73
 """The first architecture whose graphs can share weights: "Hexagon v73 and onward"."""
-THREADS, VTCM, LEVEL = "num_hvx_threads", "vtcm_mb", "optimization"
-"""The settings of a graph."""
 NO_FACTS = {"htp_arch": 0, "soc_model": 0, "vtcm_mb": 0}
 
 
@@ -49,9 +48,9 @@ def graph_settings(targets: Sequence[Target], changes: Mapping[str, int | None],
     names = ", ".join(c.name for c in known) or "an unknown chip"
     threads, vtcm_mb = changes.get(THREADS), changes.get(VTCM)
     if threads is not None and not 1 <= threads <= most:
-        raise CallError(f"num_hvx_threads {threads}: {names} can have 1 to {most}")
+        raise CallError(f"{THREADS} {threads}: {names} can have 1 to {most}")
     if vtcm_mb is not None and not 0 <= vtcm_mb <= room:
-        raise CallError(f"vtcm_mb {vtcm_mb}: {names} can have 1 to {room}, or 0 for all of it")
+        raise CallError(f"{VTCM} {vtcm_mb}: {names} can have 1 to {room}, or 0 for all of it")
     old = before or {THREADS: min(DEFAULT_HVX_THREADS, most), VTCM: min(DEFAULT_VTCM_MB, room), LEVEL: level}
     return {
         THREADS: old.get(THREADS, 0) if threads is None else threads,

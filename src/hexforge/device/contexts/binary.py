@@ -115,17 +115,10 @@ class Binary:
         for row in context.graphs:
             context.seen = used[row.name] = set()
             program = context.kept[row.name] = context.program(row.name, backend)
-            settings = {k: v for k, v in row.settings.items() if k in ("num_hvx_threads", "vtcm_mb", "optimization")}
-            vtcm = min((settings.get("vtcm_mb") or soc.vtcm_mb), soc.vtcm_mb) << 20
-            size = config.vtcm_size if config.vtcm_size < vtcm else 0
-            threads = min(settings.get("num_hvx_threads", 0), soc.hvx_threads)
-            level = settings.get("optimization", 0)
-            own = replace(
-                config, optimization=level, num_hvx_threads=threads, vtcm_mb=0 if size else vtcm >> 20, vtcm_size=size
-            )
+            own = config.running(row.settings, soc)
             graphs.append(
                 GraphSpec(
-                    row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), size or vtcm,
+                    row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), own.vtcm_bytes,
                     SimulatedTime(program.graph, soc, own), config.num_cores, _updatable_bytes(program, row.updatable),
                     row.inputs, row.outputs,
                 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hexforge.chips.graph_config import THREADS
 from hexforge.executorch.blob import ops_key
 from hexforge.executorch.running.delegate import QnnDelegate
 from hexforge.formats.executorch.etdump import LoggedTensor, ProfileEvent, RunLog, TensorStore, scalar_type
@@ -82,7 +83,7 @@ def measures(delegate: QnnDelegate, elapsed_ns: int, level: int) -> list[tuple[s
         return rows
     accelerator = round(chip["accelerator_us"])
     rows += [
-        ("Number of HVX threads used", chip["num_hvx_threads"]),
+        ("Number of HVX threads used", chip[THREADS]),
         ("RPC (execute) time", round(chip["latency_us"])),
         ("QNN accelerator (execute) time", accelerator),
         ("Num times yield occured", 0),

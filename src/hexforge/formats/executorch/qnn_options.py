@@ -55,6 +55,7 @@ class QnnOptions:
     vtcm_mb: int = 0
     performance_mode: str = "default"
     use_fp16: bool = False
+    use_conv_hmx: bool = False
     use_dlbc: bool = False
     use_fold_relu: bool = False
     use_multi_contexts: bool = False
@@ -91,6 +92,7 @@ def read_options(data: memoryview | bytes, where: str) -> QnnOptions:
         vtcm_mb=htp_info.integer(1, "I") if htp_info is not None else 0,
         performance_mode=PERFORMANCE_MODES[mode] if 0 <= mode < len(PERFORMANCE_MODES) else str(mode),
         use_fp16=htp is not None and htp.integer(2, "i") == 1,
+        use_conv_hmx=htp is not None and htp.flag(4),
         use_dlbc=htp is not None and htp.flag(5),
         use_fold_relu=htp is not None and htp.flag(6),
         use_multi_contexts=htp is not None and htp.flag(7),

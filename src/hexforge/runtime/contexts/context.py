@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from hexforge.backend import Backend, ContextBackend, Program
+from hexforge.chips.graph_config import THREADS
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import MAGIC, SLACK, Container, Source, encoded
@@ -162,7 +163,7 @@ class Context:
         return None if made is None else made.data
 
     def set_config(self, name: str, **changes: int | None) -> GraphInfo:
-        """Change a graph's settings (num_hvx_threads, vtcm_mb) until it first runs, as QnnGraph_setConfig does.
+        """Change a graph's settings (HVX threads, VTCM) until it first runs, as QnnGraph_setConfig does.
 
         No number depends on them. Threads that are set here also run the graph on this computer.
         """
@@ -176,7 +177,7 @@ class Context:
                 "execution of the graph, it has to be prior to it; open the context again"
             )
         row = replace(row, settings=backend.graph_settings(changes, row.settings))
-        threads = changes.get("num_hvx_threads")
+        threads = changes.get(THREADS)
         if threads is not None:
             self._threads[name] = threads
             for program in self._loaded.get(name, ()):

@@ -38,8 +38,8 @@ class ContextRequest:
     power: Power | None = None
     """How the chips are driven in what the context says of times; None: as the deployment has it, or burst."""
     settings: Mapping[str, int] | Sequence[Mapping[str, int]] = field(default_factory=dict)
-    """Settings of every graph, or of those of each model, by the backend's names: num_hvx_threads, and vtcm_mb, of
-    which 0 is all there is."""
+    """Settings of every graph, or of those of each model, by the names that the backend has for them; of VTCM 0 is
+    all there is."""
 
     def exposed_of(self, graph: str) -> Sequence[str]:
         """The patterns of one model's graph."""

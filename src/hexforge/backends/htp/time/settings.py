@@ -36,7 +36,7 @@ class Settings:
     def of(cls, costs: Costs, config: GraphConfig, power: Power) -> Settings:
         """CallError for what the chip cannot do."""
         chip = costs.soc
-        threads = config.num_hvx_threads or chip.hvx_threads
+        threads = config.threads_on(chip)
         if not 1 <= threads <= chip.hvx_threads:
             raise CallError(f"hvx_threads {threads}: {chip.name} has {chip.hvx_threads}; give 1 to {chip.hvx_threads}")
         if config.optimization not in (0, 1, 2, 3):
@@ -65,7 +65,7 @@ class Settings:
     @property
     def hvx_threads(self) -> int:
         """Vector threads that run the graph."""
-        return self.config.num_hvx_threads or self.costs.soc.hvx_threads
+        return self.config.threads_on(self.costs.soc)
 
     @property
     def ahead_eighths(self) -> int:
@@ -84,8 +84,7 @@ class Settings:
 
     def weights_left(self, task: Task) -> float:
         """What packing and compression leave of a task's weights on their way from DRAM."""
-        left = DLBC_WEIGHTS if self.config.dlbc_weights else 1.0
-        return left * (task.packed if self.config.weights_packing else 1.0)
+        return task.packed * (DLBC_WEIGHTS if self.config.dlbc_weights else 1.0)
 
     @property
     def spill_left(self) -> float:
@@ -112,7 +111,7 @@ def _vtcm_bytes(costs: Costs, config: GraphConfig) -> int:
             raise CallError(f"vtcm_size {config.vtcm_size} is not a multiple of {VTCM_GRANULE} (64 KB)")
         if config.vtcm_mb and config.vtcm_mb * MB != config.vtcm_size:
             raise CallError(f"vtcm_size {config.vtcm_size} and vtcm_mb {config.vtcm_mb} contradict each other")
-    wanted = config.vtcm_size or config.vtcm_mb * MB or has
+    wanted = config.vtcm_bytes or has
     if wanted > has:
         raise CallError(
             f"{wanted / MB:g} MB of VTCM: {chip.name} has {has / MB:g} MB; ask for at most that, or 0 for all"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from hexforge.chips.graph_config import BEST_LEVEL, GraphConfig
+from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, THREADS, VTCM, GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Dims, Json, OpPackages, Shapes, pairs, sizes
 from hexforge.cli.option_groups import GivenOptions, taking_groups
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hexforge.runtime.contexts.request import ContextRequest
 
 _FIXED = ("name", "arena_bytes", "spill_fill_bytes")
-_HEADINGS = {"optimization": "level", "num_hvx_threads": "HVX threads", "vtcm_mb": "VTCM budget MB"}
+_HEADINGS = {LEVEL: "level", THREADS: "HVX threads", VTCM: "VTCM budget MB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def _print(facts: dict[str, Any]) -> None:
     rows = [
         (
             g["name"],
-            *("all" if key == "vtcm_mb" and not g[key] else str(g[key]) for key in settings),
+            *("all" if key == VTCM and not g[key] else str(g[key]) for key in settings),
             f"{g['arena_bytes']:,}",
             f"{g['spill_fill_bytes']:,}",
         )

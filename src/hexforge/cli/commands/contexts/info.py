@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from hexforge.chips.graph_config import LEVEL, THREADS, VTCM
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, table, waiting
 
@@ -80,9 +81,9 @@ def _print(screen: Console, description: dict[str, Any]) -> None:
     lines = [
         (
             g["name"],
-            str(g["optimization"]),
-            str(g["num_hvx_threads"]),
-            str(g["vtcm_mb"]),
+            str(g[LEVEL]),
+            str(g[THREADS]),
+            str(g[VTCM]),
             *(f"{size:,}" for size in (g["arena_bytes"], g["spill_fill_bytes"], by_graph[g["name"]])),
         )
         for g in ours["graphs"]

@@ -112,8 +112,8 @@ def estimate(
     with waiting(f"reading {model.name}"):
         source = _source(model, dim, shape, pin, method)
         graphs = timed_graphs(source, deployment)
-    if graph.weights_packing:
-        _require_weights_to_pack(graphs)
+    if graph.reads_weights is not None:
+        _require_8_bit_weights(graphs, graph.reads_weights)
 
     def chips(what: str) -> Sequence[Estimate | tuple[str, str]]:
         with bar(what) as progress:
@@ -159,11 +159,11 @@ def _say_made_for_another(model: Path, soc: str) -> None:
         typer.secho(f"{model.name}: cannot run there: {why}; timed as if that was done", fg="yellow", err=True)
 
 
-def _require_weights_to_pack(graphs: TimedGraphs) -> None:
+def _require_8_bit_weights(graphs: TimedGraphs, option: str) -> None:
     """CallError where the graphs have no 8-bit weights whose values could be looked at."""
     constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
     if graphs.promised or not any(v.dtype.bits == 8 for v in constants):
-        raise CallError("--weights-packing is seen by the values of 8-bit weights, and there are none; quantize first")
+        raise CallError(f"{option} is seen by the values of 8-bit weights, and there are none; quantize first")
 
 
 def _write_report(path: Path, title: str, timed: Estimate, others: Sequence[Estimate | tuple[str, str]]) -> None:
