@@ -38,7 +38,7 @@ def heard(*arguments: str) -> tuple[GraphConfig, GivenOptions]:
 
 @pytest.mark.parametrize("option", SPELLED, ids=lambda option: option.name)
 def test_an_option_of_a_graph_is_one_of_the_command_line(option: Option) -> None:
-    value = VALUES.get(option.name, True)
+    value: Any = VALUES.get(option.name, True)
     arguments = [option.command_line] if value is True else [option.command_line, str(value)]
     whole, given = heard(*arguments)
     assert whole == GraphConfig(**{option.name: value})

@@ -81,8 +81,12 @@ def _derived(options: FileOptions) -> dict[str, Any]:
 
 
 if TYPE_CHECKING:
-    _GraphOptions = ConfigSection
-    _ContextOptions = ConfigSection
+
+    class _Options(ConfigSection):
+        def __getattr__(self, key: str) -> Any: ...
+
+    _GraphOptions = _Options
+    _ContextOptions = _Options
 else:
     _GraphOptions = create_model("_GraphOptions", __base__=ConfigSection, **_derived(GraphConfig.in_file("graphs")))
     _ContextOptions = create_model("_ContextOptions", __base__=ConfigSection, **_derived(HtpConfig.in_file("context")))
