@@ -7,14 +7,16 @@ place in `params.bin`. Lines are written whole, in order, as calls are made, so 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hexforge.errors import CallError, FormatError
 
@@ -47,6 +49,7 @@ class Recorder:
         self._offset = 0
         self._script = (self.folder / SCRIPT).open("x", encoding="utf-8")
         self._params = (self.folder / PARAMS).open("xb")
+        weakref.finalize(self, _close, self._script, self._params)
         self._line(_HEAD)
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -74,6 +77,12 @@ class Recorder:
             file.flush()
         except OSError as error:
             raise CallError(f"{self.folder}: the recording cannot be written: {error.strerror or error}") from None
+
+
+def _close(*files: IO[Any]) -> None:
+    for file in files:
+        with contextlib.suppress(OSError):  # whoever wrote last was told of a full disk
+            file.close()
 
 
 def _new_folder(folder: Path) -> Path:

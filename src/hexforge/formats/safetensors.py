@@ -45,7 +45,8 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 def _npz(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Opened here: numpy does not close a file that begins as a zip and is none.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: np.asarray(arrays[name]) for name in arrays.files}
     except MemoryError:
         raise CapacityError(f"{path}: its arrays do not fit in memory") from None

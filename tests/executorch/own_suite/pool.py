@@ -89,6 +89,9 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 self._folder.cleanup()
@@ -135,8 +138,9 @@ class Worker:
 
 def _read(stream: Any, lines: queue.SimpleQueue[str]) -> None:
     """Lines as they come, and an empty one at the end."""
-    for line in stream:
-        lines.put(line)
+    with stream:
+        for line in stream:
+            lines.put(line)
     lines.put("")
 
 

@@ -219,7 +219,7 @@ class Statistics(Mapping[str, TensorStatistics]):
     def load(cls, path: Path | str) -> Statistics:
         """Read what save wrote; FormatError for any other file."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = dict(file)
             about = json.loads(arrays.pop("about").tobytes())
             if about["hexforge_statistics"] != _VERSION:

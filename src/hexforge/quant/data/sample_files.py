@@ -185,7 +185,7 @@ def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Any]:
 def _load(path: Path, mapped: Literal["r"] | None = None) -> Any:
     try:
         if path.suffix.lower() == ".npz":
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                 return dict(file)
         return np.load(path, mapped, allow_pickle=False)
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:

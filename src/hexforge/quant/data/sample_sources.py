@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,13 +73,14 @@ class OnceReadSamples:
 
     def __init__(self, items: Iterator[Any], inputs: Sequence[Input], name: str) -> None:
         self.items, self.inputs, self.name, self.kept, self.ended = items, inputs, name, 0, False
-        self.folder = tempfile.TemporaryDirectory(prefix="hexforge-samples-")
+        self.folder = Path(tempfile.mkdtemp(prefix="hexforge-samples-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
         """The samples from number `start` on."""
         number = start
         while number < self.kept or self._keep(number):
-            path = Path(self.folder.name) / f"{number}.npz"
+            path = self.folder / f"{number}.npz"
             with np.load(path, allow_pickle=False) as file:
                 yield f"sample {number} of {self.name}", {i.name: file[str(k)] for k, i in enumerate(self.inputs)}
             number += 1
@@ -97,6 +100,6 @@ class OnceReadSamples:
                 break
             arrays = checked(raw, self.inputs, f"sample {self.kept} of {self.name}")
             named = {str(k): arrays[i.name] for k, i in enumerate(self.inputs)}
-            np.savez(Path(self.folder.name) / f"{self.kept}.npz", **named)  # type: ignore[arg-type]
+            np.savez(self.folder / f"{self.kept}.npz", **named)  # type: ignore[arg-type]
             self.kept += 1
         return number < self.kept
