@@ -12,8 +12,8 @@ import hexforge
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.qnn_ops import EXCLUDED, SOURCES
-from hexforge.backends.gpu.support import KNOWN
-from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value
+from hexforge.backends.gpu.support import KNOWN, RULES, GpuNode, unsupported
+from hexforge.ir import DType, Graph, Node, Role, ScaleOffset, TensorType, Value
 from hexforge.ir.op import known_names, lookup
 from tests.backends.gpu.test_kernels import agree, floats, given, out, read, weight
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.gpu
 
 def lstm(
     g: Graph, rng: np.random.Generator, *, gates: str = "ifco", units: int = 12, size: int = 0, computed: bool = False,
-    peepholes: bool = False, states: bool = False, **params: float,
+    peepholes: bool = False, states: bool = False, reset: bool = False, **params: float,
 ) -> None:  # fmt: skip
     """An Lstm over 3 sequences of 5 steps: weights constant or computed, with or without what is optional."""
     batch, time, features, width = 3, 5, 7, size or units
@@ -39,6 +39,8 @@ def lstm(
         inputs |= {f"W_c{gate}": weight(g, rng, units) for gate in "ifo"}
     if states:
         inputs |= {"h0": given(g, batch, width), "c0": given(g, batch, units)}
+    if reset:
+        inputs |= {"reset": given(g, batch, time)}
     if size:
         inputs |= {"W_proj": weight(g, rng, size, units), "b_proj": weight(g, rng, size)}
     names = [name.rstrip("?") for name in lookup("Lstm").inputs]
@@ -140,3 +142,49 @@ def test_every_op_is_taken_or_refused_by_what_qnn_has() -> None:
     square = g.value("square", TensorType(DType.FLOAT32, (6, 6)), Role.APP_WRITE)
     reason = GpuBackend(GpuConfig(gpu_ops="any")).unsupported(g.node("Inverse", [square]))
     assert reason == "QNN's GPU has no Inverse; it runs on the CPU"
+
+
+def broken() -> dict[str, Node]:
+    """A node that breaks each rule but those for ops that QNN's GPU has not, by how the rule's reason begins."""
+    g = Graph("g")
+
+    def value(dtype: DType, *shape: int, encoding: ScaleOffset | None = None) -> Value:
+        return g.value(g.unique("t"), TensorType(dtype, shape, encoding), Role.APP_WRITE)
+
+    floats, ints = value(DType.FLOAT32, 4, 6), value(DType.INT32, 4, 6)
+    pictures = value(DType.INT32, 1, 4, 4, 2)
+    volume, points = value(DType.FLOAT32, 1, 4, 4, 4, 2), value(DType.FLOAT32, 1, 3, 3, 3, 3)
+    reset, large = Graph("reset"), Graph("large")
+    lstm(reset, np.random.default_rng(0), reset=True)
+    lstm(large, np.random.default_rng(0), units=4096)
+    doubled = g.value("doubled", TensorType(DType.INT32, (1, 8, 8, 2)), Role.APP_READ)
+    return {
+        "ops that QNN's GPU has not": g.node("Inverse", [value(DType.FLOAT32, 3, 3)]),
+        "fixed point but": g.node("Relu", [value(DType.UINT8, 4, encoding=ScaleOffset(0.1))]),
+        "other data types": g.node("Transpose", [value(DType.BFLOAT16, 4, 6)], perm=(1, 0)),
+        "tensors of 2^31": g.node("Relu", [value(DType.FLOAT32, 1 << 16, 1 << 16)]),
+        "4-bit integers": g.node("TopK", [value(DType.INT4, 8)], k=2),
+        "integers; cast": g.node("Softmax", [ints], axis=1),
+        "operations with an op": g.node("ElementWiseNeuron", [floats], operation=4),
+        "other than 4": g.node("GridSample", [volume, points]),
+        "interpolated integers": g.node("ResizeBilinear", [pictures], [doubled]),
+        "an Lstm with": next(node for node in reset if node.op.name == "Lstm"),
+        "states and gates": next(node for node in large if node.op.name == "Lstm"),
+    }
+
+
+def test_every_rule_applies_and_says_what_would_work() -> None:
+    rows = [row for row in RULES if not (row.ops and row.ops <= set(EXCLUDED))]
+    samples = broken()
+    for row in rows:
+        assert ";" in row.reason, row.reason
+        assert row.evidence
+        assert row.ops <= known_names()
+        begins = [key for key in samples if row.reason.startswith(key)]
+        if row.reason.startswith("ops without a kernel"):
+            continue  # every op that QNN's GPU has is written
+        assert len(begins) == 1, row.reason
+        node = samples[begins[0]]
+        said = row.refusal(GpuNode(node))
+        assert said is not None, row.reason
+        assert unsupported(node) == said

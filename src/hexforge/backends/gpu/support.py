@@ -186,8 +186,6 @@ RULES: RuleTable[GpuNode] = RuleTable((
     Rule.of("", _each(_huge), "tensors of 2^31 elements or more; split them", _KERNELS, _HERE),
     Rule.of("", _each(_half_bytes), "4-bit integers but where they are moved or looked up; cast them", _KERNELS, _HERE),
     Rule.of(" ".join((*_FLOAT_ONLY, *_FLOAT_POINTWISE)), _not_float, "integers; cast them to float", _KERNELS, _HERE),
-    Rule.of("ElementWiseNot", lambda s: _first(s).dtype.is_float and "ElementWiseNot takes booleans",
-            "floats; compare them with 0 first", _KERNELS, _HERE),
     Rule.of("ElementWiseNeuron", _neuron, "operations with an op of their own; use that", _KERNELS, _HERE),
     Rule.of("GridSample", _grid, "other than 4 dimensions; sample images of 4", _KERNELS, _HERE),
     Rule.of("Resize ResizeBilinear", _interpolated, "interpolated integers; cast them to float", _KERNELS, _HERE),
