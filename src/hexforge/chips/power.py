@@ -62,6 +62,8 @@ MODES: Mapping[str, Mode] = {
 }
 """Fastest first; default is as low_balanced."""
 
+AWAKE_US = MODES["burst"].sleep_latency_us
+"""A wake-up that the fitted call includes already."""
 CPU_WAKE_US = 100.0
 """Assumed: a CPU that does not poll sleeps, and wakes in this time unless a control latency is voted for."""
 VOTE_US = 35.0
@@ -148,7 +150,8 @@ def cpu_wake_us(accelerator_us: float, polling_us: float, adaptive_us: float, co
 
 def core_wake_us(idle_us: float, sleep_latency_us: float) -> float:
     """What an idle core takes to wake beyond the fitted call: it sleeps as deep as the latency it may take to wake."""
-    return max(0.0, min(sleep_latency_us, idle_us) - MODES["burst"].sleep_latency_us)
+    slept = idle_us if idle_us < sleep_latency_us else sleep_latency_us
+    return slept - AWAKE_US if slept > AWAKE_US else 0.0
 
 
 BURST = Power()

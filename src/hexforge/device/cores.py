@@ -31,6 +31,8 @@ class CoreJob(Job):
 class Cores(Scheduler):
     """All cores of a device, and what waits for them."""
 
+    records_tasks = False
+
     def __init__(
         self, clock: VirtualClock, log: DeviceLog, power: PowerVotes, accelerator: Accelerator, cores: int
     ) -> None:
@@ -59,18 +61,16 @@ class Cores(Scheduler):
     def inference(self, core: Core, job: Job) -> Inference:
         """The job under the votes of now."""
         assert isinstance(job, CoreJob)
-        if job.version != self._power.version:
-            job.version = self._power.version
-            again = job.time.inference(self.clocks(core), job.batch, job.cores)
-            if job.inference is None or len(again.pieces_us) == len(job.inference.pieces_us):
-                return again
-        assert job.inference is not None
-        return job.inference  # also where it would be cut otherwise for these clocks: this one has begun
+        if job.version == self._power.version and job.inference is not None:
+            return job.inference
+        job.version = self._power.version
+        again = job.time.inference(self.clocks(core), job.batch, job.cores)
+        if job.inference is None or len(again.pieces_us) == len(job.inference.pieces_us):
+            return again
+        return job.inference  # it would be cut otherwise for these clocks, and this one has begun
 
     def record(self, event: JobEvent, job: Job, core: Core | None, us: float = 0.0, to: Job | None = None) -> None:
         """Log it; at the end of a job its core's load is known, which DCVS follows."""
-        if event is JobEvent.RUN:
-            return
         if core is None:
             self._log.write("execute_end", job=job.number, graph=job.name, ok=False)
             return

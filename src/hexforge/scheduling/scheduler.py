@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from hexforge.scheduling.clock import Pending, Timer, VirtualClock
 from hexforge.timeline import Accelerator, Timeline
@@ -111,6 +112,9 @@ class Core:
 class Scheduler:
     """All cores of an accelerator, and what waits for them."""
 
+    records_tasks: ClassVar[bool] = True
+    """Whether `record` is told of every task; there are many."""
+
     def __init__(self, clock: VirtualClock, accelerator: Accelerator, cores: int = 1) -> None:
         self.clock = clock
         self.cores = [Core(n) for n in range(cores)]
@@ -183,9 +187,9 @@ class Scheduler:
             if job.kept_on is not None:
                 idle.sort(key=lambda core: core is not job.kept_on)
             chosen = idle[: job.cores]
-            crowded = next((core for core in chosen if core.kept and self._crowded(core, job)), None)
-            if crowded is not None:
-                self._evict(crowded, max(kept for kept in crowded.kept if kept is not job))
+            crowded = [core for core in chosen if core.kept and self._crowded(core, job, job.vtcm_bytes)]
+            if crowded:
+                self._evict(crowded[0], max(kept for kept in crowded[0].kept if kept is not job))
                 continue  # while that is saved another may come
             heapq.heappop(self._ready)
             for other in chosen[1:]:
@@ -224,7 +228,8 @@ class Scheduler:
         job.inference = self.inference(core, job)
         us = job.inference.pieces_us[job.done]
         job.ran_us += us
-        self.record(JobEvent.RUN, job, core, us)
+        if self.records_tasks:
+            self.record(JobEvent.RUN, job, core, us)
         core.timer = self.clock.after(us, self._end, core, job)
 
     def _end(self, core: Core, job: Job) -> None:
@@ -243,7 +248,7 @@ class Scheduler:
 
     def _give_way(self, core: Core, job: Job, other: Job) -> None:
         job.yields += 1
-        if self._crowded(core, job, other):
+        if self._crowded(core, other, job.vtcm_bytes + other.vtcm_bytes):
             self._save(core, job, JobEvent.YIELD, other)
         else:
             job.kept_on = core
@@ -281,10 +286,11 @@ class Scheduler:
     def _can_run(self, job: Job) -> bool:
         return job.vtcm_bytes <= self.vtcm_bytes - self.reserved_bytes
 
-    def _crowded(self, core: Core, *jobs: Job) -> bool:
-        """Whether some jobs do not fit into a core's VTCM beside what it keeps for others."""
-        kept = sum(job.vtcm_bytes for job in core.kept if job not in jobs)
-        return kept + sum(job.vtcm_bytes for job in jobs) > self.vtcm_bytes - self.reserved_bytes
+    def _crowded(self, core: Core, job: Job, needed: int) -> bool:
+        """Whether so many bytes do not fit into a core's VTCM with what it keeps for others than a job."""
+        if core.kept:
+            needed += sum(kept.vtcm_bytes for kept in core.kept if kept is not job)
+        return needed > self.vtcm_bytes - self.reserved_bytes
 
     def _move_us(self, job: Job) -> float:
         """What saving or restoring a job's VTCM takes."""

@@ -188,9 +188,12 @@ def _merged(before: DcvsV3 | None, now: DcvsV3) -> DcvsV3:
 
 
 def _corner(vote: DcvsV3, name: str, load: float) -> Corner:
-    low, target, high = (getattr(vote, f"{name}VoltageCorner{end}") for end in ("Min", "Target", "Max"))
-    if not (vote.setDcvsEnable and vote.dcvsEnable) or low == high:
-        return Corner(target)
+    target = Corner(getattr(vote, f"{name}VoltageCornerTarget"))
+    if not (vote.setDcvsEnable and vote.dcvsEnable):
+        return target
+    low, high = (getattr(vote, f"{name}VoltageCorner{end}") for end in ("Min", "Max"))
+    if low == high:
+        return target
     first, last = _LADDER.index(low), _LADDER.index(high)
     wanted = first + round(min(1.0, load * _EAGER[vote.powerMode]) * (last - first))
     if vote.powerMode is PowerMode.ADJUST_ONLY_UP:
