@@ -55,6 +55,7 @@ from hexforge.runtime.contexts.loading import load_context as load_context
 from hexforge.runtime.contexts.loading import load_contexts as load_contexts
 from hexforge.runtime.contexts.manage import ManagedSession as ManagedSession
 from hexforge.runtime.contexts.request import ContextRequest as ContextRequest
+from hexforge.runtime.registry import register_backend as register_backend
 from hexforge.runtime.tool_config import deployment_from_config as configured  # noqa: F401
 from hexforge.runtime.tool_config import deployment_from_config as deployment_from_config
 

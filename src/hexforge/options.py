@@ -59,6 +59,8 @@ class Option:
     effect: str | None = None
     """None where the option is used, else why it changes nothing here."""
     choices: tuple[str, ...] = ()
+    more_choices: Callable[[], Iterable[str]] | None = None
+    """Words that can be chosen, too, and become known only while the program runs."""
     low: int | None = None
     high: int | None = None
     least: int | None = None
@@ -117,14 +119,19 @@ class Option:
         """The accepted values, in words."""
         if self.kind == "flag":
             return "0 or 1"
-        if self.choices:
-            listed = self.choices[0] if len(self.choices) == 1 else f"one of {', '.join(self.choices)}"
+        if choices := self.known_choices:
+            listed = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
             return f"a comma list of {listed.removeprefix('one of ')}" if self.kind == "numbers" else listed
         if self.kind in ("integer", "numbers"):
             bounds = "" if self.low is None else f" of at least {self.low}"
             bounds = bounds if self.high is None else f" from {self.low} to {self.high}"
             return f"an integer{bounds}" + (", or a comma list of them" if self.kind == "numbers" else "")
         return self.form or "a text"
+
+    @property
+    def known_choices(self) -> tuple[str, ...]:
+        """Every word that can be chosen now."""
+        return (*self.choices, *(self.more_choices() if self.more_choices is not None else ()))
 
     def read(self, text: str) -> Any:
         """The value written as `text`; ValueError saying what is expected."""
@@ -133,9 +140,9 @@ class Option:
                 raise ValueError(f"expected {self.expects}")
             return text == "1"
         if self.kind == "choice":
-            word = {c.lower(): c for c in self.choices}.get(text.lower())
+            word = {c.lower(): c for c in self.known_choices}.get(text.lower())
             if word is None:
-                raise ValueError(f"expected {self.expects}{did_you_mean(text, self.choices)}")
+                raise ValueError(f"expected {self.expects}{did_you_mean(text, self.known_choices)}")
             return word
         if self.kind in ("integer", "numbers"):
             parts = [text] if self.kind == "integer" else text.split(",")

@@ -6,11 +6,12 @@ Reports, profiles and advice read it; they know no backend.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hexforge.chrome_trace import ChromeTrace
+from hexforge.ir import Node
 
 UNITS = ("HMX", "HVX", "DMA")
 
@@ -188,6 +189,26 @@ class Timeline:
         for at, rate in self.bandwidth():
             trace.counter(0, "DRAM GB/s", before + at, "DRAM GB/s", rate)
         return trace.to_json()
+
+
+def serial_timeline(times: Iterable[tuple[Node, float]], unit: str = "HVX", call_us: float = 0.0) -> Timeline:
+    """Nodes one after the other on one unit, each for its microseconds: what a backend gives that knows no more."""
+    rows: list[Row] = []
+    events: list[Event] = []
+    at = 0.0
+    for node, us in times:
+        weights = sum(v.type.nbytes for v in node.inputs if v is not None and v.is_static)
+        spent = {"hmx_us": 0.0, "hvx_us": 0.0, "dma_us": 0.0, f"{unit.lower()}_us": us}
+        rows.append(
+            Row(node.name, node.op.name, (node.name,), at, us, 0, **spent, wait_us=0.0, overlap_us=0.0, bound=unit,
+                weight_bytes=weights, spill_bytes=0, vtcm_bytes=0, kinds=(node.op.name,), parts_us=(us,))
+        )  # fmt: skip
+        events.append(Event(unit, node.name, at, at + us))
+        at += us
+    total = sum(row.weight_bytes for row in rows)
+    return Timeline(tuple(rows), tuple(events), tuple(events), at, rpc_us=call_us, io_us=0.0, wait_us=0.0, factor=1.0,
+                    core_mhz=0.0, vtcm_bytes=0, vtcm_peak_bytes=0, weight_bytes=total, spill_bytes=0,
+                    context_bytes=total)  # fmt: skip
 
 
 def joined(lines: Sequence[Timeline]) -> Timeline:

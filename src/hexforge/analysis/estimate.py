@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from hexforge.analysis.timed_graphs import TimedGraphs, read_timeable, timed_graphs
 from hexforge.backend import Backend
 from hexforge.chips.deployment import AS_IS, Deployment
-from hexforge.chips.soc import named
 from hexforge.deprecated import RenamedAttribute, renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.runtime.model_request import ModelRequest
@@ -55,6 +54,9 @@ class Estimate:
     """The graphs that were timed, which are those that a session runs; not kept where all chips are compared."""
     left = RenamedAttribute("left_on_cpu")
 
+    vtcm_size_bytes: int = 0
+    """The vector memory of the chip; the timeline's is what the graph has of it."""
+
     @property
     def soc(self) -> str:
         """The chip."""
@@ -69,11 +71,6 @@ class Estimate:
     def runtime(self) -> str:
         """The path to the device."""
         return self.deployment.runtime
-
-    @property
-    def vtcm_size_bytes(self) -> int:
-        """The vector memory of the chip; the timeline's is what the graph has of it."""
-        return named(self.soc).vtcm_mb << 20
 
     @property
     def latency_ms(self) -> float:
@@ -210,6 +207,7 @@ def estimate(
         timed.left_on_cpu,
         tuple(dict.fromkeys(kind for timing in timings for kind in timing.little_known)),
         timed.graphs,
+        backend.accelerator().vtcm_bytes,
     )
 
 

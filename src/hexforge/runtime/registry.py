@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Any, cast
 
 from hexforge.backend import Backend, TimedBackend
@@ -28,6 +29,7 @@ CONFIGS: dict[str, str] = {
     "gpu": "hexforge.backends.gpu.config:GpuConfig",
 }
 """name -> "module:Class" of the options of every backend that has some, which are read without the backend."""
+ENTRY_POINTS = "hexforge.backends"
 SAVER = "hexforge.backends.saver.backend:recorded_backend"
 """What records the calls of another backend; `saver` alone records those of the default one."""
 
@@ -46,7 +48,7 @@ def with_recorder(inner: Backend) -> Backend:
 
 def backend_for(deployment: Deployment | Backend | str | None = None, threads: int = 0) -> Backend:
     """The backend for a deployment: one that describes it, a chip or several by name, a backend by name, or itself."""
-    if isinstance(deployment, str) and deployment in (*QNN_BACKENDS, *BUILT):
+    if isinstance(deployment, str) and deployment in (*QNN_BACKENDS, *added_backends()):
         return backend(deployment, threads=threads)
     if deployment is None or isinstance(deployment, str):
         deployment = Deployment() if deployment is None else Deployment(deployment)
@@ -65,10 +67,17 @@ def timed_backend(deployment: Deployment) -> TimedBackend:
 
 
 def register_backend(name: str, backend: type[Backend]) -> None:
-    """Let sessions, contexts and deployments have a backend of one's own by a name that no other has."""
-    if name in (*QNN_BACKENDS, *BUILT):
+    """Let sessions, contexts, deployments and commands have a backend of one's own by a name that no other has."""
+    if name in (*QNN_BACKENDS, *added_backends()):
         raise CallError(f"there is a backend {name!r} already; give this one another name")
     BUILT[name] = backend
+
+
+def added_backends() -> tuple[str, ...]:
+    """The backends that were registered, or that installed packages bring as entry points of "hexforge.backends"."""
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        BUILT.setdefault(point.name, f"{point.module}:{point.attr}")
+    return tuple(name for name in BUILT if name not in QNN_BACKENDS)
 
 
 def effective_backend(name: str) -> str:
@@ -85,15 +94,16 @@ def backend_class(name: str) -> type[Backend]:
     if name in QNN_BACKENDS:
         built = " or ".join(f"backend_type={b}" for b in (*BUILT, "saver"))
         raise UnsupportedError(f"backend {name!r} is not built yet; use {built}")
-    names = tuple(dict.fromkeys((*QNN_BACKENDS, *BUILT)))
+    if name in (names := (*QNN_BACKENDS, *added_backends())):
+        return backend_class(name)
     raise CallError(f"no backend {name!r}; expected one of {', '.join(names)}{did_you_mean(name, names)}")
 
 
 def config_class(name: str) -> type[OptionTable]:
     """The table of the options of the backend `name`, without importing the backend."""
     name = effective_backend(name)
-    if isinstance(own := BUILT.get(name), type):
-        return own.Config
+    if name not in QNN_BACKENDS:
+        return backend_class(name).Config
     return cast(type[OptionTable], _imported(CONFIGS[name])) if name in CONFIGS else OptionTable
 
 

@@ -42,7 +42,9 @@ def _with_options_of_backends(table: type[OptionTable]) -> type[OptionTable]:
 class ProviderOptions(OptionTable):
     """The provider options of QNNExecutionProvider: its own, then those that its backends declare."""
 
-    backend_type: str = choice(" ".join(registry.QNN_BACKENDS), "which backend runs the graphs")
+    backend_type: str = choice(
+        " ".join(registry.QNN_BACKENDS), "which backend runs the graphs", more_choices=registry.added_backends
+    )
     backend_path: str = text("the backend by its library, e.g. libQnnCpu.so or QnnHtp.dll; excludes backend_type")
     profiling_level: str = choice(
         "off basic detailed linting optrace",
