@@ -13,6 +13,7 @@ import pytest
 
 from hexforge.cli.commands import COMMANDS
 from hexforge.cli.commands.inspect import demo
+from hexforge.cli.screen import read_by_program
 from tests import ROOT
 from tests.cli.test_cli import run
 from tests.digits import MODEL
@@ -82,6 +83,7 @@ def test_progress_on_a_terminal_only(name: str, folder: Path, monkeypatch: pytes
     monkeypatch.chdir(folder)
     monkeypatch.setattr(demo, "BUDGET", 2)  # it is the same with more
     arguments = [name.split()[0], *map(str, LONG[name](folder))]
+    read_by_program.set(False)  # a test that went before may have called the app itself with --json
     seen = Terminal()
     monkeypatch.setattr(sys, "stderr", seen)
     assert run(*arguments) == 0
