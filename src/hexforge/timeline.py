@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from hexforge.chrome_trace import ChromeTrace
 from hexforge.ir import Node
@@ -168,7 +167,7 @@ class Timeline:
             steps.append((event.end_us, 0.0))
         return steps
 
-    def trace(self) -> dict[str, Any]:
+    def trace(self) -> ChromeTrace:
         """Lanes and graphs for Chrome's or Perfetto's trace viewer."""
         trace = ChromeTrace()
         lanes = {lane: i for i, lane in enumerate((*UNITS, "critical path", "host"))}
@@ -188,7 +187,7 @@ class Timeline:
             trace.counter(0, "VTCM bytes", before + at, "VTCM bytes", size)
         for at, rate in self.bandwidth():
             trace.counter(0, "DRAM GB/s", before + at, "DRAM GB/s", rate)
-        return trace.to_json()
+        return trace
 
 
 def serial_timeline(times: Iterable[tuple[Node, float]], unit: str = "HVX", call_us: float = 0.0) -> Timeline:

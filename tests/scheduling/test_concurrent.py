@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.chips.power import Power
+from hexforge.chips.power import BURST, Power
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.ort.options.provider_options import ProviderOptions
@@ -40,7 +40,7 @@ def called(
     return Tenant(name, inference, priority, reserved, count, threads, start_us, period_us)
 
 
-def share(tenants: list[Tenant], us_per_mb: float = 0.0, power: Power | None = None) -> Shared:
+def share(tenants: list[Tenant], us_per_mb: float = 0.0, power: Power = BURST) -> Shared:
     return simulate_concurrent(tenants, Accelerator(8 * MB, us_per_mb), power)
 
 

@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hexforge.chips.power import Power
+from hexforge.chips.power import BURST, Power
 from hexforge.chips.priority import Priority
+from hexforge.chrome_trace import ChromeTrace
 from hexforge.errors import CallError
 from hexforge.scheduling.clock import VirtualClock, Waits
 from hexforge.scheduling.scheduler import Core, Inference, Job, JobEvent, Scheduler
@@ -113,8 +114,19 @@ class Shared:
         """When the last inference returned."""
         return max(job.last_us for job in self.jobs)
 
+    def draw(self, trace: ChromeTrace, pid: int) -> None:
+        """What the accelerator and the host do for each model, as a process of a trace."""
+        trace.name_process(pid, "co-running models")
+        lanes: dict[tuple[str, str], int] = {}
+        for span in self.spans:
+            lane = lanes.setdefault((span.name, span.unit), len(lanes))
+            name = f"{span.kind} {span.inference}"
+            trace.span(pid, lane, name, span.start_us, span.end_us, {"inference": span.inference})
+        for (name, unit), lane in lanes.items():
+            trace.name_thread(pid, lane, f"{name} {unit}")
 
-def simulate_concurrent(tenants: Sequence[Tenant], accelerator: Accelerator, power: Power | None = None) -> Shared:
+
+def simulate_concurrent(tenants: Sequence[Tenant], accelerator: Accelerator, power: Power = BURST) -> Shared:
     """Several models on one accelerator, which is driven as one power setting says."""
     if not tenants:
         raise CallError("there is no model to share the accelerator; give one or more")
@@ -123,7 +135,7 @@ def simulate_concurrent(tenants: Sequence[Tenant], accelerator: Accelerator, pow
     for tenant in tenants:
         if tenant.vtcm_bytes > accelerator.vtcm_bytes:
             raise CallError(f"{tenant.name}: reserves {tenant.vtcm_bytes} bytes of VTCM of {accelerator.vtcm_bytes}")
-    scheduler = _CalledScheduler(accelerator, power or Power())
+    scheduler = _CalledScheduler(accelerator, power)
     names = [tenant.name for tenant in tenants]
     calls = [
         _Calls(tenant, tenant.name if names.count(tenant.name) == 1 else f"{tenant.name} #{i}")

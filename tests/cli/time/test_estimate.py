@@ -154,7 +154,17 @@ def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:
         said = json.loads(CliRunner().invoke(app, [*flags, *more]).stdout)
         assert said["together"][0]["mean_ms"] >= said["latency_ms"] - 1e-3
     assert said["together"][0]["per_second"] == pytest.approx(50, rel=0.15)  # ten inferences, nine intervals
+    trace = tmp_path / "trace.json"
+    assert CliRunner().invoke(app, [*flags, "--trace", str(trace)]).exit_code == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    lanes = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
+    assert lanes >= {(0, "HMX"), (1, "m HTP"), (1, "other HTP"), (1, "m host")}
+    runs = {(e["tid"], e["name"]) for e in events if e["pid"] == 1 and e["name"].startswith("run ")}
+    assert len(runs) == 2 * 10  # ten inferences of each model
     one = hexforge.estimate(model)
+    slower = hexforge.estimate(model, hexforge.Deployment(power=hexforge.Power("balanced")))
+    with pytest.raises(CallError, match="share its clocks"):
+        simulate_concurrent([one, slower])
     with pytest.raises(CallError, match="same one"):
         simulate_concurrent([one, hexforge.estimate(other, "SM8550")])
     with pytest.raises(CallError, match="priority 'urgent' is not known"):

@@ -48,7 +48,7 @@ def on_chips(threads: Sequence[ChipThread]) -> list[dict[str, Any]]:
             )
             for m in members
         ]
-        shared = simulate_concurrent(tenants, backend.accelerator())
+        shared = simulate_concurrent(tenants, backend.accelerator(), members[0].power)
         for member, outcome in zip(members, shared.jobs, strict=True):
             rows.append(
                 {

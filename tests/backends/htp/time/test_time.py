@@ -106,7 +106,7 @@ def test_rows_add_up_and_lanes_do_not_overlap_themselves() -> None:
         spans = sorted((e.start_us, e.end_us) for e in line.events if e.unit == unit)
         assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(spans))
     assert line == simulate.simulate(graph(), COSTS, W8A8)
-    names = {e["name"] for e in line.trace()["traceEvents"]}
+    names = {e["name"] for e in line.trace().events}
     assert {"conv0", "conv1", "conv2"} <= names
 
 

@@ -130,7 +130,7 @@ def estimate(
         timed = estimated(graphs, deployment, batch=batch, threads=threads)
         shared = _co_running(timed, priority, co_running, batch) if co_running else None
     if files.trace is not None:
-        _write_trace(files.trace, timed)
+        _write_trace(files.trace, timed, shared)
     if files.report is not None:
         _write_report(files.report, model.name, timed, chips("comparing chips"))
     _say_made_for_another(model, timed.soc)
@@ -142,8 +142,11 @@ def estimate(
         _print_concurrent(console(), shared, interval_ms)
 
 
-def _write_trace(path: Path, timed: Estimate) -> None:
-    data = json.dumps(timed.timeline.trace()).encode()
+def _write_trace(path: Path, timed: Estimate, shared: Shared | None) -> None:
+    trace = timed.timeline.trace()
+    if shared is not None:
+        shared.draw(trace, pid=1)
+    data = json.dumps(trace.to_json()).encode()
     write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
