@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from hexforge.ort.options.config import (
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime import registry
 from hexforge.runtime.registry import QNN_BACKENDS
+from tests import ROOT
 
 TABLES: tuple[type[OptionTable], ...] = (ProviderOptions, SessionConfig, RunConfig, DynamicOptions)
 PROVIDER_KEYS = """
@@ -254,3 +256,14 @@ def test_a_table_inside_is_read_and_written_whole() -> None:
     assert config.only(1).graph.vtcm_mb == 4
     assert HtpConfig.parse({"htp_num_cores": "0"}) == HtpConfig()
     assert HtpConfig.of("SM8750", config.only(1).graph) == config.only(1)
+
+
+WORDS_OF_CHIPS = {"soc_model", "htp_arch", "vtcm_mb", "dlbc", "num_hvx_threads", "lora_weight_sharing"}
+"""Keys that are also facts of a chip, settings of a context or keys of the simulated device."""
+
+
+@pytest.mark.parametrize("key", [o.key for o in HtpConfig.table() if o.key not in WORDS_OF_CHIPS])
+def test_an_option_is_named_where_it_is_declared_and_where_it_acts(key: str) -> None:
+    texts = ((path, path.read_text("utf-8")) for path in sorted((ROOT / "src").rglob("*.py")))
+    places = [path.name for path, text in texts if re.search(rf"\b{key}\b", text)]
+    assert len(places) <= 3, f"{key} is named in {', '.join(places)}; let the faces derive from its declaration"
