@@ -28,10 +28,9 @@ from hexforge.formats.profile import linting, log
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe_reading import recipe
+from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
-from hexforge.runtime.contexts.lora import config as lora
-from hexforge.runtime.contexts.lora.adapters import Maker
 from tests.digits import MODEL
 from tests.executorch.pte_files import delegated, ptd_bytes, pte, viewed
 from tests.executorch.test_running import counted
@@ -316,7 +315,7 @@ def adapter_table() -> bytes:
     weight = changed.values["w"]
     assert weight.data is not None
     weight.data = weight.data[::-1].copy()
-    maker = Maker(_BASE)
+    maker = lora.Maker(_BASE)
     maker.add("g", BACKEND.compile(changed), ["w"])
     found = Container(maker.writer().to_bytes())
     return bytes(found.section("adapter", "")) + b"\0\0" + bytes(found.section("weights", ""))

@@ -27,8 +27,8 @@ from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import ModelRunner
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.decide.recipe_reading import recipe
+from hexforge.quant.fold import fold
 from hexforge.quant.improve.tune import Judge, improve
-from hexforge.quant.prepare.fold import fold
 
 MODELS = ("digits", "ppocr_rec", "ppocr_cls", "yolov8n", "silero_vad")
 ROWS: dict[str, tuple[str, ...]] = {

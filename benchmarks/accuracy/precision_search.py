@@ -23,7 +23,7 @@ from benchmarks.arguments import add_names
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.search import Scoring, Searched, SearchSpace, Workers, search
-from hexforge.quant.measure.search import Point
+from hexforge.quant.search import Point
 from hexforge.runtime.registry import backend_for
 
 DEFAULT = ("digits", "ppocr_cls")

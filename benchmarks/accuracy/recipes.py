@@ -28,7 +28,7 @@ from benchmarks.models.quantized import quiet
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
 from hexforge.errors import HexforgeError
-from hexforge.quant.measure.compare import ErrorSums
+from hexforge.quant.compare import ErrorSums
 from tests.models.quantize import quantized as quantized_by_onnxruntime
 
 IMPROVED = "+range+equalize+bias+adaround"

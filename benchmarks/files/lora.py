@@ -20,11 +20,11 @@ import numpy as np
 
 from benchmarks.models.quantized import file
 from hexforge.formats.adapter import Adapter
-from hexforge.frontends.onnx.context.constants import Constants
+from hexforge.frontends.onnx.context_constants import Constants
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compile, compiled_programs
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora.adapters import make, merged
+from hexforge.runtime.contexts.lora import make, merged
 from hexforge.runtime.contexts.request import ContextRequest
 
 TARGET = 20.0

@@ -17,7 +17,7 @@ from hexforge.analysis.recommend import recommend
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
-from hexforge.quant.measure.search import Point, SearchPoints
+from hexforge.quant.search import Point, SearchPoints
 from hexforge.runtime.contexts.context import Context
 from tests.digits import MODEL, held_out
 

@@ -11,7 +11,7 @@ import pytest
 
 from hexforge import demo
 from hexforge.analysis.quality.picture_metrics import psnr_db
-from hexforge.cli.commands.inspect import demo as command
+from hexforge.cli.inspect import demo as command
 from tests.cli.test_cli import run
 from tests.report.test_page import content
 

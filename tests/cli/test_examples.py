@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from hexforge.cli import app
-from hexforge.cli.commands import COMMANDS, Command
+from hexforge.cli.command_table import COMMANDS, Command
 from tests.cli.commands_typed import parse
 from tests.cli.test_cli import run
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hexforge.cli.commands import COMMANDS
-from hexforge.cli.commands.inspect import demo
+from hexforge.cli.command_table import COMMANDS
+from hexforge.cli.inspect import demo
 from hexforge.cli.screen import read_by_program
 from tests import ROOT
 from tests.cli.test_cli import run

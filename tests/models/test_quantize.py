@@ -12,7 +12,7 @@ import pytest
 from onnxruntime.quantization import QuantType
 
 import hexforge
-from hexforge.quant.measure.compare import sqnr_db
+from hexforge.quant.compare import sqnr_db
 from tests.models.quantize import quantized
 from tests.models.test_models import fixed, sample  # noqa: F401 - a fixture
 from tests.models.unitwise import unit_agreements

@@ -12,8 +12,8 @@ import onnx
 import onnxruntime
 
 from hexforge.backends.cpu.backend import CpuBackend
-from hexforge.frontends.onnx.units.node_units import single_unit
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.node_units import single_unit
+from hexforge.frontends.onnx.unit import Unit
 from hexforge.model.reader import read
 from tests.frontends.onnx.parts import build, units
 

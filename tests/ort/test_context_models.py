@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import hexforge
 from hexforge import CallError, FormatError, HexforgeError, ModelError, UnsupportedError
 from hexforge.formats.container import MAGIC
-from hexforge.frontends.onnx.context.node import COMPATIBILITY
+from hexforge.frontends.onnx.context_node import COMPATIBILITY
 from hexforge.model.wire import has_contexts, slim
 from tests.digits import MODEL, held_out
 from tests.ort.context_models import (

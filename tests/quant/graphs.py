@@ -14,7 +14,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.unit import Unit
 from hexforge.ir import ScaleOffset
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes

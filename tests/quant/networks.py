@@ -18,7 +18,7 @@ from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.ranges import encoding, weight_encoding
 from hexforge.quant.improve.side_by_side import Walk, session
-from hexforge.quant.prepare.layers import layer
+from hexforge.quant.layers import layer
 
 Array = np.ndarray[Any, Any]
 

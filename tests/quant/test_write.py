@@ -19,7 +19,7 @@ from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.recipe_reading import recipe
-from hexforge.quant.prepare.fold import fold
+from hexforge.quant.fold import fold
 from hexforge.quant.write import bias_fixed, write
 from tests.frontends.onnx.parts import units
 from tests.quant.graphs import (

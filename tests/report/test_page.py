@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hexforge.analysis.estimate import estimate_all_chips
 from hexforge.chips.deployment import Deployment
-from hexforge.cli.commands.inspect.check import checked
+from hexforge.cli.inspect.check import checked
 from hexforge.report import Bars, Column, Plot, Section, Series, Table, page, timing
 from hexforge.report.page import ASSETS
 from tests.digits import MODEL

@@ -16,7 +16,7 @@ from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, RULES, apply
 from hexforge.model.reader import Model, read
-from hexforge.quant.measure.compare import is_quantized
+from hexforge.quant.compare import is_quantized
 
 if TYPE_CHECKING:
     from hexforge.model.source import ModelSource

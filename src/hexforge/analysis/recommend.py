@@ -9,7 +9,7 @@ from typing import Literal
 
 from hexforge.analysis.quality.metrics import in_decibels, quality_text
 from hexforge.analysis.quality.search import Searched
-from hexforge.quant.measure.search import Point, knee
+from hexforge.quant.search import Point, knee
 
 KEPT, KEPT_DB = 0.01, 0.1
 """A score may be this much below the float model's; one in decibels, as of pictures, where less is not seen."""

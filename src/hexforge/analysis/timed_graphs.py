@@ -57,7 +57,7 @@ def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
     if deployment.precision in (AS_IS, FLOAT):
         return None
     from hexforge.quant.as_if_quantized import as_if_quantized, recipe_of
-    from hexforge.quant.measure.compare import is_quantized
+    from hexforge.quant.compare import is_quantized
 
     if is_quantized(model.ir):
         return None

@@ -132,7 +132,7 @@ def sizes(
 ) -> tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]:
     """Sizes of --dim and --shape for a model, with a batch of one where it is open, which is said."""
     from hexforge.formats.executorch.pte import is_pte
-    from hexforge.model.inputs.open_dimensions import with_batch_of_one
+    from hexforge.model.open_dimensions import with_batch_of_one
     from hexforge.runtime.contexts.context import is_context
 
     named, whole = dims(dim), shapes(shape)

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hexforge.cli.commands import COMMANDS, Command
+from hexforge.cli.command_table import COMMANDS, Command
 from hexforge.errors import CallError
 
 ROWS = {row.name: row for row in COMMANDS}
@@ -58,7 +58,7 @@ def stopped_in_words(program: str) -> Iterator[None]:
 
 
 def _import(row: Command) -> Any:
-    target = getattr(importlib.import_module(f"hexforge.cli.commands.{row.module}"), row.attribute)
+    target = getattr(importlib.import_module(f"hexforge.cli.{row.module}"), row.attribute)
     if isinstance(target, typer.Typer):
         command: Any = typer.main.get_group(target)
         command.name, command.epilog = row.name, _epilog(row)

@@ -164,7 +164,7 @@ def print_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) ->
 
 def print_compared(reference: Path, path: Path, data: str, limit: int, as_json: bool) -> None:
     """How far the outputs of a .pte are from those of another .pte, or of an ONNX model with the same inputs."""
-    from hexforge.quant.measure.compare import ErrorSums
+    from hexforge.quant.compare import ErrorSums
 
     first = open_runnable(reference, {"backend_type": "cpu"}, Sizes({}, {}, {}))
     second = runnable_pte(path, "")

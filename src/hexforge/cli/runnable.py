@@ -61,7 +61,7 @@ def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: s
 
 def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) -> Runnable:
     from hexforge.formats.executorch.pte import is_pte
-    from hexforge.frontends.onnx.context.model import read_context_model
+    from hexforge.frontends.onnx.context_model import read_context_model
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import arguments

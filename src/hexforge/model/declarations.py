@@ -15,8 +15,8 @@ import onnx
 
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import require_another_file, write_atomically
+from hexforge.model.load_check import load_problem
 from hexforge.model.source import open_source
-from hexforge.model.writing.loads import load_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def fix_shapes(
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
             if dim.dim_param in bound:
                 dim.dim_value = bound[dim.dim_param]
-    from hexforge.model.inputs.pinned import pinned_value  # which needs what opening a context does without
+    from hexforge.model.constant_inputs import pinned_value  # which needs what opening a context does without
 
     for name, number in (constants or {}).items():
         declaration = declare(inputs[name]) if name in inputs else Declared(name, "", None, None)

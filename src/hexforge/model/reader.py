@@ -14,9 +14,9 @@ from onnx_ir import passes, serde
 from onnx_ir.passes import common
 
 from hexforge.errors import CallError, HexforgeError, ModelError
+from hexforge.model.constant_inputs import pin_inputs
 from hexforge.model.declarations import Declared, Metadata, bind, declare, is_named, metadata
-from hexforge.model.inputs.open_dimensions import suggested_size
-from hexforge.model.inputs.pinned import pin_inputs
+from hexforge.model.open_dimensions import suggested_size
 from hexforge.model.simplifying.simplify import name_nodes, simplify
 from hexforge.model.source import ModelSource, Source, open_source
 from hexforge.model.tensors import check_external, make_dense, own_tensors

@@ -12,7 +12,7 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
-from hexforge.model.writing.loads import require_loads
+from hexforge.model.load_check import require_loads
 
 EMBEDDED_BYTES = 1_900_000_000
 """The bytes of constants up to which a model is one file: a protobuf ends at 2 GB, and the graph needs room."""

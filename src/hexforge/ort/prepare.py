@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.frontends.onnx.context.model import ContextModel, read_context_model
+from hexforge.frontends.onnx.context_model import ContextModel, read_context_model
 from hexforge.model.standalone import Extract
 from hexforge.ops.packages import register_op_package
 from hexforge.ort.options.backend import backend_of

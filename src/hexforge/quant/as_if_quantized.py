@@ -18,7 +18,7 @@ from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.decide.recipe_reading import recipe
-from hexforge.quant.prepare.fold import fold
+from hexforge.quant.fold import fold
 from hexforge.quant.write import write
 
 _KEEP_SIGN = frozenset(

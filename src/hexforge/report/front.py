@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hexforge.analysis.quality.metrics import in_decibels
 from hexforge.analysis.quality.search import Searched
-from hexforge.quant.measure.search import Point
+from hexforge.quant.search import Point
 from hexforge.report.section import Series
 
 

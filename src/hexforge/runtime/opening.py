@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexforge.backend import Backend
-from hexforge.frontends.onnx.context.model import read_context_model
+from hexforge.frontends.onnx.context_model import read_context_model
 from hexforge.runtime.contexts.context_plan import ContextPlan
 from hexforge.runtime.stages import Stages
 

@@ -17,7 +17,7 @@ import hexforge
 from hexforge.errors import CallError
 from hexforge.model import save as saving
 from hexforge.model.reader import read
-from hexforge.quant.measure.compare import sqnr_db
+from hexforge.quant.compare import sqnr_db
 from tests.digits import MODEL as DIGITS
 from tests.digits import held_out
 from tests.quant.graphs import emulated, reference

@@ -38,8 +38,8 @@ from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.samples import samples
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe_reading import recipe
-from hexforge.quant.measure.search import Point, SearchPoints
-from hexforge.quant.prepare.fold import fold
+from hexforge.quant.fold import fold
+from hexforge.quant.search import Point, SearchPoints
 from tests.digits import MODEL, held_out
 from tests.quant.networks import Network
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import hexforge
 from hexforge.analysis.estimate import simulate_concurrent
 from hexforge.chips.deployment import Deployment
-from hexforge.cli.commands.time.estimate import estimate
+from hexforge.cli.time.estimate import estimate
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 
 app = typer.Typer()

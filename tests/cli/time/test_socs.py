@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hexforge.chips.soc import ABILITIES, FIGURES, SOCS
 from hexforge.cli import main
-from hexforge.cli.commands.time.socs import socs
+from hexforge.cli.time.socs import socs
 
 app = typer.Typer()
 app.command()(socs)

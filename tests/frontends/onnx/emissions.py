@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hexforge.frontends.onnx.translate.builder import Builder, Translator
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.unit import Unit
 
 Emissions = dict[str, set[str]]
 """ONNX op type, or "fusion" and its kind -> names of QNN ops."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.unit import Unit
 from hexforge.model.reader import read
 from tests.frontends.onnx.parts import units
 

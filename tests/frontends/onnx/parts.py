@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import onnx_ir
 
 from hexforge.frontends.onnx.fusions.table import fused
+from hexforge.frontends.onnx.node_units import node_units
 from hexforge.frontends.onnx.pipeline import joined, place
-from hexforge.frontends.onnx.units.node_units import node_units
-from hexforge.frontends.onnx.units.unit import Refusal, Unit
+from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Graph
 
 

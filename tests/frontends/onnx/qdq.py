@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from hexforge.backends.cpu.backend import CpuBackend
 from hexforge.frontends.onnx.pipeline import Placement, place
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.unit import Unit
 from hexforge.model.reader import read
 from tests.frontends.onnx.parts import build, units
 

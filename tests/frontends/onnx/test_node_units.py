@@ -16,7 +16,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize
 from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config, qnn_preprocess_model
 
 from hexforge.errors import ModelError
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.unit import Unit
 from hexforge.ir import AxisScaleOffset, Block, BlockwiseExpansion, ScaleOffset
 from hexforge.model.op_table import ROWS
 from hexforge.model.reader import read

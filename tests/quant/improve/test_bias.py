@@ -9,7 +9,7 @@ import pytest
 from hexforge.quant.decide.encoding_plan import EncodingPlan
 from hexforge.quant.improve.bias import bias_of, correct_biases
 from hexforge.quant.improve.side_by_side import Walk
-from hexforge.quant.prepare.layers import layer
+from hexforge.quant.layers import layer
 from tests.quant.networks import Network, plain, sqnr
 
 

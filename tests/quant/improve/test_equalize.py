@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hexforge.model.nodes import float_constant
 from hexforge.quant.improve.equalize import equalize, groups
-from hexforge.quant.prepare.layers import layer
+from hexforge.quant.layers import layer
 from tests.quant.networks import Network, plain, run, sqnr
 
 

@@ -17,7 +17,7 @@ from hexforge.quant.decide.ranges import weight_encoding
 from hexforge.quant.improve import rounding
 from hexforge.quant.improve.rounding import round_weights
 from hexforge.quant.improve.side_by_side import Walk
-from hexforge.quant.prepare.layers import Layer, layer
+from hexforge.quant.layers import Layer, layer
 from tests.quant.networks import Network, plain, run, scale_of, sqnr
 
 

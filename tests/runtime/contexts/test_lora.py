@@ -14,13 +14,12 @@ import hexforge
 from hexforge.errors import CallError, FormatError, ModelError
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import SLACK, Container
-from hexforge.frontends.onnx.context.constants import Constants
+from hexforge.frontends.onnx.context_constants import Constants
 from hexforge.ir import Array
+from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora import adapters as lora_adapters
-from hexforge.runtime.contexts.lora.adapters import make
-from hexforge.runtime.contexts.lora.config import read_config
+from hexforge.runtime.contexts.lora import make, read_config
 from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.contexts.wrap import wrap
 from tests.ort.context_models import session
@@ -178,7 +177,7 @@ def test_a_square_matrix_lies_as_its_reader_says(flip: bool) -> None:
     base = Constants(model([gemm], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [1, 4])}, {"net.fc.weight": w}))
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 4)).astype(np.float32), rng.normal(size=(4, 2)).astype(np.float32)
-    found = lora_adapters.merged(base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b,
+    found = lora.merged(base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b,
                                     "net.fc.alpha": np.array(4.0)}, None, {})  # fmt: skip
     delta = 2.0 * (b.astype(np.float64) @ a)
     np.testing.assert_array_equal(found["net.fc.weight"], (w + (delta if flip else delta.T)).astype(np.float32))

@@ -18,11 +18,11 @@ from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import to_bytes
 from hexforge.options import did_you_mean
+from hexforge.quant import compare as tensors
+from hexforge.quant.compare import ChannelFit, ErrorSums, Watched
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.samples import samples as samples_of
-from hexforge.quant.measure import compare as tensors
-from hexforge.quant.measure.compare import ChannelFit, ErrorSums, Watched
-from hexforge.quant.prepare.fold import fold
+from hexforge.quant.fold import fold
 from hexforge.runtime import registry
 
 SENSITIVITY = ("none", "one", "all-but-one")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hexforge.formats.json_text import finite_or_none
-from hexforge.quant.measure.compare import ErrorSums, Kind
+from hexforge.quant.compare import ErrorSums, Kind
 from hexforge.runtime import registry
 
 

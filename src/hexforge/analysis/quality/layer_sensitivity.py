@@ -13,10 +13,10 @@ from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
+from hexforge.quant import compare as tensors
+from hexforge.quant import sensitivity as layered
+from hexforge.quant.compare import ErrorSums
 from hexforge.quant.data.feeds import Feeds
-from hexforge.quant.measure import compare as tensors
-from hexforge.quant.measure import sensitivity as layered
-from hexforge.quant.measure.compare import ErrorSums
 
 Progress = Callable[[int, int], None]
 

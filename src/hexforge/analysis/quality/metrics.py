@@ -19,8 +19,8 @@ from hexforge.analysis.quality.picture_metrics import PictureMetric
 from hexforge.analysis.quality.runners import runner
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
+from hexforge.quant.compare import ErrorSums
 from hexforge.quant.data.feeds import Feeds
-from hexforge.quant.measure.compare import ErrorSums
 
 Outputs = Mapping[str, Array]
 

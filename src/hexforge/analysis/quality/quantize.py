@@ -17,11 +17,12 @@ from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_another_file, require_writable
+from hexforge.model.load_check import require_loads
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import save, to_bytes
 from hexforge.model.source import ModelSource
-from hexforge.model.writing.loads import require_loads
+from hexforge.quant.compare import require_float
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.observe import Statistics
@@ -32,10 +33,9 @@ from hexforge.quant.decide.quant_units import axis_of
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.decide.recipe_reading import check_method
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
+from hexforge.quant.fold import fold
 from hexforge.quant.improve.tune import Improvement, Tried, improve
-from hexforge.quant.measure.compare import require_float
-from hexforge.quant.measure.input_ranges import range_warnings
-from hexforge.quant.prepare.fold import fold
+from hexforge.quant.input_ranges import range_warnings
 from hexforge.quant.write import write
 from hexforge.runtime import registry
 from hexforge.runtime.prepare import prepare_model

@@ -27,6 +27,7 @@ from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 from hexforge.model.reader import read
 from hexforge.model.save import save, to_bytes
+from hexforge.quant.compare import require_float
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.pictures import PictureFolder
@@ -35,9 +36,8 @@ from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Override, Recipe
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
-from hexforge.quant.measure.compare import require_float
-from hexforge.quant.measure.search import Choice, Point, SearchPoints, search_mixes
-from hexforge.quant.prepare.fold import fold
+from hexforge.quant.fold import fold
+from hexforge.quant.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.write import write
 from hexforge.runtime.registry import backend_for
 

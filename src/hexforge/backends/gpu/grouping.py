@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from hexforge.backends.gpu.kernels.attention import LARGEST
 from hexforge.backends.gpu.kernels.element import MAPS
 from hexforge.backends.gpu.kernels.moves import ALIASES, MOVES
 from hexforge.backends.gpu.kernels.pointwise import FLOAT, SCALAR_ONLY
+from hexforge.backends.gpu.kernels.products.attention import LARGEST
 from hexforge.ir import Graph, Node, Role, Value
 
 LONGEST = 24

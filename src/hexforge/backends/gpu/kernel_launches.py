@@ -11,13 +11,20 @@ import numpy as np
 
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.grouping import Groups, group
-from hexforge.backends.gpu.kernels import maps, recurrent, rows, sampling, searching, windows
-from hexforge.backends.gpu.kernels.attention import Attention, attention_tile, register_attention, tiled_attention
+from hexforge.backends.gpu.kernels import maps, searching, windows
+from hexforge.backends.gpu.kernels import reductions as rows
+from hexforge.backends.gpu.kernels import vision as sampling
 from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import MAPS, Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Piece, Scratch
 from hexforge.backends.gpu.kernels.moves import ALIASES
-from hexforge.backends.gpu.kernels.products import winograd
+from hexforge.backends.gpu.kernels.products import recurrent, winograd
+from hexforge.backends.gpu.kernels.products.attention import (
+    Attention,
+    attention_tile,
+    register_attention,
+    tiled_attention,
+)
 from hexforge.backends.gpu.kernels.products.blocks import FourBitWeight
 from hexforge.backends.gpu.kernels.products.few_rows import suits, vector_product
 from hexforge.backends.gpu.kernels.products.product import Product

@@ -10,7 +10,7 @@ from hexforge.backends.gpu.kernels import pointwise
 from hexforge.backends.gpu.kernels.code import C_TYPES
 from hexforge.backends.gpu.kernels.element import GATHERS, MAPS
 from hexforge.backends.gpu.kernels.moves import MOVES
-from hexforge.backends.gpu.kernels.recurrent import MOST_LOCAL_BYTES, LstmShape
+from hexforge.backends.gpu.kernels.products.recurrent import MOST_LOCAL_BYTES, LstmShape
 from hexforge.backends.gpu.qnn_ops import EXCLUDED, SOURCES
 from hexforge.ir import Block, DType, Node, ScaleOffset, Value
 from hexforge.rules import Rule, RuleTable

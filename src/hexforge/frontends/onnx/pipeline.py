@@ -24,12 +24,12 @@ from hexforge.backend import Backend
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.frontends.onnx.ep_limits import ep_refuses
 from hexforge.frontends.onnx.fusions.table import FUSED, fused
-from hexforge.frontends.onnx.translate import ops as _ops  # noqa: F401 - fills the registry
+from hexforge.frontends.onnx.node_units import node_units
+from hexforge.frontends.onnx.translate import every_op as _every_op  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
 from hexforge.frontends.onnx.translate.packages import package_translator
-from hexforge.frontends.onnx.units.node_units import node_units
-from hexforge.frontends.onnx.units.unit import Refusal, Unit
-from hexforge.frontends.onnx.units.zero_scales import write_zeros
+from hexforge.frontends.onnx.unit import Refusal, Unit
+from hexforge.frontends.onnx.zero_scales import write_zeros
 from hexforge.ir import Encoding, Graph, Node, Role, Value
 from hexforge.ir.verify import verify
 from hexforge.model.nodes import captured

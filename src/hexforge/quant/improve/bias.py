@@ -13,7 +13,7 @@ from hexforge.model.nodes import dims, float_constant, only_reader
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan
 from hexforge.quant.improve.side_by_side import NodeStep, Walk
-from hexforge.quant.prepare.layers import Layer, layer, per_channel
+from hexforge.quant.layers import Layer, layer, per_channel
 
 
 def correct_biases(

@@ -16,7 +16,7 @@ import onnx_ir
 
 from hexforge.ir import Array
 from hexforge.model.nodes import captured, dims, float_constant
-from hexforge.quant.prepare.layers import Layer, layer, put
+from hexforge.quant.layers import Layer, layer, put
 
 _ROUNDS = 8
 _LIMIT = 64.0

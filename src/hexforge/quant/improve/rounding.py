@@ -24,7 +24,7 @@ from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.improve.bias import correct
 from hexforge.quant.improve.side_by_side import NodeStep, Walk
-from hexforge.quant.prepare.layers import Layer, layer
+from hexforge.quant.layers import Layer, layer
 
 PATCHES = 2048
 """Inputs of one output each that H is measured on, at most."""

@@ -13,6 +13,7 @@ import onnx_ir
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.quant.compare import ErrorSums
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Feeds, ModelRunner, Samples
 from hexforge.quant.data.observe import Statistics
@@ -23,7 +24,6 @@ from hexforge.quant.improve.bias import correct_biases
 from hexforge.quant.improve.equalize import equalize
 from hexforge.quant.improve.rounding import round_weights
 from hexforge.quant.improve.side_by_side import session
-from hexforge.quant.measure.compare import ErrorSums
 from hexforge.quant.write import write
 
 FITTED, JUDGED = 24, 24

@@ -205,7 +205,7 @@ def _updatable(plan: Plan, patterns: Sequence[str], source: ModelSource, how: Ma
     taken = [stage for stage in plan.stages if stage.part.taken]
     if not patterns:
         return [()] * len(taken)
-    from hexforge.frontends.onnx.context.constants import Constants, updatable_names
+    from hexforge.frontends.onnx.context_constants import Constants, updatable_names
 
     constants = Constants(source, **how)
     return [updatable_names(constants, patterns, [row.node for row in stage.rows]) for stage in taken]

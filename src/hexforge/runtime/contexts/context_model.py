@@ -13,7 +13,7 @@ from hexforge.backend import Backend, ContextBackend, GraphSettings
 from hexforge.errors import CallError, CapacityError
 from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
-from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
+from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
 from hexforge.ir import Graph
 from hexforge.model.standalone import MOST_BYTES, Extract
 from hexforge.runtime.contexts import share
@@ -22,7 +22,7 @@ from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage, Stages
 
 if TYPE_CHECKING:
-    from hexforge.frontends.onnx.context.writer import Composed
+    from hexforge.frontends.onnx.context_writer import Composed
     from hexforge.model.reader import Model
 
 _LOG = logging.getLogger("hexforge")
@@ -197,7 +197,7 @@ def _spill_fill_bytes(graph: Graph, backend: ContextBackend, settings: GraphSett
 
 def _composed(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output, builder: ContextBuilder | None,
               embedded: memoryview | None, file: str) -> Composed:  # fmt: skip
-    from hexforge.frontends.onnx.context.writer import compose
+    from hexforge.frontends.onnx.context_writer import compose
 
     info = builder.info if builder is not None else None
     targets = info.targets if info is not None else ()

@@ -12,14 +12,14 @@ from typing import Any
 from hexforge.backend import Backend, Program
 from hexforge.errors import FormatError, ModelError, UnsupportedError
 from hexforge.formats.container import MAGIC
-from hexforge.frontends.onnx.context.model import ContextModel
-from hexforge.frontends.onnx.context.node import EpContext
+from hexforge.frontends.onnx.context_model import ContextModel
+from hexforge.frontends.onnx.context_node import EpContext
 from hexforge.model.standalone import Extract
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.adapted_program import AdaptedProgram, Adapters, HasAdapters
 from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora.config import apply_config
+from hexforge.runtime.contexts.lora import apply_config
 from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
 from hexforge.runtime.partition import Part, PartitionStep, partition
 from hexforge.runtime.stages import PlacedNode, Stage, Stages

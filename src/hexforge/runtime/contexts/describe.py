@@ -28,7 +28,7 @@ def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
     """What `hexforge info --json` prints of a context or an EPContext model; FormatError for any other file."""
     if is_context(path):
         return described(Context(path), soc)
-    from hexforge.frontends.onnx.context.model import read_context_model
+    from hexforge.frontends.onnx.context_model import read_context_model
 
     model = read_context_model(path)
     if model is None:

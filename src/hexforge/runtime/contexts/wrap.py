@@ -12,8 +12,8 @@ from hexforge.backend import ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats.container import Writer
 from hexforge.formats.files import Data, write_atomically, write_together
-from hexforge.frontends.onnx.context.node import COMPATIBILITY, EpContext
-from hexforge.model.writing.loads import require_loads
+from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
+from hexforge.model.load_check import require_loads
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend
 from hexforge.runtime.contexts.context import Context
@@ -31,7 +31,7 @@ def wrap(
 
     They lie beside the context, which is copied where another folder is given, unless it is embedded.
     """
-    from hexforge.frontends.onnx.context.wrapper import is_quantized, wrapper
+    from hexforge.frontends.onnx.context_wrapper import is_quantized, wrapper
     from hexforge.runtime.contexts.context_model import compatibility_text
 
     path = Path(context)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hexforge.frontends.onnx.ep_limits import moves, pointwise, products, reductions, tensors, vision
 from hexforge.frontends.onnx.ep_limits.evidence import Refuser
 from hexforge.frontends.onnx.ep_limits.subject import Subject
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.unit import Unit
 from hexforge.rules import RuleTable
 
 EP_VERSION = "2.7.0"

@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx_ir
 
-from hexforge.frontends.onnx.units.scales import first_input, is_dequantize
-from hexforge.frontends.onnx.units.unit import Operand, Unit, constant
+from hexforge.frontends.onnx.unit import Operand, Unit, constant
+from hexforge.frontends.onnx.unit_scales import first_input, is_dequantize
 from hexforge.ir import Array
 from hexforge.rules import Rule
 

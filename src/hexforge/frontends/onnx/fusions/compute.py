@@ -14,8 +14,8 @@ import onnx_ir
 
 from hexforge.frontends.onnx.fusions.net import Fusion, Net
 from hexforge.frontends.onnx.translate.builder import Builder, Translator
-from hexforge.frontends.onnx.translate.ops.products.matmul import write_softmax
-from hexforge.frontends.onnx.units.unit import Operand, Unit, UnitKind, detail_of
+from hexforge.frontends.onnx.translate.products.matmul import write_softmax
+from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
 from hexforge.ir import ScaleOffset
 from hexforge.model.patterns.activations import ScaledSoftmax, gelu, hard_swish, scaled_softmax
 from hexforge.model.patterns.match import Match

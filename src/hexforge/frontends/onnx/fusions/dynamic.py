@@ -15,9 +15,9 @@ import onnx_ir
 
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, known, other, shape
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.translate.ops.products.conv import convolve
-from hexforge.frontends.onnx.translate.ops.products.matmul import multiply
-from hexforge.frontends.onnx.units.unit import Operand, Unit, UnitKind, constant, detail_of
+from hexforge.frontends.onnx.translate.products.conv import convolve
+from hexforge.frontends.onnx.translate.products.matmul import multiply
+from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, constant, detail_of
 from hexforge.ir import Array
 
 

@@ -11,8 +11,8 @@ import onnx_ir
 
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, known, other, plain, shape
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.translate.ops.products.conv import conv
-from hexforge.frontends.onnx.units.unit import Operand, Unit, UnitKind
+from hexforge.frontends.onnx.translate.products.conv import conv
+from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind
 from hexforge.ir import Array, ScaleOffset
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")

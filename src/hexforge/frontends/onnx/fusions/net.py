@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir
 
 from hexforge.frontends.onnx.translate.builder import Translator
-from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, UnitKind, constant, onnx_shape
+from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, UnitKind, constant, onnx_shape
 from hexforge.ir import Array, ScaleOffset
 from hexforge.model.patterns.match import Match
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hexforge.frontends.onnx.fusions import compute, dynamic, linear, movement
+from hexforge.frontends.onnx.fusions import compute, dynamic, linear
+from hexforge.frontends.onnx.fusions import moves as movement
 from hexforge.frontends.onnx.fusions.net import Fusion, Net
 from hexforge.frontends.onnx.translate.builder import Translator
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.unit import Unit
 
 FUSIONS: tuple[Fusion, ...] = (*compute.FUSIONS, *dynamic.FUSIONS, *linear.FUSIONS, *movement.FUSIONS)
 """Every fusion; of those that start at one op, the first that matches is taken."""

@@ -1,16 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites: ONNX models as HTP likes them, one rule an idea; each finds its places and rewrites them."""
 
-from hexforge.frontends.onnx.rewrites import (
-    activation,
-    arithmetic,
-    branches,
-    channels,
-    conv,
-    matmul,
-    movement,
-    quantized,
-)
+from hexforge.frontends.onnx.rewrites import activation, arithmetic, branches, channels, conv, matmul, quantized
+from hexforge.frontends.onnx.rewrites import moves as movement
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, apply, find
 
 NORMALIZATIONS = conv.NORMALIZATIONS

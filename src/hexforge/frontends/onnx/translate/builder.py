@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from hexforge.frontends.onnx.units.unit import Operand, Refusal, Unit, constant, onnx_dtype, onnx_shape
+from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, constant, onnx_dtype, onnx_shape
 from hexforge.ir import Array, DType, Encoding, Graph, ParamValue, Role, TensorType, Value
 from hexforge.ir.fixed_point import dequantize, fault, permuted_type, quantized_range
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.units.unit import Unit
+from hexforge.frontends.onnx.unit import Unit
 from hexforge.ir import DType, ScaleOffset, TensorType, Value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hexforge.errors import ModelError
 from hexforge.frontends.onnx.translate.builder import Builder, Translator
-from hexforge.frontends.onnx.units.unit import Refusal, Unit
+from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ops.packages import custom_op
 
 

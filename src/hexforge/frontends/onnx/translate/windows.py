@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.units.unit import Refusal, Unit
+from hexforge.frontends.onnx.unit import Refusal, Unit
 
 Pairs = tuple[tuple[int, int], ...]
 

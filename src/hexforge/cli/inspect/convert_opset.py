@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge convert-opset`: a copy of a model in another version of ONNX's operators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import Model, Out, Output, file_to_write
+from hexforge.cli.screen import waiting
+from hexforge.formats.files import require_another_file, require_writable
+
+
+def convert_opset(
+    model: Model,
+    out: Out = None,
+    opset: Annotated[int, typer.Option("--opset", help="The opset to convert to; 21 has QDQ of 4 and 16 bits.")] = 21,
+    output: Output = None,
+) -> None:
+    """Write a copy of a model in another version of ONNX's operators."""
+    from hexforge.model.opset_conversion import converted
+    from hexforge.model.reader import read
+    from hexforge.model.save import save
+
+    target = file_to_write(out, output)
+    require_another_file(target, model)
+    require_writable(target)
+    with waiting(f"converting {model.name}"):
+        source = read(model, fold=False)
+        files = save(converted(source.ir, opset, source.name), target)
+    typer.echo(f"opset {source.opset} is now {opset}: wrote {', '.join(map(str, files))}")

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge compare`: what quantization costs a model, tensor by tensor and layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
+from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
+from hexforge.errors import CallError
+from hexforge.formats.files import require_writable, write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.analysis.quality.comparison import Comparison, TensorError
+    from hexforge.quant.compare import ErrorSums
+
+Data = Annotated[
+    str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
+]
+Backend = Annotated[str, typer.Option("--backend", help="Where the model runs: htp, cpu, or ort (onnxruntime).")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to work on.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 0: all.")]
+
+
+@taking_groups
+def compare(
+    float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file, or .pte.")],
+    quantized: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it, or a .pte.")],
+    data: Data,
+    backend: Backend = DEFAULT_BACKEND,
+    soc: Soc = "",
+    sensitivity: Annotated[
+        str, typer.Option("--sensitivity", help="Of each layer: quantize only it (one), all-but-one, or none.")
+    ] = "none",
+    jobs: Jobs = 1,
+    limit: Limit = 0,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    *,
+    pictures: PictureArguments,
+    as_json: Json = False,
+) -> None:
+    """Show how far a quantized model's tensors are from the float model's, the worst first."""
+    from hexforge.analysis.quality.compare import compare as compared
+    from hexforge.formats.executorch.pte import is_pte
+
+    if is_pte(quantized):
+        from hexforge.cli.pte import print_compared
+
+        if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc:
+            raise CallError(f"{quantized}: is compiled; only --data, --limit and --json can be given with it")
+        print_compared(float_model, quantized, data, limit, as_json)
+        return
+    require_writable(report)
+    samples = pictures.data(data)
+    pictures.say(samples, quiet=as_json)
+    with stoppable("nothing was written"), bar(f"comparing {quantized.name}") as progress:
+        comparison = compared(
+            float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
+            jobs=jobs, progress=progress,
+        )  # fmt: skip
+    if report is not None:
+        _report(comparison, quantized, soc or DEFAULT_SOC, report)
+    if as_json:
+        print_json(comparison.to_json())
+    else:
+        _print(comparison, rows)
+
+
+def _report(comparison: Comparison, model: Path, soc: str, target: Path) -> None:
+    from hexforge.any_model import estimate
+    from hexforge.report import page
+    from hexforge.report.graph import graph_section_of
+    from hexforge.report.quality import quality_sections
+
+    with waiting(f"timing {model.name} on {soc}"):
+        timed = estimate(model, soc)
+    graph = graph_section_of(model, timed, comparison)
+    sections = [graph] if graph is not None else []
+    write_atomically(
+        target, page(timed, sections=sections, lead=quality_sections(comparison), title=model.name).encode()
+    )
+
+
+def _print(comparison: Comparison, count: int) -> None:
+    screen = console()
+    title = f"{comparison.model} on {comparison.backend} against {comparison.reference}, {comparison.samples} samples"
+    screen.print(table(title, ("output", *_COLUMNS), map(_row, comparison.outputs)))
+    shown = comparison.tensors[:count] if count else comparison.tensors
+    if shown:
+        what = f"the worst {len(shown)} of {len(comparison.tensors)} tensors"
+        screen.print(table(what, ("tensor", *_COLUMNS), map(_row, shown)))
+    weights = comparison.weights[: max(count // 2, 1)] if count else comparison.weights
+    if weights:
+        lines = [(row.name, row.op_type, row.dtype, *_figures(row.own)) for row in weights]
+        title = f"the worst {len(weights)} of {len(comparison.weights)} constants"
+        screen.print(table(title, ("constant", "read by", "type", "SQNR dB", "cosine", "max error"), lines))
+    if comparison.unmatched:
+        screen.print(
+            f"{comparison.unmatched} quantized tensors have no counterpart of the same name in {comparison.reference}"
+        )
+    if comparison.layers:
+        alone = comparison.sensitivity == "one"
+        columns = ("layer", "op", "SQNR dB", *(() if alone else ("gain dB",)))
+        figures = [
+            (row.name, row.op_type or "-", _db(row.sqnr_db), *(() if alone else (f"{row.gain_db:+.2f}",)))
+            for row in (comparison.layers[:count] if count else comparison.layers)
+        ]
+        title = f"outputs with {'only this layer' if alone else 'all but this layer'} quantized"
+        screen.print(table(title, columns, figures))
+    screen.print(f"[bold]{_db(comparison.sqnr_db)} dB[/] SQNR: the output that lost most")
+
+
+_COLUMNS = ("made by", "type", "SQNR dB", "cosine", "max error", "its own SQNR dB")
+
+
+def _row(row: TensorError) -> Sequence[str]:
+    own = "-" if row.own is None else _db(row.own.sqnr_db)
+    figures = _figures(row.running)
+    if row.rescaled_db is not None:
+        figures = f"{_db(row.rescaled_db)} (rescaled)", "-", "-"
+    return (row.name, row.op_type or "-", row.dtype or "float", *figures, own)
+
+
+def _figures(sums: ErrorSums | None) -> tuple[str, str, str]:
+    if sums is None:
+        return "-", "-", "-"
+    broken = f" ({sums.not_finite} not finite)" if sums.not_finite else ""
+    return _db(sums.sqnr_db), f"{sums.cosine:.6f}", f"{sums.max_error:.4g}{broken}"
+
+
+def _db(number: float) -> str:
+    return f"{number:.2f}" if abs(number) != float("inf") else "exact" if number > 0 else "lost"

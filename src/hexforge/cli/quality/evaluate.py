@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge eval`: how well a model does on labelled samples."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import DEFAULT_BACKEND, Dims, Json, Model, Shapes, Soc, sizes
+from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.quality.compare import Backend, Data, Jobs, Limit
+from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.screen import bar, console, print_json, stoppable, table
+
+Labels = Annotated[
+    str, typer.Option("--labels", help="A .csv, .json, .txt or .npy file, or folders: the samples' folder names.")
+]
+Classes = Annotated[
+    Path | None,
+    typer.Option("--classes", exists=True, dir_okay=False, help="Names of the classes, one a line, in their order."),
+]
+
+
+@taking_groups
+def evaluate(
+    model: Model,
+    data: Data,
+    labels: Labels = "",
+    metric: Annotated[
+        str, typer.Option("--metric", help="top1, top5, top1:OUTPUT, psnr, ssim, sqnr:FLOAT.onnx, or FILE.py:NAME.")
+    ] = "top1",
+    classes: Classes = None,
+    backend: Backend = DEFAULT_BACKEND,
+    soc: Soc = "",
+    jobs: Jobs = 1,
+    limit: Limit = 0,
+    dim: Dims = None,
+    shape: Shapes = None,
+    *,
+    pictures: PictureArguments,
+    as_json: Json = False,
+) -> None:
+    """Run a model on samples and score its outputs; the score is the same for any number of jobs."""
+    from hexforge.analysis.quality.evaluate import evaluate as evaluated
+    from hexforge.analysis.quality.labels import read_classes
+
+    samples = pictures.data(data)
+    pictures.say(samples, quiet=as_json)
+    named, whole = sizes(model, dim, shape)
+    start = time.perf_counter()
+    with stoppable("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
+        evaluation = evaluated(
+            model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
+            backend=backend, soc=soc, jobs=jobs, limit=limit or None, dims=named, shapes=whole, progress=progress,
+        )  # fmt: skip
+    seconds = time.perf_counter() - start
+    if as_json:
+        print_json(evaluation.to_json())
+        return
+    unit = " dB" if evaluation.metric in ("sqnr", "psnr") else ""
+    row = (
+        evaluation.model,
+        evaluation.backend,
+        evaluation.metric,
+        f"{evaluation.score:.4f}{unit}",
+        str(evaluation.samples),
+        f"{seconds:.1f}",
+    )
+    console().print(table("", ("model", "backend", "metric", "score", "samples", "seconds"), [row]))

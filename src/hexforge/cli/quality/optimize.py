@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge optimize`: the whole way of a model to a chip in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, constants_of, sizes
+from hexforge.cli.quality.evaluate import Classes, Labels
+from hexforge.cli.screen import bars, console, print_json, stoppable, table
+from hexforge.formats.files import write_atomically
+from hexforge.rules import by_reason, some_of
+
+if TYPE_CHECKING:
+    from hexforge.analysis.optimize import Optimized
+
+
+SAME_TIME = 0.97
+"""A quantized model that is slower than this part of the float one's speed is said to be slower."""
+
+
+def optimize(
+    model: Model,
+    data: Annotated[str, typer.Option("--data", help="Samples: a folder (.npy, .npz, .raw, images), or random:8.")],
+    soc: Soc = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for the files; else MODEL.SOC.", file_okay=False)
+    ] = None,
+    labels: Labels = "",
+    metric: Annotated[
+        str,
+        typer.Option("--metric", help="sqnr, or top1, top5, psnr, ssim, FILE.py:NAME; top1 where there are labels."),
+    ] = "",
+    classes: Classes = None,
+    evaluation: Annotated[str, typer.Option("--evaluation", help="Samples to judge on; unless given, --data.")] = "",
+    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
+    budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes of precisions to measure at most.")] = 24,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that each mix is judged on.")] = 16,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each processor.")] = 1,
+    dim: Dims = None,
+    shape: Shapes = None,
+    pin: Pins = None,
+    as_json: Json = False,
+) -> None:
+    """Make a model fast on a chip: fix shapes, rewrite, find the best precisions, quantize, compile, explain."""
+    from hexforge.analysis.optimize import SQNR, OptimizeRequest
+    from hexforge.analysis.optimize import optimize as optimized
+    from hexforge.analysis.quality.labels import read_classes
+    from hexforge.backend import processors
+    from hexforge.chips.deployment import Deployment
+    from hexforge.chips.soc import DEFAULT_SOC, named
+    from hexforge.report.optimizing import optimized_page
+
+    chip = named(soc or DEFAULT_SOC).name
+    folder = output or Path(f"{model.stem}.{chip}")
+    names, whole = sizes(model, dim, shape)
+    request = OptimizeRequest(
+        data,
+        evaluation or None,
+        labels or None,
+        metric or ("top1" if labels else SQNR),
+        None if classes is None else read_classes(classes),
+        budget,
+        samples=samples,
+        jobs=jobs or processors(),
+        dims=names,
+        shapes=whole,
+        constants=constants_of(pin),
+    )
+    lost = f"what is done lies in {folder}; the same command goes on from there"
+    with stoppable(lost), bars() as progress:
+        result = optimized(model, folder, request, Deployment(chip, runtime=runtime), progress=progress)
+        progress("drawing the page", 0, 1)
+        write_atomically(result.folder.page, optimized_page(result).encode())
+    if as_json:
+        print_json(result.to_json())
+    else:
+        print_optimized(console(), result)
+
+
+def _quality(value: float, metric: str) -> str:
+    from hexforge.analysis.quality.metrics import quality_text
+
+    return quality_text(value, metric).removesuffix(" dB")
+
+
+def print_optimized(screen: Console, optimized: Optimized) -> None:
+    """The verdict, why, what it costs, and what to do next."""
+    from hexforge.report.front import quality_axis
+
+    gain = optimized.speedup
+    faster = "which has no float math"
+    if optimized.before is not None and gain is not None:
+        faster = f"{gain:.2f} times faster than float" if gain > 1 else "no faster than float"
+        faster += f" ({optimized.before.latency_ms:.3f} ms)"
+    screen.print(
+        Text.assemble(
+            (f"{optimized.after.latency_ms:.3f} ms", "bold green"),
+            f" on {optimized.after.soc}, {faster}: {optimized.model}, ",
+            (optimized.quantization.recipe.name, "bold"),
+        )
+    )
+    sqnr = optimized.comparison.sqnr_db
+    noise = f"at {sqnr:.1f} dB" if sqnr < float("inf") else "exact"
+    score = f"outputs {noise} on {optimized.comparison.samples} samples"
+    if optimized.float_score is not None:
+        in_float = f"{_quality(optimized.float_score, optimized.metric)} in float, on {optimized.scored} samples"
+        score = f"{optimized.metric} {_quality(optimized.score, optimized.metric)}, {in_float}; {score}"
+    screen.print(Text(score))
+    screen.print(Text(optimized.recommendation.reason))
+    if gain is not None and gain <= 1:
+        same = gain > SAME_TIME
+        words = (
+            "As fast in float"
+            if same
+            else f"Faster in float: take {optimized.folder.float_model.name} where time counts"
+        )
+        screen.print(Text(f"{words}; here integers save memory and power, not time.", "yellow"))
+    for why, nodes in by_reason(optimized.quantization.refused):
+        screen.print(Text(f"CPU  {some_of(nodes)}: {why}", "yellow"))
+    searched, front = optimized.searched, optimized.searched.mixes.front()
+    rows = [
+        (
+            "→" if p == optimized.recommendation.point else "",
+            f"{p.latency_ms:.3f}",
+            _quality(p.quality, optimized.metric),
+            f"{len(p.high)} of {len(searched.groups)}",
+        )
+        for p in front
+    ]
+    unit, _ = quality_axis(optimized.metric)
+    screen.print()
+    measured = f"{len(searched.mixes.points)} mixes measured on {optimized.comparison.samples} samples"
+    title = f"the front: {measured}, those no other beats"
+    screen.print(table(title, ("", "ms", unit, f"groups at {searched.high.name}"), rows, whole=True))
+    if optimized.rewrites.applied:
+        screen.print(Text(f"rewritten: {', '.join(optimized.rewrites.applied)}"))
+    for advice in optimized.next_steps[:3]:
+        screen.print(Text(f"next: {advice.title}: {100 * advice.gain:.1f} % faster"))
+    for path in optimized.files:
+        screen.print(Text(str(path), "bold" if path == optimized.folder.page else ""))

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge quantize`: a float model and samples to a model that the NPU takes whole, or which nodes it refuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
+from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.screen import bars, console, print_json, stoppable, table
+from hexforge.formats.files import require_writable
+from hexforge.rules import by_reason, some_of
+
+if TYPE_CHECKING:
+    from hexforge.analysis.quality.held_out import Quality
+    from hexforge.analysis.quality.quantize import Quantization
+
+_SHOWN = 20
+
+
+@taking_groups
+def quantize(
+    model: Model,
+    data: Annotated[
+        str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
+    ] = "",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            "--recipe", help="w8a8, w8a8_channel, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file."
+        ),
+    ] = "w8a8_channel",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.", dir_okay=False)] = None,
+    method: Annotated[
+        str, typer.Option("--method", help="Ranges: minmax, moving_average, percentile[=99.99], entropy, mse.")
+    ] = "",
+    encodings: Annotated[
+        Path | None, typer.Option("--encodings", help="AIMET encodings that stand as they are.", exists=True)
+    ] = None,
+    export_encodings: Annotated[
+        Path | None, typer.Option("--export-encodings", help="Write the encodings as an AIMET file.", dir_okay=False)
+    ] = None,
+    soc: Soc = DEFAULT_SOC,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Keeps what calibration has seen: an interrupted run goes on.")
+    ] = None,
+    quality: Annotated[
+        bool, typer.Option(help="Compare with the float model on samples held out of calibration, one of five.")
+    ] = True,
+    dim: Dims = None,
+    shape: Shapes = None,
+    *,
+    pictures: PictureArguments,
+    as_json: Json = False,
+) -> None:
+    """Quantize a float model for the NPU by samples of its inputs."""
+    from hexforge.analysis.quality.quantize import quantize as quantized
+
+    samples = pictures.data(data)
+    target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
+    named, whole = sizes(model, dim, shape)
+    require_writable(target, export_encodings, state)
+    again = "nothing was written; with --state FILE calibration is kept"
+    with stoppable(again, *([] if state is None else [state])), bars() as progress:
+        result = quantized(
+            model, samples, recipe, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
+            quality=quality, dims=named, shapes=whole, progress=progress,
+        )  # fmt: skip
+    pictures.say(samples, quiet=as_json)
+    if export_encodings is not None:
+        result.export(export_encodings)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        _print(result, export_encodings)
+        fixed = [*(f"--dim {quote(text)}" for text in dim or ()), *(f"--shape {quote(text)}" for text in shape or ())]
+        _print_quality(result, quote(str(model)), quote(data), " ".join(["", *fixed]))
+
+
+def _print(quantized: Quantization, exported: Path | None) -> None:
+    screen = console()
+    kinds: Counter[tuple[str, str]] = Counter()
+    for name, fixed in quantized.plan.tensors.items():
+        role = "constants" if name in quantized.constants else "run-time tensors"
+        scales = {"ScaleOffset": "one scale", "AxisScaleOffset": "a scale per channel"}
+        kinds[role, f"{fixed.dtype.value}, {scales.get(type(fixed.encoding).__name__, 'a scale per block')}"] += 1
+    rows = [(role, kind, str(count)) for (role, kind), count in sorted(kinds.items(), reverse=True)]
+    if quantized.plan.converts:
+        rows.append(("converted for a reader", "between types", str(len(quantized.plan.converts))))
+    title = (
+        f"{quantized.name}, {quantized.recipe.name}, {quantized.statistics.samples} samples ({quantized.recipe.method})"
+    )
+    screen.print(title, markup=False)
+    screen.print(table("", ("what", "type", "count"), rows))
+    if quantized.tried:
+        steps = [
+            (t.name, f"{t.before_db:.1f}", f"{t.after_db:.1f}", "kept" if t.kept else "dropped")
+            for t in quantized.tried
+        ]
+        screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
+    screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point", markup=False)
+    if quantized.plan.floats:
+        screen.print(table("", ("left in float", "why"), _alike(quantized.plan.floats.items())))
+    for name in quantized.unused[:_SHOWN]:
+        screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor", markup=False)
+    if quantized.placed_whole:
+        screen.print(
+            f"placed whole on htp, {quantized.soc}, as `hexforge check --strict` counts; a session with "
+            "offload_graph_io_quantization=1 quantizes inputs and outputs on the CPU",
+            markup=False,
+        )
+    else:
+        screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), _alike(quantized.refused)))
+    for path in (*quantized.files, *((exported,) if exported is not None else ())):
+        screen.print(f"wrote {path}", markup=False)
+
+
+def _print_quality(quantized: Quantization, model: str, data: str, fixed: str) -> None:
+    """How good it is, where it loses most, and what to do next, as it is typed."""
+    quality, screen = quantized.quality, console()
+    for warning in quantized.warnings:
+        screen.print(f"warning: {warning}", style="yellow", markup=False)
+    if quality is None:
+        return
+    where = "held-out samples" if quality.held_out else "samples, the ones it was calibrated on (give five or more)"
+    for row in quality.outputs:
+        screen.print(f"output {row.name}: SQNR {row.sqnr_db:.1f} dB on {quality.samples} {where}", markup=False)
+    if quality.worst:
+        rows = [(row.name, row.op_type, f"{row.sqnr_db:.1f}") for row in quality.worst]
+        screen.print(table("", ("worst layers", "op", "SQNR dB"), rows))
+    screen.print(f"next: {_next(quantized, quality, model, data, fixed)}", markup=False, soft_wrap=True)
+
+
+def _next(quantized: Quantization, quality: Quality, model: str, data: str, fixed: str) -> str:
+    from hexforge.analysis.quality.held_out import GOOD_DB, POOR_DB
+
+    written, compiled = (quote(str(path)) for path in (quantized.files[0], quantized.files[0].with_suffix(".bin")))
+    if data.startswith("random:"):
+        return f"hexforge quantize {model} --data FOLDER{fixed} (random samples only show that it works)"
+    if not quality.sqnr_db >= POOR_DB:
+        why = "too far from the float model: it finds what needs 16 bits"
+        return f"hexforge search {model} --data {data}{fixed} ({why})"
+    if quality.sqnr_db < GOOD_DB:
+        return f"hexforge compare {model} {written} --data {data} --sensitivity one (which layers cost most)"
+    chip = quantized.soc.split(" ")[0] if "(" in quantized.soc else DEFAULT_SOC  # an architecture alone is no chip
+    return f"hexforge compile {written} -o {compiled} --soc {chip}"
+
+
+def _alike(nodes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Rows of nodes and why, those of one reason together."""
+    return [(some_of(names), reason) for reason, names in by_reason(nodes)]

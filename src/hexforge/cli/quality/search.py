@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge search`: the mix of precisions that meets a quality at the lowest simulated latency."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, sizes
+from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.quality.evaluate import Classes, Labels
+from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.screen import bar, console, print_json, stoppable, table
+from hexforge.errors import CallError
+from hexforge.formats.files import require_writable, write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.analysis.quality.search import Scoring, Searched
+    from hexforge.quant.decide.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringArguments:
+    """How the quality of a mix is measured."""
+
+    metric: Annotated[
+        str, typer.Option("--metric", help="sqnr, or top1, top5, psnr, ssim, FILE.py:NAME as of eval; more is better.")
+    ] = "sqnr"
+    labels: Labels = ""
+    classes: Classes = None
+    evaluation: Annotated[
+        str, typer.Option("--evaluation", help="Samples quality is measured on; unless given, --data.")
+    ] = ""
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that quality is measured on.")] = 16
+
+    def scoring(self, pictures: PictureArguments) -> Scoring:
+        """The same, with labels and samples read."""
+        from hexforge.analysis.quality.labels import read_classes
+        from hexforge.analysis.quality.search import Scoring
+
+        classes = None if self.classes is None else read_classes(self.classes)
+        judged = pictures.data(self.evaluation) if self.evaluation else None
+        return Scoring(self.metric, self.labels or None, classes, judged, self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceArguments:
+    """Which mixes are tried."""
+
+    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8_channel"
+    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16_channel"
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Groups of layers that change together.")] = 16
+    target: Annotated[
+        float | None, typer.Option("--target", help="Quality to reach; unless given, the knee of the front.")
+    ] = None
+    budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100
+
+
+@taking_groups
+def search(
+    model: Model,
+    data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, or random:8.")],
+    soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = DEFAULT_SOC,
+    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
+    *,
+    scoring: ScoringArguments,
+    space: SpaceArguments,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Spread over a Ray cluster (extra `cluster`).")] = False,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Keeps what was measured: an interrupted search goes on.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best mix as a QDQ model.")] = None,
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="Write the best mix's recipe (JSON).")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
+    dim: Dims = None,
+    shape: Shapes = None,
+    pictures: PictureArguments,
+    as_json: Json = False,
+) -> None:
+    """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
+    from hexforge.analysis.quality.quantize import quantize, require_other
+    from hexforge.analysis.quality.search import SearchSpace, Workers, statistics_beside
+    from hexforge.analysis.quality.search import search as search_precision
+    from hexforge.backend import processors
+    from hexforge.chips.deployment import Deployment
+
+    require_writable(recipe, report, state)
+    named, whole = sizes(model, dim, shape)
+    calibration, measured = pictures.data(data), scoring.scoring(pictures)
+    pictures.say(calibration, quiet=as_json)
+    if output is not None:
+        require_other(output, model)
+    lost = "nothing was written; with --state FILE a search goes on"
+    states = [] if state is None else [state, statistics_beside(state)]
+    with stoppable(lost, *states), bar("measuring mixes") as progress:
+        searched = search_precision(
+            model,
+            calibration,
+            Deployment(soc, runtime=runtime),
+            SearchSpace(**asdict(space)),
+            measured,
+            workers=Workers(jobs or processors(), cluster),
+            state=state,
+            dims=named,
+            shapes=whole,
+            progress=progress,
+        )
+    write_mix = functools.partial(quantize, model, calibration, soc=soc, dims=named, shapes=whole)
+    _write_best(searched, write_mix, output, recipe)
+    if report is not None:
+        mix = write_mix(searched.recipe(searched.best or searched.mixes.high)).model
+        assert mix is not None
+        _write_report(searched, model.name, mix, runtime, report)
+    if as_json:
+        print_json(searched.to_json())
+    else:
+        _print(searched)
+
+
+def _write_best(
+    searched: Searched, write_mix: Callable[[Recipe, Path], Any], output: Path | None, recipe: Path | None
+) -> None:
+    """Write the best mix as a model and as a recipe, as asked; CallError where one is asked for and none is good."""
+    if output is None and recipe is None:
+        return
+    if searched.best is None:
+        raise CallError(
+            f"no mix reaches {searched.target:g}; lower --target or choose a better --high; nothing was written"
+        )
+    best = searched.recipe(searched.best)
+    if recipe is not None:
+        write_atomically(recipe, json.dumps(best.to_mapping(), indent=1).encode())
+    if output is not None:
+        write_mix(best, output)
+
+
+def _print(searched: Searched) -> None:
+    points, screen = searched.mixes, console()
+    low, high = points.low, points.high
+    rows = [
+        (
+            name,
+            searched.with_unit(p.quality),
+            f"{p.latency_ms:.3f}",
+            f"{len(p.high)} of {len(searched.groups)}",
+            f"{100 * (p.latency_ms / high.latency_ms - 1):+.1f} %",
+        )
+        for name, p in (
+            (searched.low.name, low),
+            *((f"mix {i + 1}", p) for i, p in enumerate(points.front()) if p.high not in (low.high, high.high)),
+            (searched.high.name, high),
+        )
+    ]
+    title = f"{searched.model} on {searched.soc}: {len(points.points)} mixes measured, those no other beats"
+    screen.print(
+        table(title, ("mix", searched.metric, "ms", f"groups {searched.high.name}", f"to {searched.high.name}"), rows)
+    )
+    better = points.dominating()
+    if better:
+        p = better[0]
+        screen.print(
+            f"[bold]{100 * (1 - p.latency_ms / high.latency_ms):.1f} % faster than {searched.high.name} and no worse[/]"
+            f": {p.latency_ms:.3f} ms at {searched.with_unit(p.quality)}, {len(p.high)} of {len(searched.groups)} "
+            f"groups {searched.high.name}"
+        )
+    elif points.exhausted:
+        screen.print(
+            f"no mix of this space is faster than {searched.high.name} and as good: all {len(points.points)} measured"
+        )
+    else:
+        screen.print(
+            f"no mix that was measured is faster than {searched.high.name} and as good; a larger --budget sees more"
+        )
+    if searched.best is None:
+        screen.print(searched.reason, markup=False)
+    else:
+        names = ", ".join(searched.groups[g].name for g in sorted(searched.best.high)[:6])
+        more = " …" if len(searched.best.high) > 6 else ""
+        screen.print(
+            f"recommended: {searched.best.latency_ms:.3f} ms at {searched.with_unit(searched.best.quality)}, because "
+            f"{searched.reason}; {searched.high.name}: {names or 'none'}{more}",
+            markup=False,
+        )
+
+
+def _front_section(searched: Searched) -> Any:
+    """The front as a section of a report."""
+    from hexforge.report import Column, Plot, Section, Table
+    from hexforge.report.front import front_note, front_series, mix_name, quality_axis
+
+    unit, digits = quality_axis(searched.metric)
+    columns = (
+        Column("ms", "number", 3), Column(unit, "number", digits), Column("groups", "number", 0),
+        Column(f"at {searched.high.name}"),
+    )  # fmt: skip
+    rows = [(p.latency_ms, p.quality, len(p.high), mix_name(p, searched)) for p in searched.mixes.front()]
+    plot = Plot("ms", unit, front_series(searched))
+    return Section("Mixed precision", [plot, Table(columns, rows)], note=front_note(searched))
+
+
+def _write_report(searched: Searched, title: str, model: bytes, runtime: str, path: Path) -> None:
+    from hexforge.analysis.estimate import estimate
+    from hexforge.chips.deployment import Deployment
+    from hexforge.report import page
+
+    timed = estimate(model, Deployment(searched.soc, runtime=runtime))
+    write_atomically(path, page(timed, lead=[_front_section(searched)], title=title).encode())

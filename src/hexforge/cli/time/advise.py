@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge advise`: what would make a model faster on a chip, by how much, and the model rewritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
+from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.cli.time.estimate import Precision, Runtime
+from hexforge.errors import CallError
+from hexforge.formats.files import require_another_file, write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.analysis.advice import Advised
+
+
+def advise(
+    model: Model,
+    soc: Soc = DEFAULT_SOC,
+    precision: Precision = "as-is",
+    runtime: Runtime = "qnn_dlc",
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            "--apply", dir_okay=False, help="Write the model with every rewrite that keeps its function and gains."
+        ),
+    ] = None,
+    min_gain: Annotated[
+        str, typer.Option("--min-gain", metavar="PERCENT", help="Leave out advice that gains less.")
+    ] = "1%",
+    verify: Annotated[bool, typer.Option(help="Compare rewritten models with the original on random inputs.")] = True,
+    report: Annotated[bool, typer.Option("--report", help="Say of each why, how, where, and who says so.")] = False,
+    dim: Dims = None,
+    shape: Shapes = None,
+    as_json: Json = False,
+) -> None:
+    """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
+    from hexforge.analysis.advise import AdviceRequest, advised
+    from hexforge.chips.deployment import Deployment
+    from hexforge.formats.executorch.pte import is_pte
+
+    least = _part(min_gain)
+    if apply is not None:
+        require_another_file(apply, model)
+        if not verify:
+            raise CallError("--apply writes only what was verified; leave --no-verify out")
+    if is_pte(model):
+        from hexforge.cli.pte import print_advice
+
+        if apply is not None or dim or shape:
+            raise CallError(f"{model}: is compiled already; leave --apply, --dim and --shape out")
+        print_advice(model, Deployment(soc, precision, runtime), least, as_json)
+        return
+    named, whole = sizes(model, dim, shape)
+    with bar(f"trying rewrites of {model.name}") as show:
+        result = advised(
+            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=named,
+            shapes=whole, observe=lambda done, of, rule: show(done, of),
+        )  # fmt: skip
+    if apply is not None and result.applied:
+        _write(apply, result, model.name)
+    if as_json:
+        print_json({**result.to_json(), "written": str(apply) if apply is not None and result.applied else None})
+        return
+    _print(console(), result, report)
+    if apply is not None:
+        if result.applied:
+            console().print(Text(f"written: {apply} ({', '.join(result.applied)})"))
+        else:
+            console().print(
+                Text(f"not written: nothing that keeps the function gains, so {apply} would be the model as it is")
+            )
+
+
+def _write(path: Path, result: Advised, name: str) -> None:
+    """Write the rewritten model; CallError where it could not be compared with the original."""
+    from hexforge.frontends.onnx.rewrites.write import model_bytes
+    from hexforge.model.load_check import require_loads
+
+    if result.error is None:
+        raise CallError(f"{path}: not written: what {name} computes could not be compared; see the advice without it")
+    rewritten = model_bytes(result.rewritten)
+    require_loads(rewritten, str(path))
+    write_atomically(path, rewritten)
+
+
+def _part(text: str) -> float:
+    """A percentage as a part of the whole."""
+    try:
+        fraction = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        raise CallError(f"--min-gain {text!r}: a percentage such as 1% or 0.5") from None
+    if not 0 <= fraction < 1:
+        raise CallError(f"--min-gain {text!r}: from 0 to below 100 percent")
+    return fraction
+
+
+def _print(screen: Console, advised: Advised, report: bool) -> None:
+    rows = []
+    for advice in advised.advice:
+        if advice.keeps_function:
+            keeps = "yes" if advice.error is None else f"yes, error {advice.error:.0e}"
+        else:
+            keeps = "no: advice only"
+        more = f" (+{len(advice.nodes) - 1})" if len(advice.nodes) > 1 else ""
+        rows.append(
+            (
+                f"{advice.gain_us:.1f}",
+                f"{100 * advice.gain:.1f} %",
+                advice.title,
+                Text(keeps, "green" if advice.keeps_function else "yellow"),
+                (advice.nodes[0] if advice.nodes else "") + more,
+                advice.rule,
+            )
+        )
+    if rows:
+        columns = ("us", "gain", "advice", "keeps the function", "where", "rule")
+        screen.print(table("", columns, rows, optional=("rule", "where"), whole=True))
+    for advice in advised.advice if report else ():
+        screen.print(Text(advice.title, "bold"))
+        counted = list(dict.fromkeys(advice.places))
+        shown = "; ".join(counted[:5]) + (f"; and {len(counted) - 5} more" if len(counted) > 5 else "")
+        for label, words in (("found", shown), ("why", advice.why), ("how", advice.how), ("source", advice.source)):
+            screen.print(Text(f"  {label}: {words}"))
+        screen.print(Text(f"  nodes: {', '.join(advice.nodes)}"))
+    for rule, why in advised.dropped:
+        screen.print(Text(f"left out: {rule}: {why}", "yellow"))
+    head = f"{advised.model} on {advised.soc}, {advised.precision}, {advised.runtime}: {advised.before_us / 1e3:.3f} ms"
+    if not advised.advice and not advised.applied:
+        screen.print(Text(f"{head}; nothing to advise"))
+        return
+    gain = 1 - advised.after_us / advised.before_us
+    checked = "" if advised.error is None else f", outputs within {advised.error:.0e} of their range"
+    together = (
+        f"; with all that keeps the function {advised.after_us / 1e3:.3f} ms ({100 * gain:.1f} % less{checked})"
+        if advised.applied
+        else "; nothing that keeps the function gains"
+    )
+    screen.print(Text(head + together))

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge bench`: how fast a model runs on this computer, next to what it would take on the chip."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexforge.cli.arguments import (
+    BackendName,
+    Dims,
+    Json,
+    Model,
+    OpPackages,
+    Options,
+    Pins,
+    Shapes,
+    Soc,
+    constants_of,
+    pairs,
+    provider_options,
+    sizes,
+)
+from hexforge.cli.inspect.run import GraphName, Inputs
+from hexforge.cli.runnable import Sizes, feeds_for, open_runnable
+from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.errors import HexforgeError
+
+PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Times of inferences, in ms, and how long all of them took together."""
+
+    times_ms: tuple[float, ...]
+    elapsed_s: float
+    threads: int
+
+    @property
+    def throughput(self) -> float:
+        """Inferences a second, of all threads."""
+        return len(self.times_ms) / self.elapsed_s
+
+    def percentile(self, part: float) -> float:
+        """The time that so many percent of the inferences stay below."""
+        ordered = sorted(self.times_ms)
+        return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * int(part) // 100) - 1))]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints of it."""
+        mean = sum(self.times_ms) / len(self.times_ms)
+        figures = {"min": min(self.times_ms), "mean": mean, "max": max(self.times_ms)}
+        figures |= {f"p{p}": self.percentile(p) for p in PERCENTILES}
+        return {
+            "iterations": len(self.times_ms),
+            "threads": self.threads,
+            "throughput_per_s": round(self.throughput, 3),
+            "latency_ms": {key: round(value, 4) for key, value in figures.items()},
+        }
+
+
+def bench(
+    model: Model,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Inferences before the clock starts.")] = 3,
+    iterations: Annotated[
+        int, typer.Option("--iterations", "-n", min=0, help="Inferences to time; 0: as many as --duration allows.")
+    ] = 0,
+    duration: Annotated[float, typer.Option("--duration", min=0.01, help="Seconds, unless --iterations.")] = 3.0,
+    threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Callers at the same time.")] = 1,
+    input: Inputs = None,
+    graph: GraphName = "",
+    backend: BackendName = "",
+    soc: Soc = "",
+    option: Options = None,
+    dim: Dims = None,
+    shape: Shapes = None,
+    op_package: OpPackages = None,
+    pin: Pins = None,
+    as_json: Json = False,
+) -> None:
+    """Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time."""
+    named, whole = sizes(model, dim, shape)
+    fixed = Sizes(named, whole, constants_of(pin))
+    options = provider_options(backend, soc, option)
+    opened = open_runnable(model, options, fixed, graph)
+    feeds = feeds_for(opened.inputs, pairs(input, "--input"))
+    start = time.perf_counter()
+    opened.run(feeds)
+    first_ms = 1e3 * (time.perf_counter() - start)
+    with bar(f"timing {model.name}") as progress:
+        for _ in range(max(0, warmup - 1)):
+            opened.run(feeds)
+        measured = timed(lambda: opened.run(feeds), threads, iterations, duration, progress)
+    chip_ms = _on_the_chip(model, options.get("soc_model", ""), fixed)
+    facts = {
+        "model": model.name, "where": opened.about, "load_ms": round(opened.load_ms, 3), "first_ms": round(first_ms, 3),
+        **measured.to_json(), "chip_estimate_ms": None if chip_ms is None else round(chip_ms, 4),
+    }  # fmt: skip
+    if as_json:
+        print_json(facts)
+        return
+    screen = console()
+    screen.print(
+        f"[bold]{measured.percentile(50):.3f} ms[/] median, {measured.throughput:,.1f} per second on this computer: "
+        f"{opened.about}"
+    )
+    if chip_ms is not None:
+        screen.print(f"{chip_ms:.3f} ms on {options['soc_model']}, as simulated: `hexforge estimate` says why")
+    screen.print()
+    rows = [(key, f"{value:.3f}") for key, value in facts["latency_ms"].items()]
+    rows += [("first", f"{first_ms:.3f}"), ("load", f"{opened.load_ms:.3f}")]
+    title = f"{len(measured.times_ms)} inferences on {threads} thread{'s' if threads > 1 else ''}, {warmup} before them"
+    screen.print(table(title, ("latency", "ms"), rows))
+
+
+def timed(
+    call: Callable[[], object],
+    threads: int,
+    iterations: int,
+    duration_s: float,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Measured:
+    """The times of calls from several threads: so many in all, or as many as the duration allows, one at least."""
+    times: list[float] = []
+    failures: list[BaseException] = []
+    lock = threading.Lock()
+    left = iterations
+    start = time.perf_counter()
+
+    def work() -> None:
+        nonlocal left
+        while not failures:
+            with lock:
+                if (iterations and left <= 0) or (not iterations and times and _since(start) >= duration_s):
+                    return
+                left -= 1
+            began = time.perf_counter()
+            try:
+                call()
+            except BaseException as error:
+                failures.append(error)
+                return
+            took = 1e3 * (time.perf_counter() - began)
+            with lock:
+                times.append(took)
+                done = (len(times), iterations) if iterations else (int(10 * _since(start)), int(10 * duration_s))
+                progress(*done)
+
+    workers = [threading.Thread(target=work) for _ in range(threads - 1)]
+    for worker in workers:
+        worker.start()
+    work()
+    for worker in workers:
+        worker.join()
+    if failures:
+        raise failures[0]
+    return Measured(tuple(times), _since(start), threads)
+
+
+def _since(start: float) -> float:
+    return time.perf_counter() - start
+
+
+def _on_the_chip(model: Path, soc: str, fixed: Sizes) -> float | None:
+    """What the chip would take; None where there is none, or nothing to say."""
+    from hexforge.any_model import estimate
+    from hexforge.chips.deployment import Deployment
+    from hexforge.formats.executorch.pte import is_pte
+    from hexforge.model.reader import read
+    from hexforge.runtime.contexts.context import is_context
+
+    if not soc:
+        return None
+    try:
+        source = (
+            model
+            if is_context(model) or is_pte(model)
+            else read(model, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants)
+        )
+        return estimate(source, Deployment(soc)).latency_ms
+    except HexforgeError:
+        return None

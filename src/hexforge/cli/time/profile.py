@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge profile`: what a model does on a chip, as files to look at and one page that says why it takes its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.cli.arguments import (
+    CoRunningModels,
+    Dims,
+    OpPackages,
+    Pins,
+    Shapes,
+    constants_of,
+    model_and_priority,
+    sizes,
+)
+from hexforge.cli.screen import console, table, waiting
+from hexforge.cli.time.estimate import Precision, Runtime
+from hexforge.errors import CallError, UnsupportedError
+
+if TYPE_CHECKING:
+    from hexforge.analysis.advice import Advice
+    from hexforge.chips.deployment import Deployment
+    from hexforge.formats.profile.record import Profile
+
+TOP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """How runs are recorded, of a model and of the one it is compared with."""
+
+    deployment: Deployment
+    level: str
+    measured: str
+    """The backend whose kernels are timed here; empty where a chip is simulated."""
+    runs: int
+    dim: list[str] | None
+    shape: list[str] | None
+    pin: list[str] | None
+
+
+def profile(
+    model: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="An ONNX file, a context, a .pte or a profiling log.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")] = Path("profile"),
+    soc: Annotated[str, typer.Option("--soc", help="Chip by name, number or device.")] = DEFAULT_SOC,
+    level: Annotated[str, typer.Option("--level", help="basic, detailed, linting or optrace.")] = "optrace",
+    measure: Annotated[
+        str, typer.Option("--measure", metavar="BACKEND", help="Run it here on cpu or gpu, and time its kernels.")
+    ] = "",
+    precision: Precision = "as-is",
+    runtime: Runtime = "qnn_dlc",
+    performance_mode: Annotated[str, typer.Option(help="burst … extreme_power_saver.")] = "burst",
+    runs: Annotated[int, typer.Option("--runs", min=1, help="How many runs are recorded.")] = 1,
+    priority: Annotated[str, typer.Option(help="low … critical_plus, with --co-running.")] = "normal",
+    co_running: CoRunningModels = None,
+    compare: Annotated[
+        Path | None, typer.Option("--compare", help="A model or log before the change: the page shows both.")
+    ] = None,
+    zoom_start: Annotated[str, typer.Option("--zoom-start", help="Only from this node on, by either name.")] = "",
+    zoom_end: Annotated[str, typer.Option("--zoom-end", help="Only up to this node, by either name.")] = "",
+    flows: Annotated[bool, typer.Option("--flows", help="Arrows between ops in the trace.")] = False,
+    gzip: Annotated[bool, typer.Option("--gzip", help="Compress the trace.")] = False,
+    advise: Annotated[bool, typer.Option("--advise/--no-advise", help="Try rewrites, and say what each gains.")] = True,
+    dim: Dims = None,
+    shape: Shapes = None,
+    op_package: OpPackages = None,
+    pin: Pins = None,
+) -> None:
+    """Profile a model on a chip: report, trace, tables and a page that says why it takes its time."""
+    from hexforge.analysis.profile.simulated import checked_level
+    from hexforge.analysis.profile.trace import ViewerFeatures
+    from hexforge.analysis.profile.zoom import zoomed
+    from hexforge.chips.deployment import Deployment
+    from hexforge.chips.power import Power
+    from hexforge.report.profile_files import profile_files, write_files
+
+    checked_level(level)
+    _require_consistent(output, measure, priority, co_running)
+    deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
+    with waiting(f"profiling {model.name}"):
+        how = _Recording(deployment, level, measure, runs, dim, shape, pin)
+        recorded, source = _profiled(model, how, priority, co_running or ())
+        earlier = None if compare is None else _profiled(compare, how)[0]
+    recorded = zoomed(recorded, zoom_start, zoom_end)
+    earlier = zoomed(earlier, zoom_start, zoom_end) if earlier is not None else None
+    ideas: list[Advice] = []
+    tried = advise and not measure and source is not None
+    if tried:
+        with waiting("trying rewrites"):
+            tried, ideas = _advice(source, deployment)
+    features = ViewerFeatures(
+        enable_input_output_flow_events=flows, enable_sequencer_flow_events=flows, qhas_schema=True, qhas_json=True,
+        gzip=gzip,
+    )  # fmt: skip
+    files = profile_files(recorded, output, features, advice=ideas, advised=tried, before=earlier)
+    output.mkdir(parents=True, exist_ok=True)
+    write_files(files)
+    _print(recorded, [path for path, _ in files])
+
+
+def _require_consistent(output: Path, measure: str, priority: str, co_running: list[str] | None) -> None:
+    if priority != "normal" and not co_running:
+        raise CallError("--priority is against other models on the chip; name them with --co-running")
+    if co_running and measure:
+        raise CallError("--co-running is simulated on a chip; leave --measure out")
+    if output.exists() and not output.is_dir():
+        raise CallError(f"--output {output}: is a file; name a folder")
+
+
+def _profiled(path: Path, how: _Recording, priority: str = "normal", models: Sequence[str] = ()) -> tuple[Profile, Any]:
+    """The profile of whatever a file is, and the model where it is one that can be rewritten."""
+    from hexforge.analysis.profile.simulated import CoRunning
+    from hexforge.analysis.profile.simulated import profile as simulated
+    from hexforge.any_model import timeable
+    from hexforge.formats.executorch.pte import is_pte
+    from hexforge.formats.profile import log
+    from hexforge.model.reader import read
+    from hexforge.runtime.contexts.context import is_context
+
+    if log.is_log(path):
+        return log.read(path), None
+    if is_pte(path):
+        return _of_pte(path, how), None
+    if how.measured:
+        return _measured(path, how), None
+    named, whole = sizes(path, how.dim, how.shape)
+    source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, constants=constants_of(how.pin))
+    named_models = [_model_and_priority(text) for text in models]
+    others = [CoRunning(timeable(model), its_priority) for model, its_priority in named_models]
+    recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, co_running=others)
+    return recorded, None if is_context(path) else path
+
+
+def _model_and_priority(text: str) -> tuple[str, str]:
+    path, priority = model_and_priority(text)
+    if not Path(path).exists():
+        raise CallError(f"--co-running {text}: no such file")
+    return path, priority
+
+
+def _of_pte(path: Path, how: _Recording) -> Profile:
+    """Every delegate of an ExecuTorch program as a graph of one profile."""
+    from hexforge.analysis.profile.simulated import profile as simulated
+    from hexforge.executorch.running.loading import PteModule
+    from hexforge.formats.executorch.pte import read_pte
+
+    module = PteModule(read_pte(path))
+    profiles = [
+        simulated(delegate.program, how.deployment, level=how.level, runs=how.runs)
+        for name in module.names
+        for delegate in module.method(name).delegates
+    ]
+    if not profiles:
+        raise UnsupportedError(f"{path}: has no delegate that runs on the HTP")
+    graphs = tuple(graph for profiled in profiles for graph in profiled.graphs)
+    return replace(profiles[0], model=path.stem, graphs=graphs)
+
+
+def _measured(path: Path, how: _Recording) -> Profile:
+    """Runs on this computer, on random inputs, as a session profiles them."""
+    import tempfile
+
+    from hexforge.cli.runnable import feeds_for
+    from hexforge.formats.profile import log
+    from hexforge.ort import InferenceSession
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = {
+            "backend_type": how.measured, "profiling_level": how.level, "profiling_file_path": f"{folder}/p.csv",
+        }  # fmt: skip
+        session = InferenceSession(str(path), providers=[("QNNExecutionProvider", options)])
+        feeds = feeds_for(session.get_inputs(), {})
+        for _ in range(how.runs + 1):
+            session.run(None, feeds)
+        measured = log.read(Path(folder) / "p_qnn.log")
+        del session
+    # the first run makes what later ones use again
+    measured = replace(measured, graphs=tuple(replace(graph, runs=graph.runs[1:]) for graph in measured.graphs))
+    if not any(graph.runs for graph in measured.graphs):
+        raise UnsupportedError(f"{path}: nothing of it ran on the {how.measured} backend")
+    return measured
+
+
+def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
+    """Whether rewrites were tried, and those that gain; a model that cannot be rewritten has none."""
+    from hexforge.analysis.advise import advise as advised
+    from hexforge.errors import HexforgeError
+
+    try:
+        return True, advised(path, deployment, verify=False)
+    except HexforgeError:
+        return False, []
+
+
+def _print(recorded: Profile, files: list[Path]) -> None:
+    """The verdict, the ops that take longest, and where the files are."""
+    from hexforge.analysis.profile.profile_text import average
+    from hexforge.analysis.profile.verdict import bottlenecks, findings
+
+    screen = console()
+    if recorded.left_out:
+        screen.print(
+            f"not in it: {recorded.left_out} nodes that the NPU does not take and the CPU runs", style="yellow"
+        )
+    for graph in recorded.graphs:
+        run = average(graph)
+        screen.print(
+            f"{graph.name} on {graph.chip} ({recorded.source}): {run.netrun_us / 1e3:.3f} ms, accelerator "
+            f"{run.accelerator_us / 1e3:.3f} ms, critical path {run.critical_cycles:,} cycles"
+        )
+        for reason in findings(recorded, graph, run)[:3]:
+            screen.print(f"  {reason.title} ({100 * reason.share:.0f} %): {reason.text}")
+        rows = [
+            (
+                graph.ops[i].name,
+                graph.ops[i].type,
+                f"{run.costs[i].cycles:,}",
+                f"{100 * run.costs[i].cycles / max(run.critical_cycles, 1):.1f} %",
+                f"{run.costs[i].wait:,}",
+                f"{run.costs[i].overlap:,}",
+            )
+            for i in bottlenecks(graph, run)[:TOP]
+        ]
+        if rows:
+            screen.print(table("", ("op", "type", "cycles", "share", "wait", "overlap"), rows, optional=("overlap",)))
+    for path in files:
+        screen.print(str(path), soft_wrap=True)

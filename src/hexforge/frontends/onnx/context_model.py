@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Context models: ONNX models with EPContext nodes, read by protobuf alone, without onnx-ir and without copying."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from hexforge.errors import FormatError, ModelError
+from hexforge.frontends.onnx.context_node import EpContext, is_ep_context, read_node
+from hexforge.ir import Array
+from hexforge.model.declarations import Declared, Metadata, declare, metadata
+from hexforge.model.external_files import locate
+from hexforge.model.source import bodies, captures, nodes_of, open_source, schema_of
+from hexforge.model.standalone import MOST_BYTES, RUNTIME_OPSET, Extract
+from hexforge.model.wire import has_contexts, slim
+
+
+class ContextModel:
+    """A model with EPContext nodes: these, and what onnxruntime runs of it."""
+
+    def __init__(self, proto: onnx.ModelProto, embedded: Mapping[int, memoryview], where: str,
+                 path: Path | None, folder: Path | None) -> None:  # fmt: skip
+        self.where, self.path, self.folder = where, path, folder
+        self._proto = proto
+        graph = proto.graph
+        self.contexts = {
+            i: read_node(node, embedded.get(i), where) for i, node in enumerate(graph.node) if is_ep_context(node)
+        }
+        """The EPContext nodes, by their number among the nodes."""
+        self._initializers = {t.name: t for t in graph.initializer}
+        self._sparse = {t.values.name: t for t in graph.sparse_initializer}
+        constants = self._initializers.keys() | self._sparse.keys()
+        self.constants = frozenset(constants)
+        self.inputs: tuple[Declared, ...] = tuple(declare(v) for v in graph.input if v.name not in constants)
+        self.outputs: tuple[Declared, ...] = tuple(declare(v) for v in graph.output)
+        self.metadata: Metadata = metadata(proto)
+
+    @property
+    def nodes(self) -> Sequence[onnx.NodeProto]:
+        """Every node, in the model's order."""
+        return list(self._proto.graph.node)
+
+    def reads(self, index: int) -> tuple[str, ...]:
+        """Tensors a node reads, those its subgraphs take from outside included; constants are none."""
+        node = self._proto.graph.node[index]
+        inner = (name for body in bodies(node) for name in captures(body))
+        return tuple(dict.fromkeys(n for n in (*node.input, *inner) if n and n not in self.constants))
+
+    def context_path(self, context: EpContext) -> Path:
+        """The file of a context that is not embedded; FormatError where it is missing or not beside the model."""
+        subject = f"{self.where}: Failed to load from EpContext model: the context of node {context.name!r}"
+        if self.folder is None:
+            raise ModelError(f"{subject} lies in {context.file!r}, and the model was given as bytes: "
+                             "set ep.context_file_path to the path it would have beside that file")  # fmt: skip
+        return locate(context.file, self.folder, self.path, subject)
+
+    def constant(self, name: str) -> Any:
+        """An initializer's numbers."""
+        tensor = self._initializers.get(name)
+        if tensor is None:
+            raise ModelError(f"{self.where}: {name!r} is a sparse constant; make it dense")
+        try:
+            return onnx.numpy_helper.to_array(self._with_data(tensor))
+        except (ValueError, TypeError, KeyError, AssertionError) as error:
+            raise FormatError(f"{self.where}: initializer {name!r} cannot be read: {error}") from None
+
+    # -- parts for onnxruntime ------------------------------------------------------------------------------------
+
+    def extract(self, indices: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]) -> Extract:
+        """A stand-alone model of nodes; large constants are given beside it where they would not fit inside."""
+        whole = self._proto.graph
+        nodes = [whole.node[i] for i in indices]
+        # A body that is never run need not fit these shapes, but onnxruntime would check it against them and refuse.
+        shaped = not any(True for node in nodes for _ in bodies(node))
+        graph = onnx.GraphProto(name=whole.name or "extract", node=nodes)
+        for name in inputs:
+            if name not in self._types:
+                raise ModelError(f"{self.where}: the type of {name!r}, which a node on the CPU reads, is not declared")
+        graph.input.extend(_info(self._types[name], shaped) for name in inputs)
+        graph.output.extend(
+            _info(self._types[n], shaped) if n in self._types else onnx.helper.make_empty_tensor_value_info(n)
+            for n in outputs
+        )
+        written = [o for node in nodes for o in node.output if o and o not in outputs]
+        graph.value_info.extend(_info(self._types[o], shaped) for o in written if o in self._types)
+        read = dict.fromkeys(n for node in nodes for n in (*node.input, *_captured(node)))
+        graph.sparse_initializer.extend(self._sparse[n] for n in read if n in self._sparse)
+        chosen = [self._initializers[n] for n in read if n in self._initializers]
+        beside: dict[str, Array] = {}
+        too_large = sum(_data_bytes(t) for t in chosen) > MOST_BYTES
+        for tensor in chosen:
+            if too_large and (array := self._mapped(tensor)) is not None:
+                beside[tensor.name] = array
+                graph.initializer.append(tensor)
+            else:
+                graph.initializer.append(self._with_data(tensor))
+        model = onnx.ModelProto(ir_version=self._proto.ir_version, producer_name="hexforge", graph=graph)
+        model.opset_import.extend(self._opsets(nodes))
+        return Extract(model, beside)
+
+    @cached_property
+    def _types(self) -> dict[str, onnx.ValueInfoProto]:
+        graph = self._proto.graph
+        return {v.name: v for v in (*graph.value_info, *graph.output, *graph.input) if v.type.WhichOneof("value")}
+
+    def _opsets(self, nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.OperatorSetIdProto]:
+        """The model's opsets, that of ai.onnx lowered to what onnxruntime loads where no op has changed since."""
+        used = {n.op_type for node in nodes for n in (node, *(i for b in bodies(node) for i in nodes_of(b)))
+                if n.domain == ""}  # fmt: skip
+        for entry in self._proto.opset_import:
+            version = entry.version
+            if entry.domain == "" and version > RUNTIME_OPSET:
+                schemas = [schema_of("", op_type, version) for op_type in used]
+                if all(s is not None and s.since_version <= RUNTIME_OPSET for s in schemas):
+                    version = RUNTIME_OPSET
+            yield onnx.helper.make_opsetid(entry.domain, version)
+
+    def _with_data(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        """The tensor with its data inside."""
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            return tensor
+        embedded = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        embedded.raw_data = self._external(tensor).tobytes()
+        return embedded
+
+    def _mapped(self, tensor: onnx.TensorProto) -> Array | None:
+        """An external tensor's numbers, mapped; None where they are inside, or of a kind that cannot be handed over."""
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        if tensor.data_location != onnx.TensorProto.EXTERNAL or dtype.kind not in "fiu":
+            return None
+        return self._external(tensor).view(dtype.newbyteorder("<")).reshape(tuple(tensor.dims))
+
+    def _external(self, tensor: onnx.TensorProto) -> Array:
+        subject = f"{self.where}: external data of {tensor.name!r}"
+        entries = {e.key: e.value for e in tensor.external_data}
+        path = locate(entries.get("location", ""), self.folder, self.path, subject)
+        size = _data_bytes(tensor)
+        try:
+            offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
+            whole = np.memmap(path, np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{subject}: {path.name!r} cannot be read: {error}") from None
+        if length != size or not 0 <= offset <= whole.size - size:
+            raise FormatError(f"{subject} has {length} bytes at {offset} of {path.name!r} ({whole.size} bytes); "
+                              f"its shape and type need {size}")  # fmt: skip
+        return np.asarray(whole[offset : offset + size])
+
+
+def _captured(node: onnx.NodeProto) -> Iterator[str]:
+    return (name for body in bodies(node) for name in captures(body))
+
+
+def _info(info: onnx.ValueInfoProto, shaped: bool) -> onnx.ValueInfoProto:
+    if shaped or not info.type.HasField("tensor_type"):
+        return info
+    named = onnx.ValueInfoProto()
+    named.CopyFrom(info)
+    for dim in named.type.tensor_type.shape.dim:
+        dim.Clear()
+    return named
+
+
+def _data_bytes(tensor: onnx.TensorProto) -> int:
+    """Bytes of a tensor's numbers; 0 for texts."""
+    if tensor.data_type not in onnx.TensorProto.DataType.values():
+        raise FormatError(f"tensor {tensor.name!r} has the unknown data type {tensor.data_type}")
+    if tensor.data_type in (onnx.TensorProto.STRING, onnx.TensorProto.UNDEFINED):
+        return 0
+    if any(d < 0 for d in tensor.dims):
+        raise FormatError(f"tensor {tensor.name!r} has the impossible shape {list(tensor.dims)}")
+    name = onnx.TensorProto.DataType.Name(tensor.data_type)
+    bits = 2 if name in ("INT2", "UINT2") else 4 if name in ("INT4", "UINT4", "FLOAT4E2M1") else 0
+    bits = bits or np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize * 8
+    return -(-math.prod(int(d) for d in tensor.dims) * int(bits) // 8)
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_context_model(
+    source: str | os.PathLike[str] | bytes, folder: str | os.PathLike[str] | None = None
+) -> ContextModel | None:
+    """A model with EPContext nodes; None for any other, which this takes no time for. `folder` holds its context."""
+    path = None if isinstance(source, bytes) else Path(source)
+    data = memoryview(source) if isinstance(source, bytes) else _mapped_file(Path(source))
+    if data is None or not has_contexts(data):
+        return None
+    where = path.name if path is not None else "model bytes"
+    slimmed = slim(data)
+    chosen = Path(folder) if folder is not None else path.parent if path is not None else None
+    opened = open_source(slimmed.model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
+    embedded = {i: _aligned(view) for i, view in slimmed.embedded.items()}
+    return ContextModel(opened.proto, embedded, where, path, chosen)
+
+
+def _mapped_file(path: Path) -> memoryview | None:
+    """The bytes of a file; None for one that cannot be mapped, which the reader of ordinary models explains."""
+    try:
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError):
+        return None
+
+
+def _aligned(view: memoryview) -> memoryview:
+    """A copy that begins a page, as what lies in it must: inside a model it begins anywhere."""
+    buffer = mmap.mmap(-1, max(len(view), 1))
+    buffer[: len(view)] = view
+    return memoryview(buffer).toreadonly()[: len(view)]

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folding: a float32 model with fewer values to quantize. Normalizations and constant factors go into the layers beside
+them; activations and normalizations written out in elementwise nodes become one node each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir
+
+from hexforge.errors import ModelError
+from hexforge.ir import Array
+from hexforge.model.nodes import dims, float_constant, integer, only_reader, real
+from hexforge.model.opset_conversion import converted
+from hexforge.model.patterns.activations import gelu, hard_swish
+from hexforge.model.patterns.match import Match
+from hexforge.model.patterns.normalizations import layer_norm
+from hexforge.quant.layers import Layer, layer, per_channel, put
+from hexforge.quant.widen import in_float32
+
+_OPSETS = (21, 17, 13)
+"""21 is what QDQ models of 16 bits are written in; LayerNormalization and HardSwish are there from 17 and 14; 13 has
+a scale for each channel."""
+
+_TOLERANCE = 5e-4
+"""How far off a sixth or a root may be, relatively: float16 rounds by that, far less than quantizing changes."""
+
+
+def fold(model: onnx_ir.Model) -> onnx_ir.Model:
+    """A folded copy of the model that computes the same function; the model given is left as it is."""
+    model = _modern(in_float32(model))
+    changed = True
+    while changed:
+        changed = False
+        for node in list(model.graph):
+            changed |= node.graph is not None and any(rule(node) for rule in _RULES)
+    for node in model.graph:
+        product = layer(node)
+        if product is not None and product.bias is None and node.op_type != "MatMul":
+            put(node, 2, np.zeros(product.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
+    used = {v for n in model.graph.all_nodes() for v in n.inputs if v is not None} | set(model.graph.outputs)
+    for name, value in list(model.graph.initializers.items()):
+        if value not in used:
+            del model.graph.initializers[name]
+    return model
+
+
+def _modern(model: onnx_ir.Model) -> onnx_ir.Model:
+    """A copy in the newest opset it converts to that has the nodes written here; as it is where there is none."""
+    if model.opset_imports.get("", _OPSETS[0]) >= _OPSETS[0]:
+        return model.clone()
+    for opset in _OPSETS:
+        if opset > model.opset_imports.get("", 0):
+            try:
+                return converted(model, opset)
+            except ModelError:
+                continue  # an op without an adapter: an older opset, or its own, can still be quantized
+    return model.clone()
+
+
+# -- into the layer before --------------------------------------------------------------------------------------
+
+
+def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int) -> tuple[Array, Array] | None:
+    """What a node does to `source` per channel: factor and shift, in float64."""
+    shape = dims(source)
+    if shape is None or shape != dims(node.outputs[0]):
+        return None
+    if node.op_type == "BatchNormalization":
+        parameters = [float_constant(v) for v in node.inputs[1:]]
+        if (
+            any(p is None for p in parameters)
+            or integer(node, "training_mode", 0)
+            or node.inputs[0] is not source
+            or axis != 1
+        ):
+            return None
+        scale, shift, mean, variance = (np.asarray(p, np.float64) for p in parameters)
+        factor = scale / np.sqrt(variance + real(node, "epsilon", 1e-5))
+        return factor, shift - mean * factor
+    if node.op_type not in ("Mul", "Div", "Add", "Sub") or len(node.inputs) != 2:
+        return None
+    index = 1 if node.inputs[0] is source else 0
+    constant = float_constant(node.inputs[index])
+    row = None if constant is None else per_channel(constant, channels, axis, len(shape))
+    if row is None or (index == 0 and node.op_type in ("Div", "Sub")):
+        return None
+    row, ones, zeros = row.astype(np.float64), np.ones(channels), np.zeros(channels)
+    match node.op_type:
+        case "Mul":
+            return row, zeros
+        case "Div":
+            return (1 / row, zeros) if row.all() else None
+        case "Add":
+            return ones, row
+        case _:
+            return ones, -row
+
+
+def _into_before(node: onnx_ir.Node) -> bool:
+    """Conv -> BatchNormalization, or Mul, Div, Add, Sub of a constant per channel: one Conv."""
+    before = layer(node)
+    after = only_reader(node.outputs[0]) if before is not None else None
+    if before is None or after is None:
+        return False
+    affine = _affine(after, before.out, before.outputs, before.channel_axis)
+    if affine is None:
+        return False
+    factor, shift = affine
+    if before.node.op_type == "MatMul" and shift.any():
+        return False  # it has no bias: the Add stays, and becomes one with the product later
+    weight, bias = _numbers(before)
+    matrix = before.matrix(weight).astype(np.float64)
+    _store(before, matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1)), bias * factor + shift)
+    name = after.outputs[0].name
+    _skip(after, node.outputs[0])
+    node.outputs[0].name = name  # what it holds now: comparing with the float model goes by name
+    return True
+
+
+def _numbers(of: Layer) -> tuple[Array, Array]:
+    weight, bias = float_constant(of.weight), float_constant(of.bias)
+    assert weight is not None
+    return weight, np.zeros(of.outputs) if bias is None else bias.reshape(-1).astype(np.float64)
+
+
+def _store(of: Layer, matrix: Array, bias: Array) -> None:
+    name = of.node.name or of.out.name or "layer"
+    put(of.node, 1, of.stored(matrix.astype(np.float32)), f"{name}.weight")
+    if of.node.op_type != "MatMul" and (of.bias is not None or bias.any()):
+        put(of.node, 2, bias.astype(np.float32), f"{name}.bias")
+
+
+def _skip(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
+    """Take a node out; who read it reads `value`, which takes its name where that is an output of the graph."""
+    graph, out = node.graph, node.outputs[0]
+    assert isinstance(graph, onnx_ir.Graph)
+    if out.is_graph_output():
+        name = out.name
+        out.name = f"{name}.before"
+        value.name = name
+    onnx_ir.convenience.replace_all_uses_with(out, value, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
+# -- into the layers behind -------------------------------------------------------------------------------------
+
+
+def _into_behind(node: onnx_ir.Node) -> bool:
+    """A factor (or, without padding, a shift) per channel before layers: in their weights."""
+    if node.op_type not in ("Mul", "Div", "Add", "Sub", "BatchNormalization") or node.outputs[0].is_graph_output():
+        return False
+    source = next((v for v in node.inputs[:2] if v is not None and v.const_value is None), None)
+    behind = [layer(use.node) if use.idx == 0 else None for use in node.outputs[0].uses()]
+    if source is None or not behind or source.is_graph_input():
+        return False
+    readers = [b for b in behind if b is not None]
+    if len(readers) != len(behind) or len({(b.inputs, _reads(b)) for b in readers}) != 1:
+        return False
+    affine = _affine(node, source, readers[0].inputs, _reads(readers[0]))
+    if affine is None:
+        return False
+    factor, shift = affine
+    if shift.any() and any(b.padded or b.node.op_type == "MatMul" for b in readers):
+        return False
+    for reader in readers:
+        weight, bias = _numbers(reader)
+        matrix = reader.matrix(weight).astype(np.float64)
+        moved = (matrix * reader.by_input(shift)).reshape(reader.outputs, -1).sum(1)
+        _store(reader, matrix * reader.by_input(factor), bias + moved)
+    _skip(node, source)
+    return True
+
+
+def _reads(of: Layer) -> int:
+    shape = dims(of.data)
+    assert shape is not None
+    return len(shape) - 1 if of.node.op_type in ("Gemm", "MatMul") else 1
+
+
+def _factor_behind(node: onnx_ir.Node) -> bool:
+    """x m + a, read by layers that pad: the factor m goes on into them, a / m stays."""
+    add = only_reader(node.outputs[0]) if node.op_type == "Mul" else None
+    if add is None or add.op_type != "Add" or add.outputs[0].is_graph_output():
+        return False
+    source = next((v for v in node.inputs if v is not None and v.const_value is None), None)
+    factor = next((c for c in (float_constant(v) for v in node.inputs) if c is not None), None)
+    index = 1 if add.inputs[0] is node.outputs[0] else 0
+    shift = float_constant(add.inputs[index])
+    if source is None or factor is None or shift is None or factor.size != 1 or not factor.all():
+        return False
+    readers = [layer(use.node) if use.idx == 0 else None for use in add.outputs[0].uses()]
+    if not readers or any(r is None for r in readers) or dims(source) != dims(add.outputs[0]):
+        return False
+    for reader in readers:
+        assert reader is not None
+        weight, bias = _numbers(reader)
+        _store(reader, reader.matrix(weight).astype(np.float64) * float(factor.reshape(-1)[0]), bias)
+    put(add, index, shift / factor.reshape(-1)[0], f"{add.name}.shift")
+    add.outputs[0].name = f"{add.outputs[0].name}.divided"  # not what the float model has under that name
+    _skip(node, source)
+    return True
+
+
+def _sum(node: onnx_ir.Node) -> bool:
+    """Sum, which has no fixed-point form: an Add for each two of its inputs."""
+    graph = node.graph
+    terms = [v for v in node.inputs if v is not None]
+    if node.op_type != "Sum" or node.domain not in ("", "ai.onnx") or graph is None or len(terms) != len(node.inputs):
+        return False
+    if len(terms) == 1 and not (node.outputs[0].is_graph_output() and terms[0].producer() is None):
+        _skip(node, terms[0])
+        return True
+    total, out = terms[0], node.outputs[0]
+    for i, term in enumerate(terms[1:], 1):
+        last = i == len(terms) - 1
+        name = node.name if last else f"{node.name}.{i}"
+        add = onnx_ir.node("Add", [total, term], name=name, version=node.version)
+        partial = add.outputs[0]
+        partial.name = f"{out.name}.{i}"
+        sizes = dims(out) if last else _broadcast(dims(total), dims(term))
+        partial.shape, partial.type = None if sizes is None else onnx_ir.Shape(sizes), out.type
+        graph.insert_before(node, add)
+        total = partial
+    if total is terms[0]:
+        return False
+    name, out.name = out.name, f"{out.name}.before"
+    total.name = name
+    onnx_ir.convenience.replace_all_uses_with(out, total, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+    return True
+
+
+def _broadcast(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return None if first is None or second is None else np.broadcast_shapes(first, second)
+
+
+def _nothing(node: onnx_ir.Node) -> bool:
+    """x * 1, x / 1, x + 0, x - 0."""
+    neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}.get(node.op_type)
+    if neutral is None or node.outputs[0].is_graph_output():
+        return False
+    for index in (1, 0) if node.op_type in ("Mul", "Add") else (1,):
+        constant, source = float_constant(node.inputs[index]), node.inputs[1 - index]
+        if (
+            constant is not None
+            and source is not None
+            and (constant == neutral).all()
+            and dims(source) == dims(node.outputs[0])
+        ):
+            _skip(node, source)
+            return True
+    return False
+
+
+# -- one node for several ---------------------------------------------------------------------------------------
+
+
+def _written_out(node: onnx_ir.Node) -> bool:
+    """An activation or normalization written out in elementwise nodes: one node."""
+    opset = 0 if node.graph is None else node.graph.opset_imports.get("", 0)
+    for op, since, match in (("HardSwish", 14, hard_swish), ("Gelu", 20, gelu)):
+        whole = match(node, _TOLERANCE) if opset >= since else None
+        if whole is not None and _is_float32(whole):
+            return _replace(whole, op, {})
+    norm = layer_norm(node) if opset >= 17 else None
+    if norm is None or not _is_float32(norm) or norm.axes != (len(dims(norm.inputs[0]) or ()) - 1,):
+        return False
+    if any(float_constant(parameter) is None for parameter in norm.inputs[1:]):
+        return False  # the node needs a weight; without a bias its QDQ group is another
+    return _replace(norm, "LayerNormalization", {"axis": -1, "epsilon": norm.epsilon})
+
+
+def _is_float32(match: Match) -> bool:
+    x = match.inputs[0]
+    return x is not None and x.dtype == onnx_ir.DataType.FLOAT
+
+
+def _replace(match: Match, op: str, attributes: dict[str, float]) -> bool:
+    """One node in place of the matched ones, under the names of the last."""
+    last = match.last
+    graph, old = last.graph, last.outputs[0]
+    assert isinstance(graph, onnx_ir.Graph)
+    new = onnx_ir.node(op, match.inputs, attributes or None, name=last.name)
+    written = new.outputs[0]
+    written.shape, written.type = old.shape, old.type
+    name, old.name = old.name, f"{old.name}.before"
+    written.name = name
+    graph.insert_after(last, new)
+    onnx_ir.convenience.replace_all_uses_with(old, written, replace_graph_outputs=True)
+    graph.remove(list(reversed(match.nodes)), safe=True)
+    return True
+
+
+_RULES: tuple[Callable[[onnx_ir.Node], bool], ...] = (
+    _written_out, _sum, _nothing, _into_before, _into_behind, _factor_behind,
+)  # fmt: skip

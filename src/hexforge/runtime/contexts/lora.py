@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LoRA adapters of contexts: making them from models or low-rank factors, and the config files that apply them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexforge.backend import Program
+from hexforge.errors import CallError, FormatError, ModelError
+from hexforge.formats.adapter import Adapter, AdapterGraph, changes, writer
+from hexforge.formats.container import SLACK, Buffer, Pool, Writer, encoded
+from hexforge.ir import Array
+from hexforge.runtime import registry
+from hexforge.runtime.contexts.compile import compiled_programs
+from hexforge.runtime.contexts.context import Context, exchange_adapters
+from hexforge.runtime.contexts.context_builder import PRODUCER
+from hexforge.runtime.contexts.provenance import is_of
+
+if TYPE_CHECKING:
+    from hexforge.frontends.onnx.context_constants import Constants
+    from hexforge.model.source import ModelSource
+
+# -- making adapters ---------------------------------------------------------------------------------------------------
+
+_FACTOR = re.compile(r"(?P<stem>.+?)[._](?P<kind>lora_A|lora_B|lora_down|lora_up)(\.[^.]+)??(\.weight)?")
+_IS_FIRST = {"lora_A": True, "lora_down": True, "lora_B": False, "lora_up": False}
+_PREFIXES = ("base_model.model.", "base_model.")
+_SUFFIXES = ("_quantized", ".weight", ".kernel")
+
+
+class Maker:
+    """An adapter on its way into a file: the programs of graphs as the adapter makes them."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._pool = Pool()
+        self._graphs: list[AdapterGraph] = []
+
+    def add(self, name: str, program: Program | None = None, tensors: Sequence[str] = ()) -> AdapterGraph:
+        """A graph of the context and its program after `tensors` were changed; without one, its base is restored."""
+        row = self.context.graph(name)
+        if any(g.name == name for g in self._graphs):
+            raise CallError(f"the adapter has graph {name!r} already")
+        if not row.updatable:
+            raise CallError(f"{self.context.where}: graph {name!r} has no updatable tensors; compile it with "
+                            "`--updatable`")  # fmt: skip
+        if fixed := [t for t in tensors if t not in row.updatable]:
+            raise CallError(f"{self.context.where}: {', '.join(fixed)} cannot change in graph {name!r}; compile it "
+                            "with `--updatable` for these")  # fmt: skip
+        base = self.context.container.json("program", row.program)
+        changed: Sequence[Any] = ()
+        if program is not None:
+            graph = program.graph
+            graph.name = name
+            kinds = (tuple((v.name, v.type) for v in side) for side in (graph.inputs, graph.outputs))
+            if tuple(kinds) != (row.inputs, row.outputs):
+                raise CallError(f"graph {name!r}: the adapted program has other inputs or outputs than the base")
+            changed = changes(base, json.loads(encoded(program.save(_Put(self.context, name, self._pool)))))
+        adapter_graph = AdapterGraph(
+            name, self.context.identity(name), self.context.weights_bytes, tuple(tensors), tuple(changed)
+        )
+        self._graphs.append(adapter_graph)
+        return adapter_graph
+
+    def writer(self) -> Writer:
+        """The sections of the adapter's file."""
+        if not self._graphs:
+            raise CallError("the adapter has no graph")
+        return writer(PRODUCER, self.context.info.backend, self._graphs, self._pool)
+
+
+class _Put:
+    """Says where arrays are that the base has, and adds the others to the adapter's own."""
+
+    def __init__(self, context: Context, name: str, pool: Pool) -> None:
+        self._pool, self._first = pool, context.weights_bytes
+        self._known: dict[tuple[int, bytes], tuple[int, int]] = {}
+        row, base = context.graph(name), registry.backend(context.info.backend, context.info.options)
+
+        def seen(offset: int, size: int) -> memoryview:
+            data = context.weights(offset, size)
+            self._known.setdefault(_key(data), (offset, size))
+            return data
+
+        read = functools.partial(context.container.json, "program", row.program)
+        program = base.load(name, *row.values(), read, seen)
+        assert program.graph  # which reads what only it refers to
+
+    def __call__(self, data: Buffer | Array) -> tuple[int, int]:
+        view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if isinstance(data, np.ndarray) else data
+        place = self._known.get(_key(view))
+        if place is None:
+            offset, size = self._pool.put(data)
+            place = self._known[_key(view)] = (self._first + offset, size)
+        return place
+
+
+def _key(data: Buffer) -> tuple[int, bytes]:
+    return len(data), hashlib.blake2b(data, digest_size=16).digest()
+
+
+# -- from models ------------------------------------------------------------------------------------------------------
+
+
+def make(
+    context: str | os.PathLike[str] | Context,
+    base: ModelSource | None = None,
+    adapted: ModelSource | None = None,
+    *,
+    weights: Mapping[str, Array] | str | os.PathLike[str] | None = None,
+    alpha: float | None = None,
+    names: Mapping[str, str] | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> Adapter:
+    """An adapter for a context, written where `output` says.
+
+    `base` is the model the context was compiled from, `adapted` the same with other constants. Or `weights` holds
+    low-rank factors A [rank, in] and B [out, rank], whose product times alpha / rank is added to the base's numbers,
+    or whole constants in their place; they are stored with the base's scales. `names` maps what they are called to
+    constants of the model. Without any of these the adapter is one that restores the base.
+    """
+    from hexforge.formats.safetensors import read_arrays
+
+    opened = context if isinstance(context, Context) else Context(context)
+    maker = Maker(opened)
+    if base is None or (adapted is None) == (weights is None):
+        if base is not None or adapted is not None or weights is not None:
+            raise CallError("give the base model and either the adapted model or weights; or none of them, for an "
+                            "adapter that restores the base")  # fmt: skip
+        graphs = [g.name for g in opened.graphs if g.updatable]
+        if not graphs:
+            raise CallError(f"{opened.where}: has no updatable tensors; compile it with `--updatable`")
+        for name in graphs:
+            maker.add(name)
+    else:
+        from hexforge.frontends.onnx.context_constants import Constants
+
+        model, how = _model_of(opened, base)
+        before = Constants(base, **how)
+        if weights is not None:
+            arrays = weights if isinstance(weights, Mapping) else read_arrays(weights)
+            adapted = before.replaced(merged(before, arrays, alpha, names or {}))
+        assert adapted is not None
+        _add_model(maker, model, before.changed(Constants(adapted, **how)), adapted, how)
+    file = maker.writer()
+    if output is not None:
+        file.write(output)
+        return Adapter(output)
+    return Adapter(file.to_bytes(), "the adapter")
+
+
+def _model_of(context: Context, base: Any) -> tuple[str, dict[str, Any]]:
+    """Which of a context's models this is, and the sizes it was compiled with."""
+    try:
+        known = json.loads(context.info.metadata.get("models", "{}"))
+        hows = {name: {key: row[key] for key in ("dims", "shapes")} for name, row in known.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        hows = {}
+    for name, how in hows.items():
+        if is_of(context.info, name, base, how):
+            return name, how
+    raise CallError(f"{context.where}: was not compiled from the base model that is given; give that model, or "
+                    "compile it again with `hexforge compile --updatable`")  # fmt: skip
+
+
+def _add_model(maker: Maker, name: str, changed: Sequence[str], adapted: Any, how: Mapping[str, Any]) -> None:
+    """Compile the adapted model as the base was, and add what becomes another program."""
+    context = maker.context
+    whole = [g for g in context.graphs if g.name == name]
+    parts = whole or [g for g in context.graphs if re.fullmatch(rf"{re.escape(name)}_\d+", g.name)]
+    if not changed:
+        raise ModelError("the adapted model has the constants of the base: there is nothing to adapt")
+    fixed = [t for t in changed if all(t not in g.updatable for g in parts)]
+    if fixed:
+        have = sorted({t for g in parts for t in g.updatable})
+        raise CallError(f"{', '.join(fixed)}: not updatable in {context.where}; it has "
+                        f"{', '.join(have) or 'none'}: compile it with `--updatable` for these")  # fmt: skip
+    backend = registry.backend(context.info.backend, context.info.options)
+    for quantized_io in (False, True):
+        programs = compiled_programs(adapted, name, backend, how, quantized_io=quantized_io)
+        rows = {n: tuple(tuple((v.name, v.type) for v in s) for s in (p.graph.inputs, p.graph.outputs))
+                for n, p in programs.items()}  # fmt: skip
+        if rows == {g.name: (g.inputs, g.outputs) for g in parts}:
+            break
+    else:
+        raise ModelError(f"{context.where}: the adapted model compiles to other graphs than {name!r} there")
+    for part in parts:
+        if tensors := [t for t in changed if t in part.updatable]:
+            maker.add(part.name, programs[part.name], tensors)
+
+
+# -- low-rank factors -------------------------------------------------------------------------------------------------
+
+
+def merged(base: Constants, arrays: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
+           ) -> dict[str, Array]:  # fmt: skip
+    """Constants of the base with what is given put in; every fault at once."""
+    factors: dict[str, dict[bool, Array]] = {}
+    alphas: dict[str, float] = {}
+    whole: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if match := _FACTOR.fullmatch(name):
+            factors.setdefault(match["stem"], {})[_IS_FIRST[match["kind"]]] = array
+        elif name.endswith(".alpha") and array.size == 1:
+            alphas[name.removesuffix(".alpha")] = float(array.reshape(-1)[0])
+        else:
+            whole[name] = array
+    faults: list[str] = []
+    out: dict[str, Array] = {}
+    for stem, pair in factors.items():
+        try:
+            target = _target(base, stem, names)
+            scale = _scale(stem, pair, alpha if alpha is not None else alphas.get(stem))
+            out[target] = base.stored(target, base.real(target) + scale * _delta(base, target, stem, pair))
+        except CallError as error:
+            faults.append(str(error))
+    for name, array in whole.items():
+        try:
+            target = _target(base, name, names)
+            out[target] = base.stored(target, array.astype(np.float64))
+        except CallError as error:
+            faults.append(str(error))
+    if faults:
+        raise CallError("\n".join(faults))
+    if not out:
+        raise CallError("the adapter weights are empty: there is no lora_A and lora_B, nor a constant of the model")
+    return out
+
+
+def _target(base: Constants, stem: str, names: Mapping[str, str]) -> str:
+    """The constant that weights are for."""
+    if stem in names:
+        base.array(names[stem])
+        return names[stem]
+    plain = stem
+    for prefix in _PREFIXES:
+        plain = plain.removeprefix(prefix)
+    real = [n for n in base.names if base.is_real(n)]
+    for accepts in (lambda n: n == stem, lambda n: _bare(n) in (plain, _bare(plain)),
+                    lambda n: re.split(r"[./]", _bare(n))[-len(plain.split(".")):] == plain.split(".")):  # fmt: skip
+        matching = [n for n in real if accepts(n)]
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise CallError(f"{stem}: may be {' or '.join(matching[:4])} of {base.where}; say which with a map "
+                            f"({stem}=<constant>)")  # fmt: skip
+    raise CallError(f"{stem}: {base.where} has no constant of that name; say which it is with a map "
+                    f"({stem}=<constant>); it has {', '.join(real[:8])}{' …' if len(real) > 8 else ''}")  # fmt: skip
+
+
+def _bare(name: str) -> str:
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _scale(stem: str, pair: Mapping[bool, Array], alpha: float | None) -> float:
+    if len(pair) != 2:
+        raise CallError(f"{stem}: has only {'A' if True in pair else 'B'} of the factors A and B")
+    first, second = pair[True], pair[False]
+    rank = first.shape[0] if first.ndim else 0
+    if first.ndim < 2 or second.ndim < 2 or not rank or second.shape[1] != rank:
+        raise CallError(f"{stem}: A {list(first.shape)} and B {list(second.shape)} are not [rank, in] and [out, rank]")
+    return 1.0 if alpha is None else alpha / rank
+
+
+def _delta(base: Constants, target: str, stem: str, pair: Mapping[bool, Array]) -> Array:
+    """B @ A in the shape and orientation of the constant."""
+    first, second = (pair[side].astype(np.float64) for side in (True, False))
+    shape = base.array(target).shape
+    product = second.reshape(len(second), -1) @ first.reshape(len(first), -1)
+    if first.ndim > 2 or len(shape) > 2:  # a convolution: [out, in, ...]
+        turned = False
+    else:
+        output_first = base.output_first(target)
+        turned = not output_first if output_first is not None else product.shape != shape
+        if output_first is None and product.shape == shape and shape[0] == shape[1]:
+            raise CallError(f"{stem}: {target!r} is square, and no MatMul, Gemm or Conv says which way it lies; "
+                            "give the adapted model instead")  # fmt: skip
+    delta = product.T if turned else product
+    if delta.size != int(np.prod(shape)) or (len(shape) == 2 and delta.shape != shape) or delta.shape[0] != shape[0]:
+        raise CallError(f"{stem}: B @ A is {list(product.shape)}, which does not fit {target!r} of {list(shape)}")
+    return delta.reshape(shape)
+
+
+def described(adapter: Adapter) -> dict[str, Any]:
+    """What `hexforge lora info --json` prints."""
+    return {
+        "file": adapter.where,
+        "producer": adapter.producer,
+        "backend": adapter.backend,
+        "bytes": len(adapter.container),
+        "new_bytes": len(adapter.weights) - SLACK,
+        "checksums": "verified",
+        "graphs": [
+            {"name": g.name, "base": g.base, "tensors": list(g.tensors), "changes": len(g.changes)}
+            for g in adapter.graphs
+        ],
+    }
+
+
+# -- config files that apply adapters ----------------------------------------------------------------------------------
+
+MOST_CONFIG_BYTES = 1 << 20
+_MOST_OPEN_FILES = 8
+
+
+def read_config(path: str | os.PathLike[str]) -> list[tuple[str, Path]]:
+    """A LoRA config file, lines of `<graph>;<adapter file>`: graphs and files.
+
+    A file lies where its path leads from the current folder, as in the EP, or else from the config's.
+    """
+    at = Path(path)
+    try:
+        if at.stat().st_size > MOST_CONFIG_BYTES:
+            raise FormatError(f"{at}: is no LoRA config: it has more than {MOST_CONFIG_BYTES} bytes")
+        text = at.read_bytes().decode()
+    except FileNotFoundError:
+        raise CallError(f"qnn.lora_config: {at}: no such file; check the path") from None
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{at}: is no LoRA config: it is not a text", error.start) from None
+    except (OSError, ValueError) as error:
+        raise CallError(f"qnn.lora_config: {at}: cannot be read: {error}") from None
+    files: dict[str, Path] = {}
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
+        if not line.strip():
+            continue
+        graph, separator, file = (part.strip() for part in line.partition(";"))
+        if not graph or not separator or not file or "\0" in file:
+            raise FormatError(f"{at}: line {number} is not `<graph>;<adapter file>`")
+        if graph in files:
+            raise FormatError(f"{at}: line {number} names graph {graph!r} again")
+        here = os.path.exists(file)  # noqa: PTH110 - a Path raises where the name is too long
+        files[graph] = Path(file) if here or Path(file).is_absolute() else at.parent / file
+    if not files:
+        raise FormatError(f"{at}: names no graph; a line is `<graph>;<adapter file>`")
+    return list(files.items())
+
+
+def apply_config(contexts: Sequence[Context], path: str | os.PathLike[str]) -> None:
+    """Apply what a LoRA config says, each line to the first context that has the graph; all lines, or none."""
+    changes: dict[Context, dict[str, Adapter | None]] = {}
+    for graph, file in read_config(path):
+        context = next((c for c in contexts if any(g.name == graph for g in c.graphs)), None)
+        if context is None:
+            names = ", ".join(g.name for c in contexts for g in c.graphs)
+            raise CallError(f"{path}: names graph {graph!r}; the context model has {names}")
+        changes.setdefault(context, {})[graph] = open_adapter(context, file)
+    exchange_adapters(changes)
+
+
+def open_adapter(context: Context, path: Path) -> Adapter:
+    """An adapter's file, opened and verified; the last ones of a context stay open, so that going back is quick."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise CallError(f"{path}: the adapter cannot be read: {error.strerror or error}") from None
+    key = (str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns)
+    with context.switching:
+        open_files = context.adapter_files
+        adapter = open_files.pop(key, None) or Adapter(path, verify=not context.skip_validation_on_binary_section)
+        open_files[key] = adapter
+        while len(open_files) > _MOST_OPEN_FILES:
+            open_files.pop(next(iter(open_files)))
+        return adapter
