@@ -41,8 +41,10 @@ class Rule(Generic[T]):
     def of(
         cls, ops: str, applies: Callable[[T], bool | str | None], reason: str, evidence: str, refuser: str = ""
     ) -> Rule[T]:
-        """A row of a table; `ops` are separated by blanks."""
-        return cls(frozenset(ops.split()), applies, reason, evidence, refuser)
+        """A row of a table; `ops` are separated by blanks, `*` is all of them."""
+        if not ops.split():
+            raise ValueError(f"{reason}: a rule names its ops, or * for all")
+        return cls(frozenset() if ops == "*" else frozenset(ops.split()), applies, reason, evidence, refuser)
 
     def refusal(self, subject: T) -> str | None:
         """Why it refuses something, and what would work; None where it does not."""

@@ -178,13 +178,13 @@ _KERNELS = "hexforge's kernels"
 RULES: RuleTable[GpuNode] = RuleTable((
     *(Rule.of(op, _not_on_qnn, "not on QNN's GPU; gpu_ops=any takes those with a kernel here", why, _QNN)
       for op, why in EXCLUDED.items()),
-    Rule.of("", _not_on_qnn, "ops that QNN's GPU has not; gpu_ops=any takes those with a kernel here", _LISTED, _QNN),
-    Rule.of("", _no_kernel, "ops without a kernel here; they run on the CPU", _KERNELS, _HERE),
-    Rule.of("", _each(_encoded), "fixed point but for 4-bit weights in blocks of 32 and Dequantize of up to 8 bits; "
+    Rule.of("*", _not_on_qnn, "ops that QNN's GPU has not; gpu_ops=any takes those with a kernel here", _LISTED, _QNN),
+    Rule.of("*", _no_kernel, "ops without a kernel here; they run on the CPU", _KERNELS, _HERE),
+    Rule.of("*", _each(_encoded), "fixed point but for 4-bit weights in blocks of 32 and Dequantize of up to 8 bits; "
             "use float", "QNN's GPU is for float models: supplement", _QNN),
-    Rule.of("", _each(_strange), "other data types than floats, bool, int64 and shorter; cast them", _KERNELS, _HERE),
-    Rule.of("", _each(_huge), "tensors of 2^31 elements or more; split them", _KERNELS, _HERE),
-    Rule.of("", _each(_half_bytes), "4-bit integers but where they are moved or looked up; cast them", _KERNELS, _HERE),
+    Rule.of("*", _each(_strange), "other data types than floats, bool, int64 and shorter; cast them", _KERNELS, _HERE),
+    Rule.of("*", _each(_huge), "tensors of 2^31 elements or more; split them", _KERNELS, _HERE),
+    Rule.of("*", _each(_half_bytes), "4-bit integers but where they are only moved; cast them", _KERNELS, _HERE),
     Rule.of(" ".join((*_FLOAT_ONLY, *_FLOAT_POINTWISE)), _not_float, "integers; cast them to float", _KERNELS, _HERE),
     Rule.of("ElementWiseNeuron", _neuron, "operations with an op of their own; use that", _KERNELS, _HERE),
     Rule.of("GridSample", _grid, "other than 4 dimensions; sample images of 4", _KERNELS, _HERE),

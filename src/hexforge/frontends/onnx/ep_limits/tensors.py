@@ -78,19 +78,19 @@ def _wide_int64(subject: Subject) -> bool:
 
 LIMITS: tuple[EpRule, ...] = (
     EpRule.of(
-        "",
+        "*",
         lambda s: 0 < s.declared_opset < 7,
         "the model is of an opset before 7; convert it to a newer one",
         Evidence.OBSERVED, Refuser.BUILDER,
     ),
     EpRule.of(
-        "",
+        "*",
         _is_empty,
         "a tensor has no elements (a dimension of 0); leave it out of the model",
         Evidence.OBSERVED, Refuser.PREPARATION,
     ),
     EpRule.of(
-        "",
+        "*",
         _wide_int64,
         "an int64 input of the model with more than 4 dimensions; declare it int32",
         Evidence.OBSERVED, Refuser.PREPARATION,
