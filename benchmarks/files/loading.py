@@ -31,7 +31,7 @@ def _read() -> Callable[[str], str]:
 
 
 def _place() -> Callable[[str], str]:
-    from hexforge.backends.cpu.backend import CpuBackend
+    from hexforge.backends.cpu import CpuBackend
     from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
 

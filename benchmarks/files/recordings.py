@@ -24,7 +24,7 @@ from typing import Any
 import hexforge
 from benchmarks.models.quantized import MODELS, VARIANTS, file
 from hexforge.analysis.minimise import minimise
-from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.cpu import CpuBackend
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.formats.recording import Recording

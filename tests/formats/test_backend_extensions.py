@@ -12,7 +12,7 @@ import pytest
 from hexforge.chips.soc import named
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.backend_extensions import load, load_htp, schema
-from hexforge.formats.backend_extensions.sections import GENERATOR, NET_RUN
+from hexforge.formats.config_sections import GENERATOR, NET_RUN
 from hexforge.formats.json_text import parse_json
 from hexforge.runtime.tool_config import effects, htp_settings, power_of
 

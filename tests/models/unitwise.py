@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.cpu import CpuBackend
 from hexforge.frontends.onnx.node_units import single_unit
 from hexforge.frontends.onnx.unit import Unit
 from hexforge.model.reader import read

@@ -193,7 +193,7 @@ def test_crops_are_inside_where_float32_says_so(mode: str, region: tuple[float, 
 
 def test_an_index_of_an_axis_above_31_bits_keeps_its_value() -> None:
     """Such an axis has no room in a test: the constant indices of the graph are looked at."""
-    from hexforge.backends.cpu.backend import CpuBackend
+    from hexforge.backends.cpu import CpuBackend
     from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 
-from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.cpu import CpuBackend
 from hexforge.ir import Graph
 from hexforge.ir.text import dumps, loads
 from hexforge.ir.verify import verify

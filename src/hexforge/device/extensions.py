@@ -12,7 +12,7 @@ from hexforge.device.contexts.configs import CreationConfig, GroupRegistration
 from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
-from hexforge.formats.backend_extensions.sections import GENERATOR
+from hexforge.formats.config_sections import GENERATOR
 from hexforge.options import did_you_mean
 
 DEFAULT_PROFILE = "high_performance"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hexforge.backend import Backend, ContextBackend, GraphSettings, Schematic
-from hexforge.backends.saver.backend import SaverBackend
+from hexforge.backends.saver import SaverBackend
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.executorch.blob import REFUSED, ops_key
 from hexforge.executorch.resizing import dynamic_key, dynamic_text

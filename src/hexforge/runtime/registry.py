@@ -19,9 +19,9 @@ QNN_BACKENDS = (DEFAULT, "cpu", "gpu", "saver", "ir", "genie")
 """The backends that QNN has."""
 BUILT: dict[str, str | type[Backend]] = {
     "htp": "hexforge.backends.htp.backend:HtpBackend",
-    "cpu": "hexforge.backends.cpu.backend:CpuBackend",
+    "cpu": "hexforge.backends.cpu:CpuBackend",
     "gpu": "hexforge.backends.gpu.backend:GpuBackend",
-    "ir": "hexforge.backends.ir.backend:IrBackend",
+    "ir": "hexforge.backends.ir:IrBackend",
 }
 """name -> "module:Class" of every backend that is built; the class is called with its own Config and threads."""
 CONFIGS: dict[str, str] = {
@@ -30,7 +30,7 @@ CONFIGS: dict[str, str] = {
 }
 """name -> "module:Class" of the options of every backend that has some, which are read without the backend."""
 ENTRY_POINTS = "hexforge.backends"
-SAVER = "hexforge.backends.saver.backend:recorded_backend"
+SAVER = "hexforge.backends.saver:recorded_backend"
 """What records the calls of another backend; `saver` alone records those of the default one."""
 
 

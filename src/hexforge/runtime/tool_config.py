@@ -15,10 +15,10 @@ from hexforge.chips.power import Power
 from hexforge.chips.soc import DEFAULT_SOC, SOCS, Soc
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config, load
-from hexforge.formats.backend_extensions.sections import PREPARE, ContextSection, GraphSection
+from hexforge.formats.config_sections import PREPARE, ContextSection, GraphSection
 
 if TYPE_CHECKING:
-    from hexforge.formats.backend_extensions.sections import CoreSection
+    from hexforge.formats.config_sections import CoreSection
 
 _POLLS = ("burst", "high_performance", "sustained_high_performance")
 """Profiles that poll unless told otherwise: "9999 us for burst, high_performance & sustained_high_performance"."""

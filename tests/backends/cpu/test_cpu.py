@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import hexforge.ops  # noqa: F401 - fills the table
-from hexforge.backends.cpu.backend import CpuBackend
-from hexforge.backends.cpu.program import CpuProgram
+from hexforge.backends.cpu import CpuBackend, CpuProgram
 from hexforge.errors import CallError, ModelError
 from hexforge.ir.text import loads
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyopencl")
 
-from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.cpu import CpuBackend
 from hexforge.backends.gpu import kernel_launches, machine
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig

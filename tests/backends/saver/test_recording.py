@@ -14,7 +14,7 @@ import pytest
 import hexforge
 from hexforge.analysis.minimise import Tolerance, minimise
 from hexforge.backend import Program
-from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.cpu import CpuBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.recording import PARAMS, SCRIPT, Recording
 from hexforge.frontends.qnn.recorded import RecordedSession, read_session

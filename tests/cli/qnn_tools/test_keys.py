@@ -21,7 +21,7 @@ from hexforge.device import Device
 from hexforge.device.extensions import creation_config
 from hexforge.errors import HexforgeError
 from hexforge.formats.backend_extensions import Config, load_htp
-from hexforge.formats.backend_extensions.sections import GENERATOR, NET_RUN, GraphSection
+from hexforge.formats.config_sections import GENERATOR, NET_RUN, GraphSection
 
 SIZE = 64
 

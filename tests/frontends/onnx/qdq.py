@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.cpu import CpuBackend
 from hexforge.frontends.onnx.pipeline import Placement, place
 from hexforge.frontends.onnx.unit import Unit
 from hexforge.model.reader import read

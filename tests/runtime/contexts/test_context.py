@@ -16,7 +16,7 @@ import pytest
 import hexforge.ops
 from hexforge import _native
 from hexforge.backend import Backend
-from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.cpu import CpuBackend
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.container import Container, Writer

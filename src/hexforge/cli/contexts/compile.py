@@ -128,7 +128,7 @@ def compile(
 def _config_file(options: Mapping[str, str]) -> Config:
     """The config file among the options; what of it will do nothing is logged."""
     from hexforge.cli.qnn_tools.graphs import read_config
-    from hexforge.formats.backend_extensions.sections import GENERATOR
+    from hexforge.formats.config_sections import GENERATOR
 
     path = options.get("backend_extensions")
     return read_config(Path(path) if path else None, GENERATOR)

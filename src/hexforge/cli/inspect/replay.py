@@ -68,7 +68,7 @@ def replay(
 def _minimise(session: Any, backend: Any, reference: Any, folder: Path, steps: float, relative: float) -> None:
     from hexforge.analysis.minimise import Tolerance
     from hexforge.analysis.minimise import minimise as smallest
-    from hexforge.backends.saver.backend import SaverBackend
+    from hexforge.backends.saver import SaverBackend
 
     for recorded in session.graphs.values():
         if not recorded.executions:

@@ -13,7 +13,7 @@ import typer
 from hexforge.backend import Backend, ContextBackend, Program
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions import Config, load
-from hexforge.formats.backend_extensions.sections import PerfProfile
+from hexforge.formats.config_sections import PerfProfile
 from hexforge.options import did_you_mean
 from hexforge.rules import require_taken
 
@@ -65,7 +65,7 @@ def tool_backend(library: str, config: Config, tool: str, graph: str | Sequence[
 
 def records(backend: Backend) -> bool:
     """Whether a backend writes down the calls it gets."""
-    from hexforge.backends.saver.backend import SaverBackend
+    from hexforge.backends.saver import SaverBackend
 
     return isinstance(backend, SaverBackend)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hexforge.backend import Backend, ContextBackend
 from hexforge.chips.power import Power
-from hexforge.formats.backend_extensions.sections import PREPARE
+from hexforge.formats.config_sections import PREPARE
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime import registry
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import hexforge.ops  # noqa: F401 - fills the table
-from hexforge.backends.cpu.backend import CpuBackend
+from hexforge.backends.cpu import CpuBackend
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.chips.graph_config import GraphConfig

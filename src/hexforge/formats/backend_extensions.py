@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.errors import CallError, FormatError
-from hexforge.formats.backend_extensions.sections import (
+from hexforge.formats.config_sections import (
     ConfigSection,
     GraphSection,
     HtpFile,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CpuProgram: the nodes of a graph, one after the other, intermediates freed after their last use."""
+"""The cpu backend: runs the reference of each op, float and fixed point, node after node."""
 
 from __future__ import annotations
 
@@ -8,10 +8,32 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hexforge.backend import KernelTime, Program, checked_feeds, interruption, kernel_times
+from hexforge.backend import Backend, KernelTime, Program, checked_feeds, interruption, kernel_times
 from hexforge.formats.container import mappings_of, require_whole
-from hexforge.ir import Array, Graph, Value
+from hexforge.ir import Array, Graph, Node, Value
+from hexforge.ir.verify import verify
 from hexforge.ops.evaluate import PreparedCall
+from hexforge.ops.packages import custom_named
+
+
+class CpuBackend(Backend):
+    """Runs every op of the table in every data type; the threads are numpy's and its BLAS's own."""
+
+    name = "cpu"
+
+    def unsupported(self, node: Node) -> str | None:
+        """None: what the op table defines, this backend runs; but for op packages that are for HTP alone."""
+        custom = custom_named(node.op.name)
+        if custom is not None and "CPU" not in custom.targets:
+            return f"its op package {custom.package!r} is registered for HTP only; register it with the target CPU"
+        return None
+
+    def compile(self, graph: Graph) -> CpuProgram:
+        """A program of the graph's nodes in order."""
+        graph.sort()
+        verify(graph)
+        return CpuProgram(graph)
+
 
 _Step = tuple[PreparedCall, tuple[Value | None, ...], tuple[Value, ...]]
 _PREPARED_BYTES = 256 << 20
