@@ -119,10 +119,10 @@ INNER = {
     ),
     "ort": (
         ("__main__",),
-        ("model_compiler", "stand_in", "devices", "preprocess"),
+        ("model_compiler", "stand_in", "devices"),
         ("session",),
         ("qnn_session",),
-        ("prepare", "binding", "simulated"),
+        ("prepare", "binding", "simulated", "check"),
         ("profiling", "signature"),
         ("options",),
         ("assignment", "notes", "values", "context_callbacks", "errors"),

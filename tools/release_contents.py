@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 IN_SOURCE = ("pyproject.toml", "CMakeLists.txt", "LICENSE", "README.md", "CHANGELOG.md", "src/hexforge/__init__.pyi",
              "tests/wheel/run_readme.py")  # fmt: skip
-IN_WHEEL = ("hexforge/__init__.pyi", "hexforge/py.typed", "hexforge/_native.pyi", "hexforge/demo/digits.onnx")
+IN_WHEEL = ("hexforge/__init__.pyi", "hexforge/py.typed", "hexforge/_native.pyi", "hexforge/demo/night.onnx")
 BUILT = (".so", ".pyc", ".o", ".onnx.data", ".whl")
 
 

@@ -39,6 +39,9 @@ from hexforge.formats.adapter import Adapter as Adapter
 from hexforge.ir.op import Param as Param
 from hexforge.ops.packages import OpPackage as OpPackage
 from hexforge.ops.packages import register_op_package as register_op_package
+from hexforge.ort.check import CheckedNode as CheckedNode
+from hexforge.ort.check import ModelCheck as ModelCheck
+from hexforge.ort.check import check as check
 from hexforge.ort.model_compiler import ModelCompiler as ModelCompiler
 from hexforge.ort.options.provider_options import ProviderOptions as ProviderOptions
 from hexforge.ort.options.session_options import RunOptions as RunOptions

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexforge.cli.loading import loaded
 from hexforge.cli.screen import waiting
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
@@ -62,11 +61,13 @@ def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: s
 def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) -> Runnable:
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.frontends.onnx.context_model import read_context_model
+    from hexforge.ort.check import load_model
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import arguments
     from hexforge.runtime.contexts.context import is_context
     from hexforge.runtime.contexts.context_plan import ContextPlan
+    from hexforge.runtime.model_request import ModelRequest
 
     if is_pte(path):
         if sizes or set(options) - {"backend_type", "soc_model"}:
@@ -86,7 +87,8 @@ def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) ->
         names = tuple(output.name for output in compiled.outputs)
         runs = Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
         return replace(runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds))
-    read = loaded(path, options, dims=sizes.dims, shapes=sizes.shapes, constants=sizes.constants, prepare=True)
+    request = ModelRequest(dims=sizes.dims, shapes=sizes.shapes, constants=sizes.constants)
+    read = load_model(path, options, request, prepare=True, waiting=waiting)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
     refused = sum(row.reason is not None for row in read.plan.rows)
     left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""

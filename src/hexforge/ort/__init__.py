@@ -11,8 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from hexforge.ort.preprocess import mend as _mend
 from hexforge.ort.stand_in import alias_submodules as _alias_submodules
+from hexforge.ort.stand_in import mend as _mend
 
 if TYPE_CHECKING:
     from hexforge.ort.binding import IOBinding

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -29,14 +29,9 @@ from hexforge.cli.arguments import (
     sizes,
 )
 from hexforge.cli.fitted_table import WIDE, shortened
-from hexforge.cli.loading import loaded
-from hexforge.cli.screen import TOP, console, print_json, rest, table
+from hexforge.cli.screen import TOP, console, print_json, rest, table, waiting
 from hexforge.errors import CallError
 from hexforge.rules import NAMED, by_reason, counted
-
-if TYPE_CHECKING:
-    from hexforge.model import reader
-    from hexforge.runtime.plan import Plan
 
 QNN = "QNNExecutionProvider"
 MOST_UNSAFE = 5
@@ -94,83 +89,14 @@ def _checked_any(path: Path, options: Mapping[str, str], **more: Any) -> dict[st
     return checked_pte(path, dict(options))
 
 
-def checked(
-    path: Path,
-    options: Mapping[str, str],
-    *,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    strict: bool = False,
-    obey_ep: bool = False,
-) -> dict[str, Any]:
+def checked(path: Path, options: Mapping[str, str], *, strict: bool = False, **request: Any) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
-    from hexforge.frontends.onnx.ep_limits import EP_VERSION
+    from hexforge.ort.check import checked, load_model
+    from hexforge.runtime.model_request import ModelRequest
 
-    read = loaded(path, options, dims=dims, shapes=shapes, constants=constants, strict=strict, obey_ep=obey_ep)
-    model, plan = read.model, read.plan
-    nodes = _nodes(plan)
-    return {
-        "model": model.name,
-        "opset": model.opset,
-        "backend": dict(options),
-        "ep_version": EP_VERSION if read.parts.placed.ep_limited else None,
-        "ep_obeyed": obey_ep,
-        "arithmetic": _arithmetic(plan),
-        "nodes": nodes,
-        "folded": [{"node": node.name, "op": node.op_type} for node in model.folded],
-        "totals": _totals(model, plan, nodes),
-    }
-
-
-def _arithmetic(plan: Plan) -> str | None:
-    """What the graphs compute in, where a device of this computer decides that."""
-    return next((program.facts.arithmetic for program in plan.programs if program.facts.arithmetic), None)
-
-
-def _nodes(plan: Plan) -> list[dict[str, Any]]:
-    """Each node of the model: where it runs, as which QNN ops, or why not."""
-    executed: dict[str, list[str]] = {}
-    for graph in plan.graphs:
-        for qnn in graph:
-            for name in qnn.source:
-                executed.setdefault(name, []).append(qnn.op.name)
-    return [
-        {
-            "node": row.node,
-            "op": f"{row.domain}:{row.op_type}" if row.domain not in ("", "ai.onnx") else row.op_type,
-            "runs_on": row.where,
-            "qnn_ops": executed.get(row.node, []) if row.where == QNN else [],
-            "slow_ops": list(row.slow),
-            "unsafe": list(row.unsafe),
-            "reason": row.reason,
-            "ep_refuses": row.ep_refuses,
-            "unit": row.unit,
-        }
-        for row in plan.rows
-    ]
-
-
-def _totals(model: reader.Model, plan: Plan, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How many nodes, units and ops there are of each kind."""
-    placed = sum(row["runs_on"] == QNN for row in nodes)
-    qnn_ops = {row.unit: row.qnn_ops for row in plan.rows if row.where == QNN}
-    return {
-        "nodes": model.node_count,
-        # a shared DequantizeLinear becomes one for each reader, a function the nodes of its body
-        "added": max(0, len(nodes) + len(model.folded) - model.node_count),
-        "folded": len(model.folded),
-        "placed": placed,
-        "refused": len(nodes) - placed,
-        "refused_by_ep": sum(bool(row["ep_refuses"]) for row in nodes),
-        # of the refused, what the NPU takes and the session option gives to the CPU: --strict and quantize place it
-        "offloaded": sum("offload_graph_io_quantization=1" in str(row["reason"] or "") for row in nodes),
-        "units": len({row["unit"] for row in nodes}),
-        "qnn_graphs": len(plan.graphs),
-        "qnn_ops_before_passes": sum(map(len, qnn_ops.values())),
-        "qnn_ops": sum(map(len, plan.graphs)),
-        "slow_ops": dict(Counter(node.op.name for program in plan.programs for node in program.facts.references)),
-    }
+    return checked(
+        load_model(path, options, ModelRequest(**request), strict=strict, waiting=waiting), options
+    ).to_json()
 
 
 def print_checked(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:

@@ -20,7 +20,7 @@ from hexforge.cli.arguments import (
     provider_options,
     sizes,
 )
-from hexforge.cli.loading import loaded
+from hexforge.cli.screen import waiting
 from hexforge.errors import CallError
 
 ELIDED = 8
@@ -43,6 +43,8 @@ def show(
     """Print the QNN graphs that a model becomes, as text."""
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.ir import text
+    from hexforge.ort.check import load_model
+    from hexforge.runtime.model_request import ModelRequest
 
     if is_pte(model):
         from hexforge.cli.pte import shown_pte
@@ -53,7 +55,8 @@ def show(
         return
     options = provider_options(backend, soc, option)
     named, whole = sizes(model, dim, shape)
-    read = loaded(model, options, dims=named, shapes=whole, constants=constants_of(pin))
+    request = ModelRequest(dims=named, shapes=whole, constants=constants_of(pin))
+    read = load_model(model, options, request, waiting=waiting)
     parts, plan = read.parts, read.plan
     if onnx_units:
         rows: dict[int, list[str]] = {}

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check: where each node of a model runs, as which QNN ops, or why not and what would work (`hexforge check`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hexforge.chips.soc import DEFAULT_SOC, find
+from hexforge.frontends.onnx.ep_limits import EP_VERSION
+from hexforge.model.reader import Model, read
+from hexforge.ort.options.backend import backend_of
+from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.runtime import registry
+from hexforge.runtime.cpu_part import CpuPart
+from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
+from hexforge.runtime.plan import Plan
+from hexforge.runtime.prepare import PartitionedModel, prepare_model
+
+QNN = "QNNExecutionProvider"
+Waiting = Callable[[str], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedNode:
+    """A node of a model: where it runs, as which QNN ops, or why not."""
+
+    node: str
+    op: str
+    runs_on: str
+    """QNNExecutionProvider or CPUExecutionProvider."""
+    qnn_ops: tuple[str, ...]
+    slow_ops: tuple[str, ...]
+    """QNN ops that have no native kernel here: right, but slow."""
+    unsafe: tuple[str, ...]
+    """What float16 cannot hold."""
+    reason: str | None
+    """Why it is left to the CPU, and what would work."""
+    ep_refuses: str
+    """Why onnxruntime's QNN EP does not take it though the chip could."""
+    unit: int
+    """Nodes of one unit, such as a QDQ group, go together."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        values = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """Where the nodes of a model run."""
+
+    model: str
+    opset: int
+    backend: Mapping[str, str]
+    """Provider options that name the backend and the chip."""
+    ep_version: str | None
+    """The QNN EP whose limits are told; None where the backend has none."""
+    ep_obeyed: bool
+    arithmetic: str | None
+    """What graphs compute in, where a device of this computer decides that."""
+    nodes: tuple[CheckedNode, ...]
+    folded: tuple[tuple[str, str], ...]
+    """Names and ops of nodes that are computed when the model is read."""
+    totals: Mapping[str, Any]
+
+    @property
+    def refused(self) -> tuple[CheckedNode, ...]:
+        """Nodes that are left to the CPU."""
+        return tuple(node for node in self.nodes if node.runs_on != QNN)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hexforge check --json` prints."""
+        return {
+            "model": self.model,
+            "opset": self.opset,
+            "backend": dict(self.backend),
+            "ep_version": self.ep_version,
+            "ep_obeyed": self.ep_obeyed,
+            "arithmetic": self.arithmetic,
+            "nodes": [node.to_json() for node in self.nodes],
+            "folded": [{"node": name, "op": op} for name, op in self.folded],
+            "totals": dict(self.totals),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """A model, its parts, and the plan that runs them."""
+
+    model: Model
+    parts: PartitionedModel
+    obey_ep: bool
+    plan: Plan
+
+
+def check(
+    model: str | Path,
+    soc: str = "",
+    options: Mapping[str, str] | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    strict: bool = False,
+    obey_ep: bool = False,
+) -> ModelCheck:
+    """Where each node of an ONNX model runs on a chip, as which QNN ops, or why not and what would work.
+
+    `options` are provider options, as a session takes them. With `strict` nodes are placed as in a session without
+    CPU fallback; with `obey_ep` the limits of onnxruntime's QNN EP hold, too.
+    """
+    given = dict(options or {})
+    if "backend_path" not in given:
+        given.setdefault("backend_type", registry.DEFAULT)
+    if soc:
+        given["soc_model"] = chip.name if (chip := find(soc)) else soc
+    elif given.get("backend_type") == registry.DEFAULT and not {"htp_arch", "backend_extensions"} & given.keys():
+        given.setdefault("soc_model", DEFAULT_SOC)
+    request = ModelRequest(dims=dims, shapes=shapes, constants=constants, obey_ep=obey_ep)
+    return checked(load_model(Path(model), given, request, strict=strict), given)
+
+
+def load_model(
+    path: Path,
+    provider_options: Mapping[str, str],
+    request: ModelRequest = DEFAULT_REQUEST,
+    *,
+    strict: bool = False,
+    prepare: bool = False,
+    waiting: Waiting = nullcontext,
+) -> LoadedModel:
+    """The model placed and compiled, able to run where `prepare` is set; the provider options complete the request.
+
+    With `strict` nodes are placed as in a session without CPU fallback, and refusals are rows of the plan all the
+    same. `waiting` is entered with what goes on.
+    """
+    options = ProviderOptions.parse(provider_options)
+    backend = backend_of(options)
+    with waiting(f"reading {path.name}"):
+        model = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
+    with waiting(f"placing {model.node_count} nodes"):
+        offload = options.offload_graph_io_quantization and not strict
+        whole = replace(request, offload_io_quantization=offload, affinity=options.affinity())
+        parts = prepare_model(model, backend, whole)
+        return LoadedModel(model, parts, request.obey_ep, Plan(parts, backend, CpuPart if prepare else _unprepared))
+
+
+def _unprepared(proto: Any, names: Sequence[str]) -> Any:
+    """In place of an onnxruntime session for nodes on the CPU, which looking at a model does not need."""
+    return None
+
+
+def checked(loaded: LoadedModel, options: Mapping[str, str]) -> ModelCheck:
+    """What became of a loaded model's nodes; `options` are those it was loaded with."""
+    model, plan = loaded.model, loaded.plan
+    nodes = _nodes(plan)
+    return ModelCheck(
+        model=model.name,
+        opset=model.opset,
+        backend=dict(options),
+        ep_version=EP_VERSION if loaded.parts.placed.ep_limited else None,
+        ep_obeyed=loaded.obey_ep,
+        arithmetic=next((p.facts.arithmetic for p in plan.programs if p.facts.arithmetic), None),
+        nodes=nodes,
+        folded=tuple((node.name, node.op_type) for node in model.folded),
+        totals=_totals(model, plan, nodes),
+    )
+
+
+def _nodes(plan: Plan) -> tuple[CheckedNode, ...]:
+    executed: dict[str, list[str]] = {}
+    for graph in plan.graphs:
+        for qnn in graph:
+            for name in qnn.source:
+                executed.setdefault(name, []).append(qnn.op.name)
+    return tuple(
+        CheckedNode(
+            node=row.node,
+            op=f"{row.domain}:{row.op_type}" if row.domain not in ("", "ai.onnx") else row.op_type,
+            runs_on=row.where,
+            qnn_ops=tuple(executed.get(row.node, ())) if row.where == QNN else (),
+            slow_ops=tuple(row.slow),
+            unsafe=tuple(row.unsafe),
+            reason=row.reason,
+            ep_refuses=row.ep_refuses,
+            unit=row.unit,
+        )
+        for row in plan.rows
+    )
+
+
+def _totals(model: Model, plan: Plan, nodes: Sequence[CheckedNode]) -> dict[str, Any]:
+    """How many nodes, units and ops there are of each kind."""
+    placed = sum(node.runs_on == QNN for node in nodes)
+    qnn_ops = {row.unit: row.qnn_ops for row in plan.rows if row.where == QNN}
+    return {
+        "nodes": model.node_count,
+        # a shared DequantizeLinear becomes one for each reader, a function the nodes of its body
+        "added": max(0, len(nodes) + len(model.folded) - model.node_count),
+        "folded": len(model.folded),
+        "placed": placed,
+        "refused": len(nodes) - placed,
+        "refused_by_ep": sum(bool(node.ep_refuses) for node in nodes),
+        # of the refused, what the NPU takes and the session option gives to the CPU: --strict and quantize place it
+        "offloaded": sum("offload_graph_io_quantization=1" in str(node.reason or "") for node in nodes),
+        "units": len({node.unit for node in nodes}),
+        "qnn_graphs": len(plan.graphs),
+        "qnn_ops_before_passes": sum(map(len, qnn_ops.values())),
+        "qnn_ops": sum(map(len, plan.graphs)),
+        "slow_ops": dict(Counter(node.op.name for program in plan.programs for node in program.facts.references)),
+    }
