@@ -288,6 +288,22 @@ def test_backends_are_told_apart_by_what_they_can_do() -> None:
                 assert not compared & names, f"{module}:{node.lineno} compares with {compared & names}"
 
 
+# Those who must know the HTP itself: the registry names it, `latency` fits its time model, and `hexforge ops` lists
+# what it refuses. Everybody else asks the contract.
+KNOW_THE_HTP = ("runtime.registry", "latency", "cli.inspect.ops")
+
+
+def test_the_htp_is_known_to_few() -> None:
+    outside = set()
+    for path in MODULES:
+        module = module_of(path)
+        names = imports(ast.parse(path.read_text()), f"hexforge.{module}".rpartition(".")[0])
+        if not module.startswith("backends.htp") and any(name.startswith("hexforge.backends.htp") for name in names):
+            outside.add(module)
+    assert [m for m in outside if not any(m == k or m.startswith(f"{k}.") for k in KNOW_THE_HTP)] == []
+    assert len(outside) <= 12
+
+
 def test_the_rules_apply() -> None:
     assert allowed("passes.clean", "ops.evaluate")
     assert allowed("runtime.plan", "backends.cpu")

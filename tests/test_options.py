@@ -253,9 +253,9 @@ def test_a_table_inside_is_read_and_written_whole() -> None:
     config = HtpConfig.parse(given)
     assert (config.graph.dlbc, config.graph.num_cores, config.graph.vtcm_mb) == (True, 3, 2)
     assert config.pairs() == given
-    assert config.only(1).graph.vtcm_mb == 4
+    assert config.for_chip(1).graph.vtcm_mb == 4
     assert HtpConfig.parse({"htp_num_cores": "0"}) == HtpConfig()
-    assert HtpConfig.of("SM8750", config.only(1).graph) == config.only(1)
+    assert HtpConfig.of("SM8750", config.for_chip(1).graph) == config.for_chip(1)
 
 
 WORDS_OF_CHIPS = {"soc_model", "htp_arch", "vtcm_mb", "dlbc", "num_hvx_threads", "lora_weight_sharing"}

@@ -78,7 +78,7 @@ class HtpConfig(OptionTable):
         """The options of a chip, or a comma list of them, and of its graphs."""
         return replace(cls.parse({"soc_model": soc}), vtcm_mb=(graph.vtcm_mb,), graph=graph)
 
-    def only(self, index: int) -> HtpConfig:
+    def for_chip(self, index: int) -> HtpConfig:
         """The options of one of the chips."""
 
         def one(values: tuple[int, ...]) -> tuple[int, ...]:

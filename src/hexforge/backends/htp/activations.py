@@ -55,7 +55,7 @@ def fold_activations(graph: Graph) -> int:
     return changes
 
 
-def unsafe(node: Node) -> str | None:
+def encoding_hazard(node: Node) -> str | None:
     """What comes through an activation that is folded, and what would work; None where nothing does."""
     ends = _wider(node)
     if ends is None:

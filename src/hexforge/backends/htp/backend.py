@@ -94,9 +94,9 @@ class HtpBackend(ContextBackend, TimedBackend):
 
     def float16_hazard(self, node: Node) -> str | None:
         """What of a node float16, or a Relu's encoding, cannot hold, and what would work; None where all is well."""
-        if self.config.graph.folds_activations and (said := activations.unsafe(node)) is not None:
+        if self.config.graph.folds_activations and (said := activations.encoding_hazard(node)) is not None:
             return said
-        return None if self.config.htp_bf16_enable else half_range.unsafe(node)
+        return None if self.config.htp_bf16_enable else half_range.float16_hazard(node)
 
     def prepared(self, graph: Graph) -> Graph:
         """The graph after HTP's passes: what is lowered and what is timed."""
@@ -201,7 +201,7 @@ class HtpBackend(ContextBackend, TimedBackend):
 
     def for_chip(self, index: int) -> Self:
         """The same backend for one of its chips."""
-        return self._with(self.config.only(index))
+        return self._with(self.config.for_chip(index))
 
     def at_level(self, level: int) -> Self:
         """The same backend at another level of finalization."""

@@ -16,7 +16,7 @@ _GUARDS = ("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMaximum", "Element
 """Ops where a constant near 0 keeps what follows (a logarithm, a quotient, a root) from being infinite."""
 
 
-def unsafe(node: Node) -> str | None:
+def float16_hazard(node: Node) -> str | None:
     """What of a node float16 cannot hold, and what would work; None where it holds all."""
     if node.op.name == "Dequantize":
         return _coarse(node)
