@@ -109,7 +109,7 @@ def test_a_node_that_no_graph_can_have_is_refused(op: str, told: str) -> None:
 
 def test_what_the_backend_refuses_is_not_compiled() -> None:
     deep = relu(wrapper("x", (1,) * 6, "APP_WRITE"), wrapper("y", (1,) * 6, "APP_READ")).declaration
-    with pytest.raises(UnsupportedError, match="refuses 1 of 1 ops"):
+    with pytest.raises(UnsupportedError, match="refuses 1 of 1 nodes"):
         compile_graphs({"forward": [deep]}, registry.backend("htp", {"soc_model": "57"}))
 
 

@@ -178,6 +178,9 @@ CASES: dict[str, tuple[str, Callable[[Made, str], str], tuple[int, ...], tuple[s
         "ConvBatchNorm", _conv_norm((6, 1, 3, 3), False, 6), (2, 6, 5, 4),
         ("Transpose", "DepthWiseConv2d", "Transpose"),
     ),
+    "conv_norm_volume": (
+        "ConvBatchNorm", _conv_norm((4, 3, 3, 3, 3)), (1, 3, 4, 5, 4), ("Transpose", "Conv3d", "Transpose"),
+    ),
     "conv_norm_line": (
         "ConvBatchNorm", _conv_norm((4, 3, 3)), (1, 3, 8),
         ("Transpose", "Reshape", "Conv2d", "Reshape", "Transpose"),
