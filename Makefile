@@ -5,7 +5,7 @@
 # make odd-path  tests that meet paths, in a copy below a folder with a space and a letter outside ASCII
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make release-check  what a release uploads: source archive and wheel, checked, and each installed into an empty venv
-# make docs    writes docs/api.md and docs/options.md, make stubs src/hexforge/_native.pyi; tests say when they are out of date
+# make docs    writes docs/api.md, docs/options.md, docs/gpu_ops.md and docs/modules.md; make stubs src/hexforge/_native.pyi; tests say when they are out of date
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or

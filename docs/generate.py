@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write docs/api.md out of the docstrings of what `import hexforge` offers, docs/options.md out of the tables of
-options, and docs/gpu_ops.md out of what the gpu backend takes: `python -m docs.generate` (make docs)."""
+options, docs/gpu_ops.md out of what the gpu backend takes, and docs/modules.md out of the modules' first lines:
+`python -m docs.generate` (make docs)."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import inspect
@@ -24,6 +26,7 @@ from hexforge.runtime.registry import CONFIGS, config_class
 
 PAGE, OPTIONS_PAGE = Path(__file__).with_name("api.md"), Path(__file__).with_name("options.md")
 GPU_OPS_PAGE = Path(__file__).with_name("gpu_ops.md")
+MODULES_PAGE = Path(__file__).with_name("modules.md")
 WIDTH = 100
 LONGEST_DEFAULT = 40
 
@@ -121,6 +124,30 @@ def gpu_ops_page() -> str:
             taken = "no kernel yet" if documented else "refused"
         parts.append(f"| {name} | {said} | {taken} |")
     return "\n".join([*parts, ""])
+
+
+def modules_page() -> str:
+    """Every room and module of the package by its first line."""
+    source = Path(hexforge.__file__).parent
+    parts = [
+        "# Modules\n",
+        "Every module of `src/hexforge` by the first line of its docstring. Written by `make docs`; edit those\n"
+        "lines, not this page. [layout.md](layout.md) shows the house in a minute.\n",
+    ]
+    for folder in sorted({path.parent for path in source.rglob("*.py")}):
+        files = sorted(folder.glob("*.py"), key=lambda path: (path.stem != "__init__", path.stem))
+        parts.append(f"## {folder.relative_to(source.parent)}\n")
+        if files[0].stem == "__init__":
+            parts.append(f"{_first_sentence(files.pop(0))}\n")
+        parts += [f"- `{path.stem}`: {_first_sentence(path)}" for path in files]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _first_sentence(module: Path) -> str:
+    """The first paragraph of a module's docstring, in one line."""
+    written = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    return " ".join(written.partition("\n\n")[0].split())
 
 
 def _given(option: Option) -> str:
@@ -300,6 +327,7 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for path, written in ((PAGE, page), (OPTIONS_PAGE, options_page), (GPU_OPS_PAGE, gpu_ops_page)):
+    pages = ((PAGE, page), (OPTIONS_PAGE, options_page), (GPU_OPS_PAGE, gpu_ops_page), (MODULES_PAGE, modules_page))
+    for path, written in pages:
         path.write_text(written(), encoding="utf-8")
         print(f"docs: wrote {path}")

@@ -7,7 +7,16 @@ import re
 import sys
 
 import hexforge
-from docs.generate import GPU_OPS_PAGE, OPTIONS_PAGE, PAGE, gpu_ops_page, options_page, page
+from docs.generate import (
+    GPU_OPS_PAGE,
+    MODULES_PAGE,
+    OPTIONS_PAGE,
+    PAGE,
+    gpu_ops_page,
+    modules_page,
+    options_page,
+    page,
+)
 from tests import ROOT
 
 
@@ -22,6 +31,11 @@ def test_the_options_are_up_to_date() -> None:
 def test_the_gpus_ops_are_up_to_date() -> None:
     assert GPU_OPS_PAGE.read_text(encoding="utf-8") == gpu_ops_page(), "run make docs"
     assert "no kernel yet" not in gpu_ops_page()
+
+
+def test_the_modules_are_up_to_date() -> None:
+    assert MODULES_PAGE.read_text(encoding="utf-8") == modules_page(), "run make docs"
+    assert not re.findall(r"^- `\w+`: $", modules_page(), re.M), "a module has no docstring"
 
 
 def test_what_pages_teach_is_public() -> None:

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tensor gets which encoding, by a recipe."""
