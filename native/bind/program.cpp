@@ -192,14 +192,16 @@ void bind_program(nb::module_& module) {
       "levels",
       [] {
         std::vector<std::string> all;
-        for (int i = 0; i <= static_cast<int>(best_level()); ++i) all.push_back(name(static_cast<Level>(i)));
+        for (Level level : kLevels) {
+          if (has_level(level)) all.push_back(name(level));
+        }
         return all;
       },
       "The instruction sets this CPU has, slowest first.");
   module.def(
       "set_level",
       [](const std::string& wanted) {
-        for (Level level : {Level::portable, Level::avx2, Level::avx_vnni, Level::avx512, Level::amx}) {
+        for (Level level : kLevels) {
           if (name(level) == wanted) return set_level(level);
         }
         throw std::invalid_argument("no instruction set is named " + wanted);

@@ -69,8 +69,18 @@ Level best_level() {
     return Level::portable;
   }();
   return best;
+#elif defined(__aarch64__)
+  return Level::neon;
 #else
   return Level::portable;
+#endif
+}
+
+bool has_level(Level level) {
+#if defined(__aarch64__)
+  return level <= Level::neon;
+#else
+  return level <= best_level() && level != Level::neon;
 #endif
 }
 
@@ -84,7 +94,7 @@ std::atomic<Level>& level() {
 Level current_level() { return level().load(std::memory_order_relaxed); }
 
 void set_level(Level wanted) {
-  if (wanted > best_level()) throw std::invalid_argument("this CPU does not have " + name(wanted));
+  if (!has_level(wanted)) throw std::invalid_argument("this CPU does not have " + name(wanted));
   level().store(wanted, std::memory_order_relaxed);
 }
 
@@ -94,6 +104,7 @@ std::string name(Level value) {
     case Level::avx512: return "avx512";
     case Level::avx_vnni: return "avx_vnni";
     case Level::avx2: return "avx2";
+    case Level::neon: return "neon";
     default: return "portable";
   }
 }

@@ -5,13 +5,16 @@
 
 namespace hexforge {
 
-enum class Level { portable = 0, avx2 = 1, avx_vnni = 2, avx512 = 3, amx = 4 };
+// In the order of what they do at once; a processor has those of its own kind.
+enum class Level { portable, neon, avx2, avx_vnni, avx512, amx };
+constexpr Level kLevels[] = {Level::portable, Level::neon, Level::avx2, Level::avx_vnni, Level::avx512, Level::amx};
 
-Level best_level();   // of this CPU
+Level best_level();  // of this CPU
+bool has_level(Level level);
 bool has_avx_vnni();  // dot products of bytes in AVX's own encoding; CPUs with AVX-512 have them in its encoding
 bool widens_beside_products();  // float16 to float32 and bytes to 16 bits take no time from products: so on AMD's
 Level current_level();          // in force
-void set_level(Level level);    // throws std::invalid_argument above best_level()
+void set_level(Level level);    // throws std::invalid_argument where this CPU does not have it
 std::string name(Level level);
 
 }  // namespace hexforge

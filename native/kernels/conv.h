@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/level.h"
-
 namespace hexforge {
 
 constexpr int kLane = 16;          // output channels of one vector
@@ -120,7 +118,7 @@ struct ConvKernels {
 
 void depthwise_u8_avx512(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
-extern const ConvKernels kConvPortable, kConvAvx2, kConvAvxVnni, kConvAvxVnniEvex, kConvAvx512, kConvAmx;
-const ConvKernels& conv_kernels(Level level);
+extern const ConvKernels kConvPortable, kConvNeon, kConvAvx2, kConvAvxVnni, kConvAvxVnniEvex, kConvAvx512, kConvAmx;
+const ConvKernels& conv_kernels();  // of the level in force
 
 }  // namespace hexforge

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise loops as plain C++, compiled once per instruction set with vectorisation on and contraction off, so that
-// every set does the same float operations in the same order.
+// Loops over elements, rows and channels: one source (shared/loops.cpp), compiled once for each instruction set.
 #pragma once
 #include <cstdint>
 
-#include "core/level.h"
+#include "kernels/sets.h"
 
 namespace hexforge {
 
@@ -21,6 +20,21 @@ struct Bounds {
 };
 
 enum class Binary { add, subtract, multiply, divide, maximum, minimum };
+
+constexpr int kCellOutputs = 64;
+
+// Rows and columns of an image blended, in the type that sums are taken in.
+template <class T, class Real>
+struct ResizeLoops {
+  // sums = (x - zero) * weight, or sums += that.
+  void (*blend)(const T*, Real zero, Real weight, bool first, Real* sums, std::int64_t n);
+  void (*blend_line)(const Real*, Real zero, Real weight, bool first, Real* sums, std::int64_t n);
+  // y[i] = sum over taps of line[index[tap][i]] * weight[tap][i].
+  void (*across)(const Real* line, const std::int32_t* index, const Real* weight, std::int64_t taps, Real* y,
+                 std::int64_t n);
+  // y[i] = round_and_clamp(x[i] * scale); low and high are less the zero point.
+  void (*round_row)(const Real*, Real scale, Real low, Real high, std::int32_t zero, T*, std::int64_t n);
+};
 
 struct Loops {
   // y[i] = op(a[i * step_a], b[i * step_b]), steps 0 or 1
@@ -71,6 +85,24 @@ struct Loops {
   void (*widen_half)(const std::uint16_t*, float*, std::int64_t);
   void (*narrow_half)(const float*, std::uint16_t*, std::int64_t);
   void (*widen_bytes)(const std::int8_t*, std::int16_t*, std::int64_t);
+  // y[j] += sum over k of (a[k] - zero_a) * (b[k * stride + j] - zero_b), one k after the other.
+  void (*add_rows_u8)(const std::uint8_t* a, std::int32_t zero_a, const std::uint8_t* b, std::int32_t zero_b,
+                      std::int64_t k, std::int64_t stride, std::int64_t n, std::int32_t* y);
+  void (*add_rows_s16)(const std::int16_t* a, double zero_a, const std::int16_t* b, double zero_b, std::int64_t k,
+                       std::int64_t stride, std::int64_t n, double* y);
+  void (*add_rows_f32)(const float* a, float zero_a, const float* b, float zero_b, std::int64_t k, std::int64_t stride,
+                       std::int64_t n, float* y);
+  // y[j] += sum over k of x[k] * w[k * stride + j], one k after the other, products not fused.
+  void (*accumulate)(const float* x, std::int64_t n, const float* w, std::int64_t stride, std::int64_t m, float* y);
+  // Exact dot products of two rows of x with four rows of w, all `n` long: sums[row * 4 + column] += them.
+  void (*dot_2x4)(const std::int16_t* x, std::int64_t x_row, const std::int16_t* w, std::int64_t w_row, std::int64_t n,
+                  std::int64_t* sums);
+  // The 16 cells of Winograd's convolution of one channel's 9 taps, for so many outputs.
+  void (*winograd_cells)(const float (*taps)[kCellOutputs], float (*cells)[kCellOutputs]);
+  ResizeLoops<std::uint8_t, float> resize_u8;
+  ResizeLoops<std::int16_t, double> resize_s16;
+  ResizeLoops<float, float> resize_f32;
+  void (*blend_u8_f64)(const std::uint8_t*, double zero, double weight, bool first, double* sums, std::int64_t n);
   // softmax_u8 of rows of 16 values, one after the other; null where the set has nothing better than row after row.
   void (*softmax_u8_rows16)(const std::uint8_t*, std::int64_t rows, const std::uint32_t* table, double scale,
                             std::int32_t zero, std::int32_t low, std::int32_t high, std::uint8_t*) = nullptr;
@@ -79,7 +111,8 @@ struct Loops {
   void (*interleave3)(const void* const* planes, void* y, std::int64_t n, int element_bytes) = nullptr;
 };
 
-extern const Loops kLoopsPortable, kLoopsAvx2, kLoopsAvx512;
-const Loops& loops(Level level);
+HEXFORGE_IN_EACH_SET(extern const Loops kLoops;)
+
+inline const Loops& loops() { return HEXFORGE_OF_LEVEL(kLoops); }
 
 }  // namespace hexforge

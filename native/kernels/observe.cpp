@@ -6,8 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "core/level.h"
-
 namespace hexforge {
 namespace {
 
@@ -36,14 +34,6 @@ struct Tables {
 };
 
 }  // namespace
-
-const Observing& observing() {
-#if defined(__x86_64__)
-  if (current_level() >= Level::avx512) return kObservingAvx512;
-  if (current_level() >= Level::avx2) return kObservingAvx2;
-#endif
-  return kObservingPortable;
-}
 
 int exponent_of(float low, float high, std::int64_t bins) {
   const float largest = std::max(std::fabs(low), std::fabs(high));

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/sets.h"
+
 namespace hexforge {
 
 struct Extent {
@@ -26,7 +28,7 @@ struct Histogram {
   float low, high;  // of what is counted
 };
 
-// One file per instruction set gives these.
+// One source (shared/observe.cpp), compiled once for each instruction set.
 struct Observing {
   Extent (*scan)(const float*, std::int64_t n);
   // out[i] = floor(x[i] / width) & mask, for finite x; scale = 1 / width, a power of two
@@ -47,8 +49,9 @@ struct Observing {
   // Element by element: sums[i] += a * a, sums[n + i] += a * b, sums[2 * n + i] += b * b
   void (*products)(const float* a, const float* b, std::int64_t n, double* sums);
 };
-extern const Observing kObservingPortable, kObservingAvx2, kObservingAvx512;
-const Observing& observing();
+HEXFORGE_IN_EACH_SET(extern const Observing kObserving;)
+
+inline const Observing& observing() { return HEXFORGE_OF_LEVEL(kObserving); }
 
 constexpr int kLowestExponent = -126;  // its inverse is a float
 int exponent_of(float low, float high, std::int64_t bins);

@@ -95,7 +95,7 @@ void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, st
     return;
   }
   if (rows <= 4 && inner_x == 1 && outer_y == 1 && inner_y == rows) {  // planes of a picture to its pixels
-    if (const auto interleave = loops(current_level()).interleave3; interleave && rows == 3 && sizeof(T) <= 4) {
+    if (const auto interleave = loops().interleave3; interleave && rows == 3 && sizeof(T) <= 4) {
       const void* planes[3] = {x, x + outer_x, x + 2 * outer_x};
       return interleave(planes, y, columns, sizeof(T));
     }

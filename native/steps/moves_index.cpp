@@ -209,7 +209,7 @@ Run scatter_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
       T* to = y + places[static_cast<std::size_t>(i)] * slice;
       for (std::int64_t k = 0; k < slice; ++k) to[k] = combined<T>(reduction, to[k], updates[i * slice + k]);
     }
-    if constexpr (std::is_same_v<T, float>) { loops(current_level()).round_half(y, y, a.data_bytes / 4); }
+    if constexpr (std::is_same_v<T, float>) { loops().round_half(y, y, a.data_bytes / 4); }
   };
 }
 

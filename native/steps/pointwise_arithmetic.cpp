@@ -11,15 +11,6 @@
 
 namespace hexforge {
 
-const Loops& loops(Level level) {
-#if defined(__x86_64__)
-  if (level >= Level::avx512) return kLoopsAvx512;
-  if (level >= Level::avx2) return kLoopsAvx2;
-#endif
-  (void)level;
-  return kLoopsPortable;
-}
-
 namespace {
 
 constexpr std::int64_t kGrain = 16384;  // elements worth a thread
@@ -41,7 +32,7 @@ Factory table_step(void (*Loops::*loop)(const In*, const Out*, Out*, std::int64_
     return [=](const Operands& o) {
       parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
         if (sizeof(In) > 1) fetch_table(table, 65536 * sizeof(Out), end - begin);
-        (loops(current_level()).*loop)(o.in<In>() + begin, table, o.out<Out>() + begin, end - begin);
+        (loops().*loop)(o.in<In>() + begin, table, o.out<Out>() + begin, end - begin);
       });
     };
   };
@@ -57,7 +48,7 @@ Factory quantize_step(void (*Loops::*loop)(const float*, float, std::int32_t, st
     const auto low = at.small("low"), high = at.small("high");
     return [=](const Operands& o) {
       parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-        (loops(current_level()).*loop)(o.in<float>() + begin, scale, zero, low, high, o.out<Q>() + begin, end - begin);
+        (loops().*loop)(o.in<float>() + begin, scale, zero, low, high, o.out<Q>() + begin, end - begin);
       });
     };
   };
@@ -71,7 +62,7 @@ Factory dequantize_step(void (*Loops::*loop)(const Q*, float, std::int32_t, floa
     const auto zero = at.small("zero_point");
     return [=](const Operands& o) {
       parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-        (loops(current_level()).*loop)(o.in<Q>() + begin, scale, zero, o.out<float>() + begin, end - begin);
+        (loops().*loop)(o.in<Q>() + begin, scale, zero, o.out<float>() + begin, end - begin);
       });
     };
   };
@@ -179,7 +170,7 @@ Factory binary_step(void (*Loops::*loop)(Binary, const Affine&, const Q*, int, c
     k.high = at.small("high");
     return binary_run<Q>(nest(at, ins, outs, sizeof(Q)),
                          [=](const Q* a, int step_a, const Q* b, int step_b, Q* y, std::int64_t n) {
-                           (loops(current_level()).*loop)(op, k, a, step_a, b, step_b, y, n);
+                           (loops().*loop)(op, k, a, step_a, b, step_b, y, n);
                          });
   };
 }
@@ -190,7 +181,7 @@ Run binary_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span
                       at.integer("half", 0) != 0};
   return binary_run<float>(nest(at, ins, outs, 4),
                            [=](const float* a, int step_a, const float* b, int step_b, float* y, std::int64_t n) {
-                             loops(current_level()).binary_f32(op, bounds, a, step_a, b, step_b, y, n);
+                             loops().binary_f32(op, bounds, a, step_a, b, step_b, y, n);
                            });
 }
 
@@ -198,7 +189,7 @@ Run round_half_step(const Attributes& at, std::span<const Tensor> ins, std::span
   const std::int64_t n = count(at, ins, outs, 4, 4);
   return [=](const Operands& o) {
     parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      loops(current_level()).round_half(o.in<float>() + begin, o.out<float>() + begin, end - begin);
+      loops().round_half(o.in<float>() + begin, o.out<float>() + begin, end - begin);
     });
   };
 }
@@ -209,7 +200,7 @@ Run table_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<
   return [=](const Operands& o) {
     parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
       fetch_table(table, 65536 * 4, end - begin);
-      loops(current_level()).table_f32(o.in<float>() + begin, table, o.out<float>() + begin, end - begin);
+      loops().table_f32(o.in<float>() + begin, table, o.out<float>() + begin, end - begin);
     });
   };
 }

@@ -224,7 +224,7 @@ Run cast_run(std::int64_t n, std::span<const Tensor> ins, std::span<const Tensor
       const In* x = o.in<In>();
       Out* y = o.out<Out>();
       for (std::int64_t i = begin; i < end; ++i) y[i] = cast_one<Out, In>(x[i]);
-      if constexpr (std::is_same_v<Out, float>) loops(current_level()).round_half(y + begin, y + begin, end - begin);
+      if constexpr (std::is_same_v<Out, float>) loops().round_half(y + begin, y + begin, end - begin);
     });
   };
 }

@@ -44,7 +44,7 @@ Factory normalize_step(NormLoops<Q> own) {
     const double* gamma = at.constant<double>("gamma", width);
     const double* beta = at.constant<double>("beta", width);
     return [=](const Operands& o) {
-      const Loops& l = loops(current_level());
+      const Loops& l = loops();
       parallel_for(
           o.threads(), outer, std::max<std::int64_t>(1, 8192 / (spatial * width)),
           [&](std::int64_t begin, std::int64_t end) {
@@ -120,7 +120,7 @@ Run normalize_f32_step(const Attributes& at, std::span<const Tensor> ins, std::s
         for (std::int64_t i = 0; i < n; ++i) power += (x[i] - mean) * (x[i] - mean);
         if (kind != 2) power /= static_cast<double>(n);
         const double divisor = kind == 2 ? std::max(std::sqrt(power), epsilon) : std::sqrt(power + epsilon);
-        loops(current_level()).normalize_f32(x, n, mean, 1.0 / divisor, gamma, beta, o.out<float>() + r * n);
+        loops().normalize_f32(x, n, mean, 1.0 / divisor, gamma, beta, o.out<float>() + r * n);
       }
     });
   };
@@ -155,8 +155,8 @@ Factory affine_step(void (*Loops::*loop)(const Q*, std::int64_t, const double*, 
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t g = begin; g < end; ++g) {
                        const std::int64_t first = g * times, count = std::min(times, v.rows - first) * v.n;
-                       (loops(current_level()).*loop)(o.in<Q>() + first * v.n, count, &zero, &one, 0, gamma.data(),
-                                                      beta.data(), k, o.out<Q>() + first * v.n);
+                       (loops().*loop)(o.in<Q>() + first * v.n, count, &zero, &one, 0, gamma.data(), beta.data(), k,
+                                       o.out<Q>() + first * v.n);
                      }
                    });
     };
@@ -174,9 +174,8 @@ Run affine_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t g = begin; g < end; ++g) {
                      const std::int64_t first = g * times, count = std::min(times, v.rows - first) * v.n;
-                     loops(current_level())
-                         .normalize_f32(o.in<float>() + first * v.n, count, 0.0, 1.0, gamma.data(), beta.data(),
-                                        o.out<float>() + first * v.n);
+                     loops().normalize_f32(o.in<float>() + first * v.n, count, 0.0, 1.0, gamma.data(), beta.data(),
+                                           o.out<float>() + first * v.n);
                    }
                  });
   };
@@ -237,7 +236,7 @@ Run normalize_groups_f32_step(const Attributes& at, std::span<const Tensor> ins,
           for (std::size_t c = 0; c < size; ++c) {
             y[base + c] = static_cast<float>((x[base + c] - mean[c]) * factor[c] * gamma[c] + beta[c]);
           }
-          loops(current_level()).round_half(y + base, y + base, width);
+          loops().round_half(y + base, y + base, width);
         }
       }
     });

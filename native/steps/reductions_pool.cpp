@@ -112,7 +112,7 @@ Factory max_step(void (*Loops::*loop)(const T* const*, std::int64_t, std::int64_
         if (count == 0) {
           std::fill(y, y + channels, lowest);
         } else {
-          (loops(current_level()).*loop)(rows, count, channels, y);
+          (loops().*loop)(rows, count, channels, y);
         }
       });
     };
@@ -135,7 +135,7 @@ Factory mean_step(void (*Loops::*loop)(const Q* const*, std::int64_t, std::int64
                       Affine k = base;
                       const std::int64_t divisor = w.count_pad ? covered : count;
                       k.a = divisor ? scale / static_cast<double>(divisor) : 0.0;
-                      (loops(current_level()).*loop)(rows, count, channels, k, y);
+                      (loops().*loop)(rows, count, channels, k, y);
                     });
     };
   };
@@ -147,7 +147,7 @@ Run mean_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<c
     each_pixel<float>(
         w, o, [&](const float* const* rows, std::int64_t count, std::int64_t covered, std::int64_t channels, float* y) {
           const std::int64_t divisor = w.count_pad ? covered : count;
-          loops(current_level()).mean_f32(rows, count, channels, divisor ? static_cast<float>(divisor) : 1.0f, y);
+          loops().mean_f32(rows, count, channels, divisor ? static_cast<float>(divisor) : 1.0f, y);
         });
   };
 }

@@ -26,7 +26,7 @@ Factory softmax_step(void (*Loops::*loop)(const Q*, std::int64_t, const std::uin
     const std::uint32_t* table = at.constant<std::uint32_t>("table", std::int64_t{1} << (8 * sizeof(Q)));
     return [=](const Operands& o) {
       parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
-        const Loops& here = loops(current_level());
+        const Loops& here = loops();
         if constexpr (sizeof(Q) == 1) {
           if (n == 16 && here.softmax_u8_rows16) {
             return here.softmax_u8_rows16(o.in<Q>() + begin * n, end - begin, table, scale, k.zero, k.low, k.high,
@@ -50,7 +50,7 @@ Run softmax_f32_step(const Attributes& at, std::span<const Tensor> ins, std::spa
   return [=](const Operands& o) {
     parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
-        loops(current_level()).softmax_f32(o.in<float>() + r * n, n, table, o.out<float>() + r * n);
+        loops().softmax_f32(o.in<float>() + r * n, n, table, o.out<float>() + r * n);
       }
     });
   };
@@ -93,7 +93,7 @@ Run log_softmax_f32_step(const Attributes& at, std::span<const Tensor> ins, std:
         float* y = o.out<float>() + r * v.n;
         float most = x[0];
         for (std::int64_t i = 1; i < v.n; ++i) most = x[i] > most ? x[i] : most;
-        const Loops& l = loops(current_level());
+        const Loops& l = loops();
         for (std::int64_t i = 0; i < v.n; ++i) y[i] = x[i] - most;
         l.table_f32(y, table, y, v.n);
         double sum = 0;

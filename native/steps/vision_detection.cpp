@@ -6,9 +6,9 @@
 #include <string>
 #include <type_traits>
 
-#include "core/level.h"
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
+#include "kernels/loops.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -112,28 +112,6 @@ Run select_boxes(const Attributes& at, std::span<const Tensor> ins, std::span<co
   };
 }
 
-// y += (x - zero) * weight, the same operations at every instruction set.
-#define HEXFORGE_ADD_SCALED(name, target)                                                   \
-  template <class T, class Real>                                                            \
-  target void name(const T* x, Real zero, Real weight, std::int64_t n, Real* y) {           \
-    for (std::int64_t i = 0; i < n; ++i) y[i] += (static_cast<Real>(x[i]) - zero) * weight; \
-  }
-HEXFORGE_ADD_SCALED(add_scaled_portable, )
-#if defined(__x86_64__)
-HEXFORGE_ADD_SCALED(add_scaled_avx2, __attribute__((target("avx2"))))
-HEXFORGE_ADD_SCALED(add_scaled_avx512,
-                    __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,prefer-vector-width=512"))))
-#endif
-
-template <class T, class Real>
-auto add_scaled() {
-#if defined(__x86_64__)
-  if (current_level() >= Level::avx512) return add_scaled_avx512<T, Real>;
-  if (current_level() >= Level::avx2) return add_scaled_avx2<T, Real>;
-#endif
-  return add_scaled_portable<T, Real>;
-}
-
 // What a bin takes of the elements from `first` on, its samples averaged.
 struct Share {
   std::int64_t first = 0;
@@ -170,6 +148,12 @@ Share share_of(double start, double extent, std::int64_t bins, std::int64_t bin,
   return share;
 }
 
+// sums += (x - zero) * weight of fixed point in float64, of floats in float32.
+auto blend_of(const std::uint8_t*) { return loops().blend_u8_f64; }
+auto blend_of(const std::int16_t*) { return loops().resize_s16.blend; }
+auto blend_of(const double*) { return loops().resize_s16.blend_line; }
+auto blend_of(const float*) { return loops().resize_f32.blend; }
+
 // Attributes: batch, in (h, w), out (h, w), channels, regions, samples (y, x; 0: as many as a bin has elements),
 // aligned; reals ratio_y, ratio_x; the regions' grid_zero and grid_scale where they are fixed point; for fixed-point
 // data zero_a, zero_point, low, high, real scale. Inputs: data, regions [x1, y1, x2, y2], the image of each (int32).
@@ -202,8 +186,8 @@ Run roi_align(const Attributes& at, std::span<const Tensor> ins, std::span<const
     zero = static_cast<Real>(at.small("zero_a"));
   }
   return [=](const Operands& o) {
-    const auto add = add_scaled<T, Real>();
-    const auto add_columns = add_scaled<Real, Real>();
+    const auto add = blend_of(static_cast<const T*>(nullptr));
+    const auto add_columns = blend_of(static_cast<const Real*>(nullptr));
     // One row of bins is a task: the image's rows are summed first, then its columns.
     parallel_for(
         o.threads(), regions * out[0], std::max<std::int64_t>(1, 4096 / (out[1] * channels)),
@@ -240,7 +224,7 @@ Run roi_align(const Attributes& at, std::span<const Tensor> ins, std::span<const
               for (std::size_t r = 0; r < rows.weights.size(); ++r) {
                 const T* x =
                     o.in<T>() + ((image * in[0] + rows.first + static_cast<std::int64_t>(r)) * in[1] + left) * channels;
-                add(x, zero, static_cast<Real>(rows.weights[r]), (right - left) * channels, line.data());
+                add(x, zero, static_cast<Real>(rows.weights[r]), false, line.data(), (right - left) * channels);
               }
             }
             for (std::int64_t bin = 0; bin < out[1]; ++bin, y += channels) {
@@ -248,7 +232,7 @@ Run roi_align(const Attributes& at, std::span<const Tensor> ins, std::span<const
               std::fill(sum.begin(), sum.end(), Real{0});
               for (std::size_t c = 0; c < share.weights.size(); ++c) {
                 add_columns(line.data() + (share.first - left + static_cast<std::int64_t>(c)) * channels, Real{0},
-                            static_cast<Real>(share.weights[c]), channels, sum.data());
+                            static_cast<Real>(share.weights[c]), false, sum.data(), channels);
               }
               for (std::int64_t i = 0; i < channels; ++i) {
                 if constexpr (fixed) {

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "core/level.h"
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
@@ -54,40 +53,9 @@ Axis<Real> axis(const Attributes& at, const Shape& s, int i) {
           at.constant<Real>("weight" + number, times({s.out[i], taps}))};
 }
 
-template <class T, class Real>
-struct ResizeLoops {
-  void (*blend)(const T*, Real zero, Real weight, bool first, Real* acc, std::int64_t n);
-  void (*blend_line)(const Real*, Real zero, Real weight, bool first, Real* acc, std::int64_t n);
-  void (*across)(const Real* line, const std::int32_t*, const Real*, std::int64_t taps, Real* y, std::int64_t n);
-  void (*round_and_clamp)(const Real*, Real scale, Real low, Real high, std::int32_t zero, T*, std::int64_t n);
-};
-
-namespace portable {
-#include "kernels/resize_body.h"
-}
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx2")
-namespace avx2 {
-#include "kernels/resize_body.h"
-}
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
-namespace avx512 {
-#include "kernels/resize_body.h"
-}
-#pragma GCC pop_options
-#endif
-
-template <class T, class Real>
-ResizeLoops<T, Real> resize_loops() {
-#if defined(__x86_64__)
-  if (current_level() >= Level::avx512) return avx512::loops_here<T, Real>();
-  if (current_level() >= Level::avx2) return avx2::loops_here<T, Real>();
-#endif
-  return portable::loops_here<T, Real>();
-}
+const auto& resize_loops(const std::uint8_t*) { return loops().resize_u8; }
+const auto& resize_loops(const std::int16_t*) { return loops().resize_s16; }
+const auto& resize_loops(const float*) { return loops().resize_f32; }
 
 // Each output row: the input rows it blends are added up in order (depth outermost), then the columns in order.
 // Attributes: batch, channels, in, out, taps; constants index0..2 (int32), weight0..2 (Real); fixed point: zero_a,
@@ -116,7 +84,7 @@ Run linear_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
     }
   }
   return [=](const Operands& o) {
-    const ResizeLoops<T, Real> own = resize_loops<T, Real>();
+    const ResizeLoops<T, Real>& own = resize_loops(static_cast<const T*>(nullptr));
     const std::int64_t rows = s.batch * s.out[0] * s.out[1];
     parallel_for(
         o.threads(), rows, std::max<std::int64_t>(1, 16384 / out_row), [&](std::int64_t begin, std::int64_t end) {
@@ -145,10 +113,10 @@ Run linear_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
               }
             }
             if constexpr (fixed) {
-              own.round_and_clamp(result.data(), scale, static_cast<Real>(target.low), static_cast<Real>(target.high),
-                                  target.zero, y, out_row);
+              own.round_row(result.data(), scale, static_cast<Real>(target.low), static_cast<Real>(target.high),
+                            target.zero, y, out_row);
             } else {
-              loops(current_level()).round_half(result.data(), y, out_row);
+              loops().round_half(result.data(), y, out_row);
             }
           }
         });

@@ -4,7 +4,7 @@
 #include <immintrin.h>
 
 #include "kernels/avx512/vector.h"
-#include "kernels/depthwise_tile.h"
+#include "kernels/shared/depthwise_tile.h"
 
 namespace hexforge {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/avx512/vector.h"
-#include "kernels/depthwise_tile.h"
+#include "kernels/shared/depthwise_tile.h"
 
 namespace hexforge {
 namespace {

@@ -5,30 +5,17 @@
 
 #include <cstring>
 
-#include "kernels/conv.h"
+#include "kernels/shared/plain_tile.h"
 
 namespace hexforge {
 namespace {
 
-struct Avx512 {
+struct Avx512 : PlainTile {
   using Acc = __m512i;
   using Weights = __m512i;
   static constexpr bool kWholeBlocks = true;
   static constexpr std::int64_t kPartSteps = 512;  // of four vectors: half a level-2 cache is two such parts
   static constexpr int kRows1 = 14, kRows2 = 12, kRows3 = 8, kRows4 = 7;  // pixels of a tile, by vectors of channels
-
-  // The sum of `taps` runs of n bytes.
-  static std::int32_t sum_u8(const char* const* runs, std::int64_t taps, std::int64_t n) {
-    const __mmask64 mask = (1ull << n % 64) - 1;
-    __m512i sum = zero();
-    for (std::int64_t t = 0; t < taps; ++t) {
-      const char* p = runs[t];
-      std::int64_t i = 0;
-      for (; i + 64 <= n; i += 64) sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_loadu_si512(p + i), zero()));
-      if (mask) sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_maskz_loadu_epi8(mask, p + i), zero()));
-    }
-    return static_cast<std::int32_t>(_mm512_reduce_add_epi64(sum));
-  }
 
   static Acc zero() { return _mm512_setzero_si512(); }
   static Acc resume(const float* sums) { return _mm512_load_si512(sums); }
@@ -236,42 +223,6 @@ struct Avx512 {
 
   static void spill(std::int32_t* p, Acc acc) { _mm512_store_si512(p, acc); }
 
-  static void store_u8(const std::int32_t* sums, const ConvArgs& a, std::int64_t channel, std::int32_t correction,
-                       std::uint8_t* row, std::int64_t lanes) {
-    const __m512 low = _mm512_set1_ps(static_cast<float>(a.low - a.zero_point));
-    const __m512 high = _mm512_set1_ps(static_cast<float>(a.high - a.zero_point));
-    for (std::int64_t j = 0; j < lanes; j += kLane) {
-      const __m512i sum =
-          _mm512_add_epi32(_mm512_add_epi32(_mm512_load_si512(sums + j), _mm512_loadu_si512(a.bias32 + channel + j)),
-                           _mm512_set1_epi32(correction));
-      __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(a.multiplier32 + channel + j));
-      f = _mm512_min_ps(_mm512_max_ps(f, low), high);
-      const __m512i q = _mm512_add_epi32(_mm512_cvtps_epi32(f), _mm512_set1_epi32(a.zero_point));
-      const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
-      _mm512_mask_cvtepi32_storeu_epi8(row + j, mask, q);
-    }
-  }
-
-  // row = clamp(rint((row - zero) * own_scale + (other - zero) * residual_scale)) for rows just stored.
-  static void add_rows(std::uint8_t* row, int rows, std::int64_t lanes, const ConvArgs& a, const std::uint8_t* other) {
-    const __m512i own_zero = _mm512_set1_epi32(a.zero_point), other_zero = _mm512_set1_epi32(a.residual_zero),
-                  zero = _mm512_set1_epi32(a.sum_zero);
-    const __m512 own_scale = _mm512_set1_ps(a.own_scale), other_scale = _mm512_set1_ps(a.residual_scale);
-    const __m512 low = _mm512_set1_ps(static_cast<float>(a.sum_low - a.sum_zero));
-    const __m512 high = _mm512_set1_ps(static_cast<float>(a.sum_high - a.sum_zero));
-    for (int i = 0; i < rows; ++i, row += a.y_stride, other += a.residual_stride) {
-      for (std::int64_t j = 0; j < lanes; j += kLane) {
-        const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
-        const __m512i x = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, row + j));
-        const __m512i y = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, other + j));
-        __m512 f = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(x, own_zero)), own_scale),
-                                 _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(y, other_zero)), other_scale));
-        f = _mm512_min_ps(_mm512_max_ps(f, low), high);
-        _mm512_mask_cvtepi32_storeu_epi8(row + j, mask, _mm512_add_epi32(_mm512_cvtps_epi32(f), zero));
-      }
-    }
-  }
-
   // 256-entry table applied to `rows` rows of at most 64 bytes: two permutes of 128 entries and a blend on the top bit.
   static void look_up(std::uint8_t* row, int rows, std::int64_t stride, std::int64_t lanes, const std::uint8_t* table) {
     const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64),
@@ -282,20 +233,6 @@ struct Avx512 {
       _mm512_mask_storeu_epi8(row, mask,
                               _mm512_mask_blend_epi8(_mm512_movepi8_mask(q), _mm512_permutex2var_epi8(t0, q, t1),
                                                      _mm512_permutex2var_epi8(t2, q, t3)));
-    }
-  }
-
-  static void store_s16(const double* sums, const ConvArgs& a, std::int64_t channel, std::int16_t* row,
-                        std::int64_t lanes) {
-    const __m512d low = _mm512_set1_pd(a.low - a.zero_point), high = _mm512_set1_pd(a.high - a.zero_point);
-    for (std::int64_t j = 0; j < lanes; j += 8) {
-      const __m512d bias = _mm512_cvtepi64_pd(_mm512_loadu_si512(a.bias + channel + j));
-      __m512d f =
-          _mm512_mul_pd(_mm512_add_pd(_mm512_load_pd(sums + j), bias), _mm512_loadu_pd(a.multiplier + channel + j));
-      f = _mm512_min_pd(_mm512_max_pd(f, low), high);
-      const __m256i q = _mm256_add_epi32(_mm512_cvtpd_epi32(f), _mm256_set1_epi32(a.zero_point));
-      const __mmask8 mask = static_cast<__mmask8>(lanes - j >= 8 ? 0xff : (1u << (lanes - j)) - 1);
-      _mm256_mask_cvtepi32_storeu_epi16(row + j, mask, q);
     }
   }
 
@@ -321,17 +258,6 @@ struct Avx512 {
       return rounded(f);
     }
   };
-
-  static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes,
-                        const float* other) {
-    const Finish finish(a);
-    for (std::int64_t j = 0; j < lanes; j += kLane) {
-      const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
-      _mm512_mask_storeu_ps(row + j, mask,
-                            finish(_mm512_load_ps(sums + j), _mm512_loadu_ps(a.bias_f32 + channel + j),
-                                   other ? other + j : nullptr, mask));
-    }
-  }
 
   template <int MR, int NR>
   [[gnu::always_inline]] static inline void store_tile_f32(const Acc (&acc)[MR][NR], const ConvArgs& a,
@@ -396,21 +322,6 @@ struct Avx512 {
       return _mm512_cvtepi32_epi16(q);
     }
   };
-
-  [[gnu::noinline]] static void finish_row16(const ConvArgs& a, std::int16_t* row, const std::int16_t* other,
-                                             std::int64_t lanes) {
-    const Finish16 finish(a);
-    for (std::int64_t j = 0; j < lanes; j += kLane) {
-      const __mmask16 mask = static_cast<__mmask16>(lanes - j >= kLane ? 0xffff : (1u << (lanes - j)) - 1);
-      __m512i q = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, row + j));
-      if (other) {
-        const __m512i steps = _mm512_sub_epi32(q, _mm512_set1_epi32(a.zero_point));
-        q = finish.sum(_mm512_cvtepi32_pd(_mm512_castsi512_si256(steps)),
-                       _mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(steps, 1)), other + j, mask);
-      }
-      _mm256_mask_storeu_epi16(row + j, mask, finish.stored(q));
-    }
-  }
 
   // Sums that were never emptied, to 16 bits. They come by way of memory: a body this large is not unrolled, and
   // accumulators that are found by an index would be kept in memory all along.

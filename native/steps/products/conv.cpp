@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/caches.h"
+#include "core/level.h"
 #include "core/parallel.h"
 #include "core/program.h"
 #include "kernels/conv.h"
@@ -16,14 +17,16 @@
 
 namespace hexforge {
 
-const ConvKernels& conv_kernels(Level level) {
+const ConvKernels& conv_kernels() {
+  [[maybe_unused]] const Level level = current_level();
 #if defined(__x86_64__)
   if (level == Level::amx) return kConvAmx;
   if (level == Level::avx512) return kConvAvx512;
   if (level == Level::avx_vnni) return has_avx_vnni() ? kConvAvxVnni : kConvAvxVnniEvex;
   if (level == Level::avx2) return kConvAvx2;
+#elif defined(__aarch64__)
+  if (level == Level::neon) return kConvNeon;
 #endif
-  (void)level;
   return kConvPortable;
 }
 
@@ -217,11 +220,9 @@ const void* widened(const char* narrow, std::int64_t block, std::int64_t some, s
   char* start = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
   const char* from = narrow + block * (block_bytes / 2);
   if constexpr (Bits == 32) {
-    loops(current_level())
-        .widen_half(reinterpret_cast<const std::uint16_t*>(from), reinterpret_cast<float*>(start), bytes / 4);
+    loops().widen_half(reinterpret_cast<const std::uint16_t*>(from), reinterpret_cast<float*>(start), bytes / 4);
   } else {
-    loops(current_level())
-        .widen_bytes(reinterpret_cast<const std::int8_t*>(from), reinterpret_cast<std::int16_t*>(start), bytes / 2);
+    loops().widen_bytes(reinterpret_cast<const std::int8_t*>(from), reinterpret_cast<std::int16_t*>(start), bytes / 2);
   }
   return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(start) -
                                        static_cast<std::uintptr_t>(block * block_bytes));
@@ -336,7 +337,7 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
                  : static_cast<double>(pixels) * lanes * (terms + kStore) + kByte * static_cast<double>(weight_bytes));
   const std::int64_t in_bytes = in_pixels * a.x_stride * kElement;
   return [=, args = a, kept = packing](const Operands& operands) {
-    const ConvKernels& kernels = conv_kernels(current_level());
+    const ConvKernels& kernels = conv_kernels();
     const int members = worthwhile(operands.threads(), cost, kLeastMacs<Bits, Depthwise>);
     ConvArgs a = args;
     ComputedWeights::Room room;

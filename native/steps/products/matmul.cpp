@@ -9,6 +9,7 @@
 #include "core/program.h"
 #include "kernels/conv.h"
 #include "kernels/half.h"
+#include "kernels/loops.h"
 #include "steps/products/packing.h"
 #include "steps/steps.h"
 
@@ -130,38 +131,12 @@ void each_batch(const Product& p, int threads, const One& one) {
   });
 }
 
-// A few rows are not worth packing b: y += a[k] * b[k][..] row by row. Floats as the kernels have them, fused and in
-// order; sums of integers are exact.
-#define HEXFORGE_ADD_ROWS(name, target)                                                                 \
-  template <class T, class Sum>                                                                         \
-  target void name(const T* a, Sum zero_a, const T* b, Sum zero_b, std::int64_t k, std::int64_t stride, \
-                   std::int64_t n, Sum* y) {                                                            \
-    for (std::int64_t i = 0; i < k; ++i) {                                                              \
-      const Sum x = static_cast<Sum>(a[i]) - zero_a;                                                    \
-      for (std::int64_t j = 0; j < n; ++j) {                                                            \
-        if constexpr (std::is_same_v<T, float>)                                                         \
-          y[j] = __builtin_fmaf(x, b[i * stride + j], y[j]);                                            \
-        else                                                                                            \
-          y[j] += x * (static_cast<Sum>(b[i * stride + j]) - zero_b);                                   \
-      }                                                                                                 \
-    }                                                                                                   \
-  }
-HEXFORGE_ADD_ROWS(add_rows_portable, )
-#if defined(__x86_64__)
-HEXFORGE_ADD_ROWS(add_rows_avx2, __attribute__((target("avx2,fma"))))
-HEXFORGE_ADD_ROWS(add_rows_avx512,
-                  __attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,fma,prefer-vector-width=512"))))
-#endif
+// y += a[k] * b[k][..] row by row.
+inline auto add_rows(const std::uint8_t*) { return loops().add_rows_u8; }
+inline auto add_rows(const std::int16_t*) { return loops().add_rows_s16; }
+inline auto add_rows(const float*) { return loops().add_rows_f32; }
 
-template <class T, class Sum>
-auto add_rows() {
-#if defined(__x86_64__)
-  if (current_level() >= Level::avx512) return add_rows_avx512<T, Sum>;
-  if (current_level() >= Level::avx2) return add_rows_avx2<T, Sum>;
-#endif
-  return add_rows_portable<T, Sum>;
-}
-
+// A few rows are not worth packing b.
 bool has_few_rows(const Product& p) { return p.m <= 3 && p.column_b == 1; }
 
 // finish(sum, column) for every result of a batch that has few rows.
@@ -173,7 +148,7 @@ void run_few_rows(const Product& p, const T* a, const T* b, Sum zero_a, Sum zero
   a = padded_rows(a, p, 1, copy, stride);
   parallel_for(threads, (p.n + kColumns - 1) / kColumns, std::max<std::int64_t>(1, 256 / p.k),
                [&](std::int64_t begin, std::int64_t end) {
-                 const auto add = add_rows<T, Sum>();
+                 const auto add = add_rows(a);
                  Sum sums[kColumns];
                  for (std::int64_t part = begin; part < end; ++part) {
                    const std::int64_t first = part * kColumns, count = std::min(kColumns, p.n - first);
@@ -245,7 +220,7 @@ Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const
           a.weights = room.packed.data();
           a.bias32 = room.bias.data();
           a.multiplier32 = multiplier.data();
-          run_conv(a, p, threads, conv_kernels(current_level()).all_blocks, conv_kernels(current_level()).u8);
+          run_conv(a, p, threads, conv_kernels().all_blocks, conv_kernels().u8);
         });
   };
 }
@@ -284,7 +259,7 @@ Run matmul_f32(const Attributes& at, std::span<const Tensor> ins, std::span<cons
       a.y = y;
       a.weights = room.packed.data();
       a.bias_f32 = bias.data();
-      run_conv(a, p, threads, false, conv_kernels(current_level()).f32);
+      run_conv(a, p, threads, false, conv_kernels().f32);
     });
   };
 }
@@ -341,7 +316,7 @@ Run matmul_s16(const Attributes& at, std::span<const Tensor> ins, std::span<cons
           a.weights = room.packed.data();
           a.bias = room.bias.data();
           a.multiplier = multiplier.data();
-          run_conv(a, p, threads, conv_kernels(current_level()).all_blocks, conv_kernels(current_level()).s16);
+          run_conv(a, p, threads, conv_kernels().all_blocks, conv_kernels().s16);
         });
   };
 }

@@ -5,44 +5,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/level.h"
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
+#include "kernels/loops.h"
 #include "steps/steps.h"
 
 namespace hexforge {
 namespace {
-
-// y[j] += sum over k of x[k] * w[k * stride + j], one k after the other: the same bits however wide the vectors are.
-#define HEXFORGE_ACCUMULATE(NAME, TARGET)                                                                     \
-  TARGET void NAME(const float* __restrict x, std::int64_t n, const float* __restrict w, std::int64_t stride, \
-                   std::int64_t m, float* __restrict y) {                                                     \
-    std::int64_t k = 0;                                                                                       \
-    for (; k + 4 <= n; k += 4) {                                                                              \
-      const float *a = w + k * stride, *b = a + stride, *c = b + stride, *d = c + stride;                     \
-      const float xa = x[k], xb = x[k + 1], xc = x[k + 2], xd = x[k + 3];                                     \
-      for (std::int64_t j = 0; j < m; ++j) y[j] = (((y[j] + xa * a[j]) + xb * b[j]) + xc * c[j]) + xd * d[j]; \
-    }                                                                                                         \
-    for (; k < n; ++k) {                                                                                      \
-      for (std::int64_t j = 0; j < m; ++j) y[j] += x[k] * w[k * stride + j];                                  \
-    }                                                                                                         \
-  }
-
-HEXFORGE_ACCUMULATE(accumulate_portable, )
-#if defined(__x86_64__)
-HEXFORGE_ACCUMULATE(accumulate_avx2, __attribute__((target("avx2"))))
-HEXFORGE_ACCUMULATE(accumulate_avx512, __attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))))
-#endif
-
-using Accumulate = void (*)(const float*, std::int64_t, const float*, std::int64_t, std::int64_t, float*);
-
-Accumulate accumulate() {
-#if defined(__x86_64__)
-  if (current_level() >= Level::avx512) return accumulate_avx512;
-  if (current_level() >= Level::avx2) return accumulate_avx2;
-#endif
-  return accumulate_portable;
-}
 
 struct Sequence {
   std::int64_t time, batch, features, units;
@@ -95,7 +64,7 @@ Run lstm_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
               output_clip = static_cast<float>(at.real("output_clip"));
   const std::size_t c_index = s.has_h ? 2 : 1;
   return [=](const Operands& o) {
-    const Accumulate add = accumulate();
+    const auto add = loops().accumulate;
     parallel_for(o.threads(), s.batch, 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<float> gate(static_cast<std::size_t>(width)), h(static_cast<std::size_t>(size)),
           c(static_cast<std::size_t>(units)), wide(static_cast<std::size_t>(units));
@@ -150,7 +119,7 @@ Run gru_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   const float* bias_x = at.constant<float>("bias_x", width);
   const float* bias_h = at.constant<float>("bias_h", width);
   return [=](const Operands& o) {
-    const Accumulate add = accumulate();
+    const auto add = loops().accumulate;
     parallel_for(o.threads(), s.batch, 1, [&](std::int64_t begin, std::int64_t end) {
       const auto count = static_cast<std::size_t>(units);
       std::vector<float> from_x(3 * count), from_h(3 * count), h(count), reset(count);

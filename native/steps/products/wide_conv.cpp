@@ -6,61 +6,15 @@
 #include <limits>
 #include <vector>
 
-#include "core/level.h"
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
+#include "kernels/loops.h"
 #include "steps/steps.h"
 
 namespace hexforge {
 namespace {
 
 constexpr std::int64_t kChunk = 480, kTile = 16;
-
-// Exact dot products of two rows of x with four rows of w, all `n` long: sums[row * 4 + column] += ...
-#define HEXFORGE_DOT(NAME, TARGET)                                                                         \
-  TARGET void NAME(const std::int16_t* __restrict x, std::int64_t x_row, const std::int16_t* __restrict w, \
-                   std::int64_t w_row, std::int64_t n, std::int64_t* __restrict sums) {                    \
-    for (std::int64_t first = 0; first < n; first += kChunk) {                                             \
-      const std::int64_t count = n - first < kChunk ? n - first : kChunk;                                  \
-      const std::int16_t *x0 = x + first, *x1 = x0 + x_row;                                                \
-      const std::int16_t *w0 = w + first, *w1 = w0 + w_row, *w2 = w1 + w_row, *w3 = w2 + w_row;            \
-      std::int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;                         \
-      for (std::int64_t i = 0; i < count; ++i) {                                                           \
-        a0 += x0[i] * w0[i];                                                                               \
-        a1 += x0[i] * w1[i];                                                                               \
-        a2 += x0[i] * w2[i];                                                                               \
-        a3 += x0[i] * w3[i];                                                                               \
-        b0 += x1[i] * w0[i];                                                                               \
-        b1 += x1[i] * w1[i];                                                                               \
-        b2 += x1[i] * w2[i];                                                                               \
-        b3 += x1[i] * w3[i];                                                                               \
-      }                                                                                                    \
-      sums[0] += a0;                                                                                       \
-      sums[1] += a1;                                                                                       \
-      sums[2] += a2;                                                                                       \
-      sums[3] += a3;                                                                                       \
-      sums[4] += b0;                                                                                       \
-      sums[5] += b1;                                                                                       \
-      sums[6] += b2;                                                                                       \
-      sums[7] += b3;                                                                                       \
-    }                                                                                                      \
-  }
-
-HEXFORGE_DOT(dot_portable, )
-#if defined(__x86_64__)
-HEXFORGE_DOT(dot_avx2, __attribute__((target("avx2"))))
-HEXFORGE_DOT(dot_avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,prefer-vector-width=512"))))
-#endif
-
-using Dot = void (*)(const std::int16_t*, std::int64_t, const std::int16_t*, std::int64_t, std::int64_t, std::int64_t*);
-
-Dot dot() {
-#if defined(__x86_64__)
-  if (current_level() >= Level::avx512) return dot_avx512;
-  if (current_level() >= Level::avx2) return dot_avx2;
-#endif
-  return dot_portable;
-}
 
 struct Wide {
   std::int64_t batch, in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
@@ -156,7 +110,7 @@ Run wide_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   s.zero = static_cast<std::int16_t>(at.small("zero_a"));
   const Target target(at);
   return [=](const Operands& o) {
-    const Dot product = dot();
+    const auto product = loops().dot_2x4;
     const std::int64_t tiles = (pixels + kTile - 1) / kTile, row = s.blocks * s.depth;
     parallel_for(o.threads(), tiles * s.groups, 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<std::int16_t> patch(static_cast<std::size_t>(kTile * row));

@@ -131,7 +131,7 @@ Run winograd_run(const ConvArgs& args, std::shared_ptr<WinogradCells> cells, std
     a.x = operands.in<float>() + x_offset;
     a.y = operands.out<float>() + y_offset;
     a.residual_f32 = residual ? operands.in<float>(1) : nullptr;
-    const WinogradKernel kernel = conv_kernels(current_level()).winograd;
+    const WinogradKernel kernel = conv_kernels().winograd;
     const int members = worthwhile(operands.threads(), macs, kLeastMacs);
     if (cells) a.weights = cells->get(operands.threads());
     const Split split = split_of(a, tiles, blocks, members);

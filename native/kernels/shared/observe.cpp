@@ -1,37 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of observe.h. Included by one file per instruction set, inside its own namespace.
+// The loops of observe.h, compiled once for each instruction set (CMakeLists.txt).
 #include <cfloat>
-#include <cstring>
 #include <initializer_list>
 #include <limits>
 
 #include "kernels/observe.h"
+#include "kernels/shared/vector.h"
 
 namespace hexforge {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kLanes = 16;
-#elif defined(__AVX2__)
-constexpr int kLanes = 8;
-#else
-constexpr int kLanes = 4;
-#endif
-typedef float Reals __attribute__((vector_size(4 * kLanes)));
-typedef std::int32_t Integers __attribute__((vector_size(4 * kLanes)));
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-inline Reals load(const float* x) {
-  Reals v;
-  std::memcpy(&v, x, sizeof v);
-  return v;
-}
-
 // The rest of a row, filled up with a value.
-inline Reals load(const float* x, std::int64_t n, float fill) {
+inline Reals load_some(const float* x, std::int64_t n, float fill) {
   float padded[kLanes];
   for (int i = 0; i < kLanes; ++i) padded[i] = i < n ? x[i] : fill;
-  return load(padded);
+  return load<Reals>(padded);
 }
 
 struct Lanes {
@@ -40,8 +25,8 @@ struct Lanes {
 
   void add(Reals x) {
     const Integers above = x >= -FLT_MAX, below = x <= FLT_MAX;  // false for NaN
-    low = (x < low) & above ? x : low;
-    high = (x > high) & below ? x : high;
+    low = ((x < low) & above) ? x : low;
+    high = ((x > high) & below) ? x : high;
     zeros -= x == 0.0f;
     nonfinite -= ~(above & below);
   }
@@ -55,10 +40,10 @@ Extent scan(const float* x, std::int64_t n) {
     const std::int64_t m = n < kChunk ? n : kChunk;
     std::int64_t i = 0;
     for (; i + 2 * kLanes <= m; i += 2 * kLanes) {
-      a.add(load(x + i));
-      b.add(load(x + i + kLanes));
+      a.add(load<Reals>(x + i));
+      b.add(load<Reals>(x + i + kLanes));
     }
-    for (; i + kLanes <= m; i += kLanes) a.add(load(x + i));
+    for (; i + kLanes <= m; i += kLanes) a.add(load<Reals>(x + i));
     for (const Lanes* part : {&a, &b}) {
       for (int l = 0; l < kLanes; ++l) {
         if (part->low[l] < found.low) found.low = part->low[l];
@@ -82,24 +67,24 @@ Extent scan(const float* x, std::int64_t n) {
 
 void place(const float* x, std::int64_t n, float scale, float width, std::int32_t mask, std::int32_t* out) {
   for (std::int64_t i = 0; i < n; i += kLanes) {
-    const Reals v = n - i < kLanes ? load(x + i, n - i, 0.0f) : load(x + i);
+    const Reals v = n - i < kLanes ? load_some(x + i, n - i, 0.0f) : load<Reals>(x + i);
     Integers bin = __builtin_convertvector(v * scale, Integers);
     // The cast cuts towards zero. Compared before scaling, where nothing has been lost to underflow.
     bin += v < __builtin_convertvector(bin, Reals) * width;
     bin &= mask;
-    std::memcpy(out + i, &bin, sizeof bin);
+    store(out + i, bin);
   }
 }
 
 void widen(const float* x, std::int64_t n, float* low, float* high) {
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const Reals v = load(x + i);
-    Reals l = load(low + i), h = load(high + i);
-    l = (v < l) & (v >= -FLT_MAX) ? v : l;
-    h = (v > h) & (v <= FLT_MAX) ? v : h;
-    std::memcpy(low + i, &l, sizeof l);
-    std::memcpy(high + i, &h, sizeof h);
+    const Reals v = load<Reals>(x + i);
+    Reals l = load<Reals>(low + i), h = load<Reals>(high + i);
+    l = ((v < l) & (v >= -FLT_MAX)) ? v : l;
+    h = ((v > h) & (v <= FLT_MAX)) ? v : h;
+    store(low + i, l);
+    store(high + i, h);
   }
   for (; i < n; ++i) {
     if (x[i] < low[i] && x[i] >= -FLT_MAX) low[i] = x[i];
@@ -117,7 +102,7 @@ double rounding(const float* x, std::int64_t n, float scale, float low, float hi
     for (std::int64_t i = begin; i < end; i += kSums) {
       for (int v = 0; v < kVectors; ++v) {
         const std::int64_t at = i + v * kLanes;
-        const Reals real = end - at < kLanes ? load(x + at, end - at, 0.0f) : load(x + at);
+        const Reals real = end - at < kLanes ? load_some(x + at, end - at, 0.0f) : load<Reals>(x + at);
         Reals steps = real * inverse;
         steps = steps < low ? Reals{} + low : steps;
         steps = steps > high ? Reals{} + high : steps;
@@ -246,4 +231,8 @@ void products(const float* a, const float* b, std::int64_t n, double* sums) {
 }
 
 }  // namespace
+
+namespace HEXFORGE_SET {
+const Observing kObserving{scan, place, widen, rounding, clipping, apart, apart_wide, apart_rounded, products};
+}  // namespace HEXFORGE_SET
 }  // namespace hexforge

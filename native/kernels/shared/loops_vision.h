@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of steps/vision_resize.cpp, included once per instruction set inside a namespace of its own. Plain loops
-// only: the same operations in the same order on every element, however wide the vectors are.
+// Loops of resize and RoiAlign: rows blended, columns blended, results rounded. One source for every instruction set.
+#pragma once
+#include <type_traits>
+
+#include "kernels/loops.h"
+
+namespace hexforge {
+namespace {
 
 // acc = (row - zero) * weight, or acc += that.
 template <class T, class Real>
@@ -26,7 +32,7 @@ void across(const Real* line, const std::int32_t* index, const Real* weight, std
 
 // Saturated, rounded to nearest even (two additions, exact below 2^22 and 2^51), zero point added.
 template <class T, class Real>
-void round_and_clamp_row(const Real* x, Real scale, Real low, Real high, std::int32_t zero, T* y, std::int64_t n) {
+void round_row(const Real* x, Real scale, Real low, Real high, std::int32_t zero, T* y, std::int64_t n) {
   const Real magic = sizeof(Real) == 4 ? static_cast<Real>(12582912.0) : static_cast<Real>(6755399441055744.0);
   for (std::int64_t i = 0; i < n; ++i) {
     Real steps = x[i] * scale;
@@ -37,6 +43,9 @@ void round_and_clamp_row(const Real* x, Real scale, Real low, Real high, std::in
 }
 
 template <class T, class Real>
-constexpr ResizeLoops<T, Real> loops_here() {
-  return {blend<T, Real>, blend<Real, Real>, across<Real>, round_and_clamp_row<T, Real>};
+constexpr ResizeLoops<T, Real> resize() {
+  return {blend<T, Real>, blend<Real, Real>, across<Real>, round_row<T, Real>};
 }
+
+}  // namespace
+}  // namespace hexforge

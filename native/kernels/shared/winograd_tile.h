@@ -4,7 +4,7 @@
 // to 16 cells, every cell is a matrix product, and their results are transformed back. Sums of floats have one order in
 // every set, so all give the same bits.
 #pragma once
-#include "kernels/conv_tile.h"
+#include "kernels/shared/conv_tile.h"
 
 namespace hexforge {
 namespace {

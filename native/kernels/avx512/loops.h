@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Loops that the shared source cannot say: bytes permuted by a register, table entries gathered, planes interleaved.
+#pragma once
 #include <immintrin.h>
 
-#include "kernels/loops_body.h"
+#include "kernels/shared/loops_reductions.h"
 
 namespace hexforge {
 namespace {
@@ -185,15 +187,5 @@ void interleave3(const void* const* planes, void* y, std::int64_t n, int element
   interleave_planes<std::uint32_t>(planes, y, n);
 }
 
-Loops with_vectors(Loops all) {
-  all.interleave3 = interleave3;
-  all.softmax_u8 = softmax_short<std::uint8_t>;
-  all.softmax_s16 = softmax_short<std::int16_t>;
-  all.softmax_u8_rows16 = softmax_rows16;
-  return all;
-}
-
 }  // namespace
-
-const Loops kLoopsAvx512 = with_vectors(loops_here(table_u8_vbmi));
 }  // namespace hexforge

@@ -4,8 +4,8 @@
 // registers loads once for all of them. Taps are added in the order of the kernel, so floats have the same bits in
 // every set. Weights are int32 (float for float) [taps][channels padded to a block], 16-bit ones plane after plane.
 #pragma once
-#include "kernels/conv_tile.h"
-#include "kernels/winograd_tile.h"
+#include "kernels/shared/conv_tile.h"
+#include "kernels/shared/winograd_tile.h"
 
 namespace hexforge {
 namespace {

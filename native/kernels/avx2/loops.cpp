@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "kernels/loops_body.h"
-
-namespace hexforge {
-const Loops kLoopsAvx2 = loops_here();
-}  // namespace hexforge

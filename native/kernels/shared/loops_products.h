@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops of products that are no tiles: a few rows, recurrences, wide weights, cells of Winograd. One source for every
+// set.
+#pragma once
+#include <cstddef>
+#include <type_traits>
+
+#include "kernels/loops.h"
+
+namespace hexforge {
+namespace {
+
+// A few rows of a product of matrices: y += a[k] * b[k][..] row by row. Floats as the tiles have them, fused and in
+// order; sums of integers are exact.
+template <class T, class Sum>
+void add_rows(const T* a, Sum zero_a, const T* b, Sum zero_b, std::int64_t k, std::int64_t stride, std::int64_t n,
+              Sum* y) {
+  for (std::int64_t i = 0; i < k; ++i) {
+    const Sum x = static_cast<Sum>(a[i]) - zero_a;
+    for (std::int64_t j = 0; j < n; ++j) {
+      if constexpr (std::is_same_v<T, float>) {
+        y[j] = __builtin_fmaf(x, b[i * stride + j], y[j]);
+      } else {
+        y[j] += x * (static_cast<Sum>(b[i * stride + j]) - zero_b);
+      }
+    }
+  }
+}
+
+void accumulate(const float* __restrict x, std::int64_t n, const float* __restrict w, std::int64_t stride,
+                std::int64_t m, float* __restrict y) {
+  std::int64_t k = 0;
+  for (; k + 4 <= n; k += 4) {
+    const float *a = w + k * stride, *b = a + stride, *c = b + stride, *d = c + stride;
+    const float xa = x[k], xb = x[k + 1], xc = x[k + 2], xd = x[k + 3];
+    for (std::int64_t j = 0; j < m; ++j) y[j] = (((y[j] + xa * a[j]) + xb * b[j]) + xc * c[j]) + xd * d[j];
+  }
+  for (; k < n; ++k) {
+    for (std::int64_t j = 0; j < m; ++j) y[j] += x[k] * w[k * stride + j];
+  }
+}
+
+void dot_2x4(const std::int16_t* __restrict x, std::int64_t x_row, const std::int16_t* __restrict w, std::int64_t w_row,
+             std::int64_t n, std::int64_t* __restrict sums) {
+  constexpr std::int64_t kChunk = 480;  // products of 16 bits and of nine, whose sum stays below 2^31
+  for (std::int64_t first = 0; first < n; first += kChunk) {
+    const std::int64_t count = n - first < kChunk ? n - first : kChunk;
+    const std::int16_t *x0 = x + first, *x1 = x0 + x_row;
+    const std::int16_t *w0 = w + first, *w1 = w0 + w_row, *w2 = w1 + w_row, *w3 = w2 + w_row;
+    std::int32_t a0 = 0, a1 = 0, a2 = 0, a3 = 0, b0 = 0, b1 = 0, b2 = 0, b3 = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      a0 += x0[i] * w0[i];
+      a1 += x0[i] * w1[i];
+      a2 += x0[i] * w2[i];
+      a3 += x0[i] * w3[i];
+      b0 += x1[i] * w0[i];
+      b1 += x1[i] * w1[i];
+      b2 += x1[i] * w2[i];
+      b3 += x1[i] * w3[i];
+    }
+    sums[0] += a0;
+    sums[1] += a1;
+    sums[2] += a2;
+    sums[3] += a3;
+    sums[4] += b0;
+    sums[5] += b1;
+    sums[6] += b2;
+    sums[7] += b3;
+  }
+}
+
+constexpr std::size_t kTaps = 9;
+
+// Of three rows the four that Winograd's cells have there; sums of float16 numbers are exact in double.
+template <typename Out>
+[[gnu::always_inline]] inline void spread(const double* g0, const double* g1, const double* g2, Out* c0, Out* c1,
+                                          Out* c2, Out* c3) {
+  for (std::size_t o = 0; o < kCellOutputs; ++o) {
+    const double outer = g0[o] + g2[o], inner = g1[o];
+    c0[o] = static_cast<Out>(g0[o]);
+    c1[o] = static_cast<Out>(0.5 * (outer + inner));
+    c2[o] = static_cast<Out>(0.5 * (outer - inner));
+    c3[o] = static_cast<Out>(g2[o]);
+  }
+}
+
+// The 16 cells of 64 outputs of one channel.
+void winograd_cells(const float (*taps)[kCellOutputs], float (*cells)[kCellOutputs]) {
+  double g[kTaps][kCellOutputs], middle[12][kCellOutputs];
+  for (std::size_t tap = 0; tap < kTaps; ++tap) {
+    for (std::size_t o = 0; o < kCellOutputs; ++o) g[tap][o] = taps[tap][o];
+  }
+  for (std::size_t c = 0; c < 3; ++c) {
+    spread(g[c], g[3 + c], g[6 + c], middle[c], middle[3 + c], middle[6 + c], middle[9 + c]);
+  }
+  for (std::size_t r = 0; r < 4; ++r) {
+    spread(middle[3 * r], middle[3 * r + 1], middle[3 * r + 2], cells[4 * r], cells[4 * r + 1], cells[4 * r + 2],
+           cells[4 * r + 3]);
+  }
+}
+
+}  // namespace
+}  // namespace hexforge
