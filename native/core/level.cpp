@@ -13,11 +13,12 @@
 #endif
 
 namespace hexforge {
+#if defined(__x86_64__)
 namespace {
 
 // AMX with 8-bit integers, and the kernel's leave to use its registers: Linux gives it to processes that ask.
 bool has_amx() {
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__linux__)
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
   const bool tiles = (d >> 24 & 1) && (d >> 25 & 1);
@@ -28,7 +29,14 @@ bool has_amx() {
 #endif
 }
 
+// Conversions of float16. Clang 14 does not know them by name.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+
 }  // namespace
+#endif
 
 bool has_avx_vnni() {
 #if defined(__x86_64__)
@@ -63,7 +71,7 @@ Level best_level() {
         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("fma")) {
       return has_amx() ? Level::amx : Level::avx512;
     }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) {
       return has_avx_vnni() ? Level::avx_vnni : Level::avx2;
     }
     return Level::portable;

@@ -59,7 +59,7 @@ inline void to_half_bits(const float* x, std::uint16_t* bits, std::int64_t n) {
                      _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
   }
 #elif defined(__aarch64__)
-  for (; i + 4 <= n; i += 4) { vst1_u16(bits + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x + i)))); }
+  for (; i < n / 4 * 4; i += 4) { vst1_u16(bits + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x + i)))); }
 #endif
   for (; i < n; ++i) bits[i] = half_bits(x[i]);
 }
@@ -71,7 +71,7 @@ inline void round_to_half(const float* x, float* y, std::int64_t n) {
     _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT)));
   }
 #elif defined(__aarch64__)
-  for (; i + 4 <= n; i += 4) vst1q_f32(y + i, vcvt_f32_f16(vcvt_f16_f32(vld1q_f32(x + i))));
+  for (; i < n / 4 * 4; i += 4) vst1q_f32(y + i, vcvt_f32_f16(vcvt_f16_f32(vld1q_f32(x + i))));
 #endif
   for (; i < n; ++i) y[i] = to_half(x[i]);
 }
@@ -99,7 +99,7 @@ inline void widen_halves(const std::uint16_t* x, float* y, std::int64_t n) {
   for (; i + 8 <= n; i += 8)
     _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
 #elif defined(__aarch64__)
-  for (; i + 4 <= n; i += 4) vst1q_f32(y + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x + i))));
+  for (; i < n / 4 * 4; i += 4) vst1q_f32(y + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x + i))));
 #endif
   for (; i < n; ++i) y[i] = of_half(x[i]);
 }

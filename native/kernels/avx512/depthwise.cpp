@@ -15,7 +15,6 @@ constexpr int kMostGroups = 64;
 struct Zmm {
   using Vector = __m512i;
   using Real = __m512;
-  static constexpr int kChannels = 64;
   static Vector load(const void* p) { return _mm512_loadu_si512(p); }
   static Vector zero() { return _mm512_setzero_si512(); }
   static Vector low8(Vector a, Vector b) { return _mm512_unpacklo_epi8(a, b); }
@@ -42,7 +41,6 @@ struct Zmm {
 struct Ymm {
   using Vector = __m256i;
   using Real = __m256;
-  static constexpr int kChannels = 32;
   static Vector load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static Vector zero() { return _mm256_setzero_si256(); }
   static Vector low8(Vector a, Vector b) { return _mm256_unpacklo_epi8(a, b); }
@@ -73,7 +71,6 @@ struct Ymm {
 struct Xmm {
   using Vector = __m128i;
   using Real = __m128;
-  static constexpr int kChannels = 16;
   static Vector load(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
   static Vector zero() { return _mm_setzero_si128(); }
   static Vector low8(Vector a, Vector b) { return _mm_unpacklo_epi8(a, b); }

@@ -88,8 +88,8 @@ inline bool transform_output(const float* products, std::int64_t cell, int vecto
 
 // The same sums tap by tap: an infinity or NaN must not reach pixels whose windows do not hold it. The weights are
 // found again from their cells.
-[[gnu::noinline, gnu::cold]] void sum_taps(const ConvArgs& a, std::int64_t tile, const float* weights, int lanes,
-                                           float (&sums)[4][kBlock]) {
+[[gnu::noinline, gnu::cold, maybe_unused]] void sum_taps(const ConvArgs& a, std::int64_t tile, const float* weights,
+                                                         int lanes, float (&sums)[4][kBlock]) {
   const float* from[4][4];
   find_tile(a, tile, from);
   std::memset(sums, 0, sizeof sums);

@@ -14,7 +14,7 @@
 namespace hexforge {
 namespace {
 
-constexpr std::int64_t kChunk = 480, kTile = 16;
+constexpr std::int64_t kTile = 16;
 
 struct Wide {
   std::int64_t batch, in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
