@@ -6,6 +6,7 @@
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make release-check  what a release uploads: source archive and wheel, checked, and each installed into an empty venv
 # make docs    writes docs/api.md, docs/options.md, docs/gpu_ops.md and docs/modules.md; make stubs src/hexforge/_native.pyi; tests say when they are out of date
+# make tidy   clang-tidy over native/ (some minutes); make clang builds it with clang and runs the kernels' tests
 # make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or
@@ -22,12 +23,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install -c constraints.txt
 JOBS ?= 2
 
-NATIVE := pyproject.toml constraints.txt CMakeLists.txt $(shell find native -name '*.cpp' -o -name '*.h')
+CPP := $(shell find native -name '*.cpp' -o -name '*.h')
+NATIVE := pyproject.toml constraints.txt CMakeLists.txt $(CPP)
 SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.so')
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test quick coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize cluster gpu gpu-half bench clean \
+.PHONY: demo test quick coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize tidy clang cluster gpu gpu-half bench clean \
   executorch executorch-check executorch-test
 
 demo: $(INSTALLED)
@@ -51,20 +53,19 @@ odd-path: $(VENV)/.dev
 	@$(BIN)/python -m tools.odd_path -n $(JOBS) --dist loadfile
 
 lint: $(VENV)/.dev
-	@echo "lint: ruff"
+	@echo "lint: ruff, clang-format"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 types: $(VENV)/.dev
 	@echo "types: mypy, strict in src"
 	@$(BIN)/mypy
 
-# In C++ only the lines that differ from the last commit: a change holds what it changes.
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@if [ -x $(BIN)/git-clang-format ]; then \
-	  $(BIN)/git-clang-format -q --force --binary $(BIN)/clang-format --extensions cpp,h HEAD -- native || true; fi
+	@$(BIN)/clang-format -i $(CPP)
 
 stubs: $(VENV)/.dev
 	@$(BIN)/python -m nanobind.stubgen -q -m hexforge._native -o src/hexforge/_native.pyi
@@ -131,18 +132,42 @@ fuzz: $(VENV)/.dev
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
 
+# What a build of its own is configured with, beside its folder and options.
+CONFIGURE = cmake -S . -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_BUILD_TYPE=Release -DHEXFORGE_WERROR=ON \
+  -Dnanobind_DIR="$$($(BIN)/python -m nanobind --cmake_dir)"
+
+# Tests of such a build run without `site`, whose finder would take the module of the editable install instead.
+SITE = $$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')
+BUILT_IN = from hexforge import _native; assert \"$(1)\" in _native.__file__, _native.__file__
+
+# clang-tidy over native/, some minutes; .clang-tidy has the checks.
+tidy: $(VENV)/.dev
+	@mkdir -p build
+	@$(CONFIGURE) -B build/tidy -DCMAKE_EXPORT_COMPILE_COMMANDS=ON > build/tidy-cmake.log
+	@find native -name '*.cpp' | xargs -P $(JOBS) -n 1 $(BIN)/clang-tidy -p build/tidy --quiet
+
+# The native module by clang, and the kernels' tests on it.
+CLANG ?= clang++
+clang: $(VENV)/.dev
+	@mkdir -p build
+	@$(CONFIGURE) -B build/clang -DCMAKE_CXX_COMPILER=$(CLANG) > build/clang-cmake.log
+	@cmake --build build/clang -j $(JOBS) > build/clang-build.log
+	@rm -rf build/clang/src && cp -r src build/clang/src && cp build/clang/_native*.so build/clang/src/hexforge/
+	@PYTHONPATH=build/clang/src:$(SITE) $(BIN)/python -S -c "$(call BUILT_IN,build/clang)"
+	@PYTHONPATH=build/clang/src:$(SITE) $(BIN)/python -S -m pytest -q -p no:cacheprovider tests/native
+
 # A build of its own with AddressSanitizer and UndefinedBehaviorSanitizer, under the kernels' tests and hostile contexts.
 # Leaks are not looked for: Python itself keeps memory to its end. Reports go to the terminal, past pytest's capture.
 SANITIZED := tests/native tests/backends/htp/numbers/test_assignment.py tests/runtime/contexts/test_context.py \
   tests/runtime/contexts/test_hostile.py
 sanitize: $(VENV)/.dev
 	@mkdir -p build
-	@cmake -S . -B build/sanitize -DHEXFORGE_SANITIZE=ON -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" \
-	  -Dnanobind_DIR="$$($(BIN)/python -m nanobind --cmake_dir)" -DCMAKE_BUILD_TYPE=Release > build/sanitize-cmake.log
+	@$(CONFIGURE) -B build/sanitize -DHEXFORGE_SANITIZE=ON > build/sanitize-cmake.log
 	@cmake --build build/sanitize -j $(JOBS) > build/sanitize-build.log
 	@rm -rf build/sanitize/src && cp -r src build/sanitize/src && cp build/sanitize/_native*.so build/sanitize/src/hexforge/
 	@LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
-	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/sanitize/src $(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys $(SANITIZED)
+	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/sanitize/src:$(SITE) sh -c '$(BIN)/python -S -c "$(call BUILT_IN,build/sanitize)" && \
+	  $(BIN)/python -S -m pytest -q -p no:cacheprovider --capture=sys $(SANITIZED)'
 
 # The search over Ray, on one machine: the same code that a cluster runs.
 cluster: models
@@ -196,7 +221,7 @@ $(VENV)/.user: $(SOURCES) | $(VENV)/pyvenv.cfg
 
 $(VENV)/.dev: $(NATIVE) | $(VENV)/pyvenv.cfg
 	@echo "install: hexforge, editable, with the tools of its tests (first time: a few minutes)"
-	@$(INSTALL) -e '.[dev]'
+	@$(INSTALL) -e '.[dev]' -C cmake.define.HEXFORGE_WERROR=ON
 	@touch $@
 
 clean:

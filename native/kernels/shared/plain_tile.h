@@ -4,10 +4,9 @@
 #pragma once
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/conv.h"
-#include "kernels/half.h"
-#include "kernels/shared/rounding.h"
 #include "kernels/shared/vector.h"
 
 namespace hexforge {
@@ -18,55 +17,68 @@ struct PlainTile {
   static constexpr std::int64_t kPartSteps = 160;  // of one vector, which stay in a level-1 cache
   static constexpr bool kStoresRegisters = false, kReadsMemory = false, kHoldsColumns = false, kWidens = false;
 
-  // row[j] = lane(j) for the first n of 16 lanes. Of a size that is known the copy is no call.
-  template <class T, class Lane>
-  [[gnu::always_inline]] static void store_lanes(T* row, std::int64_t n, const Lane& lane) {
-    T results[kLane];
-    for (int l = 0; l < kLane; ++l) results[l] = lane(l);
+  // Fewer than 16 elements, by copies of sizes that are known: no call.
+  template <class T>
+  [[gnu::always_inline]] static void copy_some(T* to, const T* from, std::int64_t n) {
+    std::int64_t at = 0;
+    const auto piece = [&](auto count) __attribute__((always_inline)) {
+      if (!(n & count)) return;
+      std::memcpy(to + at, from + at, sizeof(T) * count);
+      at += count;
+    };
+    piece(std::integral_constant<int, 8>());
+    piece(std::integral_constant<int, 4>());
+    piece(std::integral_constant<int, 2>());
+    piece(std::integral_constant<int, 1>());
+  }
+  // 16 lanes, values(first lane) of each vector, of which a row has n.
+  template <class T, class Values>
+  [[gnu::always_inline]] static void store_lanes(T* row, std::int64_t n, const Values& values) {
+    constexpr int kStep = sizeof(values(0)) / 4;
     if (n >= kLane) {
-      std::memcpy(row, results, sizeof results);
+#pragma GCC unroll 8
+      for (int l = 0; l < kLane; l += kStep) narrow(row + l, values(l));
     } else {
-      std::memcpy(row, results, static_cast<std::size_t>(n) * sizeof(T));
+      T some[kLane];
+#pragma GCC unroll 8
+      for (int l = 0; l < kLane; l += kStep) narrow(some + l, values(l));
+      copy_some(row, some, n);
     }
   }
-  // 16 values, or n and whatever: rows of others' channels end where they end.
+  // Where 16 lanes of a row may be read: there, or a copy of the n that it has.
   template <class T>
-  [[gnu::always_inline]] static void load_lanes(const T* row, std::int64_t n, T (&values)[kLane]) {
-    if (n >= kLane) {
-      std::memcpy(values, row, sizeof values);
-    } else {
-      std::memset(values, 0, sizeof values);
-      std::memcpy(values, row, static_cast<std::size_t>(n) * sizeof(T));
-    }
+  [[gnu::always_inline]] static const T* readable(const T* row, std::int64_t n, T (&some)[kLane]) {
+    if (n >= kLane) return row;
+    std::memset(some, 0, sizeof some);
+    copy_some(some, row, n);
+    return some;
+  }
+  // Steps less the zero point, clamped and rounded: in this order no NaN gets through.
+  template <class V, class Real>
+  [[gnu::always_inline]] static auto rounded(V steps, Real low, Real high) {
+    const V least = V{} + low, most = V{} + high;
+    steps = steps > least ? steps : least;
+    steps = steps > most ? most : steps;
+    return nearest_integers(steps);
   }
 
-  // The sum of `taps` runs of n bytes: of even and odd ones apart, in 16 bits as long as those suffice.
+  // The sum of `taps` runs of n bytes.
   static std::int32_t sum_u8(const char* const* runs, std::int64_t taps, std::int64_t n) {
-    using Words = Vector<std::uint16_t, kRegister>;
-    constexpr int kMostTurns = 128;  // of at most 2 * 255 each
-    Words sums = {};
+    Longs sums = {};
     std::int64_t total = 0;
-    int turns = 0;
-    const auto empty = [&] {
-      for (int l = 0; l < kRegister / 2; ++l) total += sums[l];
-      sums = Words{};
-      turns = 0;
-    };
-    const auto add = [&](Words v) {
-      sums += (v & 255) + (v >> 8);
-      if (++turns == kMostTurns) empty();
-    };
     for (std::int64_t t = 0; t < taps; ++t) {
       const char* run = runs[t];
       std::int64_t i = 0;
-      for (; i + kRegister <= n; i += kRegister) add(load<Words>(run + i));
-      if (i < n) {
-        char rest[kRegister] = {};
-        std::memcpy(rest, run + i, static_cast<std::size_t>(n - i));
-        add(load<Words>(rest));
+      for (; i + kRegister <= n; i += kRegister) add_bytes(sums, run + i);
+      if constexpr (kReadsSome) {
+        if (i < n) add_some_bytes(sums, run + i, n - i);
+      } else {
+        for (; i < n; ++i) total += static_cast<std::uint8_t>(run[i]);
       }
     }
-    empty();
+    std::int64_t parts[kRegister / 8];
+    store(parts, sums);
+    for (std::int64_t part : parts) total += part;
     return static_cast<std::int32_t>(total);
   }
 
@@ -83,12 +95,13 @@ struct PlainTile {
     for (std::int64_t j = 0; j < lanes; j += kLane) {
       const std::int32_t *from = sums + j, *bias = a.bias32 + channel + j;
       const float* multiplier = a.multiplier32 + channel + j;
-      store_lanes(row + j, lanes - j, [=](int l) {
+      store_lanes(row + j, lanes - j, [=](int l) __attribute__((always_inline)) {
         // Unsigned: the terms may wrap, the sum fits.
-        const std::uint32_t sum = static_cast<std::uint32_t>(from[l]) + static_cast<std::uint32_t>(bias[l]) +
-                                  static_cast<std::uint32_t>(correction);
-        const float steps = static_cast<float>(static_cast<std::int32_t>(sum)) * multiplier[l];
-        return round_and_clamp<float, std::uint8_t>(steps, low, high, zero);
+        using Unsigned = Vector<std::uint32_t, kRegister>;
+        const Unsigned sum =
+            load<Unsigned>(from + l) + load<Unsigned>(bias + l) + static_cast<std::uint32_t>(correction);
+        const Reals steps = __builtin_convertvector((Integers)sum, Reals) * load<Reals>(multiplier + l);
+        return rounded(steps, low, high) + zero;
       });
     }
   }
@@ -100,12 +113,13 @@ struct PlainTile {
     const std::int32_t own_zero = a.zero_point, side_zero = a.residual_zero, zero = a.sum_zero;
     for (int i = 0; i < rows; ++i, row += a.y_stride, other += a.residual_stride) {
       for (std::int64_t j = 0; j < lanes; j += kLane) {
-        std::uint8_t x[kLane], y[kLane];
-        load_lanes(row + j, lanes - j, x);
-        load_lanes(other + j, lanes - j, y);
-        store_lanes(row + j, lanes - j, [&](int l) {
-          const float steps = static_cast<float>(x[l] - own_zero) * own + static_cast<float>(y[l] - side_zero) * side;
-          return round_and_clamp<float, std::uint8_t>(steps, low, high, zero);
+        std::uint8_t some_x[kLane], some_y[kLane];
+        const std::uint8_t* x = readable(row + j, lanes - j, some_x);
+        const std::uint8_t* y = readable(other + j, lanes - j, some_y);
+        store_lanes(row + j, lanes - j, [=](int l) __attribute__((always_inline)) {
+          const Reals steps = __builtin_convertvector(widen(x + l) - own_zero, Reals) * own +
+                              __builtin_convertvector(widen(y + l) - side_zero, Reals) * side;
+          return rounded(steps, low, high) + zero;
         });
       }
     }
@@ -118,9 +132,10 @@ struct PlainTile {
     for (std::int64_t j = 0; j < lanes; j += kLane) {
       const double *from = sums + j, *multiplier = a.multiplier + channel + j;
       const std::int64_t* bias = a.bias + channel + j;
-      store_lanes(row + j, lanes - j, [=](int l) {
-        const double steps = (from[l] + static_cast<double>(bias[l])) * multiplier[l];
-        return round_and_clamp<double, std::int16_t>(steps, low, high, zero);
+      store_lanes(row + j, lanes - j, [=](int l) __attribute__((always_inline)) {
+        const Doubles shift = doubles(load<Longs>(bias + l));
+        const Doubles steps = (load<Doubles>(from + l) + shift) * load<Doubles>(multiplier + l);
+        return rounded(steps, low, high) + zero;
       });
     }
   }
@@ -132,12 +147,13 @@ struct PlainTile {
     const double own = a.own_scale_f64, side = a.residual_scale_f64;
     const std::int32_t own_zero = a.zero_point, side_zero = a.residual_zero, zero = a.sum_zero;
     for (std::int64_t j = 0; other && j < lanes; j += kLane) {
-      std::int16_t x[kLane], y[kLane];
-      load_lanes(row + j, lanes - j, x);
-      load_lanes(other + j, lanes - j, y);
-      store_lanes(row + j, lanes - j, [&](int l) {
-        const double steps = (x[l] - own_zero) * own + (y[l] - side_zero) * side;
-        return round_and_clamp<double, std::int16_t>(steps, low, high, zero);
+      std::int16_t some_x[kLane], some_y[kLane];
+      const std::int16_t* x = readable(row + j, lanes - j, some_x);
+      const std::int16_t* y = readable(other + j, lanes - j, some_y);
+      store_lanes(row + j, lanes - j, [=](int l) __attribute__((always_inline)) {
+        const Doubles steps = __builtin_convertvector(widen(x + l) - own_zero, Doubles) * own +
+                              __builtin_convertvector(widen(y + l) - side_zero, Doubles) * side;
+        return rounded(steps, low, high) + zero;
       });
     }
     for (std::int64_t j = 0; a.table16 && j < lanes; ++j) row[j] = a.table16[32768 + row[j]];
@@ -145,29 +161,20 @@ struct PlainTile {
 
   static void store_f32(const float* sums, const ConvArgs& a, std::int64_t channel, float* row, std::int64_t lanes,
                         const float* other) {
-    const float low = a.low_f32, high = a.high_f32;
+    const Reals low = Reals{} + a.low_f32, high = Reals{} + a.high_f32;
+    const float* table = a.table_f32;
+    const bool half = a.half;
     for (std::int64_t j = 0; j < lanes; j += kLane) {
-      const float* bias = a.bias_f32 + channel + j;
-      float f[kLane];
-      for (int l = 0; l < kLane; ++l) f[l] = sums[j + l] + bias[l];
-      if (other) {
-        float y[kLane];
-        load_lanes(other + j, lanes - j, y);
-        if (a.half) round_to_half(f, f, kLane);
-        for (int l = 0; l < kLane; ++l) f[l] += y[l];
-      }
-      for (int l = 0; l < kLane; ++l) {  // in this order NaN stays
-        const float v = f[l] < low ? low : f[l];
-        f[l] = v > high ? high : v;
-      }
-      if (a.table_f32) {
-        std::uint16_t patterns[kLane];
-        to_half_bits(f, patterns, kLane);
-        for (int l = 0; l < kLane; ++l) f[l] = a.table_f32[patterns[l]];
-      } else if (a.half) {
-        round_to_half(f, f, kLane);
-      }
-      store_lanes(row + j, lanes - j, [&](int l) { return f[l]; });
+      const float *from = sums + j, *bias = a.bias_f32 + channel + j;
+      float some[kLane];
+      const float* side = other ? readable(other + j, lanes - j, some) : nullptr;
+      store_lanes(row + j, lanes - j, [=](int l) __attribute__((always_inline)) {
+        Reals f = load<Reals>(from + l) + load<Reals>(bias + l);
+        if (side) f = (half ? halves(f) : f) + load<Reals>(side + l);
+        f = f < low ? low : f;  // in this order NaN stays
+        f = f > high ? high : f;
+        return table ? look_up_halves(table, f) : half ? halves(f) : f;
+      });
     }
   }
 };
