@@ -8,6 +8,7 @@ the running environment is used again (hard links), so nothing is fetched or com
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -55,12 +56,15 @@ def copy_environment(target: Path) -> Path:
     """The running environment in the copy, with the copy's own modules in it; the path of its interpreter."""
     shutil.copytree(sys.prefix, target / ".venv", symlinks=True, copy_function=_link)
     (packages,) = (target / ".venv" / "lib").glob("python3*/site-packages")
-    for file in packages.glob("_editable_skbc_hexforge*"):
-        file.unlink()
+    for file in [*packages.glob("_editable_*hexforge*"), *packages.glob("*.pth")]:
+        if file.suffix != ".pth" or str(ROOT) in file.read_text(encoding="utf-8") or "hexforge" in file.name:
+            file.unlink(missing_ok=True)
     (packages / "hexforge_checkout.pth").write_text(f"{target / 'src'}\n", encoding="utf-8")
-    for built in (packages / "hexforge").glob("_native*.so"):
-        built.rename(target / "src" / "hexforge" / built.name)
-    shutil.rmtree(packages / "hexforge")
+    shutil.rmtree(packages / "hexforge", ignore_errors=True)
+    native = importlib.util.find_spec("hexforge._native")
+    if native is None or native.origin is None:
+        raise SystemExit("odd path: hexforge's native module is not built; run make test first")
+    shutil.copy2(native.origin, target / "src" / "hexforge")
     python = target / ".venv" / "bin" / "python"
     for script in python.parent.iterdir():
         if script.is_file() and not script.is_symlink() and script.open("rb").read(2) == b"#!":
