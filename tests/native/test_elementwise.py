@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.backends.htp.numbers.lower.elementwise import flat_nest
+from hexforge.backends.htp.numbers.lower.pointwise import flat_nest
 from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, round_and_clamp, run
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -11,9 +11,7 @@ import numpy as np
 
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.grouping import Groups, group
-from hexforge.backends.gpu.kernels import maps, searching, windows
-from hexforge.backends.gpu.kernels import reductions as rows
-from hexforge.backends.gpu.kernels import vision as sampling
+from hexforge.backends.gpu.kernels import maps, moves_searching, reductions, reductions_windows, vision
 from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, NotVectorizedError
 from hexforge.backends.gpu.kernels.element import MAPS, Elements
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Piece, Scratch
@@ -26,6 +24,7 @@ from hexforge.backends.gpu.kernels.products.attention import (
     tiled_attention,
 )
 from hexforge.backends.gpu.kernels.products.blocks import FourBitWeight
+from hexforge.backends.gpu.kernels.products.depthwise import depthwise
 from hexforge.backends.gpu.kernels.products.few_rows import suits, vector_product
 from hexforge.backends.gpu.kernels.products.product import Product
 from hexforge.backends.gpu.kernels.products.registers import register_product
@@ -142,31 +141,31 @@ class GpuLowering:
                 return self._product(self.products.matmul(node), epilogue)
             case "DepthWiseConv2d":
                 across = 1 if self.machine.is_processor else 2
-                return [self._widest(node, lambda k, w: windows.depthwise(k, node, epilogue, w, local, across))]
+                return [self._widest(node, lambda k, w: depthwise(k, node, epilogue, w, local, across))]
             case "PoolMax2d" | "PoolMax3d" | "PoolAvg2d" | "PoolAvg3d" | "L2Pool2d":
-                return [self._widest(node, lambda k, w: windows.pool(k, node, epilogue, w, local))]
+                return [self._widest(node, lambda k, w: reductions_windows.pool(k, node, epilogue, w, local))]
             case "Lrn":
-                return [windows.local_response(self.kernel(), node, epilogue, local)]
+                return [reductions_windows.local_response(self.kernel(), node, epilogue, local)]
             case "RoiAlign":
-                return [windows.roi_align(self.kernel(), node, epilogue, local)]
+                return [vision.roi_align(self.kernel(), node, epilogue, local)]
             case "Lstm":
                 return self._lstm(node)
             case "Argmax" | "Argmin":
-                return [rows.argument(self.kernel(), node, epilogue)]
+                return [reductions.argument(self.kernel(), node, epilogue)]
             case "CumulativeSum":
-                return [rows.cumulative(self.kernel(), node)]
+                return [reductions.cumulative(self.kernel(), node)]
             case "Softmax" | "LogSoftmax" | "LayerNorm" | "RmsNorm" | "L2Norm" | "InstanceNorm" | "GroupNorm":
-                return [rows.normalize(self.kernel(), node, epilogue, wg)]
+                return [reductions.normalize(self.kernel(), node, epilogue, wg)]
             case "Resize" | "ResizeBilinear" | "ResizeNearestNeighbor":
-                return [sampling.resize(self.kernel(), node, epilogue, local)]
+                return [vision.resize(self.kernel(), node, epilogue, local)]
             case "ScatterElements" | "ScatterNd":
-                return [searching.scatter(self.kernel(), node, local)]
+                return [moves_searching.scatter(self.kernel(), node, local)]
             case "GridSample":
-                return [sampling.grid_sample(self.kernel(), node, epilogue, local)]
+                return [vision.grid_sample(self.kernel(), node, epilogue, local)]
             case "TopK":
-                return [searching.top_k(self.kernel(), node)]
+                return [moves_searching.top_k(self.kernel(), node)]
             case _ if name.startswith("Reduce"):
-                return [rows.reduce(self.kernel(), node, epilogue, wg)]
+                return [reductions.reduce(self.kernel(), node, epilogue, wg)]
         raise AssertionError(f"{name} has no kernel")
 
     def _piece(self, value: Value) -> Piece | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampling: pictures read between their elements, in another size or at coordinates that are given."""
+"""Kernels of ops on pictures: read in another size, at coordinates that are given, or by regions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge.backends.gpu.kernels.code import C_TYPES, FLOAT, BufferType, Index
+from hexforge.backends.gpu.kernels.code import C_TYPES, FAULT, FLOAT, BufferType, Index, literal
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, rounded_up
+from hexforge.backends.gpu.kernels.reductions_windows import positions
 from hexforge.ir import Array, Node
 from hexforge.ops.vision.resize import (
     ALIGN_CORNERS,
@@ -151,4 +152,64 @@ def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> L
     return kernel.launch(
         "GridSample", (node, *epilogue.nodes), kernel.text("\n".join(code.lines), before=_COORDINATE),
         (epilogue.target,), (rounded_up(out.type.size, local),), (local,), out.type.size,
+    )  # fmt: skip
+
+
+_MOST_SAMPLES = 1 << 14
+"""Samples of a bin along an axis at most: regions are data, and may be of any size."""
+
+
+def roi_align(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch:
+    """Bins of regions of pictures: bilinear samples of each, averaged."""
+    x, rois, batch = node.inputs[:3]
+    out, params = node.outputs[0], node.params
+    assert x is not None
+    assert rois is not None
+    assert batch is not None
+    elements, code = kernel.elements, kernel.code()
+    index, total = positions(code, node, 1)
+    at = code.axes(index)
+    pictures, height, width, channels = x.shape
+    picture = elements.element(code, batch, Index(batch.shape, at[0]))
+    fault = code.buffers.write(FAULT, "int", FAULT)
+    if node not in elements.faults:
+        elements.faults.append(node)
+    number = elements.faults.index(node) + 1
+    code.add(f"if ({picture} < 0 || {picture} >= {pictures}) {{ {fault}[0] = {number}; return; }}")
+    shift = literal(0.5 if params["aligned"] else 0.0, "float")
+    axes = (("y", 1, height, out.shape[1], 0), ("x", 0, width, out.shape[2], 1))
+    for name, corner, _, bins, which in axes:
+        ratio = literal(float(params["img_size_ratio"][which]), "float")
+        corners = [Index(rois.shape, code.let("int", f"{at[0]} * 4 + {k}")) for k in (corner, corner + 2)]
+        first, last = (f"{elements.element(code, rois, c)} / {ratio} - {shift}" for c in corners)
+        code.add(f"const float begin_{name} = {first};")
+        extent = f"({last}) - begin_{name}"
+        code.add(f"const float extent_{name} = {extent if params['aligned'] else f'fmax({extent}, 1.0f)'};")
+        samples = int(params[f"num_samples_{name}"])
+        count = str(samples) if samples > 0 else f"convert_int_sat(ceil(extent_{name} / {bins}.0f))"
+        code.add(f"const int count_{name} = min({count}, {_MOST_SAMPLES});")
+    storage = elements.storage(x)
+    buffer = kernel.buffers.read(x, storage)
+    code.add("float total = 0.0f;")
+    for (name, _, size, bins, _), place in zip(axes, (at[1], at[2]), strict=True):
+        code.add(f"for (int s_{name} = 0; s_{name} < count_{name}; s_{name}++) {{")
+        offset = f"({place} + (s_{name} + 0.5f) / count_{name}) * (extent_{name} / {bins}.0f)"
+        code.add(f"float {name} = begin_{name} + {offset};")
+        code.add(f"if (!({name} >= -1.0f && {name} <= {size}.0f)) continue;")
+        code.add(f"{name} = clamp({name}, 0.0f, {size - 1}.0f);")
+        code.add(f"const int {name}0 = (int){name}, {name}1 = min({name}0 + 1, {size - 1});")
+        code.add(f"const float {name}r = {name} - {name}0;")
+
+    def sample(y: str, x: str) -> str:
+        return storage.load(buffer, f"((({picture} * {height} + {y}) * {width} + {x}) * {channels} + {at[3]})")
+
+    code.add(f"const float upper = {sample('y0', 'x0')} * (1.0f - xr) + {sample('y0', 'x1')} * xr;")
+    code.add(f"const float lower = {sample('y1', 'x0')} * (1.0f - xr) + {sample('y1', 'x1')} * xr;")
+    code.add("total += upper * (1.0f - yr) + lower * yr;")
+    code.lines += ["}", "}"]
+    result = code.let("float", "count_y > 0 && count_x > 0 ? total / ((float)count_y * (float)count_x) : 0.0f")
+    epilogue.write(kernel, code, result, index)
+    return kernel.launch(
+        "RoiAlign", (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,),
+        (rounded_up(total, local),), (local,), 16 * out.type.size,
     )  # fmt: skip

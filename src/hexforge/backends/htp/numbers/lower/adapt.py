@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower.move import merged, strides
+from hexforge.backends.htp.numbers.lower.moves import merged, strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Array, Value

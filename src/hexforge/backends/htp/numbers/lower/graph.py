@@ -11,7 +11,7 @@ import numpy as np
 
 from hexforge.backends.htp.activations import CONVOLUTIONS
 from hexforge.backends.htp.numbers.half_range import LARGEST
-from hexforge.backends.htp.numbers.lower import elementwise
+from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.native_steps import LOWERINGS, Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.tables import Chain, chains, table
 from hexforge.ir import DType, Graph, Node, Role
@@ -145,7 +145,7 @@ def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
             entries = lowering.shared(np.append(entries, entries[-1:]))
         _absorb(lowering, conv, chain, table=entries)
         return
-    elementwise.table(lowering, chain.source, chain.output, entries)
+    pointwise.table(lowering, chain.source, chain.output, entries)
 
 
 def _convolution_before(lowering: Lowering, chain: Chain) -> NativeStep | None:

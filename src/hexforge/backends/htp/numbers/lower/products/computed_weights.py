@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.lower.adapt import real, three
-from hexforge.backends.htp.numbers.lower.move import strides
+from hexforge.backends.htp.numbers.lower.moves import strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.lower.products.phases import phases
 from hexforge.backends.htp.numbers.storage import Storage, half, in_range

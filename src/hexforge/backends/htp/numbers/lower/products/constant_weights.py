@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.lower.adapt import three
-from hexforge.backends.htp.numbers.lower.move import merged, strides
+from hexforge.backends.htp.numbers.lower.moves import merged, strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.lower.products import computed_weights
 from hexforge.backends.htp.numbers.lower.products.phases import phases

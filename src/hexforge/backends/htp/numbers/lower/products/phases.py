@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hexforge.backends.htp.numbers.lower.adapt import three
-from hexforge.backends.htp.numbers.lower.move import strides
+from hexforge.backends.htp.numbers.lower.moves import strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Node, Value

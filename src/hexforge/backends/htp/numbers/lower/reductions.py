@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower import window
+from hexforge.backends.htp.numbers.lower import reductions_windows
 from hexforge.backends.htp.numbers.lower.adapt import (
     INTEGERS,
     along_last,
@@ -46,7 +46,7 @@ def reduce(lowering: Lowering, node: Node) -> bool:
     axes = sorted(int(a) % rank for a in node.params["axes"])
     # over space, with channels behind it, one window is faster
     windowed = axes[-1] < rank - 1 and node.op.name in ("ReduceMean", "ReduceMax")
-    if windowed and window.reduce_space(lowering, node):
+    if windowed and reductions_windows.reduce_space(lowering, node):
         return True
     source: Value | str = x
     shape = x.shape

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from hexforge.backends.htp.numbers.lower.adapt import transpose
-from hexforge.backends.htp.numbers.lower.move import alike, copy, merged, strides
+from hexforge.backends.htp.numbers.lower.moves import alike, copy, merged, strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.ir import Node
 

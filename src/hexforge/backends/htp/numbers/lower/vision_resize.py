@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower import move
+from hexforge.backends.htp.numbers.lower import moves
 from hexforge.backends.htp.numbers.lower.adapt import requantize, same_encoding
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.ir import Array, Node
@@ -51,7 +51,7 @@ def _taps(node: Node, size: int, out_size: int) -> tuple[Array, Array]:
 @lowers("Resize", "ResizeBilinear", "ResizeNearestNeighbor")
 def resize(lowering: Lowering, node: Node) -> bool:
     """Any Resize of 8-bit, 16-bit and float tensors."""
-    if node.op.name != "ResizeBilinear" and move.nearest(lowering, node):
+    if node.op.name != "ResizeBilinear" and moves.nearest(lowering, node):
         return True
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None

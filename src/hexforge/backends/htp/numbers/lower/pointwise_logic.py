@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower import elementwise
+from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, nest, real, requantized
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.tables import Chain, has_table, table
@@ -112,7 +112,7 @@ def arithmetic(lowering: Lowering, node: Node) -> bool:
         )  # fmt: skip
         return True
     return node.op.name not in ("ElementWiseFloorDiv", "ElementWiseMod", "ElementWiseFmod") and (
-        elementwise.binary(lowering, node)
+        pointwise.binary(lowering, node)
     )
 
 
@@ -160,10 +160,10 @@ def cast(lowering: Lowering, node: Node) -> bool:
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     if x.encoding is not None or y.encoding is not None:
-        return elementwise.convert(lowering, node)
+        return pointwise.convert(lowering, node)
     own, out = lowering.storage(x), lowering.storage(y)
     if own.kind == out.kind == "f32":
-        return elementwise.convert(lowering, node)
+        return pointwise.convert(lowering, node)
     source = _FLOAT if own.kind == "f32" else _TYPES.get(x.dtype)
     target = _FLOAT if out.kind == "f32" else _TYPES.get(y.dtype)
     if source is None or target is None:
@@ -194,5 +194,5 @@ def unary(lowering: Lowering, node: Node) -> bool:
         if len(_tables) >= 64:
             _tables.clear()
         _tables[key] = table(Chain(source, (node,), y))
-    elementwise.table(lowering, source, y, _tables[key])
+    pointwise.table(lowering, source, y, _tables[key])
     return True

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.lower import move
+from hexforge.backends.htp.numbers.lower import moves
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, requantized, same_encoding
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.storage import Storage, stored
@@ -162,7 +162,7 @@ def top_k(lowering: Lowering, node: Node) -> bool:
 @lowers("Pad")
 def pad(lowering: Lowering, node: Node) -> bool:
     """Constant padding as the move module does; the other schemes pick each padded axis by an index."""
-    if move.pad(lowering, node):
+    if moves.pad(lowering, node):
         return True
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
