@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 LIMIT_S = 50
 """From the start to the last test that is begun."""
 _END = "HEXFORGE_QUICK_END"
+_NO_TESTS = 5
+"""How pytest ends where no test was chosen."""
 ALWAYS = ("tests/test_layering.py", "tests/docs/test_api.py")
 """Quick, and any change of a module can break them."""
 OUTSIDE = {
@@ -81,21 +83,26 @@ def main() -> int:
     tests = mirrored_tests(changed)
     python = [name for name in changed if name.endswith((".py", ".pyi"))]
     print(f"quick: {len(changed)} files differ from main", *changed[:8], "…" if changed[8:] else "")
-    results = [_run("ruff", "check", *python), _run("ruff", "format", "--check", *python)] if python else []
-    results += [_run("mypy")] if python else []
+    failed = []
+    if python:
+        failed += [_run("ruff", "check", *python), _run("ruff", "format", "--check", *python), _run("mypy")]
     if tests:
-        left = max(5.0, LIMIT_S - (time.time() - started))
-        os.environ[_END] = str(time.time() + left)
-        results.append(_run("pytest", "-p", "tools.quick", "-n", os.environ.get("JOBS", "2"), "-rs", "-m",
-                            "not models and not executorch", *tests))  # fmt: skip
-    failed = any(code not in (0, 5) for code in results)  # 5: no test was chosen
-    print(f"quick: {'failed' if failed else 'passed'} after {time.time() - started:.0f} s; make test runs everything")
-    return int(failed)
+        os.environ[_END] = str(time.time() + max(5.0, LIMIT_S - (time.time() - started)))
+        jobs = os.environ.get("JOBS", "2")
+        failed.append(
+            _run("pytest", "-p", "tools.quick", "-n", jobs, "-rs", "-m", "not models and not executorch", *tests)
+        )
+    faults = ", ".join(filter(None, failed))
+    verdict = f"failed: {faults}" if faults else "passed"
+    print(f"quick: {verdict}; {time.time() - started:.0f} s; make test runs everything")
+    return int(bool(faults))
 
 
-def _run(tool: str, *arguments: str) -> int:
+def _run(tool: str, *arguments: str) -> str:
+    """Run a tool; its name and its first word where it fails."""
     print(f"quick: {tool} {' '.join(arguments)}", flush=True)
-    return subprocess.run([sys.executable, "-m", tool, *arguments], cwd=ROOT, check=False).returncode
+    code = subprocess.run([sys.executable, "-m", tool, *arguments], cwd=ROOT, check=False).returncode
+    return "" if code in (0, _NO_TESTS) else " ".join((tool, *arguments[:1])) if tool == "ruff" else tool
 
 
 def pytest_runtest_setup() -> None:
