@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 
-from hexforge.ir import Graph, Node, Role, ScaleOffset, Value
+from hexforge.ir import Graph, Node, Role, ScaleOffset, Value, Work
 from hexforge.ir.fixed_point import quantized_range
+from hexforge.ops import of_kind
 
-CONVOLUTIONS = frozenset({"Conv2d", "Conv3d", "DepthWiseConv2d", "TransposeConv2d", "TransposeConv3d"})
+CONVOLUTIONS = of_kind(Work.CONV, Work.DEPTHWISE, Work.TRANSPOSED_CONV)
 MOVES = frozenset({"Reshape", "Transpose"})
 """What may stand between both and changes no number."""
-ACTIVATIONS = frozenset({"Relu", "Relu1", "Relu6", "ReluMinMax"})
+ACTIVATIONS = of_kind(Work.CLAMP)
 
 
 def follows_convolution(node: Node) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.ir.op import Op, ParamValue, lookup
+from hexforge.ops import BUILT_IN
 
 # The numbers are those of QnnOpDef.h.
 _BINARY = (
@@ -19,11 +19,12 @@ _BINARY = (
     "Power SquaredDifference Subtract Xor"
 ).split()
 _UNARY = "Abs Asin Atan Ceil Cos Exp Floor Log Neg Not - Round Rsqrt Sign Sin SquareRoot".split()
-_NEURON = "- Gelu - HardSwish Relu - Sigmoid - Tanh".split()
+_NEURON = [name.title().replace("_", "") for name in lookup("ElementWiseNeuron").params[0].choices]
+_PLAIN = {op.name for op in BUILT_IN if not op.params}
 OPERATIONS: dict[str, tuple[str, ...]] = {
     "ElementWiseBinary": tuple(f"ElementWise{name}" for name in _BINARY),
     "ElementWiseUnary": tuple("" if name == "-" else f"ElementWise{name}" for name in _UNARY),
-    "ElementWiseNeuron": tuple("" if name == "-" else name for name in _NEURON),
+    "ElementWiseNeuron": tuple(name if name in _PLAIN else "" for name in _NEURON),
 }
 """For each op with a parameter `operation` the op of its own that each number has; empty where it has none."""
 

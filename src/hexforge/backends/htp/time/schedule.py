@@ -11,35 +11,40 @@ from hexforge.backends.htp.time.tile import PRECISIONS, Precision, Task, flat, p
 from hexforge.backends.htp.time.work import convolution, convolution_3d, data, dynamic, other, product, static, whole
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.errors import CallError
-from hexforge.ir import Graph, Node, Role, Value
+from hexforge.ir import Graph, Node, Role, Value, Work
+from hexforge.ops import of_kind
 
 RUNTIMES = ("qnn_dlc", "onnx", "tflite")
 """Paths to the device. dlc and tflite graphs take and give images channel-last; onnx graphs transpose them."""
 
-CLAMPS = {"Relu", "ReluMinMax", "Relu1", "Relu6"}
+CLAMPS = of_kind(Work.CLAMP)
 """Applied where the matrix unit or another op writes its result."""
-LOOKUPS = {"Sigmoid", "Tanh", "Gelu", "HardSwish", "Elu"} | {
-    f"ElementWise{name}" for name in "Neuron Exp Power Log Rsqrt SquareRoot Softplus Sin Cos Asin Atan".split()
-}
-"""A function of one value. A learned slope (Prelu) costs as much, as measured, but is not fused as one."""
+LOOKUPS = of_kind(Work.LOOKUP) - {"ElementWiseUnary"}
+"""A function of one value, but for a reciprocal, which is timed by its own amounts and fused with nothing."""
 ARITHMETIC = {
-    f"ElementWise{name}": "divide" if name == "Divide" else "add"
-    for name in "Add Subtract Multiply Divide Maximum Minimum SquaredDifference Abs Neg Ceil Floor Round Sign".split()
-} | {"Prelu": "lookup", "Batchnorm": "add"}
-COPIES = {"Concat", "Gather", "GatherElements", "GatherNd", "StridedSlice", "Split", "Pad", "Tile"}
+    **dict.fromkeys(of_kind(Work.ADD, Work.AFFINE), "add"),
+    **dict.fromkeys(of_kind(Work.DIVIDE), "divide"),
+    **dict.fromkeys(of_kind(Work.PRELU), "lookup"),
+}
+"""What each op costs as. A learned slope costs as much as a look-up, as measured, but is not fused as one."""
+COPIES = of_kind(Work.CONCAT, Work.GATHER, Work.SLICE)
 """Runs of elements go elsewhere as they are."""
-SHUFFLES = {"Transpose", "Reshape", "DepthToSpace", "SpaceToDepth", "BatchToSpace", "SpaceToBatch"}
+SHUFFLES = of_kind(Work.DEPTH_TO_SPACE) | {"Transpose", "Reshape"}
 """Elements change places within tiles."""
-NORMS = {"LayerNorm", "L2Norm", "RmsNorm", "Lrn"}
-IMAGE_NORMS = {"InstanceNorm", "GroupNorm"}
+NORMS = of_kind(Work.NORM)
+IMAGE_NORMS = of_kind(Work.IMAGE_NORM)
 """Over the pixels of a channel or a group of them, lane by lane: two sums, and one pass that scales."""
-ROW_NORMS = {"LayerNorm", "L2Norm", "RmsNorm"}
+ROW_NORMS = NORMS - {"Lrn"}
+POOLS = of_kind(Work.POOL)
+REDUCTIONS = of_kind(Work.REDUCE, Work.SEARCH)
+RESIZES = of_kind(Work.RESIZE)
 CUTS = {"Split", "StridedSlice"}
-CONVERTS = {"Cast", "Convert", "Quantize", "Dequantize"}
+CONVERTS = of_kind(Work.CONVERT)
 BORDER = ARITHMETIC.keys() | CLAMPS | CONVERTS
 """What a transpose at the graph's border moves past."""
 WINDOWED = {"Conv2d", "DepthWiseConv2d", "TransposeConv2d", "PoolMax2d", "PoolAvg2d"}
-ATTENTION = {"MatMul", "Softmax", "LogSoftmax"}
+SOFTMAXES = of_kind(Work.SOFTMAX)
+ATTENTION = SOFTMAXES | {"MatMul"}
 """Each row of the result needs one row of the first operand: with what stands between them, tiled by rows."""
 DIFFERENCE = 2165162 / 5344081
 """Published: a difference of two tensors against their quotient, in cycles of the SDK's own profiles of one graph with
@@ -210,22 +215,22 @@ class _Scheduler:
             task.add("shuffle", (flat(out) + flat(source)) * size / 2)
         elif op in SHUFFLES:
             task.add("shuffle", read if op in ("DepthToSpace", "SpaceToDepth") else written)
-        elif op in ("Softmax", "LogSoftmax"):
+        elif op in SOFTMAXES:
             task.add("softmax", written)
         elif op in NORMS:
             task.add("norm", written)
         elif op in IMAGE_NORMS:
             task.add("reduce", 2 * read)
             task.add("add", written)
-        elif op.startswith("Pool"):
+        elif op in POOLS:
             window = node.params.get("filter_size", (1, 1))
             if math.prod(window) > 16:
                 task.add("reduce", read)
             else:
                 task.add("pool", written * max(window))
-        elif op.startswith("Reduce") or op in ("Argmax", "Argmin", "TopK"):
+        elif op in REDUCTIONS:
             task.add("reduce", read)
-        elif op.startswith("Resize"):
+        elif op in RESIZES:
             task.add("resize", written)
         elif op in CONVERTS:
             task.add("add", written)
@@ -299,7 +304,7 @@ def _leads(start: Value, value: Value) -> bool:
 
 def _stays(node: Node) -> bool:
     """True for a resize to the size there was."""
-    return node.op.name.startswith("Resize") and node.outputs[0].shape == data(node).shape
+    return node.op.name in RESIZES and node.outputs[0].shape == data(node).shape
 
 
 def _renames(node: Node) -> bool:

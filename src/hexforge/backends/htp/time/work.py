@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 
 from hexforge.backends.htp.time.tile import CHANNELS, Task, padded, pixels, up, window_depth
-from hexforge.ir import Node, Value
+from hexforge.ir import Node, Value, Work
+from hexforge.ops import of_kind
 
-RECURRENT = {"Lstm", "Gru"}
+RECURRENT = of_kind(Work.RECURRENT)
 STRIDED_AS_PACKED = {"w8a8", "w8a16"}
 """Rates at which a shallow image that is packed takes only the pixels a stride leaves."""
 MACS_PER_BYTE = 4

@@ -11,7 +11,8 @@ from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, nest, real, requantized
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.tables import Chain, has_table, table
-from hexforge.ir import Array, DType, Node, Value
+from hexforge.ir import Array, DType, Node, Value, Work
+from hexforge.ops import BUILT_IN, of_kind
 
 _COMPARE = {
     "ElementWiseEqual": 0, "ElementWiseNotEqual": 1, "ElementWiseGreater": 2, "ElementWiseGreaterEqual": 3,
@@ -24,11 +25,10 @@ _INTEGER = {
     "ElementWiseFmod": 8,
 }  # fmt: skip
 _UNARY = (
-    "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "Elu", "Gelu", "HardSwish", "ElementWiseNeuron",
-    "ElementWiseAbs", "ElementWiseAsin", "ElementWiseAtan", "ElementWiseCeil", "ElementWiseCos", "ElementWiseExp",
-    "ElementWiseFloor", "ElementWiseLog", "ElementWiseNeg", "ElementWiseRound", "ElementWiseRsqrt", "ElementWiseSign",
-    "ElementWiseSin", "ElementWiseSquareRoot", "ElementWiseSoftplus", "ElementWisePower", "ElementWiseUnary", "Convert",
-)  # fmt: skip
+    {"Convert"}
+    | of_kind(Work.CLAMP, Work.LOOKUP)
+    | {op.name for op in BUILT_IN if op.kind is Work.ADD and len(op.inputs) == 1}
+)
 _TYPES = {
     t: i
     for i, t in enumerate(
