@@ -22,7 +22,7 @@ from benchmarks.accuracy.models_with_data import PAIRS, Array, Pair
 from benchmarks.arguments import add_names
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.quality.search import Scoring, Searched, SearchSpace, Workers, search
+from hexforge.analysis.quality.search import Scoring, SearchResult, SearchSpace, Workers, search
 from hexforge.quant.search import Point
 from hexforge.runtime.registry import backend_for
 
@@ -46,7 +46,7 @@ def sureness(outputs: Mapping[str, Array], label: int) -> float:
     return float(scores[label] / scores.sum())
 
 
-def searched(pair: Pair, low: str, high: str, budget: int, groups: int, jobs: int) -> Searched:
+def searched(pair: Pair, low: str, high: str, budget: int, groups: int, jobs: int) -> SearchResult:
     """The search of a pair, on samples for calibration."""
     judged = _JUDGED.get(pair.name, _FEW)
     first = _CALIBRATION.get(pair.name, _OFTEN)
@@ -66,7 +66,7 @@ def searched(pair: Pair, low: str, high: str, budget: int, groups: int, jobs: in
     )
 
 
-def score(pair: Pair, result: Searched, point: Point) -> float:
+def score(pair: Pair, result: SearchResult, point: Point) -> float:
     """What the model of a point does on samples that the search did not see."""
     data = list(pair.calibration(_CALIBRATION.get(pair.name, _OFTEN)))
     made = quantize(pair.model(), data, result.recipe(point), soc=SOC).model
@@ -74,7 +74,7 @@ def score(pair: Pair, result: Searched, point: Point) -> float:
     return pair.score(runner(made, backend_for(SOC)), min(pair.samples, _UNSEEN))
 
 
-def show(pair: Pair, result: Searched, seconds: float) -> None:
+def show(pair: Pair, result: SearchResult, seconds: float) -> None:
     """Print the front, and what it says of uniform w8a16."""
     points, high, name = result.mixes, result.mixes.high, result.high.name
     count = len(points.points)

@@ -8,8 +8,9 @@ from hexforge.analysis.advise import advise as advise
 from hexforge.analysis.estimate import Estimate as Estimate
 from hexforge.analysis.gate import GateCheck as GateCheck
 from hexforge.analysis.gate import GateResult as GateResult
-from hexforge.analysis.optimize import Optimized as Optimized
 from hexforge.analysis.optimize import OptimizeRequest as OptimizeRequest
+from hexforge.analysis.optimize import OptimizeResult as OptimizeResult
+from hexforge.analysis.optimize import OptimizeResult as Optimized  # noqa: F401
 from hexforge.analysis.optimize import optimize as optimize
 from hexforge.analysis.quality.compare import compare as compare
 from hexforge.analysis.quality.comparison import Comparison as Comparison
@@ -18,7 +19,8 @@ from hexforge.analysis.quality.evaluate import evaluate as evaluate
 from hexforge.analysis.quality.quantize import Quantization as Quantization
 from hexforge.analysis.quality.quantize import quantize as quantize
 from hexforge.analysis.quality.search import Scoring as Scoring
-from hexforge.analysis.quality.search import Searched as Searched
+from hexforge.analysis.quality.search import SearchResult as SearchResult
+from hexforge.analysis.quality.search import SearchResult as Searched  # noqa: F401
 from hexforge.analysis.quality.search import SearchSpace as SearchSpace
 from hexforge.analysis.quality.search import Workers as Workers
 from hexforge.analysis.quality.search import search as search

@@ -17,8 +17,15 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.analysis import advise as module
-from hexforge.analysis.advise import AdviceRequest, advised
-from hexforge.analysis.agreement import MOST_NOISE, ROUNDINGS_OF_ONE, TOLERANCE, Reference, difference, samples
+from hexforge.analysis.advise import AdviceRequest, advise_and_rewrite
+from hexforge.analysis.agreement import (
+    MOST_NOISE,
+    ROUNDINGS_OF_ONE,
+    TOLERANCE,
+    ReferenceOutputs,
+    random_inputs,
+    relative_difference,
+)
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.mixed_precision import attention_nodes, mixed_us
 from hexforge.analysis.timed_graphs import graph_of
@@ -94,7 +101,7 @@ def test_the_shares_of_nodes_are_the_time_of_the_rows_without_packing() -> None:
 
 def test_showcase_optimised_by_advise_computes_the_same() -> None:
     data, _ = showcase.sub(64)
-    found = advised(data, Deployment("SM8650", "w8a8"), request=AdviceRequest(min_gain=0))
+    found = advise_and_rewrite(data, Deployment("SM8650", "w8a8"), request=AdviceRequest(min_gain=0))
     assert "sub-to-conv" in found.applied
     assert found.after_us < found.before_us
     assert found.error is not None
@@ -126,7 +133,7 @@ def divided() -> bytes:
 
 
 def test_input_normalisation_is_folded_as_far_as_exact_and_advised_for_the_rest() -> None:
-    found = advised(divided(), Deployment("SM8650", "float"))
+    found = advise_and_rewrite(divided(), Deployment("SM8650", "float"))
     rules = {a.rule: a for a in found.advice}
     assert not rules["input-normalisation"].keeps_function
     assert rules["input-normalisation"].nodes == ("sub", "div")
@@ -218,7 +225,7 @@ def test_a_rewrite_that_changes_the_outputs_is_dropped_and_said(monkeypatch: pyt
     wrong = RewriteRule("wrong", "Div is Mul", "It is not.", "nobody", "Do not.", True, _wrong)
     kept = [rule for rule in RULES if rule.name == "div-by-constant"]
     monkeypatch.setattr(module, "RULES", (wrong, *kept))
-    found = advised(divided(), Deployment("SM8650", "float"))
+    found = advise_and_rewrite(divided(), Deployment("SM8650", "float"))
     assert found.applied == ("div-by-constant",)
     assert [rule for rule, _ in found.dropped] == ["wrong"]
     assert "differ" in found.dropped[0][1]
@@ -238,7 +245,7 @@ def test_a_rewrite_that_is_slower_is_left_out(monkeypatch: pytest.MonkeyPatch) -
     slow = RewriteRule("slow", "Relu as Sigmoid", "It is slower.", "nobody", "Do not.", True, match)
     monkeypatch.setattr(module, "RULES", (slow,))
     data = small([node("Conv", ["x", "w"], ["u"]), node("Relu", ["u"], ["y"])], w=np.ones((32, 8, 3, 3), np.float32))
-    found = advised(data, Deployment("SM8650", "float"), request=AdviceRequest(min_gain=0))
+    found = advise_and_rewrite(data, Deployment("SM8650", "float"), request=AdviceRequest(min_gain=0))
     assert found.applied == ()
     assert found.after_us == found.before_us
     assert "slow" not in {a.rule for a in found.advice}
@@ -261,7 +268,7 @@ def test_quantized_weights_are_advised_whatever_they_gain() -> None:
         wz=np.array(128, np.uint8),
         codes=random.integers(0, 256, (8, 8, 3, 3)).astype(np.uint8),
     )
-    found = advised(data)
+    found = advise_and_rewrite(data)
     (advice,) = [a for a in found.advice if a.rule != "samples-per-call"]
     assert advice.rule == "symmetric-weights"
     assert advice.accuracy
@@ -276,7 +283,7 @@ def test_files_without_weights_are_advised_on() -> None:
     proto.graph.initializer.append(shape)
     value = numpy_helper.from_array(np.array([0.01], np.float32))
     proto.graph.node.insert(0, node("ConstantOfShape", ["size"], ["w"], value=value))
-    found = advised(proto, Deployment("SM8650", "float"))
+    found = advise_and_rewrite(proto, Deployment("SM8650", "float"))
     assert "input-normalisation" in [a.rule for a in found.advice]
     assert found.error is not None
 
@@ -297,15 +304,15 @@ def test_files_without_weights_are_advised_on() -> None:
     ],
 )
 def test_difference_is_relative_to_the_range(a: list[float], b: list[float], expected: float) -> None:
-    found = difference(np.array(a, np.float32), np.array(b, np.float32))
+    found = relative_difference(np.array(a, np.float32), np.array(b, np.float32))
     assert found == pytest.approx(expected, rel=1e-5, nan_ok=True)
 
 
 def test_samples_repeat() -> None:
     loaded = read(divided())
-    for one, other in zip(samples(loaded), samples(loaded), strict=True):
+    for one, other in zip(random_inputs(loaded), random_inputs(loaded), strict=True):
         assert all(np.array_equal(one[name], other[name]) for name in one)
-    assert Reference(loaded).error(loaded) == (0, True)
+    assert ReferenceOutputs(loaded).error(loaded) == (0, True)
 
 
 def test_a_model_is_excused_for_roundings_it_enlarges_and_no_more() -> None:
@@ -316,7 +323,7 @@ def test_a_model_is_excused_for_roundings_it_enlarges_and_no_more() -> None:
     ]
     constants = {"many": np.array(300, np.float32), "two": np.array(2, np.float32)}
     loaded = read(model(nodes, {"x": (FLOAT, [64])}, {"y": (FLOAT, [64]), "z": (FLOAT, [64])}, constants))
-    for allowed in Reference(loaded).allowed:
+    for allowed in ReferenceOutputs(loaded).allowed:
         assert allowed["z"] == pytest.approx(TOLERANCE)
         assert allowed["z"] < allowed["y"] <= MOST_NOISE
 
@@ -332,7 +339,7 @@ def test_inputs_that_roundings_move_are_left_out_where_there_are_others() -> Non
     ]
     constants = {"many": np.array(90, np.float32), "back": np.array(-1000, np.float32)}
     loaded = read(model(nodes, {"x": (FLOAT, [4096])}, {"y": (FLOAT, [4096])}, constants))
-    reference = Reference(loaded)
+    reference = ReferenceOutputs(loaded)
     assert len(reference.samples) == 1
     assert [allowed["y"] for allowed in reference.allowed] == [TOLERANCE]
 
@@ -340,7 +347,7 @@ def test_inputs_that_roundings_move_are_left_out_where_there_are_others() -> Non
 def test_small_results_of_a_sigmoid_may_differ_by_the_roundings_of_one() -> None:
     nodes = [node("Add", ["x", "far"], ["u"]), node("Sigmoid", ["u"], ["y"])]
     loaded = read(model(nodes, {"x": (FLOAT, [64])}, {"y": (FLOAT, [64])}, {"far": np.array(-12, np.float32)}))
-    for outputs, allowed in zip((r := Reference(loaded)).outputs, r.allowed, strict=True):
+    for outputs, allowed in zip((r := ReferenceOutputs(loaded)).outputs, r.allowed, strict=True):
         assert TOLERANCE < allowed["y"] == pytest.approx(ROUNDINGS_OF_ONE / np.ptp(outputs["y"]))
 
 
@@ -369,7 +376,7 @@ def test_a_gelu_with_constants_of_float16_is_advised_to_be_one_op() -> None:
     ]  # fmt: skip
     constants = {name: np.array(n, np.float16) for name, n in (("root", 2**0.5), ("one", 1), ("half", 0.5))}
     data = model(nodes, {"x": (half, (1, 64))}, {"y": (half, (1, 64))}, constants)
-    found = advised(data, "SM8650")
+    found = advise_and_rewrite(data, "SM8650")
     assert "gelu" in [advice.rule for advice in found.advice]
     refused = [
         [p.op_type for p in hexforge.InferenceSession(m, providers=["QNNExecutionProvider"]).placements if p.reason]
@@ -414,10 +421,10 @@ Call = Callable[[Path], object]
         (lambda p: invoke(p, "--min-gain", "much"), "percentage"),
         (lambda p: invoke(p, "--min-gain", "100"), "below 100"),
         (lambda p: invoke(p, "--no-verify", "--apply", p.parent / "o.onnx"), "verified"),
-        (lambda p: advised(p, request=AdviceRequest(min_gain=2)), "min_gain"),
-        (lambda p: advised(p, "SM1"), "SM1"),
-        (lambda p: advised(p, Deployment(precision="w3a3")), "w3a3"),
-        (lambda p: advised(p, Deployment(precision="w8a8", runtime="snpe")), "snpe"),
+        (lambda p: advise_and_rewrite(p, request=AdviceRequest(min_gain=2)), "min_gain"),
+        (lambda p: advise_and_rewrite(p, "SM1"), "SM1"),
+        (lambda p: advise_and_rewrite(p, Deployment(precision="w3a3")), "w3a3"),
+        (lambda p: advise_and_rewrite(p, Deployment(precision="w8a8", runtime="snpe")), "snpe"),
     ],
 )
 def test_wrong_calls_are_said(call: Call, words: str, path: Path) -> None:
@@ -429,11 +436,11 @@ def test_wrong_calls_are_said(call: Call, words: str, path: Path) -> None:
 
 def test_an_op_that_cannot_be_timed_is_said() -> None:
     with pytest.raises(UnsupportedError, match="Det"):
-        advised(small([node("Det", ["x"], ["y"])], (2, 3, 3)))
+        advise_and_rewrite(small([node("Det", ["x"], ["y"])], (2, 3, 3)))
 
 
 def test_advice_reads_as_json() -> None:
-    found = advised(divided(), Deployment("SM8650", "w8a8"), request=AdviceRequest(verify=False))
+    found = advise_and_rewrite(divided(), Deployment("SM8650", "w8a8"), request=AdviceRequest(verify=False))
     assert json.loads(json.dumps(found.to_json()))["advice"][0]["gain_percent"] > 1
     assert dataclasses.is_dataclass(found.advice[0])
 

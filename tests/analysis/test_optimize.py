@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from hexforge.analysis.optimize import OptimizeRequest, optimize
-from hexforge.analysis.quality.search import LayerGroup, Searched
+from hexforge.analysis.quality.search import LayerGroup, SearchResult
 from hexforge.analysis.recommend import recommend
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
@@ -30,7 +30,7 @@ def request(**more: object) -> OptimizeRequest:
     return OptimizeRequest(FEEDS[:16], FEEDS[16:80], LABELS[16:80].tolist(), "top1", **(settings | more))  # type: ignore[arg-type]
 
 
-def searched(points: list[tuple[float, float]], metric: str = "sqnr") -> Searched:
+def searched(points: list[tuple[float, float]], metric: str = "sqnr") -> SearchResult:
     """A search of one group for each point but two; the first has no group high, the last all."""
     groups = len(points) - 1
     found = SearchPoints(groups)
@@ -38,7 +38,7 @@ def searched(points: list[tuple[float, float]], metric: str = "sqnr") -> Searche
         choice = frozenset(range(groups)) if k == groups else frozenset(range(k))
         found.points[choice] = Point(choice, quality, ms)
     names = tuple(LayerGroup((f"layer{i}",)) for i in range(groups))
-    return Searched("m", "SM8650", metric, names, found, 0.0, recipe_of("w8a8_channel"), recipe_of("w8a16_channel"))
+    return SearchResult("m", "SM8650", metric, names, found, 0.0, recipe_of("w8a8_channel"), recipe_of("w8a16_channel"))
 
 
 def test_a_tenth_of_a_decibel_is_not_seen_in_a_picture() -> None:

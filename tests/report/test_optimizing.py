@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hexforge.analysis.estimate import estimate
-from hexforge.analysis.optimize import Optimized, OptimizeRequest, optimize
+from hexforge.analysis.optimize import OptimizeRequest, OptimizeResult, optimize
 from hexforge.chips.deployment import Deployment
 from hexforge.report import Figure, Figures, Section, Step, Steps, page
 from hexforge.report.graph import MOST_NODES, graph_section, onnx_name, picture, sqnr_by_node
@@ -19,12 +19,12 @@ from tests.report.test_page import EVIL, Elements, content
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Optimized:
+def found(tmp_path_factory: pytest.TempPathFactory) -> OptimizeResult:
     feeds = [{"image": picture} for picture in held_out()[0][:24]]
     return optimize(MODEL, tmp_path_factory.mktemp("out"), OptimizeRequest(feeds, samples=8, budget=8, groups=3))
 
 
-def test_the_subject_comes_first(found: Optimized) -> None:
+def test_the_subject_comes_first(found: OptimizeResult) -> None:
     shown = content(optimized_page(found))
     assert shown["summary"]["model"] == "digits.onnx"
     assert [s["title"] for s in shown["lead"]] == ["Recommendation", "Speed and quality", "What to change", "Files"]
@@ -40,7 +40,7 @@ def test_the_subject_comes_first(found: Optimized) -> None:
     assert [s["title"] for s in shown["sections"]][-1] == "Graph"
 
 
-def test_the_graph_has_every_task_with_its_sqnr(found: Optimized) -> None:
+def test_the_graph_has_every_task_with_its_sqnr(found: OptimizeResult) -> None:
     known = sqnr_by_node(found.folder.quantized, found.comparison)
     drawn = picture(found.after, known)
     assert [node.name for node in drawn.nodes] == [row.name for row in found.after.rows]

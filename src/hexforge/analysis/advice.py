@@ -60,7 +60,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Advised:
+class AdviceResult:
     """All advice on a model, and the model with what can be applied."""
 
     model: str

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexforge.analysis.advice import Advice, Advised
+from hexforge.analysis.advice import Advice, AdviceResult
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
 from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
@@ -54,11 +54,11 @@ def advise(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Advice]:
-    """What would make a model faster, the largest gain first; `advised` also gives the model rewritten."""
-    return list(advised(model, deployment, AdviceRequest(min_gain, verify), dims=dims, shapes=shapes).advice)
+    """What would make a model faster, the largest gain first; `advise_and_rewrite` also gives the model rewritten."""
+    return list(advise_and_rewrite(model, deployment, AdviceRequest(min_gain, verify), dims=dims, shapes=shapes).advice)
 
 
-def advised(
+def advise_and_rewrite(
     model: ModelSource,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     request: AdviceRequest = AdviceRequest(),  # noqa: B008 - it is frozen
@@ -66,7 +66,7 @@ def advised(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     observe: Observe | None = None,
-) -> Advised:
+) -> AdviceResult:
     """All advice on a model and the model with what can be applied; `observe(done, of, rule)` hears how far it is."""
     chosen = Deployment.of(deployment)
     loaded = read(model, dims=dims, shapes=shapes)
@@ -76,7 +76,7 @@ def advised(
     graphs = timed_graphs(loaded, chosen)
     timed = estimate(graphs, chosen)
     before = timed.latency_ms * 1e3
-    trial.weigh(graphs, timed, request.min_gain)
+    trial.learn_node_times(graphs, timed, request.min_gain)
     rules = [rule for rule in RULES if not rule.runtimes or chosen.runtime in rule.runtimes]
     saw = observe or (lambda done, of, rule: None)
     tried: list[TriedRewrite] = []
@@ -97,7 +97,7 @@ def advised(
         if a.accuracy or a.gain >= max(request.min_gain, 1e-9)
     ]
     advice.sort(key=lambda a: (a.accuracy and a.gain < request.min_gain, -a.gain_us))
-    return Advised(
+    return AdviceResult(
         loaded.name,
         timed.soc,
         timed.precision,
@@ -124,7 +124,9 @@ def _as_converted(model: Model) -> Model:
 def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deployment, before: float) -> Advice | None:
     if len(timed.graphs) != 1:
         return None
-    tried = rule.tried(timed.graphs[0], replace(deployment, precision=AS_IS) if timed.promised else deployment)
+    tried = rule.time_at_16_bits(
+        timed.graphs[0], replace(deployment, precision=AS_IS) if timed.promised else deployment
+    )
     if tried is None:
         return None
     nodes, after = tried

@@ -31,7 +31,7 @@ ROUNDINGS_OF_ONE = 8 * float(np.finfo(np.float32).eps)
 """What results of those may differ by."""
 
 
-class Reference:
+class ReferenceOutputs:
     """A model's outputs for some inputs, to compare others with.
 
     Inputs for which roundings alone move the outputs are left out where there are others; where there are none, the
@@ -39,43 +39,43 @@ class Reference:
     """
 
     def __init__(self, model: Model) -> None:
-        part = _part(model)
+        part = _cpu_part(model)
         drawn: list[dict[str, Array]] = []
         outputs: list[dict[str, Array]] = []
         noise: list[dict[str, float]] = []
         steady: list[int] = []
-        for sample in samples(model):
+        for sample in random_inputs(model):
             if len(drawn) >= ENOUGH and steady:
                 break
             expected = _run(part, sample)
-            moved = _run(part, _nudged(sample))
+            moved = _run(part, _perturbed(sample))
             drawn.append(sample)
             outputs.append(expected)
-            noise.append({name: difference(expected[name], moved[name]) for name in moved})
+            noise.append({name: relative_difference(expected[name], moved[name]) for name in moved})
             if all(n <= TOLERANCE / 4 for n in noise[-1].values()):
                 steady.append(len(drawn) - 1)
         chosen = steady or [min(range(len(drawn)), key=lambda i: max(noise[i].values(), default=0.0))]
         self.samples = [drawn[i] for i in chosen]
         self.outputs = [outputs[i] for i in chosen]
-        self.allowed = [_allowed(model, outputs[i], noise[i]) for i in chosen]
+        self.allowed = [_allowed_differences(model, outputs[i], noise[i]) for i in chosen]
 
     def error(self, model: Model) -> tuple[float, bool]:
         """The largest difference of another model's outputs relative to their ranges, and whether that is allowed.
 
         NaN and True where no output of this model is a finite number, so that there is nothing to compare.
         """
-        part = _part(model)
+        part = _cpu_part(model)
         largest, fits = math.nan, True
         for sample, expected, allowed in zip(self.samples, self.outputs, self.allowed, strict=True):
             for name, result in _run(part, sample).items():
-                error = difference(expected[name], result)
+                error = relative_difference(expected[name], result)
                 if not math.isnan(error):
                     largest = error if math.isnan(largest) else max(largest, error)
                     fits &= error <= allowed[name]
         return largest, fits
 
 
-def _nudged(sample: Mapping[str, Array]) -> dict[str, Array]:
+def _perturbed(sample: Mapping[str, Array]) -> dict[str, Array]:
     """The floats of a sample moved by about a rounding, up and down in turn."""
     nudged: dict[str, Array] = {}
     for name, array in sample.items():
@@ -84,7 +84,7 @@ def _nudged(sample: Mapping[str, Array]) -> dict[str, Array]:
     return nudged
 
 
-def _allowed(model: Model, outputs: Mapping[str, Array], noises: Mapping[str, float]) -> dict[str, float]:
+def _allowed_differences(model: Model, outputs: Mapping[str, Array], noises: Mapping[str, float]) -> dict[str, float]:
     """For each output the difference that is no change of function: roundings, or one step of a quantized output."""
     allowed = {}
     for value in model.ir.graph.outputs:
@@ -99,7 +99,7 @@ def _allowed(model: Model, outputs: Mapping[str, Array], noises: Mapping[str, fl
     return allowed
 
 
-def difference(expected: Array, result: Array) -> float:
+def relative_difference(expected: Array, result: Array) -> float:
     """The largest difference relative to the range of what is expected; infinite for another shape, type or infinity.
 
     NaN where nothing expected is a finite number, so that there is nothing to compare.
@@ -131,7 +131,7 @@ DRAWN: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
 """Kinds of floats in the order in which they are tried."""
 
 
-def samples(model: Model) -> Iterator[dict[str, Array]]:
+def random_inputs(model: Model) -> Iterator[dict[str, Array]]:
     """Inputs for a model, one for each kind of floats; indices within what they look up."""
     random = np.random.default_rng(SEED)
     for draw in DRAWN:
@@ -148,7 +148,7 @@ def samples(model: Model) -> Iterator[dict[str, Array]]:
         yield sample
 
 
-def _part(model: Model) -> CpuPart:
+def _cpu_part(model: Model) -> CpuPart:
     nodes = list(model.ir.graph)
     outputs = [v.name or "" for v in model.ir.graph.outputs]
     cut = extract_parts(model, nodes, [v.name or "" for v in model.ir.graph.inputs], outputs)

@@ -100,7 +100,7 @@ def gate(
     budget: str | Path,
     baseline: str | Path | Mapping[str, float] | None = None,
     progress: Callable[[str], None] = lambda model: None,
-    opened: Callable[[Path], Any] = lambda path: path,
+    open_model: Callable[[Path], Any] = lambda path: path,
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
@@ -112,7 +112,7 @@ def gate(
     checks: list[GateCheck] = []
     for item in limits.models:
         progress(item.model)
-        checks += _model_checks(item, Path(budget).parent, opened)
+        checks += _model_checks(item, Path(budget).parent, open_model)
     return GateResult(tuple(_with_baseline(check, before, limits.regression_percent) for check in checks))
 
 
@@ -132,12 +132,12 @@ def _with_baseline(check: GateCheck, before: Mapping[str, float], percent: float
     return replace(check, baseline=before.get(check.key), regression_percent=percent)
 
 
-def _model_checks(item: ModelBudget, folder: Path, opened: Callable[[Path], Any]) -> list[GateCheck]:
+def _model_checks(item: ModelBudget, folder: Path, open_model: Callable[[Path], Any]) -> list[GateCheck]:
     path = folder / item.model
     checks: list[GateCheck] = []
     for measure in (_latencies, _sizes, _sqnr, _metric):
         try:
-            checks += measure(item, opened(path) if measure is _latencies else path, folder)
+            checks += measure(item, open_model(path) if measure is _latencies else path, folder)
         except (HexforgeError, OSError) as error:
             words = " ".join(str(error).split())
             checks.append(GateCheck(item.model, measure.__name__.strip("_"), 0.0, None, error=words[:400]))

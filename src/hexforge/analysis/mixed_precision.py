@@ -58,7 +58,7 @@ class PrecisionRule:
     source: str
     how: str
 
-    def tried(self, graph: Graph, deployment: Deployment) -> tuple[tuple[str, ...], float] | None:
+    def time_at_16_bits(self, graph: Graph, deployment: Deployment) -> tuple[tuple[str, ...], float] | None:
         """Names of nodes, and the latency in us with them at 16 bit; None where nothing of the kind is at 8 bit."""
         attention = attention_nodes(graph)
         if not attention:

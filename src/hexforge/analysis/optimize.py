@@ -17,22 +17,22 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.analysis.advice import Advice, Advised
-from hexforge.analysis.advise import AdviceRequest, advised
+from hexforge.analysis.advice import Advice, AdviceResult
+from hexforge.analysis.advise import AdviceRequest, advise_and_rewrite
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.comparison import Comparison
-from hexforge.analysis.quality.evaluate import evaluate, labelled
+from hexforge.analysis.quality.evaluate import evaluate, labelled_samples
 from hexforge.analysis.quality.metrics import metric_of
 from hexforge.analysis.quality.pictures import PictureComparison, as_picture, compare_pictures
 from hexforge.analysis.quality.quantize import Quantization, quantize
 from hexforge.analysis.quality.search import (
     Scoring,
-    Searched,
+    SearchResult,
     SearchSpace,
     Workers,
+    calibration_file,
     search,
-    statistics_beside,
 )
 from hexforge.analysis.recommend import Recommendation, recommend
 from hexforge.chips.deployment import Deployment
@@ -131,7 +131,7 @@ class OutputFolder:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Optimized:
+class OptimizeResult:
     """What became of a model, and why."""
 
     model: str
@@ -141,8 +141,8 @@ class Optimized:
     """The model as it came, in float; None where the chip has no float math."""
     after: Estimate
     """The recommended model."""
-    rewrites: Advised
-    searched: Searched
+    rewrites: AdviceResult
+    searched: SearchResult
     recommendation: Recommendation
     quantization: Quantization
     comparison: Comparison
@@ -203,7 +203,7 @@ def optimize(
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     *,
     progress: Progress = lambda what, done, of: None,
-) -> Optimized:
+) -> OptimizeResult:
     """The model made as fast as it gets on a chip at little loss; everything but the page is written into `output`."""
     path, chosen = Path(model), Deployment.of(deployment)
     folder = OutputFolder(Path(output), path.stem)
@@ -212,25 +212,25 @@ def optimize(
     if _runs_in_float(chosen):
         floating = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
         before = estimate(floating, replace(chosen, precision="float"))
-    rewrites = _rewritten(path, folder, request, chosen, progress)
-    searched = _searched(folder, request, chosen, progress)
+    rewrites = _rewrite_model(path, folder, request, chosen, progress)
+    searched = _search_precisions(folder, request, chosen, progress)
     float_score, count = _float_score(folder, request, progress)
     choice = recommend(searched, float_score)
     recipe = searched.recipe(choice.point)
     write_atomically(folder.recipe, json.dumps(recipe.to_mapping(), indent=1).encode())
     quantization = quantize(
         folder.float_model, request.data, recipe, folder.quantized, soc=chosen.soc,
-        state=statistics_beside(folder.state), progress=progress,
+        state=calibration_file(folder.state), progress=progress,
     )  # fmt: skip
     after = estimate(folder.quantized, replace(chosen, precision="as-is"))
     comparison = compare(
-        folder.float_model, folder.quantized, _judged(request), soc=chosen.soc, limit=request.samples,
+        folder.float_model, folder.quantized, _is_scored(request), soc=chosen.soc, limit=request.samples,
         progress=lambda done, of: progress("comparing tensors", done, of),
     )  # fmt: skip
     score = comparison.sqnr_db
     if float_score is not None:
         measured = evaluate(
-            folder.quantized, _judged(request), request.labels, request.metric, classes=request.classes,
+            folder.quantized, _is_scored(request), request.labels, request.metric, classes=request.classes,
             soc=chosen.soc, limit=request.scored, progress=lambda done, of: progress("scoring", done, of),
         )  # fmt: skip
         score, count = measured.score, measured.samples
@@ -240,8 +240,8 @@ def optimize(
             folder.quantized, folder.context, backend_for(chosen), ContextRequest(graph_names=(path.stem,)),
             progress=lambda done, of: progress("compiling", done, of),
         )  # fmt: skip
-    left = tuple(a for a in _advice_left(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)
-    optimized = Optimized(
+    left = tuple(a for a in _remaining_advice(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)
+    optimized = OptimizeResult(
         path.name, folder, searched.metric, before, after, rewrites, searched, choice, quantization,
         comparison, float_score, score, count, compiled, left, _pictures(folder, request, chosen, searched, choice),
     )  # fmt: skip
@@ -262,9 +262,9 @@ def _runs_in_float(deployment: Deployment) -> bool:
     return named(deployment.soc).float16
 
 
-def _rewritten(
+def _rewrite_model(
     path: Path, folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: Progress
-) -> Advised:
+) -> AdviceResult:
     """The model with every rewrite that keeps its function and gains at 8 bits, written with its shapes fixed."""
     given = path
     if request.constants:
@@ -272,7 +272,7 @@ def _rewritten(
         loaded.require_static()
         write_atomically(folder.float_model, model_bytes(loaded))
         given = folder.float_model
-    advice = advised(
+    advice = advise_and_rewrite(
         given,
         replace(deployment, precision="w8a8"),
         AdviceRequest(),
@@ -287,13 +287,13 @@ def _rewritten(
     return advice
 
 
-def _searched(
+def _search_precisions(
     folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: Progress
-) -> Searched:  # fmt: skip
+) -> SearchResult:  # fmt: skip
     space = SearchSpace(request.low, request.high, request.groups, budget=request.budget)
     scoring = Scoring(request.metric, request.labels, request.classes, request.evaluation, request.samples)
 
-    def once() -> Searched:
+    def once() -> SearchResult:
         return search(
             folder.float_model, request.data, deployment, space, scoring, workers=Workers(request.jobs),
             state=folder.state, progress=lambda done, of: progress("measuring mixes", done, of),
@@ -306,11 +306,11 @@ def _searched(
             raise
         # of another model, data or chip: it is of no use, and the folder is this one's
         folder.state.unlink()
-        statistics_beside(folder.state).unlink(missing_ok=True)
+        calibration_file(folder.state).unlink(missing_ok=True)
         return once()
 
 
-def _judged(request: OptimizeRequest) -> Any:
+def _is_scored(request: OptimizeRequest) -> Any:
     return request.data if request.evaluation is None else request.evaluation
 
 
@@ -319,14 +319,18 @@ def _float_score(folder: OutputFolder, request: OptimizeRequest, progress: Progr
     if str(request.metric) == SQNR:
         return None, request.samples
     measured = evaluate(
-        folder.float_model, _judged(request), request.labels, request.metric, classes=request.classes, backend="ort",
+        folder.float_model, _is_scored(request), request.labels, request.metric, classes=request.classes, backend="ort",
         limit=request.scored, progress=lambda done, of: progress("scoring the float model", done, of),
     )  # fmt: skip
     return measured.score, measured.samples
 
 
 def _pictures(
-    folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, searched: Searched, choice: Recommendation
+    folder: OutputFolder,
+    request: OptimizeRequest,
+    deployment: Deployment,
+    searched: SearchResult,
+    choice: Recommendation,
 ) -> PictureComparison | None:
     """What the recommended mix makes of pictures, and what the fastest one does where that is another."""
     loaded = read(folder.float_model)
@@ -334,7 +338,7 @@ def _pictures(
     if all(as_picture(np.broadcast_to(np.float32(0), shape)) is None for shape in shapes):
         return None
     metric = metric_of(request.metric, folder.float_model)
-    samples = labelled(_judged(request), request.labels, metric, loaded.ir, request.classes, request.samples)
+    samples = labelled_samples(_is_scored(request), request.labels, metric, loaded.ir, request.classes, request.samples)
     with tempfile.TemporaryDirectory() as temporary:
         models: dict[str, Path] = {searched.recipe(choice.point).name: folder.quantized}
         if searched.mixes.low != choice.point:
@@ -342,15 +346,15 @@ def _pictures(
             models[fastest.name] = Path(temporary) / "fastest.onnx"
             quantize(
                 folder.float_model, request.data, fastest, models[fastest.name], soc=deployment.soc,
-                state=statistics_beside(folder.state),
+                state=calibration_file(folder.state),
             )  # fmt: skip
         return compare_pictures(folder.float_model, models, samples, backend_for(deployment))
 
 
-def _advice_left(model: Path, deployment: Deployment, progress: Progress) -> tuple[Advice, ...]:
+def _remaining_advice(model: Path, deployment: Deployment, progress: Progress) -> tuple[Advice, ...]:
     """What would make the recommended model faster still; nothing where it cannot be told."""
     try:
-        return advised(
+        return advise_and_rewrite(
             model,
             replace(deployment, precision="as-is"),
             AdviceRequest(verify=False),

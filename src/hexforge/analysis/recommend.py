@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hexforge.analysis.quality.metrics import in_decibels, quality_text
-from hexforge.analysis.quality.search import Searched
+from hexforge.analysis.quality.search import SearchResult
 from hexforge.quant.search import Point, knee
 
 KEPT, KEPT_DB = 0.01, 0.1
@@ -30,7 +30,7 @@ class Recommendation:
     reason: str
 
 
-def recommend(searched: Searched, float_score: float | None = None) -> Recommendation:
+def recommend(searched: SearchResult, float_score: float | None = None) -> Recommendation:
     """The fastest mix that keeps the float model's score; by SQNR the fastest if it is exact, else the knee."""
     front = [p for p in searched.mixes.front() if math.isfinite(p.quality) or p.quality > 0]
     if not front:
@@ -38,7 +38,7 @@ def recommend(searched: Searched, float_score: float | None = None) -> Recommend
     if float_score is None and front[-1].quality < POOR_DB:
         return Recommendation(
             front[-1], "poor",
-            f"No mix keeps the outputs: the best is {_words(front[-1], searched)}. Give samples as the model sees them "
+            f"No mix keeps the outputs: the best is {_label(front[-1], searched)}. Give samples as the model sees them "
             "in use (not random ones, and scaled as in training), try recipes with +equalize, or keep the model "
             "in float.",
         )  # fmt: skip
@@ -66,7 +66,7 @@ def recommend(searched: Searched, float_score: float | None = None) -> Recommend
             f"{quality_text(float_score - best.quality, searched.metric)} below it.",
         )  # fmt: skip
     if fastest.quality >= EXACT_ENOUGH_DB:
-        slower = f"; the best, {_words(best, searched)}, takes {_percent(best, fastest)} longer"
+        slower = f"; the best, {_label(best, searched)}, takes {_percent(best, fastest)} longer"
         return Recommendation(
             fastest, "fastest", f"The fastest mix, and exact enough {_in_brackets(fastest, searched)}{slower}."
         )
@@ -77,29 +77,29 @@ def recommend(searched: Searched, float_score: float | None = None) -> Recommend
         return Recommendation(
             point,
             kind,
-            f"The {kind} mix {_in_brackets(point, searched)}; the other end of the front is {_words(other, searched)}.",
+            f"The {kind} mix {_in_brackets(point, searched)}; the other end of the front is {_label(other, searched)}.",
         )
     return Recommendation(
         point, "knee",
-        f"The knee of the front {_in_brackets(point, searched)}: the fastest mix, {_words(fastest, searched)}, loses "
-        f"{point.quality - fastest.quality:.1f} dB more, and the best, {_words(best, searched)}, takes "
+        f"The knee of the front {_in_brackets(point, searched)}: the fastest mix, {_label(fastest, searched)}, loses "
+        f"{point.quality - fastest.quality:.1f} dB more, and the best, {_label(best, searched)}, takes "
         f"{_percent(best, point)} longer.",
     )  # fmt: skip
 
 
-def _faster(point: Point, front: list[Point], searched: Searched) -> str:
+def _faster(point: Point, front: list[Point], searched: SearchResult) -> str:
     best = front[-1]
-    return "" if point is best else f"; the best, {_words(best, searched)}, takes {_percent(best, point)} longer"
+    return "" if point is best else f"; the best, {_label(best, searched)}, takes {_percent(best, point)} longer"
 
 
 def _percent(slow: Point, fast: Point) -> str:
     return f"{100 * (slow.latency_ms / fast.latency_ms - 1):.0f} %"
 
 
-def _words(point: Point, searched: Searched) -> str:
+def _label(point: Point, searched: SearchResult) -> str:
     quality = quality_text(point.quality, searched.metric)
     return f"{point.latency_ms:.3f} ms, exact" if quality == "exact" else f"{point.latency_ms:.3f} ms at {quality}"
 
 
-def _in_brackets(point: Point, searched: Searched) -> str:
-    return f"({_words(point, searched)})"
+def _in_brackets(point: Point, searched: SearchResult) -> str:
+    return f"({_label(point, searched)})"

@@ -18,7 +18,7 @@ from hexforge.model.reader import Model
 from hexforge.runtime.registry import timed_backend
 
 if TYPE_CHECKING:
-    from hexforge.analysis.agreement import Reference
+    from hexforge.analysis.agreement import ReferenceOutputs
 
 _TRIED_ALONE = 3.0
 """Times the least gain: kinds of places that take so long are tried one by one."""
@@ -66,7 +66,7 @@ class RewriteTrial:
         self._times: dict[str, float] = {}
         self._least_us = 0.0
 
-    def weigh(self, graphs: TimedGraphs, timed: Estimate, min_gain: float) -> None:
+    def learn_node_times(self, graphs: TimedGraphs, timed: Estimate, min_gain: float) -> None:
         """Learn what the model's nodes take: kinds of places that take little are tried together, not one by one."""
         shares = {share.node: share.us for share in timed.timeline.bottlenecks()}
         for graph in graphs.graphs:
@@ -75,12 +75,12 @@ class RewriteTrial:
                     self._times[name] = self._times.get(name, 0.0) + shares.get(node.name, 0.0)
         self._least_us = min_gain * _TRIED_ALONE * timed.latency_ms * 1e3
 
-    def _takes(self, places: Sequence[Rewrite]) -> float:
+    def _time_of_places(self, places: Sequence[Rewrite]) -> float:
         return sum(self._times.get(name, 0.0) for name in {name for place in places for name in place.nodes})
 
     def _batches(self, kinds: Mapping[Hashable, Sequence[Rewrite]]) -> list[tuple[Hashable, ...]]:
         """Kinds to try at a time: those that take long alone, the others together."""
-        large = [(key,) for key, places in kinds.items() if self._takes(places) >= self._least_us]
+        large = [(key,) for key, places in kinds.items() if self._time_of_places(places) >= self._least_us]
         small = tuple(key for key in kinds if (key,) not in large)
         return [*large, small] if small else list(large)
 
@@ -88,7 +88,9 @@ class RewriteTrial:
         """The latency of a model."""
         return estimate(model, self.deployment).latency_ms * 1e3
 
-    def _with(self, model: Model, rule: RewriteRule, keys: set[Hashable]) -> tuple[Model, float, list[Rewrite]]:
+    def _rewrite_and_time(
+        self, model: Model, rule: RewriteRule, keys: set[Hashable]
+    ) -> tuple[Model, float, list[Rewrite]]:
         """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
         rewritten = model.copied()
         changes = apply(rewritten.ir, rule, keys)
@@ -105,12 +107,12 @@ class RewriteTrial:
         tried: dict[frozenset[Hashable], tuple[Model, float, list[Rewrite]]] = {}
         if len(kinds) > 1 and not rule.accuracy:
             for batch in self._batches({k: p for k, p in kinds.items() if (rule.name, k) not in self._gains}):
-                tried[frozenset(batch)] = self._with(model, rule, set(batch))
+                tried[frozenset(batch)] = self._rewrite_and_time(model, rule, set(batch))
                 self._gains.update(((rule.name, key), tried[frozenset(batch)][1] < before) for key in batch)
         keys = {key for key in kinds if self._gains.get((rule.name, key), True)}
         if not keys:
             return None
-        rewritten, us, changes = tried.get(frozenset(keys)) or self._with(model, rule, keys)
+        rewritten, us, changes = tried.get(frozenset(keys)) or self._rewrite_and_time(model, rule, keys)
         return TriedRewrite(rule, rewritten, us, changes) if changes and us < math.inf else None
 
 
@@ -128,38 +130,38 @@ class AllRewrites:
         self.errors: dict[str, float] = {}
         self.error: float | None = None
         self._original, self._trial, self._verify = model, trial, verify
-        self._reference: Reference | None = None
+        self._reference: ReferenceOutputs | None = None
         for n in range(MOST_ROUNDS):
-            candidates = tried if n == 0 else [t for rule in rules if (t := self._tried(rule)) is not None]
+            candidates = tried if n == 0 else [t for rule in rules if (t := self._try_rule(rule)) is not None]
             if not candidates:
                 break
-            self._round(sorted(candidates, key=lambda t: t.us))
+            self._apply_candidates(sorted(candidates, key=lambda t: t.us))
 
-    def _tried(self, rule: RewriteRule) -> TriedRewrite | None:
+    def _try_rule(self, rule: RewriteRule) -> TriedRewrite | None:
         tried = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.us)
         return tried if tried is not None and tried.gains(self.us) else None
 
-    def _round(self, candidates: Sequence[TriedRewrite]) -> None:
+    def _apply_candidates(self, candidates: Sequence[TriedRewrite]) -> None:
         """Take all that gain and compare once; where the outputs differ, again with a comparison for each."""
         model, us = self.model, self.us
-        taken = self._take(candidates, compare_each=False)
-        error, why = self._compared(self.model) if taken and self._verify else (None, "")
+        taken = self._apply_gaining(candidates, compare_each=False)
+        error, why = self._compare_with_original(self.model) if taken and self._verify else (None, "")
         if why:
             self.model, self.us = model, us
-            taken = self._take(candidates, compare_each=True)
+            taken = self._apply_gaining(candidates, compare_each=True)
         elif error is not None:
             self.error = error
             self.errors.update(dict.fromkeys(taken, error))
         self.applied += [rule for rule in taken if rule not in self.applied]
 
-    def _take(self, candidates: Sequence[TriedRewrite], compare_each: bool) -> list[str]:
+    def _apply_gaining(self, candidates: Sequence[TriedRewrite], compare_each: bool) -> list[str]:
         taken: list[str] = []
         for first in candidates:
-            tried = self._tried(first.rule) if taken else first  # what was taken made another model of it
+            tried = self._try_rule(first.rule) if taken else first  # what was taken made another model of it
             if tried is None:
                 continue
             if compare_each:
-                error, why = self._compared(tried.model)
+                error, why = self._compare_with_original(tried.model)
                 if why:
                     self.dropped.append((tried.rule.name, why))
                     continue
@@ -169,12 +171,12 @@ class AllRewrites:
             taken.append(tried.rule.name)
         return taken
 
-    def _compared(self, model: Model) -> tuple[float | None, str]:
+    def _compare_with_original(self, model: Model) -> tuple[float | None, str]:
         """The largest difference from the original's outputs (None where nothing can be said) and what is wrong."""
-        from hexforge.analysis.agreement import Reference
+        from hexforge.analysis.agreement import ReferenceOutputs
 
         try:
-            self._reference = self._reference or Reference(self._original)
+            self._reference = self._reference or ReferenceOutputs(self._original)
             error, fits = self._reference.error(model)
         except HexforgeError as problem:
             return None, f"cannot be compared: {problem}"

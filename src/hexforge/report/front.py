@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from hexforge.analysis.quality.metrics import in_decibels
-from hexforge.analysis.quality.search import Searched
+from hexforge.analysis.quality.search import SearchResult
 from hexforge.quant.search import Point
 from hexforge.report.section import Series
 
@@ -15,7 +15,7 @@ def quality_axis(metric: str) -> tuple[str, int]:
 
 
 def front_series(
-    searched: Searched, recommended: Point | None = None, in_float: tuple[float, float] | None = None
+    searched: SearchResult, recommended: Point | None = None, in_float: tuple[float, float] | None = None
 ) -> list[Series]:
     """The mixes that no other beats, joined by a line, and all others; the recommended one is drawn large.
 
@@ -43,7 +43,7 @@ def front_series(
     return drawn if in_float is None else [*drawn, Series("float", [in_float])]
 
 
-def front_note(searched: Searched) -> str:
+def front_note(searched: SearchResult) -> str:
     """What was measured, and how."""
     return (
         f"{len(searched.mixes.points)} mixes of {searched.low.name} and {searched.high.name} in "
@@ -52,7 +52,7 @@ def front_note(searched: Searched) -> str:
     )
 
 
-def mix_name(point: Point, searched: Searched) -> str:
+def mix_name(point: Point, searched: SearchResult) -> str:
     """Which groups of layers have the high precision."""
     if len(point.high) == len(searched.groups):
         return "all"

@@ -11,7 +11,7 @@ from typing import Any
 
 from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import Estimate
-from hexforge.analysis.optimize import Optimized
+from hexforge.analysis.optimize import OptimizeResult
 from hexforge.analysis.quality.metrics import quality_text
 from hexforge.analysis.recommend import EXACT_ENOUGH_DB
 from hexforge.report.formatting import size
@@ -26,7 +26,7 @@ WORST = 3
 
 
 def optimized_page(
-    optimized: Optimized,
+    optimized: OptimizeResult,
     placement: Mapping[str, Any] | None = None,
     others: Iterable[Estimate | tuple[str, str]] | None = None,
 ) -> str:
@@ -36,7 +36,7 @@ def optimized_page(
     return page(optimized.after, placement, sections, others, lead=lead_sections(optimized), title=optimized.model)
 
 
-def lead_sections(optimized: Optimized) -> list[Section]:
+def lead_sections(optimized: OptimizeResult) -> list[Section]:
     """The result, the front, and what to change next."""
     in_float = (
         "the chip has no float math" if optimized.before is None else f"{optimized.before.latency_ms:.3f} ms in float"
@@ -64,7 +64,7 @@ def lead_sections(optimized: Optimized) -> list[Section]:
     return [recommended, *shown, front, next_section(optimized), Section("Files", [_files(optimized)])]
 
 
-def precision_bars(optimized: Optimized) -> Bars:
+def precision_bars(optimized: OptimizeResult) -> Bars:
     """The time of one inference in float, at either precision throughout, and as it is recommended."""
     searched, point = optimized.searched, optimized.recommendation.point
 
@@ -80,7 +80,7 @@ def precision_bars(optimized: Optimized) -> Bars:
     )
 
 
-def quality_figure(optimized: Optimized) -> Figure:
+def quality_figure(optimized: OptimizeResult) -> Figure:
     """What it costs in accuracy."""
     if optimized.float_score is None:
         worst = min((row.sqnr_db for row in optimized.comparison.tensors), default=math.nan)
@@ -90,7 +90,7 @@ def quality_figure(optimized: Optimized) -> Figure:
     return Figure(name, quality_text(optimized.score, optimized.metric), about)
 
 
-def front_section(optimized: Optimized) -> Section:
+def front_section(optimized: OptimizeResult) -> Section:
     """Latency and quality of every mix that was measured; those on the front are joined."""
     searched, recommended = optimized.searched, optimized.recommendation.point
     in_float = None
@@ -109,7 +109,7 @@ def front_section(optimized: Optimized) -> Section:
     return Section("Speed and quality", [plot, table], note=front_note(searched))
 
 
-def next_section(optimized: Optimized) -> Section:
+def next_section(optimized: OptimizeResult) -> Section:
     """What was rewritten, and what to change next with its gain."""
     rewrites = optimized.rewrites
     done = [step(a) for a in rewrites.advice if a.rule in rewrites.applied]
@@ -146,13 +146,13 @@ def step(advice: Advice) -> Step:
     return Step(advice.title, gain, f"{advice.why} {advice.how}".strip(), places if advice.nodes else "")
 
 
-def _mix(optimized: Optimized) -> str:
+def _mix(optimized: OptimizeResult) -> str:
     """The recommended recipe, with the layers of the higher precision where they are few."""
     name, point = optimized.quantization.recipe.name, optimized.recommendation.point
     return f"{name} ({mix_name(point, optimized.searched)})" if 0 < len(point.high) <= WORST else name
 
 
-def _files(optimized: Optimized) -> Table:
+def _files(optimized: OptimizeResult) -> Table:
     about: dict[Path, str] = {
         optimized.folder.quantized: "the recommended model, QDQ: for onnxruntime's QNN execution provider",
         optimized.folder.context: "the same compiled: loads in milliseconds",

@@ -18,7 +18,7 @@ from hexforge.analysis.profile.simulated import CoRunning, profile
 from hexforge.analysis.profile.summary import schema, summary
 from hexforge.analysis.profile.topology import topology
 from hexforge.analysis.profile.trace import ViewerFeatures, chrometrace
-from hexforge.analysis.profile.zoom import zoomed
+from hexforge.analysis.profile.zoom import zoom_profile
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import DMA, HMX, HVX, SERVICES, Activity, Profile
@@ -149,8 +149,8 @@ def test_runs_and_yields_have_lanes(tmp_path: Path) -> None:
 
 
 def test_zoom_by_either_name() -> None:
-    by_qnn = zoomed(SUB, "convLeft1_Conv2d", "sub_ElementWiseSubtract")
-    by_onnx = zoomed(SUB, "convLeft1", "sub")
+    by_qnn = zoom_profile(SUB, "convLeft1_Conv2d", "sub_ElementWiseSubtract")
+    by_onnx = zoom_profile(SUB, "convLeft1", "sub")
     assert by_qnn == by_onnx
     graph = by_qnn.graphs[0]
     names = {op.name for op in graph.ops}
@@ -171,19 +171,19 @@ def test_zoom_by_either_name() -> None:
 
 
 def test_zoom_from_or_to_only() -> None:
-    until = {op.name for op in zoomed(SUB, "", "convStart").graphs[0].ops}
+    until = {op.name for op in zoom_profile(SUB, "", "convStart").graphs[0].ops}
     assert "convStart_Conv2d" in until
     assert "sub_ElementWiseSubtract" not in until
-    after = {op.name for op in zoomed(SUB, "sub", "").graphs[0].ops}
+    after = {op.name for op in zoom_profile(SUB, "sub", "").graphs[0].ops}
     assert after >= {"sub_ElementWiseSubtract", "add_ElementWiseAdd", "Output"}
-    assert zoomed(SUB, "", "") is SUB
+    assert zoom_profile(SUB, "", "") is SUB
 
 
 def test_zoom_refusals() -> None:
     with pytest.raises(CallError, match="did you mean"):
-        zoomed(SUB, "convLeft", "sub")
+        zoom_profile(SUB, "convLeft", "sub")
     with pytest.raises(CallError, match="other way round"):
-        zoomed(SUB, "sub", "convLeft1")
+        zoom_profile(SUB, "sub", "convLeft1")
 
 
 def test_a_float_profile_and_one_without_activities() -> None:

@@ -20,11 +20,11 @@ from hexforge.analysis.quality.search import (
     Measurer,
     MeasuringTask,
     Scoring,
-    Searched,
+    SearchResult,
     SearchSpace,
     Workers,
-    grouped,
-    mixed,
+    group_layers,
+    mixed_recipe,
     search,
 )
 from hexforge.analysis.quality.spread import spread
@@ -53,12 +53,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def searched(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Searched, Path]:
+def searched(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[SearchResult, Path]:
     state = tmp_path_factory.mktemp("state") / "search.json"
     return search(MODEL, str(data), scoring=Scoring(samples=4), state=state), state
 
 
-def test_a_search_measures_its_space_and_remembers_it(searched: tuple[Searched, Path], data: Path) -> None:
+def test_a_search_measures_its_space_and_remembers_it(searched: tuple[SearchResult, Path], data: Path) -> None:
     found, state = searched
     assert found.mixes.exhausted
     assert len(found.mixes.points) == 2 ** len(found.groups)
@@ -105,7 +105,7 @@ def test_a_mix_is_measured_as_quantize_makes_it(
 ) -> None:
     (low, high), data = precisions, "random:3"
     folded = fold(read(products).ir)
-    groups = grouped([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], 3)
+    groups = group_layers([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], 3)
     recipes = recipe(low), recipe(high)
     with TemporaryDirectory() as folder:
         kept, shown, file = (Path(folder) / name for name in ("s.npz", "x.npz", "mix.json"))
@@ -114,7 +114,7 @@ def test_a_mix_is_measured_as_quantize_makes_it(
         measurer = Measurer(
             MeasuringTask(str(products), str(kept), str(shown), recipes, groups, Deployment(soc), "sqnr", [], 0)
         )
-        file.write_text(json.dumps(mixed(*recipes, groups, frozenset(chosen)).to_mapping()))
+        file.write_text(json.dumps(mixed_recipe(*recipes, groups, frozenset(chosen)).to_mapping()))
         assert measurer.model(sorted(chosen)) == quantize(products, data, file, soc=soc).model
         if len(chosen) == len(groups) and not recipes[0].rules and recipes[0].method == "minmax":
             assert measurer.model(sorted(chosen)) == quantize(products, data, high, soc=soc).model
@@ -182,7 +182,7 @@ def test_a_metric_of_ones_own(data: Path, tmp_path: Path) -> None:
         search(MODEL, str(data), scoring=Scoring(samples=2, metric=f"{code}:none"))
 
 
-def test_mistakes(searched: tuple[Searched, Path], data: Path, tmp_path: Path) -> None:
+def test_mistakes(searched: tuple[SearchResult, Path], data: Path, tmp_path: Path) -> None:
     _, state = searched
     with pytest.raises(CallError, match="is of another search"):
         search(MODEL, str(data), "SM8750", scoring=Scoring(samples=4), state=state)
@@ -225,7 +225,7 @@ def test_files_are_refused_before_the_search(data: Path, tmp_path: Path, capsys:
 
 @pytest.mark.cluster
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="make cluster installs Ray")
-def test_a_cluster_gives_the_same(searched: tuple[Searched, Path], data: Path) -> None:
+def test_a_cluster_gives_the_same(searched: tuple[SearchResult, Path], data: Path) -> None:
     assert (
         search(MODEL, str(data), scoring=Scoring(samples=4), workers=Workers(cluster=True)).mixes.points
         == searched[0].mixes.points
@@ -244,7 +244,7 @@ def test_both_recipes_are_per_channel_and_the_knee_is_recommended_with_its_reaso
     for high, quality, ms in (([], 30.0, 1.0), ([0], 50.0, 1.1), ([1], 31.0, 1.5), ([0, 1], 52.0, 2.0)):
         points.points[frozenset(high)] = Point(frozenset(high), quality, ms)
     groups = (LayerGroup(("a",)), LayerGroup(("b",)))
-    found = Searched("m", "SM8650", "sqnr", groups, points, None, recipe("w8a8_channel"), recipe("w8a16_channel"))
+    found = SearchResult("m", "SM8650", "sqnr", groups, points, None, recipe("w8a8_channel"), recipe("w8a16_channel"))
     assert found.best is not None
     assert found.best.high == frozenset([0])
     assert found.reason == "its 20.00 dB over the fastest mix cost 0.100 ms; 2.00 dB more would cost another 0.900 ms"

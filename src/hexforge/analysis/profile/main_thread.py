@@ -67,7 +67,7 @@ def steps_of(line: Timeline) -> list[StepWork]:
     return steps
 
 
-def members(row: Row, executed_us: float, ops: GraphOps) -> list[Member]:
+def task_members(row: Row, executed_us: float, ops: GraphOps) -> list[Member]:
     """The nodes of a task with their shares; what is no node's own (packing) is the graph's output's or input's."""
     places = [ops.places[name] for name in row.ops]
     parts = list(row.parts_us) or [executed_us, *[0.0] * (len(places) - 1)]
@@ -100,15 +100,15 @@ def main_thread(line: Timeline, ops: GraphOps) -> list[OpCost]:
     executed = [0.0] * len(line.rows)
     for step in steps:
         executed[step.row] += step.ready_us - step.start_us
-    parts = [members(row, executed[i], ops) for i, row in enumerate(line.rows)]
+    parts = [task_members(row, executed[i], ops) for i, row in enumerate(line.rows)]
     busy, waiting = _windows(steps, executed, parts)
     background = _Background(steps, parts)
     resources = _resources(line, parts, steps)
     costs = []
     for place in range(len(ops.ops)):
         cycles, wait = (_cycles(windows[place], line.core_mhz) for windows in (busy, waiting))
-        overlap, beside = background.beside(busy[place])
-        overlap_wait, beside_wait = background.beside(waiting[place])
+        overlap, beside = background.at_work_during(busy[place])
+        overlap_wait, beside_wait = background.at_work_during(waiting[place])
         costs.append(
             OpCost(
                 cycles, wait, min(cycles, round(overlap * line.core_mhz)),
@@ -161,7 +161,7 @@ class _Background:
                     beside.append((low, high, mine[-1] if longer else mine[0]))
         self._lanes = [sorted(transfers), sorted(beside)]
 
-    def beside(self, windows: Sequence[Window]) -> tuple[float, tuple[int, ...]]:
+    def at_work_during(self, windows: Sequence[Window]) -> tuple[float, tuple[int, ...]]:
         """How long something is at work in the background of windows, and the ops it is for, longest first."""
         whole, by_op = 0.0, defaultdict[int, float](float)
         at = [0, 0]
@@ -176,17 +176,17 @@ class _Background:
                     pieces.append((a, b))
                     by_op[events[k][2]] += b - a
                     k += 1
-            whole += union(pieces)
+            whole += covered_us(pieces)
         names = sorted(by_op, key=lambda place: (-by_op[place], place))
         return whole, tuple(names[:MOST_NAMES])
 
 
-def union(pieces: Sequence[Window]) -> float:
+def covered_us(pieces: Sequence[Window]) -> float:
     """How long one or more of the pieces last."""
-    return sum(b - a for a, b in merged(pieces))
+    return sum(b - a for a, b in merge_windows(pieces))
 
 
-def merged(pieces: Sequence[Window]) -> Iterator[Window]:
+def merge_windows(pieces: Sequence[Window]) -> Iterator[Window]:
     """The pieces, those that touch or overlap as one."""
     open_piece: Window | None = None
     for a, b in sorted(pieces):

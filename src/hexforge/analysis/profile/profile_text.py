@@ -101,11 +101,11 @@ def execution_report(graph: GraphProfile, run: ProfiledRun, level: str, title: s
     if run.critical_cycles:
         figures.append((CRITICAL if linted else CYCLES, run.critical_cycles, "cycles"))
     labels = [op.label for op in graph.ops]
-    ops = [_linted(labels, i, cost, linted) for i, cost in enumerate(run.costs)]
+    ops = [_lint_lines(labels, i, cost, linted) for i, cost in enumerate(run.costs)]
     return ExecutionReport(title, netrun, tuple(figures), tuple(ops))
 
 
-def _linted(labels: Sequence[str], place: int, cost: OpCost, linted: bool) -> LintedOp:
+def _lint_lines(labels: Sequence[str], place: int, cost: OpCost, linted: bool) -> LintedOp:
     if not linted:
         return LintedOp(labels[place], cost.cycles)
     return LintedOp(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hexforge.analysis.profile.graph_ops import GraphOps
-from hexforge.analysis.profile.main_thread import Member, StepWork, members, merged, steps_of, vector_shares
+from hexforge.analysis.profile.main_thread import Member, StepWork, merge_windows, steps_of, task_members, vector_shares
 from hexforge.formats.profile.record import (
     CHECKPOINT_SET,
     CHECKPOINT_WAIT,
@@ -46,7 +46,7 @@ def activities(line: Timeline, ops: GraphOps) -> list[Activity]:
     executed = defaultdict[int, float](float)
     for step in steps:
         executed[step.row] += step.ready_us - step.start_us
-    parts = {i: members(line.rows[i], us, ops) for i, us in executed.items()}
+    parts = {i: task_members(line.rows[i], us, ops) for i, us in executed.items()}
     listed: list[Activity] = []
     last: int | None = None
     for step in steps:
@@ -70,7 +70,7 @@ def _step(step: StepWork, parts: Sequence[Member], ops: GraphOps, line: Timeline
         row = line.rows[step.row]
         yield from _vector(*covered[-1], vector_shares(parts, row.hmx_us, row.hvx_us), ops, line.core_mhz)
     at = step.start_us
-    for a, b in (*merged(covered), (step.ready_us, step.ready_us)):
+    for a, b in (*merge_windows(covered), (step.ready_us, step.ready_us)):
         if a - at > 1e-9:
             yield Activity(SERVICE, SYSTEM, -1, at, min(a, step.ready_us))
         at = max(at, b)
@@ -131,15 +131,15 @@ def counters(line: Timeline, ops: GraphOps, done: Iterable[Activity]) -> list[Co
         written.append((row.start_us, end, sizes[places[-1]] / row.us / 1e3))
     allocated = line.vtcm()
     return [
-        CounterTrack("DRAM read", "GB/s", *_summed(moved[READ])),
-        CounterTrack("DRAM write", "GB/s", *_summed(moved[WRITE])),
-        CounterTrack("VTCM read", "GB/s", *_summed(read)),
-        CounterTrack("VTCM write", "GB/s", *_summed(written)),
+        CounterTrack("DRAM read", "GB/s", *_sum_of_rates(moved[READ])),
+        CounterTrack("DRAM write", "GB/s", *_sum_of_rates(moved[WRITE])),
+        CounterTrack("VTCM read", "GB/s", *_sum_of_rates(read)),
+        CounterTrack("VTCM write", "GB/s", *_sum_of_rates(written)),
         CounterTrack("VTCM alloc", "bytes", tuple(at for at, _ in allocated), tuple(float(n) for _, n in allocated)),
     ]
 
 
-def _summed(pieces: Sequence[tuple[float, float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _sum_of_rates(pieces: Sequence[tuple[float, float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Rates that may overlap as one that changes at times."""
     change = defaultdict[float, float](float, {0.0: 0.0})
     for start, end, rate in pieces:

@@ -56,7 +56,7 @@ class CoRunning:
     priority: str = "normal"
 
 
-def checked_level(level: str) -> str:
+def require_profile_level(level: str) -> str:
     """A level of profiling; CallError for another."""
     if level not in LEVELS:
         raise CallError(f"level {level!r} is not known; it is one of {', '.join(LEVELS)}{did_you_mean(level, LEVELS)}")
@@ -76,7 +76,7 @@ def profile(
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Profile:
     """What runs of a model do on a chip: of a model file, a context, a QNN graph or a compiled program."""
-    checked_level(level)
+    require_profile_level(level)
     if runs < 1:
         raise CallError(f"runs {runs}: a profile is of 1 or more")
     chosen = Deployment.of(deployment)
@@ -86,27 +86,27 @@ def profile(
     prepared_us = (time.monotonic_ns() - began) // 1000
     graphs = [graph_profile(graph, e.timeline, level, e.soc) for graph, e in zip(timed.graphs, estimates, strict=True)]
     if co_running:
-        graphs[0] = _shared(graphs[0], estimates[0], priority, co_running)
+        graphs[0] = _run_among_others(graphs[0], estimates[0], priority, co_running)
     start = time.time_ns() // 1000
-    graphs = [replace(g, runs=tuple(_at(g.runs[0], start, k) for k in range(runs))) for g in graphs]
+    graphs = [replace(g, runs=tuple(_moved_run(g.runs[0], start, k) for k in range(runs))) for g in graphs]
     events = [HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start)]
     if timed.left_on_cpu:
         events.append(HostEvent("BACKEND", LEFT_OUT, len(timed.left_on_cpu), "COUNT", True, start))
     return Profile(timed.name, level, SIMULATED, tuple(graphs), tuple(events))
 
 
-def _at(run: ProfiledRun, start_us: int, number: int) -> ProfiledRun:
+def _moved_run(run: ProfiledRun, start_us: int, number: int) -> ProfiledRun:
     """The run that follows so many others."""
     return replace(run, timestamp_us=start_us + round(number * run.netrun_us))
 
 
 def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphProfile:
     """A graph with one run of it."""
-    line = _as_seen(line)
+    line = _with_runtime_factor(line)
     ops = graph_ops(graph)
     costs = main_thread(line, ops)
     critical = sum(cost.cycles + cost.wait for cost in costs)
-    accelerator, rpc, netrun = ordered(line.accelerator_us, line.accelerator_us + line.rpc_us, line.latency_us)
+    accelerator, rpc, netrun = nested_times(line.accelerator_us, line.accelerator_us + line.rpc_us, line.latency_us)
     run = ProfiledRun(
         timestamp_us=0,
         netrun_us=netrun,
@@ -115,7 +115,7 @@ def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphP
         critical_cycles=critical,
         power_us=line.wait_us,
         hvx_threads=line.hvx_threads,
-        spans=_alone(graph.name, line),
+        spans=_run_alone(graph.name, line),
     )
     if level != LEVELS[0]:
         run = replace(run, costs=tuple(costs if level != LEVELS[1] else (OpCost(c.cycles, c.wait) for c in costs)))
@@ -127,13 +127,13 @@ def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphP
     )
 
 
-def ordered(accelerator_us: float, rpc_us: float, netrun_us: float) -> tuple[float, float, float]:
+def nested_times(accelerator_us: float, rpc_us: float, netrun_us: float) -> tuple[float, float, float]:
     """Times one within the other, also where a call of next to nothing is rounded."""
     rpc_us = max(rpc_us, accelerator_us)
     return accelerator_us, rpc_us, max(netrun_us, rpc_us)
 
 
-def _as_seen(line: Timeline) -> Timeline:
+def _with_runtime_factor(line: Timeline) -> Timeline:
     """The timeline with what its path to the device multiplies times by put into them."""
     k = line.factor
     if k == 1:
@@ -160,7 +160,7 @@ def _as_seen(line: Timeline) -> Timeline:
     )  # fmt: skip
 
 
-def _alone(graph: str, line: Timeline) -> tuple[RunSpan, ...]:
+def _run_alone(graph: str, line: Timeline) -> tuple[RunSpan, ...]:
     """A run that no other interrupts, on the accelerator's clock."""
     spans = [RunSpan(RUNTRACES, graph, "execute", 0.0, line.accelerator_us)]
     if line.wait_us:
@@ -168,7 +168,9 @@ def _alone(graph: str, line: Timeline) -> tuple[RunSpan, ...]:
     return tuple(spans)
 
 
-def _shared(graph: GraphProfile, alone: Estimate, priority: str, co_running: Sequence[CoRunning]) -> GraphProfile:
+def _run_among_others(
+    graph: GraphProfile, alone: Estimate, priority: str, co_running: Sequence[CoRunning]
+) -> GraphProfile:
     """The graph's first inference among others: when it ran, gave way, and was restored."""
     others = [estimate(n.model, alone.deployment, threads=alone.threads) for n in co_running]
     shared = simulate_concurrent([alone, *others], [priority, *(n.priority for n in co_running)])

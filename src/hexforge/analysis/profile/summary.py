@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hexforge.analysis.profile.dominant import dominant_path
-from hexforge.analysis.profile.main_thread import union
+from hexforge.analysis.profile.main_thread import covered_us
 from hexforge.analysis.profile.profile_text import average
 from hexforge.formats.profile.record import (
     DMA,
@@ -30,7 +30,7 @@ def summary(profile: Profile, graph: GraphProfile | None = None) -> dict[str, An
     """The analysis of one graph's runs, the first graph's unless another is given: their average, activities of one."""
     chosen = graph if graph is not None else profile.graphs[0]
     run = average(chosen)
-    used = _used(run)
+    used = _use_by_op(run)
     return {
         "schema_version": VERSION,
         "model": profile.model,
@@ -55,7 +55,7 @@ def summary(profile: Profile, graph: GraphProfile | None = None) -> dict[str, An
     }
 
 
-def _used(run: ProfiledRun) -> dict[int, dict[str, float]]:
+def _use_by_op(run: ProfiledRun) -> dict[int, dict[str, float]]:
     """By op: the time of each unit, and the bytes moved."""
     used: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for a in run.activities:
@@ -102,7 +102,7 @@ def _overall(graph: GraphProfile, run: ProfiledRun, used: dict[int, dict[str, fl
 
 
 def _busy(run: ProfiledRun, unit: str) -> float:
-    return round(union([(a.start_us, a.end_us) for a in run.activities if a.unit == unit]), 3)
+    return round(covered_us([(a.start_us, a.end_us) for a in run.activities if a.unit == unit]), 3)
 
 
 def _figures(graph: GraphProfile, run: ProfiledRun, used: dict[int, dict[str, float]], places: Iterable[int]) -> Any:

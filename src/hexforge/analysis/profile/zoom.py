@@ -11,28 +11,36 @@ from hexforge.formats.profile.record import GraphProfile, OpCost, Profile, Profi
 from hexforge.options import did_you_mean
 
 
-def zoomed(profile: Profile, start: str, end: str) -> Profile:
+def zoom_profile(profile: Profile, start: str, end: str) -> Profile:
     """The profile of what lies on a way from one node to another, both included; CallError where there is none.
 
     An empty name is the graph's own beginning or end. Figures of the whole call are left out: they are not the part's.
     """
     if not start and not end:
         return profile
-    holding = [g for g in profile.graphs if all(not name or _named(g.ops, name) for name in (start, end))]
+    holding = [g for g in profile.graphs if all(not name or _places_named(g.ops, name) for name in (start, end))]
     if not holding:
         names = [n for g in profile.graphs for op in g.ops for n in (op.name, *op.sources) if n]
-        strange = next(n for n in (start, end) if n and not any(_named(g.ops, n) for g in profile.graphs))
+        strange = next(n for n in (start, end) if n and not any(_places_named(g.ops, n) for g in profile.graphs))
         raise CallError(f"no node {strange!r} to zoom to{did_you_mean(strange, names)}")
     graph = holding[0]
-    after = _reached(_named(graph.ops, start), _readers(graph.ops).__getitem__) if start else set(range(len(graph.ops)))
-    before = _reached(_named(graph.ops, end), lambda i: graph.ops[i].reads) if end else set(range(len(graph.ops)))
+    after = (
+        _reachable_places(_places_named(graph.ops, start), _readers(graph.ops).__getitem__)
+        if start
+        else set(range(len(graph.ops)))
+    )
+    before = (
+        _reachable_places(_places_named(graph.ops, end), lambda i: graph.ops[i].reads)
+        if end
+        else set(range(len(graph.ops)))
+    )
     on_the_way = sorted(after & before)
     if not on_the_way:
         raise CallError(f"no way leads from {start!r} to {end!r}; is it the other way round?")
-    return replace(profile, graphs=(part(graph, on_the_way),))
+    return replace(profile, graphs=(graph_part(graph, on_the_way),))
 
 
-def _named(ops: Sequence[ProfiledOp], name: str) -> list[int]:
+def _places_named(ops: Sequence[ProfiledOp], name: str) -> list[int]:
     """Places of the op of that name, else of those that came from the model's node of that name."""
     own = [i for i, op in enumerate(ops) if name in (op.name, op.label)]
     return own or [i for i, op in enumerate(ops) if name in op.sources]
@@ -46,7 +54,7 @@ def _readers(ops: Sequence[ProfiledOp]) -> list[list[int]]:
     return readers
 
 
-def _reached(places: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[int]:
+def _reachable_places(places: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[int]:
     reached = set(places)
     todo = list(reached)
     while todo:
@@ -56,7 +64,7 @@ def _reached(places: Iterable[int], step: Callable[[int], Iterable[int]]) -> set
     return reached
 
 
-def part(graph: GraphProfile, places: Sequence[int]) -> GraphProfile:
+def graph_part(graph: GraphProfile, places: Sequence[int]) -> GraphProfile:
     """A graph with some of its ops only, and what runs did for these."""
     at = {old: new for new, old in enumerate(places)}
     ops = tuple(replace(graph.ops[i], reads=tuple(at[r] for r in graph.ops[i].reads if r in at)) for i in places)
@@ -65,7 +73,7 @@ def part(graph: GraphProfile, places: Sequence[int]) -> GraphProfile:
 
 
 def _part_of_run(run: ProfiledRun, mhz: float, at: dict[int, int]) -> ProfiledRun:
-    costs = tuple(_among(run.costs[i], at) for i in at) if run.costs else ()
+    costs = tuple(_renumbered_cost(run.costs[i], at) for i in at) if run.costs else ()
     cycles = sum(c.cycles + c.wait for c in costs)
     us = cycles / mhz if mhz else 0.0
     activities = tuple(replace(a, op=at[a.op]) for a in run.activities if a.op in at)
@@ -82,7 +90,7 @@ def _part_of_run(run: ProfiledRun, mhz: float, at: dict[int, int]) -> ProfiledRu
     )
 
 
-def _among(cost: OpCost, at: dict[int, int]) -> OpCost:
+def _renumbered_cost(cost: OpCost, at: dict[int, int]) -> OpCost:
     return replace(
         cost,
         beside=tuple(at[b] for b in cost.beside if b in at),

@@ -84,7 +84,7 @@ def compare_models(
     rows: list[TensorError] = []
     count = len(samples) if settings.limit is None else min(settings.limit, len(samples))
     looked_at = {item.name for item in tensors.watch(coarse.ir.clone(), names)}
-    rounds = list(_rounds(exact.ir, [name for name in names if name in looked_at]))
+    rounds = list(_groups_that_fit(exact.ir, [name for name in names if name in looked_at]))
     for index, some in enumerate(rounds):
 
         def report(done: int, before: int = index * count) -> None:
@@ -111,7 +111,7 @@ def _weight_errors(exact: Any, coarse: Any) -> list[TensorError]:
     errors = []
     folded = tensors.float_constants(fold(exact))
     for name, node, real, quantized in tensors.weights(coarse, tensors.float_constants(exact)):
-        own = _nearest(quantized, real, folded.get(name))
+        own = _nearest_weight_error(quantized, real, folded.get(name))
         linear = tensors.Linear.of(node)
         reader = next(iter(node.outputs[0].consumers()), None)
         dtype = linear.type if linear is not None else ""
@@ -119,7 +119,7 @@ def _weight_errors(exact: Any, coarse: Any) -> list[TensorError]:
     return errors
 
 
-def _nearest(quantized: Array, *references: Array | None) -> ErrorSums:
+def _nearest_weight_error(quantized: Array, *references: Array | None) -> ErrorSums:
     """The error of a weight against the float model's, which has it as it is or with a normalization folded in."""
     errors: list[ErrorSums] = []
     for reference in references:
@@ -145,7 +145,7 @@ def _watchable(node: Any, names: Collection[str]) -> bool:
     return tensors.Linear.of(node) is not None and tensors.float_name(node, names) is not None
 
 
-def _rounds(model: Any, names: Iterable[str]) -> Iterable[list[str]]:
+def _groups_that_fit(model: Any, names: Iterable[str]) -> Iterable[list[str]]:
     """Tensors in groups that fit into memory together."""
     shapes = {v.name: v.shape for v in (*model.graph.inputs, *(v for n in model.graph for v in n.outputs))}
     some: list[str] = []

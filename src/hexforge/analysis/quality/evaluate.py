@@ -71,23 +71,23 @@ def evaluate(
     loaded.require_static()
     if dims or shapes:
         model = to_bytes(loaded.ir)
-    chosen_samples = labelled(data, labels, chosen, loaded.ir, classes, limit)
+    chosen_samples = labelled_samples(data, labels, chosen, loaded.ir, classes, limit)
     threads = 1 if jobs > 1 else 0
-    measured = spread(_Judge, (model, backend, soc, threads, chosen), chosen_samples, jobs)
+    measured = spread(_SampleScorer, (model, backend, soc, threads, chosen), chosen_samples, jobs)
     for index, (number, label, measurement) in enumerate(
         zip(chosen_samples.order, chosen_samples.labels, measured, strict=True)
     ):
         try:
             chosen.update(measurement, label)
         except HexforgeError as error:
-            raise _at(error, number) from error.__cause__
+            raise _error_at_sample(error, number) from error.__cause__
         if progress is not None:
             progress(index + 1, len(chosen_samples))
     return Evaluation(loaded.name, chosen.name, chosen.result(), len(chosen_samples), backend)
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledSamples:
     """Samples to evaluate on, each with what is right: (number, sample, label), as often as it is asked."""
 
     parts: Sequence[CheckedSamples]
@@ -113,9 +113,9 @@ class Labelled:
             before += len(part)
 
 
-def labelled(
+def labelled_samples(
     data: Any, labels: Any, metric: Metric, model: Any, classes: Sequence[str] | None = None, limit: int | None = None
-) -> Labelled:
+) -> LabelledSamples:
     """Samples and labels for a metric: all of them, the first, or, where they lie class by class, evenly out of all."""
     parts, all_labels = _sources(data, labels, model)
     total = sum(map(len, parts))
@@ -129,7 +129,7 @@ def labelled(
     if count < 1:
         raise CallError(f"limit {limit}: at least one sample is evaluated")
     order = [i * total // count for i in range(count)] if len(parts) > 1 else list(range(count))
-    return Labelled(parts, order, [None if all_labels is None else all_labels[i] for i in order])
+    return LabelledSamples(parts, order, [None if all_labels is None else all_labels[i] for i in order])
 
 
 def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], list[Any] | None]:
@@ -147,7 +147,7 @@ def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], 
     return [samples], None if labels is None else read_labels(labels, names, len(samples))
 
 
-class _Judge:
+class _SampleScorer:
     """Runs the model in each process, which loads it once, and measures what comes out."""
 
     def __init__(self, model: str | Path | bytes, backend: str, soc: str, threads: int, metric: Metric) -> None:
@@ -160,10 +160,10 @@ class _Judge:
             check_numbers(outputs, index)
             return self.metric.measure(feeds, outputs, label)
         except HexforgeError as error:
-            raise _at(error, index) from None
+            raise _error_at_sample(error, index) from None
 
 
-def _at(error: HexforgeError, index: int) -> HexforgeError:
+def _error_at_sample(error: HexforgeError, index: int) -> HexforgeError:
     """The error with the sample it is of."""
     text = str(error)
     return error if text.startswith("sample ") else type(error)(f"sample {index}: {text}")

@@ -239,11 +239,11 @@ def metric_of(metric: Any, reference: Path | None = None) -> Metric:
         return Sqnr(model)
     file, _, name = metric.rpartition(":")
     if file.endswith(".py"):
-        return Custom(_loaded(Path(file), name), metric)
+        return Custom(_load_function(Path(file), name), metric)
     raise CallError(f"metric {metric!r}: there are top1, top5 (any k), psnr, ssim, sqnr:FLOAT.onnx and FILE.py:NAME")
 
 
-def _loaded(path: Path, name: str) -> Any:
+def _load_function(path: Path, name: str) -> Any:
     if not path.is_file():
         raise CallError(f"metric {path}:{name}: there is no file {path}")
     spec = importlib.util.spec_from_file_location(f"hexforge_metric_{path.stem}", path)

@@ -97,14 +97,14 @@ def compare_pictures(
         if output is None:
             return None
         made = {name: as_picture(run(feeds)[output]) for name, run in runs.items()}
-        compared = _compared(number, output, feeds, expected[output], label, made)
+        compared = _picture_comparison(number, output, feeds, expected[output], label, made)
         lost = compared.quantized[0].to_float_db
         if worst is None or lost < worst[0]:
             worst = lost, compared
     return None if worst is None else worst[1]
 
 
-def _compared(
+def _picture_comparison(
     number: int, output: str, feeds: Feeds, expected: Array, label: Any, made: Mapping[str, Array | None]
 ) -> PictureComparison:
     in_float = as_picture(expected)

@@ -141,9 +141,9 @@ def quantize(
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
         chosen = replace(chosen, method=check_method(method))
-    backend = backend_of(soc)
+    backend = htp_backend(soc)
     if output is not None:
-        require_other(Path(output), model)
+        require_other_file(Path(output), model)
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     require_float(loaded.ir, loaded.name)
@@ -164,7 +164,7 @@ def quantize(
     else:
         plan = assign(folded, statistics, chosen, given=fixed.encodings, wide_products=wide_products(backend))
         better = Improvement(folded, statistics, plan, ())
-    files, content = _written(write(better.model, better.plan), output, loaded.name)
+    files, content = _write_model(write(better.model, better.plan), output, loaded.name)
     quantized = read(files[0] if content is None else content)
     measured = None
     if quality:
@@ -174,7 +174,7 @@ def quantize(
     graph = better.model.graph
     return Quantization(
         loaded.name, chosen, chip_label(backend), better.plan, better.statistics, better.tried, len(graph),
-        quantized_nodes(graph, better.plan), _refused(quantized, backend), fixed.unused, fixed.shapes,
+        quantized_nodes(graph, better.plan), _refused_nodes(quantized, backend), fixed.unused, fixed.shapes,
         frozenset(graph.initializers), files, content, tuple(range_warnings(loaded.ir, statistics)), measured,
     )  # fmt: skip
 
@@ -208,7 +208,7 @@ def _stage(report: Progress, name: str) -> Callable[[int, int], None]:
     return lambda done, whole: report(name, done, whole)
 
 
-def _written(model: Any, output: str | Path | None, name: str) -> tuple[tuple[Path, ...], bytes | None]:
+def _write_model(model: Any, output: str | Path | None, name: str) -> tuple[tuple[Path, ...], bytes | None]:
     """The files that a model became, or its bytes where no file is named."""
     if output is not None:
         return save(model, Path(output)), None
@@ -217,14 +217,14 @@ def _written(model: Any, output: str | Path | None, name: str) -> tuple[tuple[Pa
     return (), content
 
 
-def require_other(output: Path, model: ModelSource) -> None:
+def require_other_file(output: Path, model: ModelSource) -> None:
     """The file to write is not the model's own, and can be written."""
     require_writable(output)
     if isinstance(model, str | Path):
         require_another_file(output, Path(model))
 
 
-def backend_of(soc: str | None) -> Backend:
+def htp_backend(soc: str | None) -> Backend:
     """The NPU that a model is quantized for; of any chip where none is named."""
     return registry.backend(registry.DEFAULT, {"soc_model": soc} if soc else {})
 
@@ -234,7 +234,7 @@ def chip_label(backend: Backend) -> str:
     return backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
 
 
-def _refused(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:
+def _refused_nodes(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:
     """Every node that the NPU refuses, as in a session without CPU fallback."""
     refused: dict[int, PlacedNode] = {}
     for row in prepare_model(model, backend).refused:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.analysis.estimate import estimate
-from hexforge.analysis.quality.evaluate import labelled
+from hexforge.analysis.quality.evaluate import labelled_samples
 from hexforge.analysis.quality.metrics import TopK, check_numbers, in_decibels, metric_of
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
@@ -55,7 +55,7 @@ class LayerGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchResult:
     """What a search found for a model on a chip."""
 
     model: str
@@ -101,7 +101,7 @@ class Searched:
 
     def recipe(self, point: Point) -> Recipe:
         """The recipe of a point."""
-        return mixed(self.low, self.high, self.groups, point.high)
+        return mixed_recipe(self.low, self.high, self.groups, point.high)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -179,7 +179,7 @@ def search(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Searched:
+) -> SearchResult:
     """The mix of two precisions that meets a quality at the lowest simulated latency.
 
     `state` keeps every measured point, and a file beside it what calibration has seen: an interrupted search goes on.
@@ -194,25 +194,38 @@ def search(
     judged = scoring.data
     if judged is None:
         judged = data if isinstance(data, str | Path | PictureFolder) else calibration
-    scored = labelled(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
+    scored = labelled_samples(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
     folded = fold(loaded.ir)
-    groups = grouped([u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], space.groups)
+    groups = group_layers(
+        [u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], space.groups
+    )
     if not groups:
         raise CallError(f"{model}: has no layer to quantize")
-    statistics = calibrate(folded, calibration, state=None if state is None else statistics_beside(state))
+    statistics = calibrate(folded, calibration, state=None if state is None else calibration_file(state))
     with tempfile.TemporaryDirectory() as folder:
         statistics_file, samples_file = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
         statistics.save(statistics_file)
         np.savez(samples_file, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(scored) for n, a in feeds.items()})  # type: ignore[arg-type]
         known = measured.classes if isinstance(measured, TopK) else 0
         right = [_label_key(label) for label in scored.labels]
-        same = (recipes, groups, chosen.soc, chosen.runtime, measured.name, right, known, _code(scoring.metric))
+        same = (
+            recipes,
+            groups,
+            chosen.soc,
+            chosen.runtime,
+            measured.name,
+            right,
+            known,
+            _metric_source(scoring.metric),
+        )
         measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if dims or shapes else str(model)
         task = MeasuringTask(
             measured_model, str(statistics_file), str(samples_file), recipes, groups, chosen, scoring.metric,
             scored.labels, known,
         )  # fmt: skip
-        memory = _Memory(None if state is None else Path(state), _key(model, statistics_file, samples_file, same))
+        memory = _MeasuredPoints(
+            None if state is None else Path(state), _key(model, statistics_file, samples_file, same)
+        )
 
         def measure(choices: Sequence[Choice]) -> Iterator[tuple[float, float]]:
             new = [c for c in choices if c not in memory]
@@ -223,10 +236,10 @@ def search(
                 yield memory[choice]
 
         points = search_mixes(len(groups), measure, target=space.target, budget=space.budget, progress=progress)
-    return Searched(loaded.name, chosen.soc, measured.name, groups, points, space.target, *recipes)
+    return SearchResult(loaded.name, chosen.soc, measured.name, groups, points, space.target, *recipes)
 
 
-def statistics_beside(state: str | Path) -> Path:
+def calibration_file(state: str | Path) -> Path:
     """Where calibration keeps what it has seen, next to a search's state."""
     return Path(f"{state}.npz")
 
@@ -244,26 +257,26 @@ def _recipes(low: str, high: str) -> tuple[Recipe, Recipe]:
                 f"recipe {chosen.name!r}: a search measures mixes without {'+'.join(chosen.improve)}; improve the one "
                 "that it finds, with `improve` in its recipe file"
             )
-    if second != bits_of(second, Recipe(second.name, None, second.weight)):
+    if second != with_bits_of(second, Recipe(second.name, None, second.weight)):
         raise CallError(f"recipe {second.name!r}: the high recipe says bits only, such as w8a16; the low one the rest")
-    if bits_of(second, first) == first:
+    if with_bits_of(second, first) == first:
         raise CallError(f"recipes {first.name!r} and {second.name!r} have the same bits; there is nothing to mix")
     return first, second
 
 
-def bits_of(recipe: Recipe, base: Recipe) -> Recipe:
+def with_bits_of(recipe: Recipe, base: Recipe) -> Recipe:
     """A recipe with another one's bits."""
     return replace(
         base, activation=recipe.activation, weight=recipe.weight, per_channel=recipe.per_channel, block=recipe.block
     )
 
 
-def mixed(low: Recipe, high: Recipe, groups: Sequence[LayerGroup], chosen: Choice) -> Recipe:
+def mixed_recipe(low: Recipe, high: Recipe, groups: Sequence[LayerGroup], chosen: Choice) -> Recipe:
     """The low recipe with the high one's bits for the nodes of some groups; of all groups, for the whole model."""
     if not chosen:
         return low
     if len(chosen) == len(groups):
-        return replace(bits_of(high, low), name=high.name)
+        return replace(with_bits_of(high, low), name=high.name)
     rules = tuple(
         Override("node", escape(name), high.activation, high.weight, high.per_channel, high.block)
         for g in sorted(chosen)
@@ -273,7 +286,7 @@ def mixed(low: Recipe, high: Recipe, groups: Sequence[LayerGroup], chosen: Choic
     return replace(low, name=name, rules=(*low.rules, *rules))
 
 
-def grouped(layers: Sequence[Sequence[Any]], most: int) -> tuple[LayerGroup, ...]:
+def group_layers(layers: Sequence[Sequence[Any]], most: int) -> tuple[LayerGroup, ...]:
     """Layers in their order as at most so many groups of about as many layers each."""
     names = [[n.name for n in nodes if n.name] for nodes in layers]
     names = [layer for layer in names if layer]
@@ -325,12 +338,12 @@ class Measurer:
 
     def model(self, choice: Sequence[int]) -> bytes:
         """The model of a choice: what quantizing by its recipe gives."""
-        chosen = mixed(*self._recipes, self._groups, frozenset(choice))
+        chosen = mixed_recipe(*self._recipes, self._groups, frozenset(choice))
         plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(backend_for(self._deployment)))
         return to_bytes(write(self._model, plan))
 
 
-def _code(metric: Any) -> str:
+def _metric_source(metric: Any) -> str:
     """What a metric of one's own says: another text is another search."""
     path = Path(metric.rpartition(":")[0]) if isinstance(metric, str) else Path()
     return path.read_text("utf-8") if path.suffix == ".py" else ""
@@ -349,7 +362,7 @@ def _key(model: str | Path, *parts: Any) -> str:
     return digest.hexdigest()
 
 
-class _Memory:
+class _MeasuredPoints:
     """Measured points, kept in a file if there is one; one of another search is refused."""
 
     def __init__(self, path: Path | None, key: str) -> None:

@@ -45,7 +45,7 @@ def run(
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
     from hexforge.analysis.profile.profile_text import average_reports, reports
     from hexforge.analysis.profile.trace import ViewerFeatures
-    from hexforge.analysis.profile.zoom import zoomed
+    from hexforge.analysis.profile.zoom import zoom_profile
     from hexforge.report.profile_files import viewer_files, write_files
 
     for flag, given in (
@@ -70,7 +70,7 @@ def run(
         _require_trace(profile, input_log, output)
     elif zoom_start or zoom_end:
         raise CallError(f"--zoom_start and --zoom_end are for {OPTRACE}; name it with --reader")
-    profile = zoomed(profile, zoom_start, zoom_end)
+    profile = zoom_profile(profile, zoom_start, zoom_end)
     if chosen != OPTRACE:
         for report in reports(profile) if chosen == RAW else average_reports(profile):
             typer.echo(str(report), nl=False)

@@ -17,7 +17,7 @@ from hexforge.formats.files import write_atomically
 from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
-    from hexforge.analysis.optimize import Optimized
+    from hexforge.analysis.optimize import OptimizeResult
 
 
 SAME_TIME = 0.97
@@ -89,7 +89,7 @@ def _quality(value: float, metric: str) -> str:
     return quality_text(value, metric).removesuffix(" dB")
 
 
-def print_optimized(screen: Console, optimized: Optimized) -> None:
+def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
     """The verdict, why, what it costs, and what to do next."""
     from hexforge.report.front import quality_axis
 

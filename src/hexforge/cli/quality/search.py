@@ -22,7 +22,7 @@ from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.analysis.quality.search import Scoring, Searched
+    from hexforge.analysis.quality.search import Scoring, SearchResult
     from hexforge.quant.decide.recipe import Recipe
 
 
@@ -86,8 +86,8 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
-    from hexforge.analysis.quality.quantize import quantize, require_other
-    from hexforge.analysis.quality.search import SearchSpace, Workers, statistics_beside
+    from hexforge.analysis.quality.quantize import quantize, require_other_file
+    from hexforge.analysis.quality.search import SearchSpace, Workers, calibration_file
     from hexforge.analysis.quality.search import search as search_precision
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
@@ -97,9 +97,9 @@ def search(
     calibration, measured = pictures.data(data), scoring.scoring(pictures)
     pictures.say(calibration, quiet=as_json)
     if output is not None:
-        require_other(output, model)
+        require_other_file(output, model)
     lost = "nothing was written; with --state FILE a search goes on"
-    states = [] if state is None else [state, statistics_beside(state)]
+    states = [] if state is None else [state, calibration_file(state)]
     with stoppable(lost, *states), bar("measuring mixes") as progress:
         searched = search_precision(
             model,
@@ -126,7 +126,7 @@ def search(
 
 
 def _write_best(
-    searched: Searched, write_mix: Callable[[Recipe, Path], Any], output: Path | None, recipe: Path | None
+    searched: SearchResult, write_mix: Callable[[Recipe, Path], Any], output: Path | None, recipe: Path | None
 ) -> None:
     """Write the best mix as a model and as a recipe, as asked; CallError where one is asked for and none is good."""
     if output is None and recipe is None:
@@ -142,7 +142,7 @@ def _write_best(
         write_mix(best, output)
 
 
-def _print(searched: Searched) -> None:
+def _print(searched: SearchResult) -> None:
     points, screen = searched.mixes, console()
     low, high = points.low, points.high
     rows = [
@@ -191,7 +191,7 @@ def _print(searched: Searched) -> None:
         )
 
 
-def _front_section(searched: Searched) -> Any:
+def _front_section(searched: SearchResult) -> Any:
     """The front as a section of a report."""
     from hexforge.report import Column, Plot, Section, Table
     from hexforge.report.front import front_note, front_series, mix_name, quality_axis
@@ -206,7 +206,7 @@ def _front_section(searched: Searched) -> Any:
     return Section("Mixed precision", [plot, Table(columns, rows)], note=front_note(searched))
 
 
-def _write_report(searched: Searched, title: str, model: bytes, runtime: str, path: Path) -> None:
+def _write_report(searched: SearchResult, title: str, model: bytes, runtime: str, path: Path) -> None:
     from hexforge.analysis.estimate import estimate
     from hexforge.chips.deployment import Deployment
     from hexforge.report import page

@@ -18,7 +18,7 @@ from hexforge.errors import CallError
 from hexforge.formats.files import require_another_file, write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.analysis.advice import Advised
+    from hexforge.analysis.advice import AdviceResult
 
 
 def advise(
@@ -42,7 +42,7 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
-    from hexforge.analysis.advise import AdviceRequest, advised
+    from hexforge.analysis.advise import AdviceRequest, advise_and_rewrite
     from hexforge.chips.deployment import Deployment
     from hexforge.formats.executorch.pte import is_pte
 
@@ -60,7 +60,7 @@ def advise(
         return
     named, whole = sizes(model, dim, shape)
     with bar(f"trying rewrites of {model.name}") as show:
-        result = advised(
+        result = advise_and_rewrite(
             model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=named,
             shapes=whole, observe=lambda done, of, rule: show(done, of),
         )  # fmt: skip
@@ -79,7 +79,7 @@ def advise(
             )
 
 
-def _write(path: Path, result: Advised, name: str) -> None:
+def _write(path: Path, result: AdviceResult, name: str) -> None:
     """Write the rewritten model; CallError where it could not be compared with the original."""
     from hexforge.frontends.onnx.rewrites.write import model_bytes
     from hexforge.model.load_check import require_loads
@@ -102,9 +102,9 @@ def _part(text: str) -> float:
     return fraction
 
 
-def _print(screen: Console, advised: Advised, report: bool) -> None:
+def _print(screen: Console, result: AdviceResult, report: bool) -> None:
     rows = []
-    for advice in advised.advice:
+    for advice in result.advice:
         if advice.keeps_function:
             keeps = "yes" if advice.error is None else f"yes, error {advice.error:.0e}"
         else:
@@ -123,24 +123,24 @@ def _print(screen: Console, advised: Advised, report: bool) -> None:
     if rows:
         columns = ("us", "gain", "advice", "keeps the function", "where", "rule")
         screen.print(table("", columns, rows, optional=("rule", "where"), whole=True))
-    for advice in advised.advice if report else ():
+    for advice in result.advice if report else ():
         screen.print(Text(advice.title, "bold"))
         counted = list(dict.fromkeys(advice.places))
         shown = "; ".join(counted[:5]) + (f"; and {len(counted) - 5} more" if len(counted) > 5 else "")
         for label, words in (("found", shown), ("why", advice.why), ("how", advice.how), ("source", advice.source)):
             screen.print(Text(f"  {label}: {words}"))
         screen.print(Text(f"  nodes: {', '.join(advice.nodes)}"))
-    for rule, why in advised.dropped:
+    for rule, why in result.dropped:
         screen.print(Text(f"left out: {rule}: {why}", "yellow"))
-    head = f"{advised.model} on {advised.soc}, {advised.precision}, {advised.runtime}: {advised.before_us / 1e3:.3f} ms"
-    if not advised.advice and not advised.applied:
+    head = f"{result.model} on {result.soc}, {result.precision}, {result.runtime}: {result.before_us / 1e3:.3f} ms"
+    if not result.advice and not result.applied:
         screen.print(Text(f"{head}; nothing to advise"))
         return
-    gain = 1 - advised.after_us / advised.before_us
-    checked = "" if advised.error is None else f", outputs within {advised.error:.0e} of their range"
+    gain = 1 - result.after_us / result.before_us
+    checked = "" if result.error is None else f", outputs within {result.error:.0e} of their range"
     together = (
-        f"; with all that keeps the function {advised.after_us / 1e3:.3f} ms ({100 * gain:.1f} % less{checked})"
-        if advised.applied
+        f"; with all that keeps the function {result.after_us / 1e3:.3f} ms ({100 * gain:.1f} % less{checked})"
+        if result.applied
         else "; nothing that keeps the function gains"
     )
     screen.print(Text(head + together))

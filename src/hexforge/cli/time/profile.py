@@ -77,22 +77,22 @@ def profile(
     pin: Pins = None,
 ) -> None:
     """Profile a model on a chip: report, trace, tables and a page that says why it takes its time."""
-    from hexforge.analysis.profile.simulated import checked_level
+    from hexforge.analysis.profile.simulated import require_profile_level
     from hexforge.analysis.profile.trace import ViewerFeatures
-    from hexforge.analysis.profile.zoom import zoomed
+    from hexforge.analysis.profile.zoom import zoom_profile
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.power import Power
     from hexforge.report.profile_files import profile_files, write_files
 
-    checked_level(level)
+    require_profile_level(level)
     _require_consistent(output, measure, priority, co_running)
     deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
     with waiting(f"profiling {model.name}"):
         how = _Recording(deployment, level, measure, runs, dim, shape, pin)
         recorded, source = _profiled(model, how, priority, co_running or ())
         earlier = None if compare is None else _profiled(compare, how)[0]
-    recorded = zoomed(recorded, zoom_start, zoom_end)
-    earlier = zoomed(earlier, zoom_start, zoom_end) if earlier is not None else None
+    recorded = zoom_profile(recorded, zoom_start, zoom_end)
+    earlier = zoom_profile(earlier, zoom_start, zoom_end) if earlier is not None else None
     ideas: list[Advice] = []
     tried = advise and not measure and source is not None
     if tried:
@@ -193,11 +193,11 @@ def _measured(path: Path, how: _Recording) -> Profile:
 
 def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
     """Whether rewrites were tried, and those that gain; a model that cannot be rewritten has none."""
-    from hexforge.analysis.advise import advise as advised
+    from hexforge.analysis.advise import advise as advise_and_rewrite
     from hexforge.errors import HexforgeError
 
     try:
-        return True, advised(path, deployment, verify=False)
+        return True, advise_and_rewrite(path, deployment, verify=False)
     except HexforgeError:
         return False, []
 
