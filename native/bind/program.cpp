@@ -2,6 +2,7 @@
 // Python bindings of Program: arrays given as constants are kept alive as long as the program.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -173,6 +174,18 @@ void bind_program(nb::module_& module) {
 #endif
       },
       "Give memory that was freed back to the system, which the C library would keep for later.");
+  module.def(
+      "step_fields",
+      [] {
+        std::map<std::string, std::map<std::string, std::string>> all;
+        for (const auto& [kind, step] : step_kinds()) {
+          for (const Field& field : step.schema.fields) {
+            all[kind][field.name] = name(field.type) + (field.optional ? ", or nothing" : "");
+          }
+        }
+        return all;
+      },
+      "The attributes of every kind of step, each with what it is.");
   module.def("split_everything", &split_everything, nb::arg("wanted"),
              "Split every loop over the threads, however small it is: for tests.");
   module.def(

@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kSlack = 256;  // kernels may read, never write, a vector past a tensor's end
 
-std::map<std::string, Factory>& factories() {
-  static std::map<std::string, Factory> table;
+std::map<std::string, StepKind>& kinds() {
+  static std::map<std::string, StepKind> table;
   return table;
 }
 }  // namespace
@@ -91,7 +91,11 @@ const void* Operands::locate(int index) const {
   }
 }
 
-void register_step(const std::string& kind, Factory factory) { factories()[kind] = std::move(factory); }
+void register_step(const std::string& kind, Schema schema, Factory factory) {
+  kinds().insert_or_assign(kind, StepKind{std::move(schema), std::move(factory)});
+}
+
+const std::map<std::string, StepKind>& step_kinds() { return kinds(); }
 
 Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes), arenas_(Arenas::shared()) {
   if (arena_bytes < 0) throw std::invalid_argument("an arena cannot have fewer than 0 bytes");
@@ -117,8 +121,17 @@ int Program::tensor(Tensor tensor) {
 }
 
 void Program::step(const std::string& kind, std::vector<int> ins, std::vector<int> outs, const Attributes& attributes) {
-  const auto found = factories().find(kind);
-  if (found == factories().end()) throw std::invalid_argument("no kernel is named " + kind);
+  const auto found = kinds().find(kind);
+  if (found == kinds().end()) throw std::invalid_argument("no step is named " + kind);
+  const auto& [schema, factory] = found->second;
+  const auto outside = [](std::size_t count, int least, int most) {
+    return count < static_cast<std::size_t>(least) || count > static_cast<std::size_t>(most);
+  };
+  if (outside(ins.size(), schema.least_ins, schema.most_ins) ||
+      outside(outs.size(), schema.least_outs, schema.most_outs)) {
+    throw std::invalid_argument(kind + ": wrong number of operands");
+  }
+  attributes.require(kind, schema);
   std::vector<Tensor> in_tensors, out_tensors;
   for (int index : ins) in_tensors.push_back(at(index));
   for (int index : outs) {
@@ -129,7 +142,7 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
     }
   }
   attributes.require_small_levels();
-  Run run = found->second(attributes, in_tensors, out_tensors);
+  Run run = factory(attributes, in_tensors, out_tensors);
   attributes.require_all_asked(kind);
   follow(kind, in_tensors, out_tensors);
   steps_.push_back({std::move(ins), std::move(outs), std::move(run)});

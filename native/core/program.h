@@ -17,6 +17,7 @@
 
 #include "core/assignment.h"
 #include "core/parallel.h"
+#include "core/schema.h"
 
 namespace hexforge {
 
@@ -71,6 +72,8 @@ class Attributes {
     asked_.insert(name);
     return constants.contains(name);
   }
+  // Throws where what is given is not what the schema of the kind says: a name, a type, a number of values.
+  void require(const std::string& kind, const Schema& schema) const;
   // Throws where a zero point or a bound is none that a tensor of 16 bits could have: differences of two fit 32 bits.
   void require_small_levels() const;
   // Throws where the step was given an array that it did not ask for: a table left out would be a wrong result.
@@ -122,7 +125,13 @@ using Run = std::function<void(const Operands&)>;
 // Makes the function of a step; checks that the tensors are large enough for what the attributes say.
 using Factory = std::function<Run(const Attributes&, std::span<const Tensor> ins, std::span<const Tensor> outs)>;
 
-void register_step(const std::string& kind, Factory factory);
+// One of the steps that there are: what it is given, and what makes its function.
+struct StepKind {
+  Schema schema;
+  Factory factory;
+};
+void register_step(const std::string& kind, Schema schema, Factory factory);
+const std::map<std::string, StepKind>& step_kinds();
 
 // Working memory of runs, shared by all programs: as many arenas as ran at the same time, each as large as was needed.
 class Arenas {

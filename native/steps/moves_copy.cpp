@@ -11,6 +11,7 @@
 #include "core/parallel.h"
 #include "core/program.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -253,11 +254,16 @@ Run fill_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   };
 }
 
+const Schema kCopy{1,
+                   1,
+                   {integers("dims"), integers("strides_x"), integers("strides_y"), integer("element_bytes"),
+                    optional(integer("offset_x")), optional(integer("offset_y"))}};
+
 }  // namespace
 
 void register_move_steps() {
-  register_step("copy", copy_step);
-  register_step("fill", fill_step);
+  register_step("copy", kCopy, copy_step);
+  register_step("fill", {0, 1, {integer("count"), integer("element_bytes"), array("value")}}, fill_step);
 }
 
 }  // namespace hexforge

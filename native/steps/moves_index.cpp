@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -275,18 +276,31 @@ Run top_k_step(const Attributes& at, std::span<const Tensor> ins, std::span<cons
   };
 }
 
+// Indices along an axis of dims, or tuples of them that name a slice.
+const Fields kPlaces = {integers("data"),          integer("index_bytes"),     optional(integers("dims")),
+                        optional(integer("axis")), optional(integer("batch")), optional(integer("tuples")),
+                        optional(integer("slice"))};
+const Schema kTake{
+    2, 1, {integer("outer"), integer("axis"), integer("inner_bytes"), integer("indices"), integer("index_bytes")}};
+const Schema kOneHot{1,
+                     1,
+                     {integer("outer"), integer("inner"), integer("depth"), integer("element_bytes"),
+                      integer("index_bytes"), array("on"), array("off")}};
+
 template <class T>
 void register_for(const std::string& kind) {
-  register_step("scatter_" + kind, scatter_step<T>);
-  register_step("top_k_" + kind, top_k_step<T>);
+  register_step("scatter_" + kind, {3, 1, kPlaces + Fields{integer("reduction")}}, scatter_step<T>);
+  register_step("top_k_" + kind,
+                {1, 2, {integer("rows"), integer("n"), integer("k"), integer("largest"), integer("index_bytes")}},
+                top_k_step<T>);
 }
 
 }  // namespace
 
 void register_index_steps() {
-  register_step("take", take_step);
-  register_step("take_at", take_at_step);
-  register_step("one_hot", one_hot_step);
+  register_step("take", kTake, take_step);
+  register_step("take_at", {2, 1, kPlaces + Fields{integer("element_bytes")}}, take_at_step);
+  register_step("one_hot", kOneHot, one_hot_step);
   register_for<std::uint8_t>("u8");
   register_for<std::int16_t>("s16");
   register_for<float>("f32");

@@ -7,6 +7,7 @@
 #include "core/parallel.h"
 #include "core/program.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -205,22 +206,31 @@ Run table_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<
   };
 }
 
+const Schema kTable{1, 1, {integer("count"), array("table")}};
+const Fields kBinary = {integer("operation"), integers("dims"), integers("strides_a"), integers("strides_b")};
+const Schema kBinaryFixed{
+    2, 1, kBinary + Fields{real("scale_a"), real("scale_b"), integer("zero_a"), integer("zero_b")} + kRange};
+const Schema kBinaryFloat{2, 1,
+                          kBinary + Fields{optional(real("low")), optional(real("high")), optional(integer("half"))}};
+const Schema kQuantize{1, 1, Fields{integer("count"), real("scale")} + kRange};
+const Schema kDequantize{1, 1, {integer("count"), real("scale"), integer("zero_point")}};
+
 }  // namespace
 
 void register_elementwise_steps() {
-  register_step("table_f32", table_f32_step);
-  register_step("binary_u8", binary_step<std::uint8_t>(&Loops::binary_u8));
-  register_step("binary_s16", binary_step<std::int16_t>(&Loops::binary_s16));
-  register_step("binary_f32", binary_f32_step);
-  register_step("table_u8", table_step<std::uint8_t, std::uint8_t>(&Loops::table_u8));
-  register_step("table_u8_s16", table_step<std::uint8_t, std::int16_t>(&Loops::table_u8_s16));
-  register_step("table_s16", table_step<std::int16_t, std::int16_t>(&Loops::table_s16));
-  register_step("table_s16_u8", table_step<std::int16_t, std::uint8_t>(&Loops::table_s16_u8));
-  register_step("quantize_u8", quantize_step<std::uint8_t>(&Loops::quantize_u8));
-  register_step("quantize_s16", quantize_step<std::int16_t>(&Loops::quantize_s16));
-  register_step("dequantize_u8", dequantize_step<std::uint8_t>(&Loops::dequantize_u8));
-  register_step("dequantize_s16", dequantize_step<std::int16_t>(&Loops::dequantize_s16));
-  register_step("round_half", round_half_step);
+  register_step("table_f32", kTable, table_f32_step);
+  register_step("binary_u8", kBinaryFixed, binary_step<std::uint8_t>(&Loops::binary_u8));
+  register_step("binary_s16", kBinaryFixed, binary_step<std::int16_t>(&Loops::binary_s16));
+  register_step("binary_f32", kBinaryFloat, binary_f32_step);
+  register_step("table_u8", kTable, table_step<std::uint8_t, std::uint8_t>(&Loops::table_u8));
+  register_step("table_u8_s16", kTable, table_step<std::uint8_t, std::int16_t>(&Loops::table_u8_s16));
+  register_step("table_s16", kTable, table_step<std::int16_t, std::int16_t>(&Loops::table_s16));
+  register_step("table_s16_u8", kTable, table_step<std::int16_t, std::uint8_t>(&Loops::table_s16_u8));
+  register_step("quantize_u8", kQuantize, quantize_step<std::uint8_t>(&Loops::quantize_u8));
+  register_step("quantize_s16", kQuantize, quantize_step<std::int16_t>(&Loops::quantize_s16));
+  register_step("dequantize_u8", kDequantize, dequantize_step<std::uint8_t>(&Loops::dequantize_u8));
+  register_step("dequantize_s16", kDequantize, dequantize_step<std::int16_t>(&Loops::dequantize_s16));
+  register_step("round_half", {1, 1, {integer("count")}}, round_half_step);
 }
 
 }  // namespace hexforge

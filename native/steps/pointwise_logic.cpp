@@ -9,6 +9,7 @@
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -293,26 +294,32 @@ Run squared_difference_f32_step(const Attributes& at, std::span<const Tensor> in
   return binary_run<float, float, float>(n, [](float a, float b) { return to_half((a - b) * (a - b)); });
 }
 
+const Fields kNest = {integers("dims"), integers("strides")};
+const Schema kOperation{2, 1, kNest + Fields{integer("operation")}};
+const Schema kCompareFixed{
+    2, 1, kNest + Fields{integer("operation"), real("scale_a"), real("scale_b"), integer("zero_a"), integer("zero_b")}};
+const Schema kDifference{2, 1, kNest + kFixed + Fields{real("scale_a"), real("scale_b"), integer("zero_b")}};
+
 }  // namespace
 
 void register_logic_steps() {
-  register_step("compare_u8", compare_step<std::uint8_t, true>);
-  register_step("compare_s16", compare_step<std::int16_t, true>);
-  register_step("compare_f32", compare_step<float, false>);
-  register_step("compare_bool", compare_step<std::uint8_t, false>);
-  register_step("compare_int32", compare_step<std::int32_t, false>);
-  register_step("compare_int64", compare_step<std::int64_t, false>);
-  register_step("logical", logical_step);
-  register_step("select", select_step);
-  register_step("integer_int32", integer_step<std::int32_t>);
-  register_step("integer_int64", integer_step<std::int64_t>);
-  register_step("cast", cast_step);
-  register_step("prelu_u8", prelu_step<std::uint8_t>);
-  register_step("prelu_s16", prelu_step<std::int16_t>);
-  register_step("prelu_f32", prelu_f32_step);
-  register_step("squared_difference_u8", squared_difference_step<std::uint8_t>);
-  register_step("squared_difference_s16", squared_difference_step<std::int16_t>);
-  register_step("squared_difference_f32", squared_difference_f32_step);
+  register_step("compare_u8", kCompareFixed, compare_step<std::uint8_t, true>);
+  register_step("compare_s16", kCompareFixed, compare_step<std::int16_t, true>);
+  register_step("compare_f32", kOperation, compare_step<float, false>);
+  register_step("compare_bool", kOperation, compare_step<std::uint8_t, false>);
+  register_step("compare_int32", kOperation, compare_step<std::int32_t, false>);
+  register_step("compare_int64", kOperation, compare_step<std::int64_t, false>);
+  register_step("logical", kOperation, logical_step);
+  register_step("select", {3, 1, kNest + Fields{integer("element_bytes")}}, select_step);
+  register_step("integer_int32", kOperation, integer_step<std::int32_t>);
+  register_step("integer_int64", kOperation, integer_step<std::int64_t>);
+  register_step("cast", {1, 1, {integer("count"), integer("from"), integer("to")}}, cast_step);
+  register_step("prelu_u8", {2, 1, kNest + kFixed}, prelu_step<std::uint8_t>);
+  register_step("prelu_s16", {2, 1, kNest + kFixed}, prelu_step<std::int16_t>);
+  register_step("prelu_f32", {2, 1, kNest}, prelu_f32_step);
+  register_step("squared_difference_u8", kDifference, squared_difference_step<std::uint8_t>);
+  register_step("squared_difference_s16", kDifference, squared_difference_step<std::int16_t>);
+  register_step("squared_difference_f32", {2, 1, kNest}, squared_difference_f32_step);
 }
 
 }  // namespace hexforge

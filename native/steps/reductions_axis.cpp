@@ -6,6 +6,7 @@
 
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -14,7 +15,7 @@ namespace {
 enum class Fold { sum, mean, max, min, sum_square };
 
 template <class T>
-constexpr bool kFixed = std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::int16_t>;
+constexpr bool kIsFixed = std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::int16_t>;
 
 // What a fold adds up in: exact for integers; float64 holds any sum of up to 2^13 float16 values exactly.
 template <class T>
@@ -66,7 +67,7 @@ A fold_one(A total, T value, A zero) {
 // totals[c] over `rows` rows of `columns` elements, `stride` apart.
 template <Fold F, class T, class A>
 void fold_rows(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, A zero, A* totals) {
-  if constexpr (kFixed<T> && (F == Fold::sum || F == Fold::mean)) {
+  if constexpr (kIsFixed<T> && (F == Fold::sum || F == Fold::mean)) {
     // int32 sums, emptied before 2^15 values of 16 bits could overflow them.
     constexpr std::int64_t kRows = 32768, kColumns = 64;
     std::int32_t part[kColumns];
@@ -130,7 +131,7 @@ struct Finish {
   std::int64_t shift = 0, n = 1;
 
   T operator()(Total<T> total) const {
-    if constexpr (kFixed<T>) {
+    if constexpr (kIsFixed<T>) {
       return target.round_and_clamp<T>(static_cast<double>(total - shift) * scale);
     } else if constexpr (std::is_floating_point_v<T>) {
       return narrow_to_half(F == Fold::mean ? total / static_cast<double>(n) : total);
@@ -150,7 +151,7 @@ Run reduce_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
   Finish<F, T> finish;
   finish.n = v.n;
   A zero{};
-  if constexpr (kFixed<T>) {
+  if constexpr (kIsFixed<T>) {
     finish.target = Target(at);
     finish.scale = at.real("scale");
     const std::int64_t zero_a = at.small("zero_a");
@@ -189,7 +190,7 @@ Run cumulative_step(const Attributes& at, std::span<const Tensor> ins, std::span
   const bool exclusive = at.integer("exclusive") != 0, reverse = at.integer("reverse") != 0;
   Finish<Fold::sum, T> finish;
   A zero{};
-  if constexpr (kFixed<T>) {
+  if constexpr (kIsFixed<T>) {
     finish.target = Target(at);
     finish.scale = at.real("scale");
     zero = static_cast<A>(at.small("zero_a"));
@@ -251,15 +252,23 @@ Run arg_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   };
 }
 
+// [outer][n][inner], and how fixed point is read and written.
+template <class T>
+Fields along(const Fields& own = {}) {
+  return Fields{integer("outer"), integer("n"), integer("inner")} + (kIsFixed<T> ? kFixed : Fields{}) + own;
+}
+
 template <class T>
 void register_for(const std::string& kind) {
-  register_step("reduce_sum_" + kind, reduce_step<Fold::sum, T>);
-  register_step("reduce_mean_" + kind, reduce_step<Fold::mean, T>);
-  register_step("reduce_max_" + kind, reduce_step<Fold::max, T>);
-  register_step("reduce_min_" + kind, reduce_step<Fold::min, T>);
-  register_step("reduce_sum_square_" + kind, reduce_step<Fold::sum_square, T>);
-  register_step("cumulative_" + kind, cumulative_step<T>);
-  register_step("arg_" + kind, arg_step<T>);
+  register_step("reduce_sum_" + kind, {1, 1, along<T>()}, reduce_step<Fold::sum, T>);
+  register_step("reduce_mean_" + kind, {1, 1, along<T>()}, reduce_step<Fold::mean, T>);
+  register_step("reduce_max_" + kind, {1, 1, along<T>()}, reduce_step<Fold::max, T>);
+  register_step("reduce_min_" + kind, {1, 1, along<T>()}, reduce_step<Fold::min, T>);
+  register_step("reduce_sum_square_" + kind, {1, 1, along<T>()}, reduce_step<Fold::sum_square, T>);
+  register_step("cumulative_" + kind, {1, 1, along<T>({integer("exclusive"), integer("reverse")})}, cumulative_step<T>);
+  register_step("arg_" + kind,
+                {1, 1, {integer("outer"), integer("n"), integer("inner"), integer("largest"), integer("index_bytes")}},
+                arg_step<T>);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/rows.h"
 #include "steps/steps.h"
 
@@ -283,21 +284,32 @@ Run lrn_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   };
 }
 
+const Fields kRows = {integer("rows"), integer("n")};
+const Fields kScaled = {array("gamma"), array("beta")};
+const Fields kGroups = Fields{integer("outer"),    integer("spatial"), integer("groups"),
+                              integer("channels"), integer("kind"),    real("epsilon")} +
+                       kScaled;
+const Fields kLrn = kRows + Fields{integer("radius"), real("alpha"), real("beta"), real("bias")};
+
 }  // namespace
 
 void register_norm_steps() {
-  register_step("normalize_f32", normalize_f32_step);
-  register_step("normalize_u8",
+  register_step("normalize_f32", {1, 1, kRows + kScaled + Fields{integer("kind"), real("epsilon")}},
+                normalize_f32_step);
+  register_step("normalize_u8", {1, 1, kGroups + kRange + Fields{integer("zero_a"), real("scale_x")}},
                 normalize_step<std::uint8_t>({&Loops::moments_u8, &Loops::channel_moments_u8, &Loops::normalize_u8}));
-  register_step("normalize_s16", normalize_step<std::int16_t>(
-                                     {&Loops::moments_s16, &Loops::channel_moments_s16, &Loops::normalize_s16}));
-  register_step("affine_u8", affine_step<std::uint8_t>(&Loops::normalize_u8));
-  register_step("affine_s16", affine_step<std::int16_t>(&Loops::normalize_s16));
-  register_step("affine_f32", affine_f32_step);
-  register_step("normalize_groups_f32", normalize_groups_f32_step);
-  register_step("lrn_u8", lrn_step<std::uint8_t>);
-  register_step("lrn_s16", lrn_step<std::int16_t>);
-  register_step("lrn_f32", lrn_step<float>);
+  register_step(
+      "normalize_s16", {1, 1, kGroups + kRange + Fields{integer("zero_a"), real("scale_x")}},
+      normalize_step<std::int16_t>({&Loops::moments_s16, &Loops::channel_moments_s16, &Loops::normalize_s16}));
+  register_step("affine_u8", {1, 1, kRows + kScaled + kRange + Fields{integer("zero_a")}},
+                affine_step<std::uint8_t>(&Loops::normalize_u8));
+  register_step("affine_s16", {1, 1, kRows + kScaled + kRange + Fields{integer("zero_a")}},
+                affine_step<std::int16_t>(&Loops::normalize_s16));
+  register_step("affine_f32", {1, 1, kRows + kScaled}, affine_f32_step);
+  register_step("normalize_groups_f32", {1, 1, kGroups}, normalize_groups_f32_step);
+  register_step("lrn_u8", {1, 1, kLrn + kFixed + Fields{real("scale_x")}}, lrn_step<std::uint8_t>);
+  register_step("lrn_s16", {1, 1, kLrn + kFixed + Fields{real("scale_x")}}, lrn_step<std::int16_t>);
+  register_step("lrn_f32", {1, 1, kLrn}, lrn_step<float>);
 }
 
 }  // namespace hexforge

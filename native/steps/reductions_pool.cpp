@@ -7,6 +7,7 @@
 #include "core/parallel.h"
 #include "core/program.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/rows.h"
 #include "steps/steps.h"
 
@@ -152,15 +153,19 @@ Run mean_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<c
   };
 }
 
+const Fields kPool = kWindow + Fields{integers("pad_after", 3), optional(integer("count_pad"))};
+
 }  // namespace
 
 void register_pool_steps() {
-  register_step("pool_mean_f32", mean_f32_step);
-  register_step("pool_max_u8", max_step<std::uint8_t>(&Loops::max_u8));
-  register_step("pool_max_s16", max_step<std::int16_t>(&Loops::max_s16));
-  register_step("pool_max_f32", max_step<float>(&Loops::max_f32));
-  register_step("pool_mean_u8", mean_step<std::uint8_t>(&Loops::mean_u8));
-  register_step("pool_mean_s16", mean_step<std::int16_t>(&Loops::mean_s16));
+  register_step("pool_mean_f32", {1, 1, kPool}, mean_f32_step);
+  register_step("pool_max_u8", {1, 1, kPool + Fields{optional(integer("lowest"))}},
+                max_step<std::uint8_t>(&Loops::max_u8));
+  register_step("pool_max_s16", {1, 1, kPool + Fields{optional(integer("lowest"))}},
+                max_step<std::int16_t>(&Loops::max_s16));
+  register_step("pool_max_f32", {1, 1, kPool + Fields{optional(integer("lowest"))}}, max_step<float>(&Loops::max_f32));
+  register_step("pool_mean_u8", {1, 1, kPool + kFixed}, mean_step<std::uint8_t>(&Loops::mean_u8));
+  register_step("pool_mean_s16", {1, 1, kPool + kFixed}, mean_step<std::int16_t>(&Loops::mean_s16));
 }
 
 }  // namespace hexforge

@@ -6,6 +6,7 @@
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/rows.h"
 #include "steps/steps.h"
 
@@ -107,15 +108,21 @@ Run log_softmax_f32_step(const Attributes& at, std::span<const Tensor> ins, std:
   };
 }
 
+const Fields kRows = {integer("rows"), integer("n"), array("table")};
+
 }  // namespace
 
 void register_softmax_steps() {
-  register_step("softmax_f32", softmax_f32_step);
-  register_step("softmax_u8", softmax_step<std::uint8_t>(&Loops::softmax_u8));
-  register_step("softmax_s16", softmax_step<std::int16_t>(&Loops::softmax_s16));
-  register_step("log_softmax_u8", log_softmax_step<std::uint8_t>);
-  register_step("log_softmax_s16", log_softmax_step<std::int16_t>);
-  register_step("log_softmax_f32", log_softmax_f32_step);
+  register_step("softmax_f32", {1, 1, kRows}, softmax_f32_step);
+  register_step("softmax_u8", {1, 1, kRows + kRange + Fields{real("scale"), optional(integer("zero_a"))}},
+                softmax_step<std::uint8_t>(&Loops::softmax_u8));
+  register_step("softmax_s16", {1, 1, kRows + kRange + Fields{real("scale"), optional(integer("zero_a"))}},
+                softmax_step<std::int16_t>(&Loops::softmax_s16));
+  register_step("log_softmax_u8", {1, 1, kRows + kRange + Fields{real("step"), real("scale")}},
+                log_softmax_step<std::uint8_t>);
+  register_step("log_softmax_s16", {1, 1, kRows + kRange + Fields{real("step"), real("scale")}},
+                log_softmax_step<std::int16_t>);
+  register_step("log_softmax_f32", {1, 1, kRows + Fields{real("beta")}}, log_softmax_f32_step);
 }
 
 }  // namespace hexforge

@@ -9,6 +9,7 @@
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -247,17 +248,35 @@ Run roi_align(const Attributes& at, std::span<const Tensor> ins, std::span<const
   };
 }
 
+const Schema kSelect{2,
+                     2,
+                     1,
+                     2,
+                     {integer("batch"), integer("classes"), integer("boxes"), integer("rows"), integer("most"),
+                      real("least"), real("iou")}};
+const Fields kRegions = {integer("batch"),
+                         integer("channels"),
+                         integer("regions"),
+                         integers("in", 2),
+                         integers("out", 2),
+                         integers("samples", 2),
+                         integer("aligned"),
+                         real("ratio_y"),
+                         real("ratio_x"),
+                         optional(real("grid_scale")),
+                         optional(integer("grid_zero"))};
+
 }  // namespace
 
 void register_detection_steps() {
-  register_step("select_boxes", select_boxes);
-  register_step("roi_align_u8_u8", roi_align<std::uint8_t, std::uint8_t>);
-  register_step("roi_align_u8_s16", roi_align<std::uint8_t, std::int16_t>);
-  register_step("roi_align_u8_f32", roi_align<std::uint8_t, float>);
-  register_step("roi_align_s16_s16", roi_align<std::int16_t, std::int16_t>);
-  register_step("roi_align_s16_u8", roi_align<std::int16_t, std::uint8_t>);
-  register_step("roi_align_s16_f32", roi_align<std::int16_t, float>);
-  register_step("roi_align_f32_f32", roi_align<float, float>);
+  register_step("select_boxes", kSelect, select_boxes);
+  register_step("roi_align_u8_u8", {3, 1, kRegions + kFixed}, roi_align<std::uint8_t, std::uint8_t>);
+  register_step("roi_align_u8_s16", {3, 1, kRegions + kFixed}, roi_align<std::uint8_t, std::int16_t>);
+  register_step("roi_align_u8_f32", {3, 1, kRegions + kFixed}, roi_align<std::uint8_t, float>);
+  register_step("roi_align_s16_s16", {3, 1, kRegions + kFixed}, roi_align<std::int16_t, std::int16_t>);
+  register_step("roi_align_s16_u8", {3, 1, kRegions + kFixed}, roi_align<std::int16_t, std::uint8_t>);
+  register_step("roi_align_s16_f32", {3, 1, kRegions + kFixed}, roi_align<std::int16_t, float>);
+  register_step("roi_align_f32_f32", {3, 1, kRegions}, roi_align<float, float>);
 }
 
 }  // namespace hexforge

@@ -7,6 +7,7 @@
 
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -131,16 +132,20 @@ Run sample_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
   };
 }
 
+const Fields kGrid = {integer("batch"),         integer("channels"),          integers("in"),
+                      integers("out"),          integer("nearest"),           integer("padding"),
+                      integer("align_corners"), optional(real("grid_scale")), optional(integer("grid_zero"))};
+
 }  // namespace
 
 void register_sample_steps() {
-  register_step("grid_sample_u8_u8", sample_step<std::uint8_t, std::uint8_t>);
-  register_step("grid_sample_u8_s16", sample_step<std::uint8_t, std::int16_t>);
-  register_step("grid_sample_u8_f32", sample_step<std::uint8_t, float>);
-  register_step("grid_sample_s16_s16", sample_step<std::int16_t, std::int16_t>);
-  register_step("grid_sample_s16_u8", sample_step<std::int16_t, std::uint8_t>);
-  register_step("grid_sample_s16_f32", sample_step<std::int16_t, float>);
-  register_step("grid_sample_f32_f32", sample_step<float, float>);
+  register_step("grid_sample_u8_u8", {2, 1, kGrid + kFixed}, sample_step<std::uint8_t, std::uint8_t>);
+  register_step("grid_sample_u8_s16", {2, 1, kGrid + kFixed}, sample_step<std::uint8_t, std::int16_t>);
+  register_step("grid_sample_u8_f32", {2, 1, kGrid + kFixed}, sample_step<std::uint8_t, float>);
+  register_step("grid_sample_s16_s16", {2, 1, kGrid + kFixed}, sample_step<std::int16_t, std::int16_t>);
+  register_step("grid_sample_s16_u8", {2, 1, kGrid + kFixed}, sample_step<std::int16_t, std::uint8_t>);
+  register_step("grid_sample_s16_f32", {2, 1, kGrid + kFixed}, sample_step<std::int16_t, float>);
+  register_step("grid_sample_f32_f32", {2, 1, kGrid}, sample_step<float, float>);
 }
 
 }  // namespace hexforge

@@ -7,6 +7,7 @@
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -162,13 +163,17 @@ Run nearest_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
   };
 }
 
+const Fields kNearest = {integer("batch"), integer("channels"), integers("in", 3), integers("out", 3),
+                         array("index0"),  array("index1"),     array("index2")};
+const Fields kLinear = kNearest + Fields{integers("taps", 3), array("weight0"), array("weight1"), array("weight2")};
+
 }  // namespace
 
 void register_resize_steps() {
-  register_step("resize_u8", linear_step<std::uint8_t, float>);
-  register_step("resize_s16", linear_step<std::int16_t, double>);
-  register_step("resize_f32", linear_step<float, float>);
-  register_step("resize_nearest", nearest_step);
+  register_step("resize_u8", {1, 1, kLinear + kFixed}, linear_step<std::uint8_t, float>);
+  register_step("resize_s16", {1, 1, kLinear + kFixed}, linear_step<std::int16_t, double>);
+  register_step("resize_f32", {1, 1, kLinear}, linear_step<float, float>);
+  register_step("resize_nearest", {1, 1, kNearest}, nearest_step);
 }
 
 }  // namespace hexforge

@@ -120,6 +120,9 @@ def release_free_memory() -> None:
     Give memory that was freed back to the system, which the C library would keep for later.
     """
 
+def step_fields() -> dict[str, dict[str, str]]:
+    """The attributes of every kind of step, each with what it is."""
+
 def split_everything(wanted: bool) -> None:
     """Split every loop over the threads, however small it is: for tests."""
 

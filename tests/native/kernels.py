@@ -19,6 +19,11 @@ RANGE = {8: (0, 255), 16: (-32768, 32767)}
 KIND = {8: "u8", 16: "s16", 32: "f32"}
 
 
+def declared(kind: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Those of the attributes that the step takes."""
+    return {name: value for name, value in attributes.items() if name in _native.step_fields()[kind]}
+
+
 def run(kind: str, ins: Sequence[np.ndarray], out: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
     """The step's output, which starts as `out`: the same at every level, thread count and repetition."""
     ins = [np.ascontiguousarray(a) for a in ins]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge import _native
-from tests.native.kernels import GUARD
+from tests.native.kernels import GUARD, declared
 
 Step = tuple[str, list[np.ndarray], list[np.ndarray], dict[str, Any]]
 U8, S16, F32, I32, I64 = np.uint8, np.int16, np.float32, np.int32, np.int64
@@ -71,7 +71,7 @@ SEQUENCE = {
     "tanh": TABLE,
 }  # fmt: skip
 AT = {"index_bytes": 4, "data": (3, 4), "batch": 2, "tuples": 5, "slice": 2}
-STEPS: tuple[Step, ...] = (
+GIVEN: tuple[Step, ...] = (
     ("take", [np.zeros((2, 3, 4), U8), np.array([2, -1, 0, 1, 1], I32)], zeros(U8, (2, 5, 4)),
      {"outer": 2, "axis": 3, "inner_bytes": 4, "indices": 5, "index_bytes": 4}),
     ("take_at", [np.zeros((2, 3, 4, 2), U8), np.zeros((2, 5, 2), I32)], zeros(U8, (2, 5, 2)),
@@ -118,6 +118,7 @@ STEPS: tuple[Step, ...] = (
       "bias_h": np.zeros(12, F32)}),
     wide("conv_wide_u8", U8), wide("conv_wide_s16", S16),
 )  # fmt: skip
+STEPS = tuple((kind, ins, outs, declared(kind, attributes)) for kind, ins, outs, attributes in GIVEN)
 IDS = [f"{step[0]}-{i}" for i, step in enumerate(STEPS)]
 BAD = (-1, 0, 7, 1000, 2**31, 2**32, 2**33 + 1, 2**40, 2**56, 2**61, 2**62, 2**63 - 1, -(2**63))
 

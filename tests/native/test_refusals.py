@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hexforge import _native
-from tests.native.kernels import BLOCK, GUARD, LEVELS
+from tests.native.kernels import BLOCK, GUARD, LEVELS, declared
 
 Step = tuple[str, list[np.ndarray], np.ndarray, dict[str, Any]]
 ONE = (1, 1, 1)
@@ -53,7 +53,12 @@ def matmul(kind: str, dtype: Any) -> Step:
         "batch": 2, "m": 3, "n": 5, "k": 7, "stride_a": 21, "stride_b": 35, "row_a": 7, "row_b": 5, "column_b": 1,
         "zero_a": 0, "zero_b": 0, "scale": 1.0, **OUTPUT,
     }  # fmt: skip
-    return kind, [np.zeros((2, 3, 7), dtype), np.zeros((2, 7, 5), dtype)], np.zeros((2, 3, 5), dtype), attributes
+    return (
+        kind,
+        [np.zeros((2, 3, 7), dtype), np.zeros((2, 7, 5), dtype)],
+        np.zeros((2, 3, 5), dtype),
+        declared(kind, attributes),
+    )
 
 
 def binary(kind: str, dtype: Any) -> Step:
@@ -61,7 +66,9 @@ def binary(kind: str, dtype: Any) -> Step:
         "operation": 0, "dims": (3, 5), "strides_a": (5, 1), "strides_b": (0, 1), "scale_a": 1.0, "scale_b": 1.0,
         "zero_a": 0, "zero_b": 0, **OUTPUT,
     }  # fmt: skip
-    return kind, [np.zeros((3, 5), dtype), np.zeros(5, dtype)], np.zeros((3, 5), dtype), attributes
+    if dtype is np.float32:
+        attributes |= {"low": 0.0, "high": 255.0}
+    return kind, [np.zeros((3, 5), dtype), np.zeros(5, dtype)], np.zeros((3, 5), dtype), declared(kind, attributes)
 
 
 def pointwise(kind: str, source: Any, target: Any, **attributes: Any) -> Step:
@@ -73,7 +80,7 @@ def pool(kind: str, dtype: Any) -> Step:
         "batch": 1, "in": (1, 3, 4), "out": (1, 2, 4), "kernel": (1, 2, 3), "stride": ONE, "pad": (0, 0, 1),
         "pad_after": (0, 0, 1), "dilation": ONE, "channels": 5, "scale": 1.0, "zero_a": 0, "lowest": 0, **OUTPUT,
     }  # fmt: skip
-    return kind, [np.zeros((3, 4, 5), dtype)], np.zeros((2, 4, 5), dtype), attributes
+    return kind, [np.zeros((3, 4, 5), dtype)], np.zeros((2, 4, 5), dtype), declared(kind, attributes)
 
 
 def rows(step: str, dtype: Any, **attributes: Any) -> Step:

@@ -10,6 +10,7 @@
 #include "core/program.h"
 #include "kernels/conv.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/products/computed_weights.h"
 #include "steps/products/depthwise_packing.h"
 #include "steps/products/winograd.h"
@@ -408,15 +409,50 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
   };
 }
 
+// Geometry, and weights of either kind: constant ones (weights, bias…, multiplier…) or computed ones (weight_…, added).
+Fields convolution(const Fields& own) {
+  return kWindow +
+         Fields{integer("out_channels"),
+                optional(integer("groups")),
+                integer("x_stride"),
+                integer("y_stride"),
+                optional(integer("x_offset")),
+                optional(integer("y_offset")),
+                optional(integer("row_taps")),
+                optional(integer("flush")),
+                optional(integer("planes")),
+                optional(integer("weight_offset")),
+                array("pad_row"),
+                optional(array("weights")),
+                optional(integer("weight_start")),
+                optional(integers("weight_strides", 5)),
+                optional(array("added")),
+                optional(array("table")),
+                optional(real("scale")),
+                optional(integer("zero_a")),
+                optional(integer("zero_b"))} +
+         own;
+}
+
+const Fields kResidual = {optional(real("own_scale")),        optional(real("residual_scale")),
+                          optional(integer("residual_zero")), optional(integer("sum_zero")),
+                          optional(integer("sum_low")),       optional(integer("sum_high"))};
+const Fields kBytes = kRange + Fields{optional(array("bias32")), optional(array("multiplier32"))};
+const Fields kWords = kRange + Fields{optional(array("bias")), optional(array("multiplier"))};
+const Fields kFloats = {real("low"), real("high"), integer("half"), optional(array("bias_f32"))};
+const Fields kFloatForms = {optional(integer("residual")), optional(integer("winograd")),
+                            optional(integer("half_weights"))};
+const Fields kWordForms = {optional(integer("half_weights")), optional(array("weights8"))};
+
 }  // namespace
 
 void register_conv_steps() {
-  register_step("conv_u8", make_conv<8, false>);
-  register_step("conv_s16", make_conv<16, false>);
-  register_step("conv_f32", make_conv<32, false>);
-  register_step("depthwise_f32", make_conv<32, true>);
-  register_step("depthwise_u8", make_conv<8, true>);
-  register_step("depthwise_s16", make_conv<16, true>);
+  register_step("conv_u8", {1, 3, 1, 1, convolution(kBytes + kResidual)}, make_conv<8, false>);
+  register_step("conv_s16", {1, 3, 1, 1, convolution(kWords + kResidual + kWordForms)}, make_conv<16, false>);
+  register_step("conv_f32", {1, 3, 1, 1, convolution(kFloats + kFloatForms)}, make_conv<32, false>);
+  register_step("depthwise_f32", {1, 2, 1, 1, convolution(kFloats)}, make_conv<32, true>);
+  register_step("depthwise_u8", {1, 2, 1, 1, convolution(kBytes)}, make_conv<8, true>);
+  register_step("depthwise_s16", {1, 2, 1, 1, convolution(kWords)}, make_conv<16, true>);
 }
 
 }  // namespace hexforge

@@ -10,6 +10,7 @@
 #include "kernels/conv.h"
 #include "kernels/half.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/products/packing.h"
 #include "steps/steps.h"
 
@@ -321,12 +322,27 @@ Run matmul_s16(const Attributes& at, std::span<const Tensor> ins, std::span<cons
   };
 }
 
+const Fields kProduct = {integer("batch"),
+                         integer("m"),
+                         integer("n"),
+                         integer("k"),
+                         integer("stride_a"),
+                         integer("stride_b"),
+                         integer("row_a"),
+                         integer("row_b"),
+                         optional(integer("column_a")),
+                         integer("column_b"),
+                         optional(integers("at_a")),
+                         optional(integers("at_b")),
+                         optional(array("bias"))};
+const Schema kFixedProduct{2, 1, kProduct + kFixed + Fields{integer("zero_b")}};
+
 }  // namespace
 
 void register_matmul_steps() {
-  register_step("matmul_u8", matmul_u8);
-  register_step("matmul_s16", matmul_s16);
-  register_step("matmul_f32", matmul_f32);
+  register_step("matmul_u8", kFixedProduct, matmul_u8);
+  register_step("matmul_s16", kFixedProduct, matmul_s16);
+  register_step("matmul_f32", {2, 1, kProduct + Fields{optional(integer("half"))}}, matmul_f32);
 }
 
 }  // namespace hexforge

@@ -8,6 +8,7 @@
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -152,11 +153,20 @@ Run gru_step(const Attributes& at, std::span<const Tensor> ins, std::span<const 
   };
 }
 
+const Fields kSequence = {integer("time"),    integer("batch"),      integer("features"), integer("units"),
+                          integer("reverse"), integer("time_major"), integer("has_h"),    array("wx"),
+                          array("wh"),        array("sigmoid"),      array("tanh")};
+const Schema kLstm{1, 3, 3, 3,
+                   kSequence + Fields{integer("size"), integer("gates"), integer("has_c"), real("cell_clip"),
+                                      real("output_clip"), array("bias"), optional(array("peephole")),
+                                      optional(array("projection")), optional(array("projection_bias"))}};
+const Schema kGru{1, 2, 2, 2, kSequence + Fields{integer("linear"), array("bias_x"), array("bias_h")}};
+
 }  // namespace
 
 void register_recurrent_steps() {
-  register_step("lstm_f32", lstm_step);
-  register_step("gru_f32", gru_step);
+  register_step("lstm_f32", kLstm, lstm_step);
+  register_step("gru_f32", kGru, gru_step);
 }
 
 }  // namespace hexforge

@@ -9,6 +9,7 @@
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
 #include "kernels/loops.h"
+#include "steps/fields.h"
 #include "steps/steps.h"
 
 namespace hexforge {
@@ -146,11 +147,18 @@ Run wide_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   };
 }
 
+const Schema kWide{1, 1,
+                   kWindow +
+                       Fields{integer("out_channels"), integer("groups"), integer("blocks"), array("weights_low"),
+                              optional(array("weights_high")), array("sums"), array("units"), array("scales"),
+                              array("bias"), integer("zero_a")} +
+                       kRange};
+
 }  // namespace
 
 void register_wide_steps() {
-  register_step("conv_wide_u8", wide_step<std::uint8_t>);
-  register_step("conv_wide_s16", wide_step<std::int16_t>);
+  register_step("conv_wide_u8", kWide, wide_step<std::uint8_t>);
+  register_step("conv_wide_s16", kWide, wide_step<std::int16_t>);
 }
 
 }  // namespace hexforge
