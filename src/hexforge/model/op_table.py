@@ -89,6 +89,8 @@ class OnnxOp:
     """A Relu or Clip between the target and its QuantizeLinear belongs to the group."""
     bounds: tuple[float, float] | None = None
     """What its outputs are always within."""
+    activation: bool = False
+    """True for a function of each element of input 0 by itself that networks have behind their products."""
     writable: bool = True
     """False where a group is read and never written, because QNN has no such op by itself."""
 
@@ -121,14 +123,17 @@ ROWS: tuple[tuple[str, OnnxOp], ...] = (
     ("Where", OnnxOp(SELECT, (same_type,))),
     ("ScatterElements", OnnxOp(QuantRule(data=(0, 2)), (same_type,))),
     # one input
-    ("AveragePool GlobalAveragePool GlobalMaxPool LeakyRelu ReduceMean ReduceMin ReduceMax ReduceProd ReduceSum "
-     "ReduceL2 Relu Gelu Elu HardSwish LogSoftmax Softplus Sqrt Atan Asin Sin Cos Sign Exp Log LRN Ceil Floor Round "
-     "Abs Neg LpNormalization CumSum", OnnxOp(_FIRST, (same_type,))),
-    ("Sigmoid Softmax HardSigmoid", OnnxOp(_UNIT, (same_type,), bounds=(0.0, 1.0))),
-    ("Tanh", OnnxOp(_SIGNED_UNIT, (same_type,), bounds=(-1.0, 1.0))),
-    ("Clip", OnnxOp(_FIRST, (same_type,), optional=(1, 2))),
+    ("Relu LeakyRelu Gelu Elu HardSwish Softplus", OnnxOp(_FIRST, (same_type,), activation=True)),
+    ("Sigmoid HardSigmoid", OnnxOp(_UNIT, (same_type,), bounds=(0.0, 1.0), activation=True)),
+    ("Tanh", OnnxOp(_SIGNED_UNIT, (same_type,), bounds=(-1.0, 1.0), activation=True)),
+    ("Clip", OnnxOp(_FIRST, (same_type,), optional=(1, 2), activation=True)),
+    ("Selu ThresholdedRelu", OnnxOp(_FIRST, (same_type,), activation=True, writable=False)),
+    ("Softmax", OnnxOp(_UNIT, (same_type,), bounds=(0.0, 1.0))),
+    ("AveragePool GlobalAveragePool GlobalMaxPool ReduceMean ReduceMin ReduceMax ReduceProd ReduceSum ReduceL2 "
+     "LogSoftmax Sqrt Atan Asin Sin Cos Sign Exp Log LRN Ceil Floor Round Abs Neg LpNormalization CumSum",
+     OnnxOp(_FIRST, (same_type,))),
     ("Reciprocal", OnnxOp(_FIRST, (same_type,), quantized="maybe")),
-    ("Erf Selu ThresholdedRelu LpPool", OnnxOp(_FIRST, (same_type,), writable=False)),
+    ("Erf LpPool", OnnxOp(_FIRST, (same_type,), writable=False)),
     ("ArgMax ArgMin", OnnxOp(_INDEX, (), quantized="none", clip=False)),
     # several inputs
     ("Add Div Mul Pow Sub PRelu GridSample", OnnxOp(_TWO, (same_type,))),
@@ -148,3 +153,7 @@ ROWS: tuple[tuple[str, OnnxOp], ...] = (
 
 OPS: Mapping[str, OnnxOp] = MappingProxyType({op: row for ops, row in ROWS for op in ops.split()})
 """Op type -> how it is grouped; an op that is not here is in no group and computes in float."""
+
+ACTIVATIONS = frozenset(op for op, row in OPS.items() if row.activation)
+PRODUCTS = frozenset(op for op, row in OPS.items() if row.rule.bilinear)
+"""Convolutions and matrix products."""

@@ -13,15 +13,15 @@ from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.nodes import dims, float_constant, integer, only_reader, real
 from hexforge.model.opset_conversion import converted
-from hexforge.model.patterns.activations import gelu, hard_swish
+from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import layer_norm
 from hexforge.quant.layers import Layer, layer, per_channel, put
 from hexforge.quant.widen import in_float32
 
 _OPSETS = (21, 17, 13)
-"""21 is what QDQ models of 16 bits are written in; LayerNormalization and HardSwish are there from 17 and 14; 13 has
-a scale for each channel."""
+"""21 is what QDQ models of 16 bits are written in; LayerNormalization is there from 17; 13 has a scale
+for each channel."""
 
 _TOLERANCE = 5e-4
 """How far off a sixth or a root may be, relatively: float16 rounds by that, far less than quantizing changes."""
@@ -260,10 +260,10 @@ def _nothing(node: onnx_ir.Node) -> bool:
 def _written_out(node: onnx_ir.Node) -> bool:
     """An activation or normalization written out in elementwise nodes: one node."""
     opset = 0 if node.graph is None else node.graph.opset_imports.get("", 0)
-    for op, since, match in (("HardSwish", 14, hard_swish), ("Gelu", 20, gelu)):
-        whole = match(node, _TOLERANCE) if opset >= since else None
-        if whole is not None and _is_float32(whole):
-            return _replace(whole, op, {})
+    for match in (hard_swish, gelu):
+        whole = match(node, _TOLERANCE)
+        if whole is not None and opset >= SINCE[whole.op] and _is_float32(whole):
+            return _replace(whole, whole.op, {})
     norm = layer_norm(node) if opset >= 17 else None
     if norm is None or not _is_float32(norm) or norm.axes != (len(dims(norm.inputs[0]) or ()) - 1,):
         return False

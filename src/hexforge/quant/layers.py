@@ -11,8 +11,7 @@ import onnx_ir
 
 from hexforge.ir import Array
 from hexforge.model.nodes import dims, float_constant, integer, ints, real, text
-
-KINDS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+from hexforge.model.op_table import PRODUCTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class Layer:
 
 def layer(node: onnx_ir.Node) -> Layer | None:
     """The node as a layer, None if it is none."""
-    if node.op_type not in KINDS or node.domain not in ("", "ai.onnx") or dims(node.outputs[0]) is None:
+    if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx") or dims(node.outputs[0]) is None:
         return None
     weight = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None
     if weight is None or node.inputs[1] is None or node.inputs[0] is None or float_constant(node.inputs[0]) is not None:

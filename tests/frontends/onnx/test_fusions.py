@@ -158,9 +158,9 @@ def _expected(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.n
 
 ROWS, COLUMNS = [(0, 0), (0, 1), (1, 0), (1, 1)], [(0, 0), (1, 0), (0, 1), (1, 1)]
 CASES: dict[str, tuple[str, Callable[[Made, str], str], tuple[int, ...], tuple[str, ...]]] = {
-    "hard_swish": ("HardSwish", _hard_swish, (2, 3, 8), ("HardSwish",)),
+    "hard_swish": ("Activation", _hard_swish, (2, 3, 8), ("HardSwish",)),
     **{
-        f"gelu_{order}_{divide}": ("Gelu", _gelu(order, divide), (2, 3, 8), ("Gelu",))
+        f"gelu_{order}_{divide}": ("Activation", _gelu(order, divide), (2, 3, 8), ("Gelu",))
         for order in (1, 2, 3)
         for divide in (True, False)
     },

@@ -20,8 +20,18 @@ from hexforge.model.patterns.match import (
     reader_of,
 )
 
+SINCE = {"HardSwish": 14, "Gelu": 20}
+"""Activations that are recognized where they are written out, with the opset that has each as one op."""
 
-def hard_swish(gate: Node, tolerance: float = TOLERANCE) -> Match | None:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activation(Match):
+    """One of the activations that are written out, by the name of its op."""
+
+    op: str
+
+
+def hard_swish(gate: Node, tolerance: float = TOLERANCE) -> Activation | None:
     """x * hard_sigmoid(x), at the HardSigmoid; or x * clip(x + 3, 0, 6) / 6, at the Clip, divided before or after."""
     x: Value | None
     if is_op(gate, "HardSigmoid"):
@@ -48,10 +58,10 @@ def hard_swish(gate: Node, tolerance: float = TOLERANCE) -> Match | None:
         else:
             return None
         nodes.append(following)
-    return Match(tuple(nodes), (x,)) if is_closed(nodes) and keeps_shape(x, nodes) else None
+    return Activation(tuple(nodes), (x,), "HardSwish") if is_closed(nodes) and keeps_shape(x, nodes) else None
 
 
-def gelu(erf: Node, tolerance: float = TOLERANCE) -> Match | None:
+def gelu(erf: Node, tolerance: float = TOLERANCE) -> Activation | None:
     """x (1 + erf(x / sqrt 2)) / 2 at the Erf, with the product in any of its three orders."""
     scaled = source(erf) if is_op(erf, "Erf") else None
     plus = reader_of(erf, "Add")
@@ -77,7 +87,7 @@ def gelu(erf: Node, tolerance: float = TOLERANCE) -> Match | None:
         else:
             return None
         nodes.append(product)
-    return Match(tuple(nodes), (x,)) if is_closed(nodes) and keeps_shape(x, nodes) else None
+    return Activation(tuple(nodes), (x,), "Gelu") if is_closed(nodes) and keeps_shape(x, nodes) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,13 +15,13 @@ import onnx_ir
 
 from hexforge.ir import QuantRule
 from hexforge.model.nodes import dims, float_constant, integer, only_reader, real, text
-from hexforge.model.op_table import OPS, OnnxOp
+from hexforge.model.op_table import OPS, PRODUCTS, OnnxOp
 from hexforge.ops.rules import NEVER, SAME_FIRST
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 FLOAT16_MOST = 65504.0
 
-_CLIPPED = frozenset("Conv ConvTranspose Gemm MatMul Add Sub Mul Div BatchNormalization".split())
+_CLIPPED = PRODUCTS | {"Add", "Sub", "Mul", "Div", "BatchNormalization"}
 """Ops that compute as one with the Relu or Clip behind them; a reader of groups takes it in behind more ops."""
 
 
@@ -227,7 +227,7 @@ def axis_of(graph: onnx_ir.Graph) -> dict[str, int]:
     """The output axis of every constant weight of a graph, by name."""
     axes = {}
     for node in graph:
-        if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") and len(node.inputs) > 1:
+        if node.op_type in PRODUCTS and len(node.inputs) > 1:
             axis, value = weight_axis(node), node.inputs[1]
             if axis is not None and value is not None and value.name and value.const_value is not None:
                 axes[value.name] = axis

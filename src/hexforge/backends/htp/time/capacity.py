@@ -8,9 +8,10 @@ import math
 from hexforge.backends.htp.time.tile import CHANNELS, Precision, up
 from hexforge.chips.soc import SESSION_BYTES
 from hexforge.errors import CapacityError
-from hexforge.ir import Graph, Node, Value
+from hexforge.ir import Graph, Node, Value, Work
+from hexforge.ops import of_kind
 
-WHOLE_ROWS = {"Softmax", "LogSoftmax", "LayerNorm", "RmsNorm", "L2Norm", "MaskedSoftmax"}
+WHOLE_ROWS = of_kind(Work.SOFTMAX, Work.NORM) - {"Lrn"}
 """Ops that need a whole row of their last axis at once."""
 
 

@@ -17,7 +17,7 @@ from hexforge.frontends.onnx.translate.builder import Builder, Translator
 from hexforge.frontends.onnx.translate.products.matmul import write_softmax
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
 from hexforge.ir import ScaleOffset
-from hexforge.model.patterns.activations import ScaledSoftmax, gelu, hard_swish, scaled_softmax
+from hexforge.model.patterns.activations import SINCE, Activation, ScaledSoftmax, gelu, hard_swish, scaled_softmax
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import GroupNormalization, Normalization, group_norm, l2_norm, layer_norm
 
@@ -58,17 +58,22 @@ def _cast_convert(net: Net, cast: Unit) -> Unit | None:
 
 
 def _pattern(
-    kind: UnitKind, start: str, match: Callable[[onnx_ir.Node], Match | None], write: Translator, op: str
+    kind: UnitKind, start: str, match: Callable[[onnx_ir.Node], Match | None], write: Translator, *ops: str
 ) -> Fusion:
     """The fusion into one QNN op of a pattern that is recognized by a node of one of the ops of `start`."""
-    return Fusion(kind, tuple(start.split()), lambda net, unit: net.fuse(kind, match(unit.target)), write, (op,))
+    return Fusion(kind, tuple(start.split()), lambda net, unit: net.fuse(kind, match(unit.target)), write, ops)
 
 
-def _simple(op: str) -> Translator:
-    def write(b: Builder, u: Unit) -> None:
-        b.emit(op, [b.input(u, 0)], b.output(u))
+def _write_convert(b: Builder, u: Unit) -> None:
+    b.emit("Convert", [b.input(u, 0)], b.output(u))
 
-    return write
+
+def _activation(node: onnx_ir.Node) -> Activation | None:
+    return hard_swish(node) or gelu(node)
+
+
+def _write_activation(b: Builder, u: Unit) -> None:
+    b.emit(detail_of(u, Activation).op, [b.input(u, 0)], b.output(u))
 
 
 def _write_scaled_softmax(b: Builder, u: Unit) -> None:
@@ -97,10 +102,9 @@ def _write_group_norm(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion(UnitKind.CONVERT, _DQ, _convert, _simple("Convert"), ("Convert",)),
-    Fusion(UnitKind.CAST_CONVERT, ("Cast",), _cast_convert, _simple("Convert"), ("Convert",)),
-    _pattern(UnitKind.HARD_SWISH, "HardSigmoid", hard_swish, _simple("HardSwish"), "HardSwish"),
-    _pattern(UnitKind.GELU, "Erf", gelu, _simple("Gelu"), "Gelu"),
+    Fusion(UnitKind.CONVERT, _DQ, _convert, _write_convert, ("Convert",)),
+    Fusion(UnitKind.CAST_CONVERT, ("Cast",), _cast_convert, _write_convert, ("Convert",)),
+    _pattern(UnitKind.ACTIVATION, "HardSigmoid Erf", _activation, _write_activation, *SINCE),
     _pattern(UnitKind.SCALED_SOFTMAX, "Mul Div", scaled_softmax, _write_scaled_softmax, "Softmax"),
     _pattern(UnitKind.LAYER_NORM, "ReduceMean", layer_norm, _write_layer_norm, "LayerNorm"),
     _pattern(UnitKind.GROUP_NORM, "InstanceNormalization", group_norm, _write_group_norm, "GroupNorm"),

@@ -22,7 +22,7 @@ from hexforge.model.nodes import (
     shape,
     source,
 )
-from hexforge.model.patterns.activations import gelu, hard_swish
+from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
 from hexforge.model.patterns.match import clamp_bounds
 
 _HALF = 5e-4
@@ -129,7 +129,7 @@ def _clamps_meet(editor: Editor, node: Node) -> Rewrite | None:
 
 def _hard_swish(editor: Editor, node: Node) -> Rewrite | None:
     """x * clip(x + 3, 0, 6) / 6 with the division before or after the product."""
-    match = hard_swish(node) if editor.opset >= 14 and is_op(node, "Clip") else None
+    match = hard_swish(node) if editor.opset >= SINCE["HardSwish"] and is_op(node, "Clip") else None
     if match is None or is_quantized(match.last) or not is_float(match.last.outputs[0]):
         return None
 
@@ -144,7 +144,7 @@ def _gelu(editor: Editor, node: Node) -> Rewrite | None:
     match = gelu(node, _HALF) if is_op(node, "Erf") else None
     if match is None or is_quantized(match.last) or not is_float(match.last.outputs[0]):
         return None
-    domain = "" if editor.opset >= 20 else "com.microsoft"
+    domain = "" if editor.opset >= SINCE["Gelu"] else "com.microsoft"
 
     def make() -> None:
         editor.model.opset_imports.setdefault(domain, 1)

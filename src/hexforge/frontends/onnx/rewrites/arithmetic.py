@@ -23,10 +23,9 @@ from hexforge.model.nodes import (
     source,
     split_constant,
 )
+from hexforge.model.op_table import ACTIVATIONS, PRODUCTS
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 2: Div 5.3 M cycles, Mul in its place 0.74 M"
-LEARNED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "Clip", "Softplus", "LeakyRelu", "Elu", "Exp", "HardSigmoid", "HardSwish")
 
 
 def _reciprocal(array: Array) -> Array | None:
@@ -115,9 +114,9 @@ def _div_of_branches(editor: Editor, node: Node) -> Rewrite | None:
     if not _is_run_time_division(node) or math.prod(shape(node.inputs[1])) != math.prod(shape(node.outputs[0])):
         return None
     below = _without_codes(source(node, 1))
-    while below is not None and is_op(below, *ACTIVATIONS):
+    while below is not None and is_op(below, "Exp", *ACTIVATIONS):
         below = _without_codes(source(below))
-    if below is None or not is_op(below, *LEARNED):
+    if below is None or not is_op(below, *PRODUCTS):
         return None
 
     def make() -> None:

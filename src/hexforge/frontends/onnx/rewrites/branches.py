@@ -13,9 +13,11 @@ from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_float, is_op, reader, shape
+from hexforge.model.op_table import ACTIVATIONS
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 1: 4.3 M cycles with Sub, 1.4 M with a convolution in its place"
-UNARY = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSwish", "HardSigmoid", "Elu", "Softplus", "Mish")
+UNARY = (ACTIVATIONS - {"Clip"}) | {"Mish"}
+"""Activations that read nothing but the image: a Clip reads its bounds, and a Mish is never in a QDQ group."""
 
 
 def _up(size: int) -> int:

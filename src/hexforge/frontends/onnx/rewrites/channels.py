@@ -13,13 +13,11 @@ from hexforge.frontends.onnx.rewrites.conv import LANES, conv
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, change
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_op, shape
+from hexforge.model.op_table import ACTIVATIONS
 
 MOST_LOST = 1 / 8
 """The largest part of the channels that may go: a network that loses more is another network."""
-ALONG = (
-    "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSwish", "HardSigmoid", "Tanh", "Elu", "Gelu", "MaxPool", "AveragePool",
-    "GlobalAveragePool", "GlobalMaxPool", "Softplus", "Erf",
-)  # fmt: skip
+ALONG = ACTIVATIONS | {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Erf"}
 """Ops that keep channels apart and in their number."""
 PAIRS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu")
 
