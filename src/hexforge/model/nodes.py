@@ -65,6 +65,12 @@ def is_op(node: Node | None, *ops: str) -> bool:
     return node is not None and node.domain == "" and node.op_type in ops
 
 
+def is_clamp(node: Node) -> bool:
+    """True for a Relu, or a Clip with constant bounds."""
+    clamps = node.op_type in ("Relu", "Clip") and node.domain in ("", "ai.onnx")
+    return clamps and all(v is None or v.const_value is not None for v in node.inputs[1:])
+
+
 def dequantizes(node: Node | None) -> bool:
     """True for a DequantizeLinear; com.microsoft's takes 16-bit codes before opset 21."""
     return node is not None and node.op_type == "DequantizeLinear" and node.domain in ("", "com.microsoft")

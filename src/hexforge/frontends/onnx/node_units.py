@@ -30,7 +30,7 @@ from hexforge.frontends.onnx.unit_scales import (
 )
 from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
-from hexforge.model.nodes import operand
+from hexforge.model.nodes import is_clamp, operand
 from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate, same_type
 from hexforge.model.tensors import stored_bytes
 from hexforge.ops.packages import custom_op
@@ -166,11 +166,8 @@ class _Grouping:
     def _clip(self, target: onnx_ir.Node) -> onnx_ir.Node | None:
         """The Relu, or Clip with constant bounds, that alone reads the target and that alone a Q reads."""
         user = self._only_user(target.outputs[0])
-        if user is None or user.op_type not in ("Relu", "Clip") or user.domain not in ("", "ai.onnx"):
-            return None
-        if any(v is not None and v.const_value is None for v in user.inputs[1:]):
-            return None
-        return user if is_quantize(self._only_user(user.outputs[0])) else None
+        clamps = user is not None and is_clamp(user) and is_quantize(self._only_user(user.outputs[0]))
+        return user if clamps else None
 
     def _only_user(self, value: onnx_ir.Value) -> onnx_ir.Node | None:
         users = value.consumers()

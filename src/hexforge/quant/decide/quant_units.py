@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import QuantRule
-from hexforge.model.nodes import dims, float_constant, integer, only_reader, real, text
+from hexforge.model.nodes import dims, float_constant, integer, is_clamp, only_reader, real, text
 from hexforge.model.op_table import OPS, PRODUCTS, OnnxOp
 from hexforge.ops.rules import NEVER, SAME_FIRST
 
@@ -200,11 +200,7 @@ def _added_row(node: onnx_ir.Node) -> Bias | None:
 def _clip(node: onnx_ir.Node) -> onnx_ir.Node | None:
     """The Relu, or Clip with constant bounds, that alone reads a node."""
     user = only_reader(node.outputs[0]) if len([v for v in node.outputs if v.name]) == 1 else None
-    if user is None or user.op_type not in ("Relu", "Clip") or user.domain not in ("", "ai.onnx"):
-        return None
-    if user.inputs[0] is not node.outputs[0] or any(v is not None and v.const_value is None for v in user.inputs[1:]):
-        return None
-    return user
+    return user if user is not None and is_clamp(user) and user.inputs[0] is node.outputs[0] else None
 
 
 def weight_axis(node: onnx_ir.Node) -> int | None:

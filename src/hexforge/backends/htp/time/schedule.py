@@ -31,20 +31,23 @@ COPIES = of_kind(Work.CONCAT, Work.GATHER, Work.SLICE)
 """Runs of elements go elsewhere as they are."""
 SHUFFLES = of_kind(Work.DEPTH_TO_SPACE) | {"Transpose", "Reshape"}
 """Elements change places within tiles."""
-NORMS = of_kind(Work.NORM)
 IMAGE_NORMS = of_kind(Work.IMAGE_NORM)
 """Over the pixels of a channel or a group of them, lane by lane: two sums, and one pass that scales."""
-ROW_NORMS = NORMS - {"Lrn"}
+ROW_NORMS = of_kind(Work.NORM) - {"Lrn"}
 POOLS = of_kind(Work.POOL)
 REDUCTIONS = of_kind(Work.REDUCE, Work.SEARCH)
 RESIZES = of_kind(Work.RESIZE)
 CUTS = {"Split", "StridedSlice"}
-CONVERTS = of_kind(Work.CONVERT)
-BORDER = ARITHMETIC.keys() | CLAMPS | CONVERTS
+BORDER = ARITHMETIC.keys() | CLAMPS | of_kind(Work.CONVERT)
 """What a transpose at the graph's border moves past."""
+BY_RESULT = dict.fromkeys(LOOKUPS, "lookup") | {
+    name: unit
+    for kind, unit in ((Work.SOFTMAX, "softmax"), (Work.NORM, "norm"), (Work.RESIZE, "resize"), (Work.CONVERT, "add"))
+    for name in of_kind(kind)
+}
+"""Ops that cost so much for each byte of the result, and of what."""
 WINDOWED = {"Conv2d", "DepthWiseConv2d", "TransposeConv2d", "PoolMax2d", "PoolAvg2d"}
-SOFTMAXES = of_kind(Work.SOFTMAX)
-ATTENTION = SOFTMAXES | {"MatMul"}
+ATTENTION = of_kind(Work.SOFTMAX) | {"MatMul"}
 """Each row of the result needs one row of the first operand: with what stands between them, tiled by rows."""
 DIFFERENCE = 2165162 / 5344081
 """Published: a difference of two tensors against their quotient, in cycles of the SDK's own profiles of one graph with
@@ -202,8 +205,8 @@ class _Scheduler:
                 task.add("add", written)
             return
         task.add("handover" if op in COPIES | SHUFFLES else "vector_op", whole(max(written, read) * 1e6))
-        if op in LOOKUPS:
-            task.add("lookup", written)
+        if op in BY_RESULT:
+            task.add(BY_RESULT[op], written)
         elif op in ARITHMETIC:
             difference = op == "ElementWiseSubtract" and len(dynamic(node)) == 2
             task.add("divide" if difference else self._arithmetic(node), written * (DIFFERENCE if difference else 1.0))
@@ -215,10 +218,6 @@ class _Scheduler:
             task.add("shuffle", (flat(out) + flat(source)) * size / 2)
         elif op in SHUFFLES:
             task.add("shuffle", read if op in ("DepthToSpace", "SpaceToDepth") else written)
-        elif op in SOFTMAXES:
-            task.add("softmax", written)
-        elif op in NORMS:
-            task.add("norm", written)
         elif op in IMAGE_NORMS:
             task.add("reduce", 2 * read)
             task.add("add", written)
@@ -230,10 +229,6 @@ class _Scheduler:
                 task.add("pool", written * max(window))
         elif op in REDUCTIONS:
             task.add("reduce", read)
-        elif op in RESIZES:
-            task.add("resize", written)
-        elif op in CONVERTS:
-            task.add("add", written)
         else:
             other(task, node, written, whole_sequence=self._config.monolithic_lstm)
 

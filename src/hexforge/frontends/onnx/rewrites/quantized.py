@@ -10,6 +10,7 @@ from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, change
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, dequantizes, integer, is_op, operand, shape
+from hexforge.model.op_table import PRODUCTS
 
 GUIDE = (
     "QNN HTP recommendations for network design: always quantize weights symmetrically; graph option "
@@ -24,7 +25,7 @@ def _weights(node: Node) -> tuple[Array, Array, Array] | None:
     codes, scale, zero = (data(operand(node, i)) for i in range(3))
     if codes is None or scale is None or codes.dtype != np.uint8 or codes.ndim < 2 or scale.ndim > 1:
         return None
-    if not all(is_op(user, "Conv", "ConvTranspose", "Gemm", "MatMul") and i == 1 for user, i in node.outputs[0].uses()):
+    if not all(is_op(user, *PRODUCTS) and i == 1 for user, i in node.outputs[0].uses()):
         return None
     return codes, scale, np.zeros((), np.uint8) if zero is None else zero
 

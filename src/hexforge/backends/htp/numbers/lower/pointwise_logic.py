@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.arithmetic import OPERATIONS
 from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, nest, real, requantized
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
@@ -19,11 +20,7 @@ _COMPARE = {
     "ElementWiseLess": 4, "ElementWiseLessEqual": 5,
 }  # fmt: skip
 _LOGIC = {"ElementWiseAnd": 0, "ElementWiseOr": 1, "ElementWiseXor": 2, "ElementWiseNot": 3}
-_INTEGER = {
-    "ElementWiseAdd": 0, "ElementWiseSubtract": 1, "ElementWiseMultiply": 2, "ElementWiseDivide": 3,
-    "ElementWiseMaximum": 4, "ElementWiseMinimum": 5, "ElementWiseFloorDiv": 6, "ElementWiseMod": 7,
-    "ElementWiseFmod": 8,
-}  # fmt: skip
+_INTEGER = OPERATIONS | {"ElementWiseFloorDiv": 6, "ElementWiseMod": 7, "ElementWiseFmod": 8}
 _UNARY = (
     {"Convert"}
     | of_kind(Work.CLAMP, Work.LOOKUP)
