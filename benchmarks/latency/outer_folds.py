@@ -105,7 +105,7 @@ def _worst(problem: FitProblem, predicted_log: np.ndarray, models: TiledModels) 
 def _longest(models: TiledModels, problem: FitProblem, row: int) -> str:
     """The task that takes longest by the fitted costs, and its part of all tasks."""
     r = problem.rows[row]
-    costs = cost.costs(soc.named(r.chip))
+    costs = cost.costs(soc.require_chip(r.chip))
     tasks = models[key_of(r)].tasks
     us = [max(costs.hmx_us(t), costs.hvx_us(t), costs.dram_us(t.weight_bytes + t.spill_bytes)) for t in tasks]
     longest = int(np.argmax(us))

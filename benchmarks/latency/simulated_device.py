@@ -23,7 +23,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Corner
 from hexforge.chips.priority import Priority
-from hexforge.chips.soc import named
+from hexforge.chips.soc import require_chip
 from hexforge.device import (
     Binary,
     CreationConfig,
@@ -128,8 +128,8 @@ def _profiles() -> Iterator[Row]:
         corners = [
             getattr(vote, f"{unit}VoltageCorner{end}") for unit in ("core", "bus") for end in ("Min", "Target", "Max")
         ]
-        named = list(dict.fromkeys(c.name for c in corners))
-        text = named[0] if len(named) == 1 else "/".join(c.name for c in corners[:3])
+        names = list(dict.fromkeys(c.name for c in corners))
+        text = names[0] if len(names) == 1 else "/".join(c.name for c in corners[:3])
         dcvs = "T" if vote.dcvsEnable else "F"
         yield name, f"{vote.sleepLatency} {dcvs} {'on' if polling.us else 'off'} {text}", wanted
 
@@ -243,7 +243,7 @@ def concurrency() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "resnet50.onnx"
         resnet50(path)
-        soc = named("SM8550")
+        soc = require_chip("SM8550")
         net = graph_of(str(path), Deployment("SM8550", "w8a8"))
         time_of = SimulatedTime(net, soc, GraphConfig(), precision="w8a8")
         rates = []

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from hexforge.backends.htp.time import cost
-from hexforge.chips.names import spoken_key
+from hexforge.chips.names import normalized_name
 from hexforge.chips.power import Corner
 from hexforge.chips.soc import (
     ABILITIES,
@@ -19,7 +19,7 @@ from hexforge.chips.soc import (
     ChipTarget,
     Provenance,
     Soc,
-    find,
+    find_chip,
     names_of,
 )
 from hexforge.errors import CallError
@@ -35,7 +35,7 @@ SSG2115P 46 73 2, SSG2125P 58 73 2, QCS9100 77 73 8, SXR2330P 75 79 8, SM8845 97
 
 
 def chip(key: str) -> Soc:
-    found = find(key)
+    found = find_chip(key)
     assert found is not None
     return found
 
@@ -129,7 +129,7 @@ def test_names_people_use(spoken: str, name: str) -> None:
 
 
 def test_no_name_means_two_chips() -> None:
-    names = [(spoken_key(name), soc.name) for soc in SOCS for name in names_of(soc)]
+    names = [(normalized_name(name), soc.name) for soc in SOCS for name in names_of(soc)]
     assert len(dict(names)) == len({*names})
     assert all(chip(name) is soc for soc in SOCS for name in names_of(soc))
 
@@ -144,4 +144,4 @@ def test_no_name_means_two_chips() -> None:
 )
 def test_the_nearest_name_is_offered(wrong: str, hint: str) -> None:
     with pytest.raises(CallError, match=hint):
-        find(wrong)
+        find_chip(wrong)

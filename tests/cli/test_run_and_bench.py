@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexforge.cli.time.bench import Measured, timed
+from hexforge.cli.time.bench import BenchTimes, time_calls
 from tests.cli.test_cli import run
 from tests.digits import MODEL, held_out
 
@@ -74,7 +74,7 @@ def test_bench(context: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_percentiles_and_threads() -> None:
-    measured = Measured(tuple(float(i) for i in range(1, 101)), 2.0, 1)
+    measured = BenchTimes(tuple(float(i) for i in range(1, 101)), 2.0, 1)
     assert [measured.percentile(p) for p in (50, 90, 99)] == [50.0, 90.0, 99.0]
     assert measured.throughput == 50
     seen = set()
@@ -84,8 +84,8 @@ def test_percentiles_and_threads() -> None:
         seen.add(threading.get_ident())
         barrier.wait()
 
-    assert len(timed(call, 3, 6, 1.0).times_ms) == 6
+    assert len(time_calls(call, 3, 6, 1.0).times_ms) == 6
     assert len(seen) == 3
     with pytest.raises(ValueError, match="broken"):
-        timed(lambda: (_ for _ in ()).throw(ValueError("broken")).__next__(), 2, 4, 1.0)
-    assert len(timed(lambda: None, 1, 0, 0.001).times_ms) >= 1
+        time_calls(lambda: (_ for _ in ()).throw(ValueError("broken")).__next__(), 2, 4, 1.0)
+    assert len(time_calls(lambda: None, 1, 0, 0.001).times_ms) >= 1

@@ -13,7 +13,7 @@ from onnx import helper
 from rich.cells import cell_len
 
 import hexforge
-from hexforge.cli.fitted_table import shortened
+from hexforge.cli.fitted_table import shorten_middle
 from hexforge.cli.screen import console, table
 from tests.cli.test_cli import model, run
 from tests.digits import MODEL
@@ -29,7 +29,7 @@ def printed(capsys: pytest.CaptureFixture[str], width: int, monkeypatch: pytest.
 
 @given(st.text(), st.integers(5, 60))
 def test_shortened_keeps_both_ends(text: str, width: int) -> None:
-    short = shortened(text, width)
+    short = shorten_middle(text, width)
     if cell_len(text) <= width:
         assert short == text
     else:

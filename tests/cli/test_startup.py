@@ -47,9 +47,9 @@ def test_a_model_is_checked_without_sympy_and_onnxscript() -> None:
 
 def test_deferred_modules_are_the_true_ones() -> None:
     code = (
-        "from hexforge.cli.deferred_imports import deferred\n"
+        "from hexforge.cli.deferred_imports import defer_imports\n"
         "import sys\n"
-        "with deferred():\n"
+        "with defer_imports():\n"
         "    import onnx_ir\n"
         "assert 'sympy.core' not in sys.modules\n"
         "assert not [f for f in sys.meta_path if type(f).__module__.startswith('hexforge.')]\n"

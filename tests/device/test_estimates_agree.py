@@ -14,7 +14,7 @@ import hexforge
 from hexforge.analysis.estimate import simulate_concurrent
 from hexforge.chips.priority import Priority
 from hexforge.device import Binary, CreationConfig, Device, Qnn
-from hexforge.device.contexts.execution import Executed
+from hexforge.device.contexts.execution import ExecutionResult
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.power.profiles import EP_PROFILES
 from tests.backends.htp.test_graph_options import spilling_model
@@ -29,7 +29,7 @@ class Caller:
 
     def __init__(self, qnn: Qnn, graph: DeviceGraph, feeds: dict[str, Any]) -> None:
         self.qnn, self.graph, self.feeds = qnn, graph, feeds
-        self.results: list[Executed] = []
+        self.results: list[ExecutionResult] = []
 
     def again(self, ended: Any = None) -> None:
         if ended is not None:
@@ -40,7 +40,7 @@ class Caller:
 
 def on_the_device(
     folder: Path, models: Sequence[bytes], priorities: Sequence[str], deployment: hexforge.Deployment, mode: str
-) -> list[list[Executed]]:
+) -> list[list[ExecutionResult]]:
     """COUNT executions of each context, all callers at work at the same time."""
     device = Device(SOC)
     qnn = Qnn(device.process("app", privileged=True))

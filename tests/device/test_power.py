@@ -321,10 +321,10 @@ def test_energy_orders_precisions_and_falls_with_the_voltage() -> None:
     from hexforge.backends.htp.timing import Clock
     from hexforge.chips.graph_config import GraphConfig
     from hexforge.chips.power import Power
-    from hexforge.chips.soc import named
+    from hexforge.chips.soc import require_chip
     from hexforge.device.power.energy import energy_uj
 
-    soc = named("SM8650")
+    soc = require_chip("SM8650")
     net = _network()
     spent = [
         energy_uj(Clock(soc, GraphConfig(), Power()).timing(net, precision, "qnn_dlc").timeline)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from hexforge.cli import app
 from hexforge.device.contexts.binary import Binary
-from hexforge.device.scenario.play import Played, play
+from hexforge.device.scenario.play import PlayedScenario, play
 from hexforge.device.scenario.random_script import Undisturbed, lost, random_script
 from hexforge.device.scenario.script import parse_script, read_script
 from hexforge.errors import CallError, FormatError
@@ -27,7 +27,7 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Binary]:
     return tiny.binaries(tmp_path_factory.mktemp("contexts"))
 
 
-def played(steps: list[Any], binaries: dict[str, Any] | None = None, **more: Any) -> Played:
+def played(steps: list[Any], binaries: dict[str, Any] | None = None, **more: Any) -> PlayedScenario:
     data = {
         "binaries": binaries or {"m": {"graphs": [{"name": "g", "weights_mb": 10, "us": 500}]}},
         "processes": [{"threads": [steps]}],

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import hexforge
-from hexforge.chips.soc import named
+from hexforge.chips.soc import require_chip
 from hexforge.device import Binary
 from tests.ort.models import FLOAT, model, node
 
@@ -54,7 +54,7 @@ def conv(seed: int = 0) -> bytes:
 
 def binaries(folder: Path) -> dict[str, Binary]:
     """A float context, a quantized one, one with two graphs that share weights, and an embedded one."""
-    soc = named(SOC)
+    soc = require_chip(SOC)
     request = hexforge.ContextRequest(graph_names=("a", "b"), weight_sharing=True)
     files = {
         "dense": hexforge.compile(dense(1), folder / "dense.bin", SOC),

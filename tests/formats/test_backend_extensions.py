@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hexforge.chips.soc import named
+from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.backend_extensions import load, load_htp, schema
 from hexforge.formats.config_sections import GENERATOR, NET_RUN
@@ -77,7 +77,7 @@ def test_all_32_keys_of_the_published_schema_are_read(tmp_path: Path) -> None:
     keys = list(config.given())
     assert len(keys) == 32
     assert all(readers for _, _, readers in keys)
-    said = {effect.key: effect.effect for effect in effects(config, named("SM8650"))}
+    said = {effect.key: effect.effect for effect in effects(config, require_chip("SM8650"))}
     assert said["graphs[0].vtcm_mb"] == "8 of the 8 MB of SM8650"
     assert "taken as said" not in said.values()
     assert any("use_client_context" in warning for warning in config.warnings)

@@ -47,7 +47,7 @@ def test_a_fit_is_written_with_its_errors_and_bands_and_read_again() -> None:
     read = fit_of(contents)
     assert read.parameters == pytest.approx(fit.parameters, abs=1e-4)
     assert problem.predict(read, np.arange(9)) == pytest.approx(problem.predict(fit, np.arange(9)), abs=1e-3)
-    costs = cost.costs(soc.named("SM8750"), contents)
+    costs = cost.costs(soc.require_chip("SM8750"), contents)
     dram = fit.parameters[[p.name for p in cost.PARAMETERS].index("dram")] + fit.chips["SM8750"][3]
     assert costs.values["dram"] == pytest.approx(np.exp(dram), rel=1e-4)
 

@@ -33,7 +33,7 @@ def test_the_fit_times_graphs_as_estimates_do() -> None:
     logs = FitProblem(models, rows, read_families()).predict(fit, np.arange(len(rows)))
     assert len(rows) > 100
     for row, log in zip(rows, logs, strict=True):
-        costs = cost.costs(soc.named(row.chip))
+        costs = cost.costs(soc.require_chip(row.chip))
         line = simulate(models.graph(row.model), costs, PRECISIONS[row.precision], row.runtime)
         assert np.exp(log) == pytest.approx(line.latency_us, rel=1e-4), row
 

@@ -92,7 +92,9 @@ def test_a_chip_nobody_measured_is_off_by_what_its_memory_does_not_say(made: Kno
     assert unmeasured_width(made.problem(), made.costs) > 0.05
     by_memory = {chip: np.zeros(len(cost.FACTORS)) for chip in BASE}
     for chip, factors in by_memory.items():
-        factors[cost.FACTORS.index("dram")] = np.log(soc.named(BASE[0]).dram_gbps / soc.named(chip).dram_gbps)
+        factors[cost.FACTORS.index("dram")] = np.log(
+            soc.require_chip(BASE[0]).dram_gbps / soc.require_chip(chip).dram_gbps
+        )
     alike = CostFit(made.costs.members, by_memory)
     us = np.exp(made.problem().predict(alike, np.arange(len(made.rows))))
     rows = [replace(row, latency_us=float(u)) for row, u in zip(made.rows, us, strict=True)]

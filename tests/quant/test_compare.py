@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hexforge import _native
 from hexforge.model.reader import read
 from hexforge.quant import compare, sensitivity
-from hexforge.quant.compare import ErrorSums, Linear
+from hexforge.quant.compare import ErrorSums, LinearQuantizer
 from tests.digits import MODEL, held_out
 from tests.models.quantize import quantized
 from tests.native.several import LEVELS
@@ -80,17 +80,17 @@ def test_rounding_is_onnxs(dtype: str, zero: int) -> None:
     x = np.random.default_rng(1).normal(0, 5, (4, 7)).astype(np.float32)
     info = np.iinfo(dtype)
     steps = np.clip(np.rint(x / scale) + zero, info.min, info.max)
-    linear = Linear(onnx_ir.DataType[dtype.upper()], np.array(scale), np.array(zero), 1, 0)
+    linear = LinearQuantizer(onnx_ir.DataType[dtype.upper()], np.array(scale), np.array(zero), 1, 0)
     np.testing.assert_allclose(linear.rounded(x), (steps - zero) * scale, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(linear.dequantize(steps.astype(dtype)), (steps - zero) * scale, rtol=1e-6, atol=1e-7)
 
 
 def test_blocks_and_axes() -> None:
     integers = np.arange(24, dtype=np.int8).reshape(4, 6)
-    by_axis = Linear(onnx_ir.DataType.INT8, np.array([1, 2, 3, 4], np.float32), np.zeros(4, int), 0, 0)
+    by_axis = LinearQuantizer(onnx_ir.DataType.INT8, np.array([1, 2, 3, 4], np.float32), np.zeros(4, int), 0, 0)
     np.testing.assert_array_equal(by_axis.dequantize(integers), integers * np.array([[1], [2], [3], [4]]))
     blocks = np.array([[1, 10]] * 4, np.float32)
-    by_block = Linear(onnx_ir.DataType.INT8, blocks, np.zeros((4, 2), int), 1, 3)
+    by_block = LinearQuantizer(onnx_ir.DataType.INT8, blocks, np.zeros((4, 2), int), 1, 3)
     np.testing.assert_array_equal(by_block.dequantize(integers), integers * np.array([1, 1, 1, 10, 10, 10]))
 
 
@@ -102,7 +102,7 @@ def test_every_quantized_tensor_finds_its_float(qdq: Path) -> None:
     assert (watched["logits"].kind, watched["logits"].output) == ("output", "logits")
     assert watched["pool1"].output in {v.name for v in model.graph.outputs}
     constants = compare.float_constants(read(MODEL).ir)
-    assert {name for name, *_ in compare.weights(model, constants)} == set(constants)
+    assert {name for name, *_ in compare.quantized_weights(model, constants)} == set(constants)
 
 
 def test_a_tensor_in_two_types_is_two_rows() -> None:
@@ -186,7 +186,7 @@ def test_what_rounding_costs_is_the_difference_of_rounded_numbers(dtype: str, se
     random = np.random.default_rng(seed)
     type = onnx_ir.DataType[dtype]
     zero = int(random.integers(0, 100))
-    linear = Linear(type, np.array(random.uniform(1e-4, 3), np.float32), np.array(zero), 1, 0)
+    linear = LinearQuantizer(type, np.array(random.uniform(1e-4, 3), np.float32), np.array(zero), 1, 0)
     real = (random.uniform(1, 1e4) * random.standard_normal(3000)).astype(np.float32)
     fast, slow = ErrorSums(), ErrorSums()
     fast.update_rounded(real, linear)

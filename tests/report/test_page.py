@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hexforge.analysis.estimate import estimate_all_chips
 from hexforge.chips.deployment import Deployment
-from hexforge.cli.inspect.check import checked
+from hexforge.cli.inspect.check import check_facts
 from hexforge.report import Bars, Column, Plot, Section, Series, Table, page, timing
 from hexforge.report.page import ASSETS
 from tests.digits import MODEL
@@ -58,16 +58,21 @@ def content(text: str) -> dict[str, Any]:
 def test_parts_add_up_to_the_latency(threads: int, factor: float) -> None:
     for found in (demo(), made(50)):
         found = replace(found, threads=threads, timeline=replace(found.timeline, factor=factor))
-        parts = timing.spent(found)
+        parts = timing.time_spent(found)
         assert sum(part["us"] for part in parts) == pytest.approx(found.latency_ms * 1e3)
         assert all(part["us"] >= 0 for part in parts)
 
 
 def test_split_of_a_task() -> None:
     row = replace(made(1).rows[0], us=10.0, wait_us=1.0, hmx_us=6.0, hvx_us=4.0)
-    assert timing.split(row) == {"hmx": 6.0, "hvx": 3.0, "dma": 1.0, "overhead": 0.0}  # 1 µs of HVX is under HMX
+    assert timing.split_by_unit(row) == {
+        "hmx": 6.0,
+        "hvx": 3.0,
+        "dma": 1.0,
+        "overhead": 0.0,
+    }  # 1 µs of HVX is under HMX
     row = replace(row, hmx_us=0.5, hvx_us=2.0)
-    assert timing.split(row) == {"hvx": 2.0, "hmx": 0.5, "dma": 1.0, "overhead": 6.5}
+    assert timing.split_by_unit(row) == {"hvx": 2.0, "hmx": 0.5, "dma": 1.0, "overhead": 6.5}
 
 
 def test_tables_hold_every_row() -> None:
@@ -123,7 +128,9 @@ def test_same_work_counts_together() -> None:
 
 def test_stands_alone() -> None:
     text = page(
-        demo(), checked(MODEL, {"backend_type": "htp"}), others=estimate_all_chips(MODEL, Deployment(precision="float"))
+        demo(),
+        check_facts(MODEL, {"backend_type": "htp"}),
+        others=estimate_all_chips(MODEL, Deployment(precision="float")),
     )
     elements = Elements(text)
     assert not [tag for tag, _ in elements.found if tag in ("link", "img", "iframe", "object", "embed", "base")]
@@ -188,7 +195,7 @@ def test_sections_are_plain_data() -> None:
 
 
 def test_placement_and_chips() -> None:
-    placement = checked(MODEL, {"backend_type": "htp", "soc_model": "QCS6490"})
+    placement = check_facts(MODEL, {"backend_type": "htp", "soc_model": "QCS6490"})
     shown = content(page(demo(), placement, others=estimate_all_chips(MODEL, Deployment(precision="float"))))[
         "sections"
     ]

@@ -14,7 +14,7 @@ from hexforge.chips.power import BURST, Power
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.ort.options.provider_options import ProviderOptions
-from hexforge.scheduling.concurrent import Shared, Tenant, simulate_concurrent
+from hexforge.scheduling.concurrent import ConcurrentRun, Tenant, simulate_concurrent
 from hexforge.scheduling.scheduler import Inference
 from hexforge.timeline import Accelerator
 
@@ -40,7 +40,7 @@ def called(
     return Tenant(name, inference, priority, reserved, count, threads, start_us, period_us)
 
 
-def share(tenants: list[Tenant], us_per_mb: float = 0.0, power: Power = BURST) -> Shared:
+def share(tenants: list[Tenant], us_per_mb: float = 0.0, power: Power = BURST) -> ConcurrentRun:
     return simulate_concurrent(tenants, Accelerator(8 * MB, us_per_mb), power)
 
 
@@ -62,7 +62,7 @@ def jobs(draw: st.DrawFn, count: int = 4) -> list[Tenant]:
     ]
 
 
-def kinds(shared: Shared) -> list[tuple[str, str, float, float]]:
+def kinds(shared: ConcurrentRun) -> list[tuple[str, str, float, float]]:
     return [(s.name, s.kind, s.start_us, s.end_us) for s in shared.spans]
 
 

@@ -18,7 +18,7 @@ from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 from hexforge.scheduling import concurrent
-from hexforge.scheduling.concurrent import Shared, Tenant
+from hexforge.scheduling.concurrent import ConcurrentRun, Tenant
 from hexforge.timeline import Row, Timeline, joined
 
 if TYPE_CHECKING:
@@ -211,7 +211,9 @@ def estimate(
     )
 
 
-def simulate_concurrent(estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10) -> Shared:
+def simulate_concurrent(
+    estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10
+) -> ConcurrentRun:
     """Several models on one chip at the same time: by priority, yielding between tasks, `count` inferences of each.
 
     One whose power has an interval is called that often, others again when they return. The scheduler is that of the

@@ -36,7 +36,7 @@ from hexforge.analysis.quality.search import (
 )
 from hexforge.analysis.recommend import Recommendation, recommend
 from hexforge.chips.deployment import Deployment
-from hexforge.chips.soc import named
+from hexforge.chips.soc import require_chip
 from hexforge.deprecated import RenamedAttribute, renamed_arguments
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
@@ -259,7 +259,7 @@ def _make_folder(folder: OutputFolder, model: Path) -> None:
 
 
 def _runs_in_float(deployment: Deployment) -> bool:
-    return named(deployment.soc).float16
+    return require_chip(deployment.soc).float16
 
 
 def _rewrite_model(

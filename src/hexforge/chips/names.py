@@ -41,7 +41,7 @@ Galaxy S21, S22, S24 and S26 with an Exynos: a name stands for those with a Snap
 _PREFIXES = ("qualcomm", "samsung", "galaxy", "snapdragon", "dragonwing", "sd", "phone")
 
 
-def spoken_key(name: str) -> str:
+def normalized_name(name: str) -> str:
     """A name without what people leave out or write otherwise: "Snapdragon 8 Gen 3", "SD8G3", "8gen3" are one."""
     key = re.sub(r"[^a-z0-9]", "", name.lower().replace("+", "plus"))
     shorter = True
@@ -57,6 +57,6 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """The known name that is spelled most like this one, if any is like it."""
     by_key: dict[str, str] = {}
     for each in known:
-        by_key.setdefault(spoken_key(each), each)
-    close = difflib.get_close_matches(spoken_key(name), by_key, 1, 0.6)
+        by_key.setdefault(normalized_name(each), each)
+    close = difflib.get_close_matches(normalized_name(name), by_key, 1, 0.6)
     return by_key[close[0]] if close else None

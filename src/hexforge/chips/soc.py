@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hexforge.chips.names import DEVICES, nearest_name, spoken_key
+from hexforge.chips.names import DEVICES, nearest_name, normalized_name
 from hexforge.chips.power import Corner
 from hexforge.errors import CallError
 
@@ -209,7 +209,7 @@ class ChipTarget:
 def target(soc_model: str = "0", htp_arch: int = 0) -> ChipTarget:
     """What the options name. The chip's architecture wins over htp_arch, which stands in for an unknown chip."""
     try:
-        soc = find(soc_model)
+        soc = find_chip(soc_model)
     except CallError as error:
         if htp_arch:
             return ChipTarget(htp_arch)
@@ -218,7 +218,7 @@ def target(soc_model: str = "0", htp_arch: int = 0) -> ChipTarget:
 
 
 @functools.lru_cache(256)
-def find(key: str) -> Soc | None:
+def find_chip(key: str) -> Soc | None:
     """The chip of a soc_model number or of any name people use; None for 0 or nothing; CallError with the nearest."""
     wanted = key.strip()
     if wanted in ("", "0"):
@@ -227,13 +227,13 @@ def find(key: str) -> Soc | None:
         names = {soc.name.lower(), *(a.lower() for a in soc.aliases), str(soc.soc_model)}
         if wanted.lower() in names:
             return soc
-    spoken = {spoken_key(name): soc for soc in SOCS for name in names_of(soc)}
-    if (known := spoken.get(spoken_key(wanted))) is not None:
+    spoken = {normalized_name(name): soc for soc in SOCS for name in names_of(soc)}
+    if (known := spoken.get(normalized_name(wanted))) is not None:
         return known
     near = nearest_name(wanted, (name for soc in SOCS for name in names_of(soc)))
     hint = "known: " + ", ".join(s.name for s in SOCS) + "; `hexforge socs NAME` lists the other names of one"
     if near is not None:
-        soc = spoken[spoken_key(near)]
+        soc = spoken[normalized_name(near)]
         other = soc.name if near != soc.name else next(iter(soc.aliases), "")
         hint = f"did you mean {near}?" + (f" ({other})" if other else "")
     raise CallError(f"soc_model {key!r} is not a known chip; {hint}")
@@ -244,9 +244,9 @@ def names_of(soc: Soc) -> tuple[str, ...]:
     return (soc.name, *soc.aliases, *DEVICES.get(soc.name, ()))
 
 
-def named(key: str) -> Soc:
+def require_chip(key: str) -> Soc:
     """The chip of a soc_model number or a name, where one is needed."""
-    soc = find(key)
+    soc = find_chip(key)
     if soc is None:
         raise CallError("name a chip; known: " + ", ".join(s.name for s in SOCS))
     return soc

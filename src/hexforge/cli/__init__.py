@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.deferred_imports import deferred
-from hexforge.cli.lazy_group import LazyGroup, stopped_in_words
+from hexforge.cli.deferred_imports import defer_imports
+from hexforge.cli.lazy_group import LazyGroup, exit_on_interrupt
 from hexforge.errors import HexforgeError
 
 app = typer.Typer(
@@ -40,10 +40,10 @@ def _common(
 
 
 @contextmanager
-def ending_in_words(program: str) -> Iterator[None]:
+def exit_with_message(program: str) -> Iterator[None]:
     """An error of the model, the call or a file ends a program with one message and exit code 2."""
     try:
-        with stopped_in_words(program):
+        with exit_on_interrupt(program):
             yield
         return
     except HexforgeError as error:
@@ -56,6 +56,6 @@ def ending_in_words(program: str) -> Iterator[None]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command."""
-    with ending_in_words("hexforge"), deferred():
+    with exit_with_message("hexforge"), defer_imports():
         given = None if arguments is None else list(arguments)
         copy_context().run(app, given, prog_name="hexforge")  # what a command sets is gone with it

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hexforge.chips.soc import DEFAULT_SOC, find
+from hexforge.chips.soc import DEFAULT_SOC, find_chip
 from hexforge.errors import CallError
 
 DEFAULT_BACKEND = "htp"
@@ -176,7 +176,7 @@ def provider_options(backend: str, soc: str, texts: Iterable[str] | None) -> dic
     """Provider options of --backend, --soc and --option together; the NPU's chip is the default one unless named."""
     given = pairs(texts, "--option")
     if "htp_arch" not in given:
-        soc = ",".join(chip.name if (chip := find(one)) else one for one in soc.split(","))
+        soc = ",".join(chip.name if (chip := find_chip(one)) else one for one in soc.split(","))
     for flag, key, value in (("--backend", "backend_type", backend), ("--soc", "soc_model", soc)):
         if value and given.setdefault(key, value) != value:
             raise CallError(f"{flag} {value} and --option {key}={given[key]} contradict each other; leave one out")

@@ -32,7 +32,7 @@ class _Finder:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def defer_imports() -> Iterator[None]:
     """While this is open, the modules of DEFERRED are loaded on their first use."""
     finder = _Finder()
     sys.meta_path.insert(0, finder)

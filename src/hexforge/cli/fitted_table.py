@@ -23,7 +23,7 @@ LONGEST_WORD = 24
 GAP = 2
 
 
-def shortened(text: str, width: int) -> str:
+def shorten_middle(text: str, width: int) -> str:
     """The text with its middle left out where it is longer: the ends of a path tell most, its last end above all."""
     if cell_len(text) <= width:
         return text
@@ -67,7 +67,7 @@ class FittedTable:
     def _cell(self, cell: str | Text, width: int, *, first: bool, cut: bool) -> Text:
         text = cell if isinstance(cell, Text) else Text(cell)
         if cut and (first or " " not in text.plain) and cell_len(text.plain) > width:
-            return Text(shortened(text.plain, width), text.style)
+            return Text(shorten_middle(text.plain, width), text.style)
         return text
 
     def _natural(self, k: int) -> int:

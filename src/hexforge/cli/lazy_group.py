@@ -35,7 +35,7 @@ class LazyGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; Ctrl-C ends it with a message."""
-        with stopped_in_words("hexforge"):
+        with exit_on_interrupt("hexforge"):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -48,7 +48,7 @@ class LazyGroup(TyperGroup):
 
 
 @contextmanager
-def stopped_in_words(program: str) -> Iterator[None]:
+def exit_on_interrupt(program: str) -> Iterator[None]:
     """Ctrl-C ends a program with one line and exit code 130: files are written whole or not at all."""
     try:
         yield

@@ -23,22 +23,22 @@ class GivenOptions(dict[str, Any]):
     """The options of a table that the command line gives, by their fields: `Annotated[GivenOptions, GraphConfig]`."""
 
 
-def taking_groups(command: Callable[..., None]) -> Callable[..., None]:
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every parameter that is a dataclass taken apart: each of its fields is an option."""
     hints = get_type_hints(command, include_extras=True)
     rows = {p.name: list(_rows(p, hints[p.name])) for p in inspect.signature(command).parameters.values()}
     makers = {name: maker for name, hint in hints.items() if (maker := _maker(hint)) is not None}
 
     @functools.wraps(command)
-    def flat(**given: Any) -> None:
+    def command_with_flat_options(**given: Any) -> None:
         for name, maker in makers.items():
             given[name] = maker(**{row.name: given.pop(row.name) for row in rows[name]})
         command(**given)
 
     every = [row for group in rows.values() for row in group]
-    flat.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    flat.__annotations__ = {row.name: row.annotation for row in every}
-    return flat
+    command_with_flat_options.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    command_with_flat_options.__annotations__ = {row.name: row.annotation for row in every}
+    return command_with_flat_options
 
 
 def _maker(hint: Any) -> Callable[..., Any] | None:

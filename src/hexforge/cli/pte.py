@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.runnable import Runnable, Sizes, feeds_for, open_runnable, runnable_pte
-from hexforge.cli.screen import bar, console, print_json, table, waiting
+from hexforge.cli.screen import bar, console, print_json, spinner, table
 from hexforge.errors import CallError
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ MOST_PLACES = 5
 """Lines about where advice was found."""
 
 
-def checked_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
+def check_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
     """What `hexforge check` says of a model, of the methods of a .pte."""
     from hexforge.executorch.running.pte_graphs import QNN, lowered
 
-    with waiting(f"reading {path.name}"):
+    with spinner(f"reading {path.name}"):
         methods = lowered(path)
     nodes: list[dict[str, Any]] = []
     slow: Counter[str] = Counter()
@@ -54,7 +54,7 @@ def checked_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def described_pte(path: Path) -> dict[str, Any]:
+def describe_pte(path: Path) -> dict[str, Any]:
     """What `hexforge info --json` prints of a .pte."""
     from hexforge.executorch.running.pte_graphs import lowered
     from hexforge.formats.executorch.pte import TensorValue, read_pte
@@ -101,7 +101,7 @@ def _delegate(delegate: Any) -> dict[str, Any]:
     }
 
 
-def print_described(screen: Console, described: dict[str, Any]) -> None:
+def print_pte(screen: Console, described: dict[str, Any]) -> None:
     """The file, its methods, their delegates."""
     screen.print(
         f"[bold]{described['file']}[/]: ExecuTorch program ({described['format']}), {described['bytes']:,} bytes"
@@ -127,7 +127,7 @@ def print_described(screen: Console, described: dict[str, Any]) -> None:
             screen.print(table("", columns, rows))
 
 
-def shown_pte(path: Path, elide: int | None) -> None:
+def print_pte_graphs(path: Path, elide: int | None) -> None:
     """The graphs of every method as text."""
     from hexforge.executorch.running.pte_graphs import lowered
     from hexforge.ir import text
@@ -141,12 +141,12 @@ def shown_pte(path: Path, elide: int | None) -> None:
         typer.secho(f"{left} operators are not in these graphs: see `hexforge check {path}`", fg="yellow", err=True)
 
 
-def print_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) -> None:
+def print_pte_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) -> None:
     """What would make a .pte faster on a chip."""
     from hexforge.executorch.running.advice import advised_on
     from hexforge.executorch.running.pte_graphs import timed_method
 
-    with waiting(f"timing {path.name}"):
+    with spinner(f"timing {path.name}"):
         before, advice = advised_on(timed_method(path), deployment, min_gain)
     if as_json:
         print_json({"model": path.name, "before_us": round(before, 3), "advice": [a.to_json() for a in advice]})
@@ -162,7 +162,7 @@ def print_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) ->
     screen.print(Text(f"{path.name} on {deployment.soc}: {before / 1e3:.3f} ms{end}"))
 
 
-def print_compared(reference: Path, path: Path, data: str, limit: int, as_json: bool) -> None:
+def print_pte_comparison(reference: Path, path: Path, data: str, limit: int, as_json: bool) -> None:
     """How far the outputs of a .pte are from those of another .pte, or of an ONNX model with the same inputs."""
     from hexforge.quant.compare import ErrorSums
 

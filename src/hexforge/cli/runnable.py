@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexforge.cli.screen import waiting
+from hexforge.cli.screen import spinner
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
 
@@ -88,7 +88,7 @@ def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) ->
         runs = Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
         return replace(runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds))
     request = ModelRequest(dims=sizes.dims, shapes=sizes.shapes, constants=sizes.constants)
-    read = load_model(path, options, request, prepare=True, waiting=waiting)
+    read = load_model(path, options, request, prepare=True, waiting=spinner)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
     refused = sum(row.reason is not None for row in read.plan.rows)
     left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
@@ -136,7 +136,7 @@ def feeds_for(inputs: Sequence[NodeArg], files: Mapping[str, str], seed: int = 0
     for value in inputs:
         if value.name not in given and value.dtype is not None:
             given[value.name] = _random(generator, value.dtype, tuple(int(d or 0) for d in value.shape))
-    with waiting("reading inputs"):
+    with spinner("reading inputs"):
         return check_feed(given, inputs)
 
 

@@ -34,19 +34,19 @@ def console() -> Console:
     return made
 
 
-def _watched() -> Console | None:
+def _watched_terminal() -> Console | None:
     """Standard error, where somebody looks at it: a terminal, and no --json, whose reader is a program."""
     screen = Console(stderr=True)
     return screen if screen.is_terminal and not read_by_program.get() else None
 
 
-def waiting(message: str) -> AbstractContextManager[Any]:
+def spinner(message: str) -> AbstractContextManager[Any]:
     """A spinner on standard error while something long goes on; nothing where nobody looks at it."""
-    screen = _watched()
-    return screen.status(message) if screen is not None else nullcontext(Unseen())
+    screen = _watched_terminal()
+    return screen.status(message) if screen is not None else nullcontext(HiddenSpinner())
 
 
-class Unseen:
+class HiddenSpinner:
     """Stands for a spinner that is not shown."""
 
     def update(self, message: str) -> None:
@@ -57,7 +57,7 @@ def _progress() -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    screen = _watched()
+    screen = _watched_terminal()
     return Progress(*columns, console=screen, transient=True, disable=screen is None)
 
 
@@ -90,7 +90,7 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def stoppable(otherwise: str, *states: Path) -> Iterator[None]:
+def interruptible(otherwise: str, *states: Path) -> Iterator[None]:
     """Ctrl-C ends what is done in here with a message: which file has what was done, or what is true otherwise."""
     try:
         yield
@@ -116,7 +116,7 @@ def table(
     return fitted(title, columns, rows, optional, whole)
 
 
-def rest(shown: int, of: int, what: str, flag: str = "--all") -> Text:
+def rows_left_out(shown: int, of: int, what: str, flag: str = "--all") -> Text:
     """The line under a table that does not show everything."""
     return Text(f"{of - shown} more {what}: {flag}", "dim") if of > shown else Text("")
 

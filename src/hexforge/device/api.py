@@ -18,7 +18,7 @@ from hexforge.device.contexts import creation, execution
 from hexforge.device.contexts.binary import Binary
 from hexforge.device.contexts.callbacks import DmaBufferCallback
 from hexforge.device.contexts.configs import CreationConfig, ListConfig
-from hexforge.device.contexts.execution import Executed
+from hexforge.device.contexts.execution import ExecutionResult
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.device.contexts.loading import Notify
 from hexforge.device.contexts.registration import deregister, register
@@ -115,20 +115,22 @@ class Qnn:
     def QnnContext_create(self, binary: Binary, config: CreationConfig | None = None) -> DeviceContext:  # noqa: N802
         """A context prepared online: as from a binary that is in no file."""
         self._one_library("QnnContext_create")
-        return self.QnnContext_createFromBinary(_a_binary(binary).embed(), config)
+        return self.QnnContext_createFromBinary(_require_binary(binary).embed(), config)
 
     def QnnContext_createFromBinary(  # noqa: N802
         self, binary: Binary, config: CreationConfig | None = None
     ) -> DeviceContext:
         """A context, ready to run."""
-        made: DeviceContext = self.wait(creation.create(self.client, _a_binary(binary), _a_config(config)))
+        made: DeviceContext = self.wait(creation.create(self.client, _require_binary(binary), _require_config(config)))
         return made
 
     def QnnContext_createFromBinaryWithSignal(  # noqa: N802
         self, binary: Binary, signal: DeviceSignal, config: CreationConfig | None = None
     ) -> DeviceContext:
         """As createFromBinary, ended by an abort or a timeout; nothing stays behind."""
-        made: DeviceContext = self.wait(creation.create(self.client, _a_binary(binary), _a_config(config), signal))
+        made: DeviceContext = self.wait(
+            creation.create(self.client, _require_binary(binary), _require_config(config), signal)
+        )
         return made
 
     def QnnContext_createFromBinaryWithCallback(  # noqa: N802
@@ -136,7 +138,7 @@ class Qnn:
         signal: DeviceSignal | None = None,
     ) -> DeviceContext:  # fmt: skip
         """As createFromBinary, with the weights in the client's DMA buffers."""
-        task = creation.create(self.client, _a_binary(binary), _a_config(config), signal, callback)
+        task = creation.create(self.client, _require_binary(binary), _require_config(config), signal, callback)
         made: DeviceContext = self.wait(task)
         return made
 
@@ -144,14 +146,14 @@ class Qnn:
         self, members: Sequence[tuple[Binary, CreationConfig]], config: ListConfig, notify: Notify
     ) -> list[ClockTask]:
         """Begin to create several contexts and return; `notify` is told of every graph and context as time passes."""
-        checked = [(_a_binary(binary), _a_config(own)) for binary, own in members]
+        checked = [(_require_binary(binary), _require_config(own)) for binary, own in members]
         return creation.create_list(self.client, checked, config, notify)
 
     def QnnContext_setConfig(  # noqa: N802
         self, context: DeviceContext, *, priority: Priority | None = None, dsp_memory_profiling: bool | None = None
     ) -> None:
         """The priority of all graphs, and DSP heap profiling, from now on."""
-        self._own(context).require_alive()
+        self._own_context(context).require_alive()
         if priority is not None:
             self.client.set_priority(context, priority)
         if dsp_memory_profiling is not None:
@@ -165,11 +167,11 @@ class Qnn:
 
     def QnnContext_free(self, context: DeviceContext) -> None:  # noqa: N802
         """Give back all that a context has."""
-        self.wait(self.client.device.clock.start(creation.free(self._own(context))))
+        self.wait(self.client.device.clock.start(creation.free(self._own_context(context))))
 
     def recover(self, context: DeviceContext) -> DeviceContext:
         """Load a context again that was lost in a crash; its handles stay good."""
-        made: DeviceContext = self.wait(self.client.device.clock.start(creation.reload(self._own(context))))
+        made: DeviceContext = self.wait(self.client.device.clock.start(creation.reload(self._own_context(context))))
         return made
 
     # -- graphs -------------------------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ class Qnn:
 
     def QnnGraph_retrieve(self, context: DeviceContext, name: str) -> DeviceGraph:  # noqa: N802
         """A graph of a context."""
-        self._own(context).require_alive()
+        self._own_context(context).require_alive()
         if name not in context.graphs:
             context.binary.graph(name)
             raise DeviceError(Code.QNN_GRAPH_ERROR_DISABLED, f"{context.label}: graph {name!r} is not enabled")
@@ -208,10 +210,10 @@ class Qnn:
         self, graph: DeviceGraph, inputs: Mapping[str, Feed] | None = None,
         outputs: Mapping[str, MemHandle] | None = None, signal: DeviceSignal | None = None, *, batch: int = 1,
         recover: bool = False,
-    ) -> Executed:  # fmt: skip
+    ) -> ExecutionResult:  # fmt: skip
         """Outputs for inputs; every tensor may have the same multiple of the batch."""
         task = execution.execute(self._own_graph(graph), inputs, outputs, signal, batch=batch, recover=recover)
-        executed: Executed = self.wait(task)
+        executed: ExecutionResult = self.wait(task)
         return executed
 
     def QnnGraph_executeAsync(  # noqa: N802
@@ -232,7 +234,7 @@ class Qnn:
         self, context: DeviceContext, descriptors: Sequence[MemDescriptor]
     ) -> list[MemHandle]:
         """Tensors of a context in shared buffers, one or many in one."""
-        return register(self._own(context), descriptors)
+        return register(self._own_context(context), descriptors)
 
     def QnnMem_deRegister(self, handles: Sequence[MemHandle]) -> None:  # noqa: N802
         """Forget registered tensors."""
@@ -263,26 +265,28 @@ class Qnn:
 
     # -- handles ------------------------------------------------------------------------------------------------------
 
-    def _own(self, context: DeviceContext) -> DeviceContext:
+    def _own_context(self, context: DeviceContext) -> DeviceContext:
         """A context of this process, living or not; DeviceError for anything else."""
         if not isinstance(context, DeviceContext) or context.client is not self.client:
             raise DeviceError(
-                Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"{_words(context)} is no context of {self.client.name}"
+                Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"{_handle_name(context)} is no context of {self.client.name}"
             )
         return context
 
     def _own_graph(self, graph: DeviceGraph) -> DeviceGraph:
         """A graph of this process; DeviceError for anything else."""
         if not isinstance(graph, DeviceGraph) or graph.context.client is not self.client:
-            raise DeviceError(Code.QNN_GRAPH_ERROR_INVALID_HANDLE, f"{_words(graph)} is no graph of {self.client.name}")
+            raise DeviceError(
+                Code.QNN_GRAPH_ERROR_INVALID_HANDLE, f"{_handle_name(graph)} is no graph of {self.client.name}"
+            )
         return graph
 
 
-def _words(handle: object) -> str:
+def _handle_name(handle: object) -> str:
     return handle.label if isinstance(handle, DeviceContext | DeviceGraph) else f"a {type(handle).__name__}"
 
 
-def _a_binary(binary: Binary) -> Binary:
+def _require_binary(binary: Binary) -> Binary:
     if not isinstance(binary, Binary):
         kind = type(binary).__name__
         raise DeviceError(
@@ -291,7 +295,7 @@ def _a_binary(binary: Binary) -> Binary:
     return binary
 
 
-def _a_config(config: CreationConfig | None) -> CreationConfig:
+def _require_config(config: CreationConfig | None) -> CreationConfig:
     if config is not None and not isinstance(config, CreationConfig):
         kind = type(config).__name__
         raise DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_ARGUMENT, f"a config is a {kind}; give a CreationConfig")

@@ -69,7 +69,7 @@ class MemDescriptor:
     """Where in a multi-tensor buffer it begins."""
 
 
-class MapsBuffers(Protocol):
+class BufferOwner(Protocol):
     """A context, as far as memory is registered with it."""
 
     session: CdspSession | None
@@ -85,7 +85,7 @@ class MemHandle:
     """A tensor that is registered."""
 
     number: int
-    context: MapsBuffers
+    context: BufferOwner
     descriptor: MemDescriptor
     live: bool = True
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.chips.deployment import Deployment
-from hexforge.chips.soc import DEFAULT_SOC, named
+from hexforge.chips.soc import DEFAULT_SOC, require_chip
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.cores import Cores
 from hexforge.device.log import DeviceLog
@@ -60,7 +60,7 @@ class Chip:
         if user_driver and platform != "windows":
             raise CallError(f"the Hexagon NPU Runtime Driver is of Windows, this is {platform}")
         self.user_driver = user_driver
-        self.soc = named(soc)
+        self.soc = require_chip(soc)
         self.facts = ChipFacts(self.soc.name, self.soc.htp_arch, platform)
         self.clock = VirtualClock()
         self.log = DeviceLog(self.clock)

@@ -17,10 +17,16 @@ class Client(Process):
     """One process of applications on the host."""
 
     def __init__(
-        self, device: Chip, name: str, left: Callable[[str], None], *, signed: bool = False, privileged: bool = False
+        self,
+        device: Chip,
+        name: str,
+        forget_client: Callable[[str], None],
+        *,
+        signed: bool = False,
+        privileged: bool = False,
     ) -> None:
         super().__init__(device, name, signed=signed, privileged=privileged)
-        self._left = left
+        self._forget_client = forget_client
 
     def lose(self, session: CdspSession) -> None:
         """A session has crashed: what is in it is lost."""
@@ -52,5 +58,5 @@ class Client(Process):
             self.device.memory.close(session)
         self.sessions.clear()
         self.votes.withdraw()
-        self._left(self.name)
+        self._forget_client(self.name)
         self.device.log.write("process_end", process=self.name)

@@ -26,7 +26,7 @@ def cores_of(config: Config) -> int:
     return max((*(core + 1 for core in named), *together, 1))
 
 
-def signed(config: Config) -> bool:
+def uses_signed_domain(config: Config) -> bool:
     """Whether processes run in a signed process domain."""
     return any(device.pd_session == "signed" for device in config.htp.devices)
 

@@ -29,10 +29,10 @@ class Device(Chip):
         """A process that uses the device; its process domain is signed or not."""
         if name in self.clients:
             raise CallError(f"the device has a process {name!r} already; give this one another name")
-        client = self.clients[name] = Client(self, name, self._left, signed=signed, privileged=privileged)
+        client = self.clients[name] = Client(self, name, self._forget_client, signed=signed, privileged=privileged)
         return client
 
-    def _left(self, name: str) -> None:
+    def _forget_client(self, name: str) -> None:
         self.clients.pop(name, None)
 
     # -- VTCM for others ----------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class Device(Chip):
         if session is None:
             raise CallError(f"{client.name} has no session {index}; it has {len(client.sessions)}")
         self.log.write("fault", kind="pd", process=client.name, session=session.number, index=index)
-        self._lose(client, session)
+        self._lose_session(client, session)
 
     def restart(self) -> None:
         """The subsystem crashes and restarts (SSR): every session of every process is gone."""
@@ -78,9 +78,9 @@ class Device(Chip):
         self.down_until_us = self.clock.now_us + RESTART_US
         for client in list(self.clients.values()):
             for session in list(client.sessions):
-                self._lose(client, session)
+                self._lose_session(client, session)
 
-    def _lose(self, client: Client, session: CdspSession) -> None:
+    def _lose_session(self, client: Client, session: CdspSession) -> None:
         """First the contexts are lost, then whatever waits for them is told."""
         client.lose(session)
         error = DeviceError(

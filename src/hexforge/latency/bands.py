@@ -42,10 +42,10 @@ def unmeasured_width(problem: FitProblem, fit: CostFit) -> float:
     seen = np.abs(problem.predict(fit, every) - problem.log_us)
     factors = {}
     for chip in fit.chips:
-        others = [soc.named(c) for c in fit.chips if c != chip]
-        near = cost.nearest(soc.named(chip), others)
+        others = [soc.require_chip(c) for c in fit.chips if c != chip]
+        near = cost.nearest(soc.require_chip(chip), others)
         guess = np.array(fit.chips[near.name])
-        guess[cost.FACTORS.index("dram")] += np.log(near.dram_gbps / soc.named(chip).dram_gbps)
+        guess[cost.FACTORS.index("dram")] += np.log(near.dram_gbps / soc.require_chip(chip).dram_gbps)
         factors[chip] = guess
     unseen = np.abs(problem.predict(CostFit(fit.members, factors), every) - problem.log_us)
     wider, own = np.quantile(unseen, QUANTILE), np.quantile(seen, QUANTILE)

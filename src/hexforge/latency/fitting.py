@@ -204,7 +204,7 @@ class FitProblem:
         for _ in range(3):
             paths = dict(zip(order, self.paths([(c, logs, starts[c]) for c in order]), strict=True))
             for chip in order:
-                kin = kin_of(chip, count)
+                kin = related_chip(chip, count)
                 mean = None if kin is None or kin not in known else float(MEAN @ known[kin])
                 here = self.rows_of_chip[chip][train[self.rows_of_chip[chip]]]
                 starts[chip] = known[chip] = self._factors(paths[chip], here, logs, starts[chip], mean)
@@ -235,9 +235,9 @@ class FitProblem:
         return minimize(start, residuals, 10, (-free, free))
 
 
-def kin_of(chip: str, count: Mapping[str, int]) -> str | None:
+def related_chip(chip: str, count: Mapping[str, int]) -> str | None:
     """The chip of the same architecture with the most rows, where it has more than this one."""
-    arch = {name: soc.named(name).htp_arch for name in count}
+    arch = {name: soc.require_chip(name).htp_arch for name in count}
     alike = [c for c in count if arch[c] == arch[chip] and (count[c], c) > (count[chip], chip)]
     return max(alike, key=lambda c: (count[c], c), default=None)
 

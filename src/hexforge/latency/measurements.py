@@ -57,7 +57,7 @@ def read_measurements(folder: Path = DATA) -> list[Measurement]:
             latency_us = 0.0
         if not 0 < latency_us < float("inf"):
             raise FormatError(f"{where}: inference_ms is {row.get('inference_ms')!r}; it is a time in milliseconds")
-        chip = soc.named(row["soc_model"])
+        chip = soc.require_chip(row["soc_model"])
         measurements.append(
             Measurement(row["model"], row["precision"], row["runtime"], row["device"], chip.name, latency_us)
         )

@@ -37,7 +37,7 @@ def work_of(amounts: np.ndarray, unit: np.ndarray, rate: str) -> list[WorkTime]:
     ]
 
 
-def works(problem: FitProblem, fit: CostFit, rows: np.ndarray) -> list[list[WorkTime]]:
+def work_times(problem: FitProblem, fit: CostFit, rows: np.ndarray) -> list[list[WorkTime]]:
     """The times by kind of work of rows."""
     chips = [c for c in problem.chips if np.isin(rows, problem.rows_of_chip[c]).any()]
     paths = dict(zip(chips, problem.paths([(c, fit.parameters, fit.chips[c]) for c in chips]), strict=True))
@@ -54,7 +54,7 @@ def support(problem: FitProblem, fit: CostFit, rows: np.ndarray) -> dict[str, di
     """For each precision and kind of work, how many families lean on it."""
     leaning: dict[tuple[str, str], set[str]] = defaultdict(set)
     on_reference = rows[[problem.rows[i].chip == cost.REFERENCE for i in rows]]
-    for i, work in zip(on_reference, works(problem, fit, on_reference), strict=True):
+    for i, work in zip(on_reference, work_times(problem, fit, on_reference), strict=True):
         whole = sum(us for _, _, us in work)
         for rate, kind, us in work:
             if us >= band.LEANS * whole:
@@ -66,8 +66,8 @@ def certainties(problem: FitProblem, fit: CostFit, train: np.ndarray, rows: np.n
     """What a fit knows about its predictions of rows."""
     supported = support(problem, fit, np.nonzero(train)[0])
     file = costs_of(fit)
-    costs = {chip: cost.costs(soc.named(chip), file) for chip in fit.chips}
+    costs = {chip: cost.costs(soc.require_chip(chip), file) for chip in fit.chips}
     return [
         band.certainty(work, costs[problem.rows[i].chip], supported)
-        for i, work in zip(rows, works(problem, fit, rows), strict=True)
+        for i, work in zip(rows, work_times(problem, fit, rows), strict=True)
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hexforge.chips.soc import DEFAULT_SOC, find
+from hexforge.chips.soc import DEFAULT_SOC, find_chip
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
 from hexforge.model.reader import Model, read
 from hexforge.ort.options.backend import backend_of
@@ -119,7 +119,7 @@ def check(
     if "backend_path" not in given:
         given.setdefault("backend_type", registry.DEFAULT)
     if soc:
-        given["soc_model"] = chip.name if (chip := find(soc)) else soc
+        given["soc_model"] = chip.name if (chip := find_chip(soc)) else soc
     elif given.get("backend_type") == registry.DEFAULT and not {"htp_arch", "backend_extensions"} & given.keys():
         given.setdefault("soc_model", DEFAULT_SOC)
     request = ModelRequest(dims=dims, shapes=shapes, constants=constants, obey_ep=obey_ep)

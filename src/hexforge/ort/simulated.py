@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from hexforge.backend import Backend, ContextBackend, TimedBackend
 from hexforge.chips.priority import Priority
-from hexforge.chips.soc import named
+from hexforge.chips.soc import require_chip
 from hexforge.device import Binary, CreationConfig, Device, GraphSpec, Qnn, SimulatedTime
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.configs import GroupRegistration
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.contexts.tensors import Feed
-from hexforge.device.extensions import cores_of, creation_config, profile_of, signed
+from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 from hexforge.device.power.profiles import EP_PROFILES, PerfProfile
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.backend_extensions import Config
@@ -72,7 +72,9 @@ class SimulatedRuns:
                 device = _DEVICES[key] = Device(backend.chip_name, cores=cores)
             self.device: Device = device
             """What the session runs on; sessions of one chip and device_id share it."""
-            client = device.process(f"session {device.next_number()}", signed=signed(self._file), privileged=True)
+            client = device.process(
+                f"session {device.next_number()}", signed=uses_signed_domain(self._file), privileged=True
+            )
             self._qnn = Qnn(client)
             weakref.finalize(self, client.close)
             given, drives = options.pairs(), bool([c for d in self._file.htp.devices for c in d.cores])
@@ -206,7 +208,7 @@ def _spec(stage: Stage, backend: TimedBackend) -> GraphSpec | None:
     if isinstance(stage.runner, CpuPart):
         return None
     config = backend.graph_config
-    time = SimulatedTime(stage.runner.graph, named(backend.chip_name), config, RUNTIME)
+    time = SimulatedTime(stage.runner.graph, require_chip(backend.chip_name), config, RUNTIME)
     line = time.timeline()
     io = sum(v.type.size * v.dtype.numpy.itemsize for v in (*stage.runner.graph.inputs, *stage.runner.graph.outputs))
     return GraphSpec(

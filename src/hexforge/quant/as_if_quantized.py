@@ -13,7 +13,7 @@ import onnx_ir
 from hexforge.ir import DType
 from hexforge.model.nodes import float_constant
 from hexforge.model.op_table import OPS
-from hexforge.quant.data.calibrate import watched
+from hexforge.quant.data.calibrate import tensors_to_observe
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.recipe import Recipe
@@ -39,7 +39,7 @@ def recipe_of(precision: str) -> Recipe:
 def as_if_quantized(model: onnx_ir.Model, chosen: Recipe, *, wide_products: bool = True) -> onnx_ir.Model:
     """The model quantized by a recipe with ranges that are made up; the model given is left as it is."""
     folded = fold(model)
-    plan = assign(folded, _made_up(folded), chosen, wide_products=wide_products)
+    plan = assign(folded, _made_up_ranges(folded), chosen, wide_products=wide_products)
     for name, fixed in plan.tensors.items():
         value = folded.graph.initializers.get(name)
         if value is not None and value.shape is not None and fixed.dtype is not DType.INT32:
@@ -49,9 +49,9 @@ def as_if_quantized(model: onnx_ir.Model, chosen: Recipe, *, wide_products: bool
     return write(folded, plan)
 
 
-def _made_up(model: onnx_ir.Model) -> Statistics:
+def _made_up_ranges(model: onnx_ir.Model) -> Statistics:
     """A range for each tensor, related to others as those of real data are: what a Concat gives spans what it reads."""
-    sources = watched(model)
+    sources = tensors_to_observe(model)
     positive: set[str] = set()
     highs: dict[str, float] = {}
     made_by = {v.name or "": node for node in model.graph for v in node.outputs}

@@ -49,7 +49,7 @@ class ErrorSums:
             first, second = first.astype(np.float64), second.astype(np.float64)
         self._add(difference(first, second))
 
-    def update_rounded(self, real: Array, linear: Linear) -> None:
+    def update_rounded(self, real: Array, linear: LinearQuantizer) -> None:
         """Add a piece: real numbers, and what quantizing leaves of them."""
         if linear.scale.size == 1 and linear.dtype.bitwidth <= 16:
             low, high = linear.steps
@@ -158,7 +158,7 @@ def max_error(reference: Array, result: Array) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearQuantizer:
     """How a QuantizeLinear or DequantizeLinear maps numbers, out of its constants."""
 
     dtype: onnx_ir.DataType
@@ -168,7 +168,7 @@ class Linear:
     block: int
 
     @staticmethod
-    def of(node: onnx_ir.Node) -> Linear | None:
+    def of(node: onnx_ir.Node) -> LinearQuantizer | None:
         """The mapping of a node; None where its scale is no constant."""
         scale = _constant(node.inputs[1])
         zero = node.inputs[2] if len(node.inputs) > 2 else None
@@ -179,7 +179,7 @@ class Linear:
         zeros = _constant(zero) if zero is not None else None
         zeros = np.zeros(scale.shape, np.int64) if zeros is None else zeros.astype(np.int64)
         axis, block = (node.attributes.get(name) for name in ("axis", "block_size"))
-        return Linear(
+        return LinearQuantizer(
             dtype or onnx_ir.DataType.UINT8,
             scale.astype(np.float32),
             zeros,
@@ -225,13 +225,13 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedTensor:
     """A tensor of the QDQ model that has a counterpart in the float model."""
 
     name: str
     """The tensor's name in the float model."""
     kind: Kind
-    linear: Linear | None
+    linear: LinearQuantizer | None
     """How it is quantized; None for an output that is not."""
     output: str
     """The output of the watched model that gives its dequantized value."""
@@ -239,7 +239,7 @@ class Watched:
     """The op type that makes it, empty for inputs of the model."""
 
 
-def watch(model: onnx_ir.Model, names: Collection[str]) -> list[Watched]:
+def watch(model: onnx_ir.Model, names: Collection[str]) -> list[WatchedTensor]:
     """Make every quantized activation an output of a QDQ model, and say which tensor of the float model each is.
 
     `names` are the float model's tensors. The model is edited: each gets a DequantizeLinear of its own, so that the
@@ -247,10 +247,10 @@ def watch(model: onnx_ir.Model, names: Collection[str]) -> list[Watched]:
     """
     graph = model.graph
     outputs = {value.name: value for value in graph.outputs}
-    watched: dict[tuple[str, str], Watched] = {}
+    watched: dict[tuple[str, str], WatchedTensor] = {}
     inputs = {value.name for value in graph.inputs}
     for node in [node for node in graph if node.op_type == QUANTIZE]:
-        linear = Linear.of(node)
+        linear = LinearQuantizer.of(node)
         name = float_name(node, names)
         if linear is None or name is None or (name, linear.type) in watched:
             continue
@@ -269,12 +269,16 @@ def watch(model: onnx_ir.Model, names: Collection[str]) -> list[Watched]:
             graph.insert_after(node, copied)
             graph.outputs.append(value)
         source = node.inputs[0].producer() if node.inputs[0] is not None else None
-        watched[name, linear.type] = Watched(name, kind, linear, shown, source.op_type if source is not None else "")
+        watched[name, linear.type] = WatchedTensor(
+            name, kind, linear, shown, source.op_type if source is not None else ""
+        )
     compared = {item.output for item in watched.values()}
     for name, value in outputs.items():
         if name in names and name not in compared:
             producer = value.producer()
-            watched[str(name), ""] = Watched(str(name), "output", None, str(name), producer.op_type if producer else "")
+            watched[str(name), ""] = WatchedTensor(
+                str(name), "output", None, str(name), producer.op_type if producer else ""
+            )
     return list(watched.values())
 
 
@@ -291,12 +295,14 @@ def float_name(node: onnx_ir.Node, names: Collection[str]) -> str | None:
     return next((n for n in _candidates(str(value.name), *map(str, after)) if n in names), None)
 
 
-def weights(model: onnx_ir.Model, floats: Mapping[str, Array]) -> Iterator[tuple[str, onnx_ir.Node, Array, Array]]:
+def quantized_weights(
+    model: onnx_ir.Model, floats: Mapping[str, Array]
+) -> Iterator[tuple[str, onnx_ir.Node, Array, Array]]:
     """Quantized constants that the float model has too: name, DequantizeLinear, the float's numbers, those it gives."""
     for node in model.graph:
         if node.op_type != DEQUANTIZE or (integers := _constant(node.inputs[0])) is None:
             continue
-        linear = Linear.of(node)
+        linear = LinearQuantizer.of(node)
         names = _candidates(str(node.inputs[0].name), str(node.outputs[0].name))  # type: ignore[union-attr]
         name = next((n for n in names if n in floats), None)
         if linear is not None and name is not None and floats[name].shape == integers.shape:
@@ -332,7 +338,7 @@ def float_constants(model: onnx_ir.Model) -> dict[str, Array]:
     return constants
 
 
-def show(model: onnx_ir.Model, names: Collection[str]) -> None:
+def add_outputs(model: onnx_ir.Model, names: Collection[str]) -> None:
     """Make tensors of a float model outputs of it; what is one already, or an input, stays as it is."""
     have = {value.name for value in (*model.graph.outputs, *model.graph.inputs)}
     values = {value.name: value for node in model.graph for value in node.outputs}

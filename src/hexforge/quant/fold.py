@@ -16,7 +16,7 @@ from hexforge.model.opset_conversion import converted
 from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import layer_norm
-from hexforge.quant.layers import Layer, layer, per_channel, put
+from hexforge.quant.layers import Layer, layer, per_channel, set_constant
 from hexforge.quant.widen import in_float32
 
 _OPSETS = (21, 17, 13)
@@ -29,7 +29,7 @@ _TOLERANCE = 5e-4
 
 def fold(model: onnx_ir.Model) -> onnx_ir.Model:
     """A folded copy of the model that computes the same function; the model given is left as it is."""
-    model = _modern(in_float32(model))
+    model = _in_newest_opset(in_float32(model))
     changed = True
     while changed:
         changed = False
@@ -38,7 +38,7 @@ def fold(model: onnx_ir.Model) -> onnx_ir.Model:
     for node in model.graph:
         product = layer(node)
         if product is not None and product.bias is None and node.op_type != "MatMul":
-            put(node, 2, np.zeros(product.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
+            set_constant(node, 2, np.zeros(product.outputs, np.float32), f"{node.name}.bias")  # a place for corrections
     used = {v for n in model.graph.all_nodes() for v in n.inputs if v is not None} | set(model.graph.outputs)
     for name, value in list(model.graph.initializers.items()):
         if value not in used:
@@ -46,7 +46,7 @@ def fold(model: onnx_ir.Model) -> onnx_ir.Model:
     return model
 
 
-def _modern(model: onnx_ir.Model) -> onnx_ir.Model:
+def _in_newest_opset(model: onnx_ir.Model) -> onnx_ir.Model:
     """A copy in the newest opset it converts to that has the nodes written here; as it is where there is none."""
     if model.opset_imports.get("", _OPSETS[0]) >= _OPSETS[0]:
         return model.clone()
@@ -98,7 +98,7 @@ def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int)
             return ones, -row
 
 
-def _into_before(node: onnx_ir.Node) -> bool:
+def _fold_into_layer_before(node: onnx_ir.Node) -> bool:
     """Conv -> BatchNormalization, or Mul, Div, Add, Sub of a constant per channel: one Conv."""
     before = layer(node)
     after = only_reader(node.outputs[0]) if before is not None else None
@@ -110,29 +110,29 @@ def _into_before(node: onnx_ir.Node) -> bool:
     factor, shift = affine
     if before.node.op_type == "MatMul" and shift.any():
         return False  # it has no bias: the Add stays, and becomes one with the product later
-    weight, bias = _numbers(before)
+    weight, bias = _weight_and_bias(before)
     matrix = before.matrix(weight).astype(np.float64)
-    _store(before, matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1)), bias * factor + shift)
+    _set_weight_and_bias(before, matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1)), bias * factor + shift)
     name = after.outputs[0].name
-    _skip(after, node.outputs[0])
+    _remove_node(after, node.outputs[0])
     node.outputs[0].name = name  # what it holds now: comparing with the float model goes by name
     return True
 
 
-def _numbers(of: Layer) -> tuple[Array, Array]:
+def _weight_and_bias(of: Layer) -> tuple[Array, Array]:
     weight, bias = float_constant(of.weight), float_constant(of.bias)
     assert weight is not None
     return weight, np.zeros(of.outputs) if bias is None else bias.reshape(-1).astype(np.float64)
 
 
-def _store(of: Layer, matrix: Array, bias: Array) -> None:
+def _set_weight_and_bias(of: Layer, matrix: Array, bias: Array) -> None:
     name = of.node.name or of.out.name or "layer"
-    put(of.node, 1, of.stored(matrix.astype(np.float32)), f"{name}.weight")
+    set_constant(of.node, 1, of.stored(matrix.astype(np.float32)), f"{name}.weight")
     if of.node.op_type != "MatMul" and (of.bias is not None or bias.any()):
-        put(of.node, 2, bias.astype(np.float32), f"{name}.bias")
+        set_constant(of.node, 2, bias.astype(np.float32), f"{name}.bias")
 
 
-def _skip(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
+def _remove_node(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
     """Take a node out; who read it reads `value`, which takes its name where that is an output of the graph."""
     graph, out = node.graph, node.outputs[0]
     assert isinstance(graph, onnx_ir.Graph)
@@ -147,7 +147,7 @@ def _skip(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
 # -- into the layers behind -------------------------------------------------------------------------------------
 
 
-def _into_behind(node: onnx_ir.Node) -> bool:
+def _fold_into_layers_behind(node: onnx_ir.Node) -> bool:
     """A factor (or, without padding, a shift) per channel before layers: in their weights."""
     if node.op_type not in ("Mul", "Div", "Add", "Sub", "BatchNormalization") or node.outputs[0].is_graph_output():
         return False
@@ -156,30 +156,30 @@ def _into_behind(node: onnx_ir.Node) -> bool:
     if source is None or not behind or source.is_graph_input():
         return False
     readers = [b for b in behind if b is not None]
-    if len(readers) != len(behind) or len({(b.inputs, _reads(b)) for b in readers}) != 1:
+    if len(readers) != len(behind) or len({(b.inputs, _input_axis(b)) for b in readers}) != 1:
         return False
-    affine = _affine(node, source, readers[0].inputs, _reads(readers[0]))
+    affine = _affine(node, source, readers[0].inputs, _input_axis(readers[0]))
     if affine is None:
         return False
     factor, shift = affine
     if shift.any() and any(b.padded or b.node.op_type == "MatMul" for b in readers):
         return False
     for reader in readers:
-        weight, bias = _numbers(reader)
+        weight, bias = _weight_and_bias(reader)
         matrix = reader.matrix(weight).astype(np.float64)
         moved = (matrix * reader.by_input(shift)).reshape(reader.outputs, -1).sum(1)
-        _store(reader, matrix * reader.by_input(factor), bias + moved)
-    _skip(node, source)
+        _set_weight_and_bias(reader, matrix * reader.by_input(factor), bias + moved)
+    _remove_node(node, source)
     return True
 
 
-def _reads(of: Layer) -> int:
+def _input_axis(of: Layer) -> int:
     shape = dims(of.data)
     assert shape is not None
     return len(shape) - 1 if of.node.op_type in ("Gemm", "MatMul") else 1
 
 
-def _factor_behind(node: onnx_ir.Node) -> bool:
+def _fold_factor_into_layers_behind(node: onnx_ir.Node) -> bool:
     """x m + a, read by layers that pad: the factor m goes on into them, a / m stays."""
     add = only_reader(node.outputs[0]) if node.op_type == "Mul" else None
     if add is None or add.op_type != "Add" or add.outputs[0].is_graph_output():
@@ -195,22 +195,22 @@ def _factor_behind(node: onnx_ir.Node) -> bool:
         return False
     for reader in readers:
         assert reader is not None
-        weight, bias = _numbers(reader)
-        _store(reader, reader.matrix(weight).astype(np.float64) * float(factor.reshape(-1)[0]), bias)
-    put(add, index, shift / factor.reshape(-1)[0], f"{add.name}.shift")
+        weight, bias = _weight_and_bias(reader)
+        _set_weight_and_bias(reader, reader.matrix(weight).astype(np.float64) * float(factor.reshape(-1)[0]), bias)
+    set_constant(add, index, shift / factor.reshape(-1)[0], f"{add.name}.shift")
     add.outputs[0].name = f"{add.outputs[0].name}.divided"  # not what the float model has under that name
-    _skip(node, source)
+    _remove_node(node, source)
     return True
 
 
-def _sum(node: onnx_ir.Node) -> bool:
+def _split_sum(node: onnx_ir.Node) -> bool:
     """Sum, which has no fixed-point form: an Add for each two of its inputs."""
     graph = node.graph
     terms = [v for v in node.inputs if v is not None]
     if node.op_type != "Sum" or node.domain not in ("", "ai.onnx") or graph is None or len(terms) != len(node.inputs):
         return False
     if len(terms) == 1 and not (node.outputs[0].is_graph_output() and terms[0].producer() is None):
-        _skip(node, terms[0])
+        _remove_node(node, terms[0])
         return True
     total, out = terms[0], node.outputs[0]
     for i, term in enumerate(terms[1:], 1):
@@ -236,7 +236,7 @@ def _broadcast(first: tuple[int, ...] | None, second: tuple[int, ...] | None) ->
     return None if first is None or second is None else np.broadcast_shapes(first, second)
 
 
-def _nothing(node: onnx_ir.Node) -> bool:
+def _remove_identity(node: onnx_ir.Node) -> bool:
     """x * 1, x / 1, x + 0, x - 0."""
     neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}.get(node.op_type)
     if neutral is None or node.outputs[0].is_graph_output():
@@ -249,7 +249,7 @@ def _nothing(node: onnx_ir.Node) -> bool:
             and (constant == neutral).all()
             and dims(source) == dims(node.outputs[0])
         ):
-            _skip(node, source)
+            _remove_node(node, source)
             return True
     return False
 
@@ -257,7 +257,7 @@ def _nothing(node: onnx_ir.Node) -> bool:
 # -- one node for several ---------------------------------------------------------------------------------------
 
 
-def _written_out(node: onnx_ir.Node) -> bool:
+def _fuse_elementwise(node: onnx_ir.Node) -> bool:
     """An activation or normalization written out in elementwise nodes: one node."""
     opset = 0 if node.graph is None else node.graph.opset_imports.get("", 0)
     for match in (hard_swish, gelu):
@@ -294,5 +294,10 @@ def _replace(match: Match, op: str, attributes: dict[str, float]) -> bool:
 
 
 _RULES: tuple[Callable[[onnx_ir.Node], bool], ...] = (
-    _written_out, _sum, _nothing, _into_before, _into_behind, _factor_behind,
-)  # fmt: skip
+    _fuse_elementwise,
+    _split_sum,
+    _remove_identity,
+    _fold_into_layer_before,
+    _fold_into_layers_behind,
+    _fold_factor_into_layers_behind,
+)

@@ -167,7 +167,7 @@ def per_channel(array: Array, channels: int, axis: int, rank: int) -> Array | No
     return array.reshape(-1)
 
 
-def put(node: onnx_ir.Node, index: int, array: Array, name: str) -> None:
+def set_constant(node: onnx_ir.Node, index: int, array: Array, name: str) -> None:
     """Make input `index` of a node the constant `array`, of the old one's name if only this node reads that."""
     graph = node.graph
     assert isinstance(graph, onnx_ir.Graph)

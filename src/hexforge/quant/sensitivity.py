@@ -11,7 +11,7 @@ import onnx_ir
 from onnx_ir import convenience
 
 from hexforge.ir import Array
-from hexforge.quant.compare import DEQUANTIZE, QUANTIZE, Linear, float_name, weights
+from hexforge.quant.compare import DEQUANTIZE, QUANTIZE, LinearQuantizer, float_name, quantized_weights
 
 _QDQ = (QUANTIZE, DEQUANTIZE)
 _MOVES = frozenset(
@@ -38,7 +38,7 @@ def layers(model: onnx_ir.Model) -> list[QuantizedLayer]:
     """The layers of a QDQ model in its order; every QuantizeLinear is one layer's."""
     quantizers: dict[str, tuple[str, set[str]]] = {}
     for node in model.graph:
-        if node.op_type not in _QDQ or Linear.of(node) is None or (owner := _owner(node)) is None:
+        if node.op_type not in _QDQ or LinearQuantizer.of(node) is None or (owner := _owner(node)) is None:
             continue
         name, op_type = owner
         quantizers.setdefault(name, (op_type, set()))[1].add(node.name or "")
@@ -83,13 +83,15 @@ def _layer_of(node: onnx_ir.Node) -> tuple[str, str]:
             if producer is None:
                 return f"input {value.name if value is not None else ''}", ""
             node = producer
-        elif before is not None and (_follows(node, before) or (node.op_type in _MOVES and _keeps(node, before))):
+        elif before is not None and (
+            _continues_in_float(node, before) or (node.op_type in _MOVES and _keeps_encoding(node, before))
+        ):
             node = before
         else:
             return node.name or "", node.op_type
 
 
-def _follows(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
+def _continues_in_float(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
     """True where a node only goes on, in float, with what the one before made for it alone."""
     makers = (v.producer() for v in node.inputs if v is not None)
     reads_integers = any(maker is not None and maker.op_type == DEQUANTIZE for maker in makers)
@@ -97,12 +99,12 @@ def _follows(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
     return before.op_type not in _QDQ and alone and not reads_integers
 
 
-def _keeps(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
+def _keeps_encoding(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
     """True where what a node makes has the encoding of what it reads out of the DequantizeLinear before it."""
     if before.op_type != DEQUANTIZE or before.inputs[0] is None or before.inputs[0].const_value is not None:
         return False
     mine = next((u for u in node.outputs[0].consumers() if u.op_type == QUANTIZE), None)
-    read, written = Linear.of(before), None if mine is None else Linear.of(mine)
+    read, written = LinearQuantizer.of(before), None if mine is None else LinearQuantizer.of(mine)
     if read is None or written is None:
         return read is not None and mine is None
     return (
@@ -147,8 +149,8 @@ def float_weights(model: onnx_ir.Model, floats: Mapping[str, Array]) -> dict[str
     Constants that were changed before quantizing (equalized) are not the same; they are left out.
     """
     exact_by_node = {}
-    for _, node, exact, coarse in weights(model, floats):
-        linear = Linear.of(node)
+    for _, node, exact, coarse in quantized_weights(model, floats):
+        linear = LinearQuantizer.of(node)
         assert linear is not None
         step = np.broadcast_to(linear._spread(linear.scale, exact.shape), exact.shape)
         if np.mean(np.abs(exact - coarse) <= 1.01 * step) >= _SAME:
@@ -166,7 +168,7 @@ def quantized_only(
     copied = model.clone()
     graph = copied.graph
     for node in list(graph):
-        if node.op_type not in _QDQ or node.name in quantizers or (linear := Linear.of(node)) is None:
+        if node.op_type not in _QDQ or node.name in quantizers or (linear := LinearQuantizer.of(node)) is None:
             continue
         source = node.inputs[0]
         if source is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from statistics import mean
 
-from hexforge.device.scenario.play import Played
+from hexforge.device.scenario.play import PlayedScenario
 from hexforge.report.page import sections_page
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Series, Table
 
@@ -16,13 +16,13 @@ POINTS = 1500
 """The most points of a line; more cannot be told apart."""
 
 
-def device_page(played: Played, name: str) -> str:
+def device_page(played: PlayedScenario, name: str) -> str:
     """The page."""
     sections = [_summary(played), _memory(played), _occupancy(played), _executions(played), _steps(played)]
     return sections_page(name, sections)
 
 
-def _summary(played: Played) -> Section:
+def _summary(played: PlayedScenario) -> Section:
     device = played.device
     runs = sum(map(len, played.executed.values()))
     peak = max((e["memory_bytes"] for e in device.log.entries), default=0)
@@ -38,7 +38,7 @@ def _summary(played: Played) -> Section:
     return Section(f"On {device.soc.name}", [Figures(figures, verdict)])
 
 
-def _memory(played: Played) -> Section:
+def _memory(played: PlayedScenario) -> Section:
     lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
     used: dict[int, tuple[str, int]] = {}
     for entry in played.device.log.entries:
@@ -51,7 +51,7 @@ def _memory(played: Played) -> Section:
             now = 0.0 if kind == "session_close" else entry["used_bytes"] / GB
             lines[label] += [(entry["at_us"] / 1e3, before), (entry["at_us"] / 1e3, now)]
     end = played.device.clock.now_us / 1e3
-    series = [Series(label, [*_thinned(points), (end, points[-1][1])]) for label, points in lines.items()]
+    series = [Series(label, [*_thin_points(points), (end, points[-1][1])]) for label, points in lines.items()]
     kinds: dict[str, int] = defaultdict(int)
     for entry in played.device.log.of("allocate"):
         kinds[entry["what"]] += entry["bytes"]
@@ -62,7 +62,7 @@ def _memory(played: Played) -> Section:
     return Section("Memory", parts, "A session has 3.75 GB.")
 
 
-def _occupancy(played: Played) -> Section:
+def _occupancy(played: PlayedScenario) -> Section:
     log = played.device.log
     running: dict[int, tuple[int, float]] = {}
     busy: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -82,14 +82,14 @@ def _occupancy(played: Played) -> Section:
     votes = [(e["at_us"] / 1e3, e["process"], e["state"]) for e in log.of("power_state")]
     columns = (Column("ms", "number", 3), Column("process"), Column("power state", choose=True))
     parts: list[Plot | Table] = [
-        Plot("ms", "busy", [Series(n, _thinned(p)) for n, p in sorted(busy.items())], "Cores at work", lines=True)
+        Plot("ms", "busy", [Series(n, _thin_points(p)) for n, p in sorted(busy.items())], "Cores at work", lines=True)
     ]
     if votes:
         parts.append(Table(columns, votes[:MOST_STEPS], "Votes"))
     return Section("Occupancy", parts)
 
 
-def _executions(played: Played) -> Section:
+def _executions(played: PlayedScenario) -> Section:
     rows = []
     for name, runs in played.executed.items():
         times = [run.latency_us for run in runs]
@@ -109,7 +109,7 @@ def _executions(played: Played) -> Section:
     return Section("Executions", [Table(columns, rows)])
 
 
-def _steps(played: Played) -> Section:
+def _steps(played: PlayedScenario) -> Section:
     rows = [
         (s.start_us / 1e3, (s.end_us - s.start_us) / 1e3, s.process, s.thread, s.step.do, s.code or "ok",
          "as expected" if s.as_expected else "unexpected", s.message or s.step.note)
@@ -123,7 +123,7 @@ def _steps(played: Played) -> Section:
     return Section("Steps", [Table(columns, rows)])
 
 
-def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _thin_points(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """A line with so many points that a screen shows."""
     step = -(-len(points) // POINTS)
     return points[::step]

@@ -84,12 +84,12 @@ def picture(estimate: Estimate, sqnr_db: Mapping[str, float]) -> GraphPicture:
                 reads[mine] |= before - {mine}
             for value in node.outputs:
                 makers[value.name] = before if mine is None else {mine}
-    places = placed(reads)
+    places = box_positions(reads)
     nodes = [GraphNode(row.name, row.op, row.us, _sqnr(row.ops, sqnr_db), i, *places[i]) for i, row in enumerate(rows)]
     return GraphPicture(nodes, sorted((r, t) for t, readers in enumerate(reads) for r in readers))
 
 
-def placed(reads: Sequence[set[int]]) -> list[tuple[float, int]]:
+def box_positions(reads: Sequence[set[int]]) -> list[tuple[float, int]]:
     """Where each of some boxes stands, across and down, by what it reads."""
     layers = _layers(reads)
     at: dict[int, float] = {}

@@ -71,17 +71,17 @@ def page(
         "kinds": timing.kinds(line).to_json(),
         "sections": [section.to_json() for section in shown],
     }
-    return assembled(f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms", content, SCRIPTS, SIMULATED)
+    return assemble_page(f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms", content, SCRIPTS, SIMULATED)
 
 
 def sections_page(name: str, sections: Sequence[Section]) -> str:
     """A page that is about something else than one inference: its sections alone."""
     lead = [section.to_json() for section in sections]
     content = {"summary": {"model": name}, "lead": lead, "timeline": None, "sections": []}
-    return assembled(_text(name), content, SCRIPTS, SIMULATED)
+    return assemble_page(_text(name), content, SCRIPTS, SIMULATED)
 
 
-def assembled(title: str, content: Any, scripts: Sequence[str], footer: str) -> str:
+def assemble_page(title: str, content: Any, scripts: Sequence[str], footer: str) -> str:
     """The file: style, scripts and data put into the page, and a policy that lets nothing else run."""
     style = (ASSETS / "page.css").read_text("utf-8")
     script = "\n".join((ASSETS / name).read_text("utf-8") for name in scripts)

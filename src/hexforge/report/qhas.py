@@ -13,8 +13,8 @@ from hexforge.analysis.profile.summary import summary
 from hexforge.analysis.profile.verdict import findings
 from hexforge.formats.profile.record import DMA, HMX, HVX, MEASURED, SERVICE, GraphProfile, Profile, ProfiledRun
 from hexforge.report import formatting
-from hexforge.report.graph import MOST_NODES, GraphNode, GraphPicture, placed
-from hexforge.report.page import SIMULATED, assembled
+from hexforge.report.graph import MOST_NODES, GraphNode, GraphPicture, box_positions
+from hexforge.report.page import SIMULATED, assemble_page
 from hexforge.report.profile_comparison import comparison_section
 from hexforge.report.section import Bars, Column, Figure, Figures, Section, Step, Steps, Table
 
@@ -105,7 +105,7 @@ def qhas_page(
         "sections": [],
     }
     title = f"{profile.model} on {chosen.chip}: {run.netrun_us / 1e3:.3f} ms"
-    return assembled(title, page, SCRIPTS, MEASURED_HERE if profile.source == MEASURED else SIMULATED)
+    return assemble_page(title, page, SCRIPTS, MEASURED_HERE if profile.source == MEASURED else SIMULATED)
 
 
 def _filtered(table: Table) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _graph(graph: GraphProfile, run: ProfiledRun) -> dict[str, Any] | None:
     if not run.costs or not 1 < len(graph.ops) <= MOST_NODES:
         return None
     reads = [set(op.reads) for op in graph.ops]
-    places = placed(reads)
+    places = box_positions(reads)
     us = [(c.cycles + c.wait) / (graph.clock_mhz or 1.0) for c in run.costs]
     nodes = [
         GraphNode(op.name or op.label, op.type, us[i], None, i, *places[i])

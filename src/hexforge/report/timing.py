@@ -46,7 +46,7 @@ KINDS = (
 def summary(estimate: Estimate) -> dict[str, Any]:
     """The figures at the top of the page."""
     line = estimate.timeline
-    parts = spent(estimate)
+    parts = time_spent(estimate)
     groups = {"host": sum(p["us"] for p in parts if p["key"] in ("rpc", "io", "wait"))}
     groups |= {p["key"]: p["us"] for p in parts if p["key"] in formatting.BOUND}
     most = max(groups, key=lambda key: groups[key])
@@ -110,12 +110,12 @@ def _critical_parts(line: Timeline) -> list[dict[str, Any]]:
     ]
 
 
-def spent(estimate: Estimate) -> list[dict[str, Any]]:
+def time_spent(estimate: Estimate) -> list[dict[str, Any]]:
     """Where the latency goes: parts that add up to it."""
     line = estimate.timeline
     units: dict[str, float] = defaultdict(float)
     for row in line.rows:
-        for key, us in split(row).items():
+        for key, us in split_by_unit(row).items():
             units[key] += us
     queue = estimate.latency_ms * 1e3 - line.latency_us
     parts = (
@@ -135,7 +135,7 @@ def spent(estimate: Estimate) -> list[dict[str, Any]]:
     ]
 
 
-def split(row: Row) -> dict[str, float]:
+def split_by_unit(row: Row) -> dict[str, float]:
     """A task's time by what it went to; while HMX and HVX both work, it is the one's that works longer."""
     busy = max(0.0, row.us - row.wait_us)
     first, second = ("hmx", "hvx") if row.hmx_us >= row.hvx_us else ("hvx", "hmx")

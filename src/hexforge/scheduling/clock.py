@@ -154,15 +154,15 @@ class ClockTask(Pending):
         else:
             if isinstance(wanted, Pending):
                 self._wanted = wanted
-                wanted.then(self._came)
+                wanted.then(self._on_result)
             else:
-                self._timer = self._clock.after(wanted, self._awake)
+                self._timer = self._clock.after(wanted, self._on_timer)
 
-    def _awake(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self.go(None, None)
 
-    def _came(self, pending: Pending) -> None:
+    def _on_result(self, pending: Pending) -> None:
         if pending is self._wanted:  # else the task was interrupted and waits for something else, or for nothing
             self._wanted = None
             self.go(pending.value, pending.error)

@@ -71,7 +71,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ModelOutcome:
     """How a model fared."""
 
     name: str
@@ -101,10 +101,10 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class ConcurrentRun:
     """Models on one accelerator."""
 
-    jobs: tuple[Outcome, ...]
+    jobs: tuple[ModelOutcome, ...]
     """In the order they were given."""
     spans: tuple[Span, ...]
     """In the order they start on each unit."""
@@ -126,7 +126,7 @@ class Shared:
             trace.name_thread(pid, lane, f"{name} {unit}")
 
 
-def simulate_concurrent(tenants: Sequence[Tenant], accelerator: Accelerator, power: Power = BURST) -> Shared:
+def simulate_concurrent(tenants: Sequence[Tenant], accelerator: Accelerator, power: Power = BURST) -> ConcurrentRun:
     """Several models on one accelerator, which is driven as one power setting says."""
     if not tenants:
         raise CallError("there is no model to share the accelerator; give one or more")
@@ -146,7 +146,7 @@ def simulate_concurrent(tenants: Sequence[Tenant], accelerator: Accelerator, pow
             scheduler.clock.start(scheduler.thread(each))
     scheduler.clock.run()
     spans = sorted(scheduler.spans, key=lambda s: (s.start_us, s.end_us))
-    return Shared(tuple(each.outcome() for each in calls), tuple(spans))
+    return ConcurrentRun(tuple(each.outcome() for each in calls), tuple(spans))
 
 
 @dataclass(slots=True)
@@ -161,9 +161,9 @@ class _Calls:
     moved_us: float = 0.0
     last_us: float = 0.0
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ModelOutcome:
         latencies = tuple(us for _, us in sorted(self.latencies_us.items()))
-        return Outcome(self.name, latencies, self.yields, self.moved_us, self.tenant.start_us, self.last_us)
+        return ModelOutcome(self.name, latencies, self.yields, self.moved_us, self.tenant.start_us, self.last_us)
 
 
 class _Call(Job):

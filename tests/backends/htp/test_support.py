@@ -12,7 +12,7 @@ import hexforge
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.support import RULES, WEIGHTED, NodeOnChip, require_fit, unsupported
 from hexforge.chips.htp_config import HtpConfig
-from hexforge.chips.soc import DEFAULT_ARCH, SESSION_BYTES, SOCS, ChipTarget, find, target
+from hexforge.chips.soc import DEFAULT_ARCH, SESSION_BYTES, SOCS, ChipTarget, find_chip, target
 from hexforge.errors import CallError, CapacityError
 from hexforge.ir import (
     AxisScaleOffset,
@@ -314,10 +314,10 @@ def test_chips_are_found() -> None:
     assert len({s.soc_model for s in SOCS}) == len({s.name for s in SOCS}) == len(SOCS)
     for soc in SOCS:
         for key in (soc.name, soc.name.lower(), str(soc.soc_model), *soc.aliases):
-            assert find(key) is soc
-    assert find("0") is find("") is None
+            assert find_chip(key) is soc
+    assert find_chip("0") is find_chip("") is None
     with pytest.raises(CallError, match="did you mean SM8650"):
-        find("SM8651")
+        find_chip("SM8651")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from hexforge.formats.profile.record import (
 from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.runtime.model_request import ModelRequest
-from hexforge.scheduling.concurrent import Shared
+from hexforge.scheduling.concurrent import ConcurrentRun
 from hexforge.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _run_among_others(
     return replace(graph, runs=(run,))
 
 
-def _job_spans(shared: Shared, job: str, graph: str, inference: int | None) -> list[RunSpan]:
+def _job_spans(shared: ConcurrentRun, job: str, graph: str, inference: int | None) -> list[RunSpan]:
     """What a job did on the accelerator: its runs, and from each yield to its being restored."""
     spans: list[RunSpan] = []
     saved: float | None = None

@@ -19,7 +19,7 @@ from hexforge.model.reader import Model, read
 from hexforge.model.save import to_bytes
 from hexforge.options import did_you_mean
 from hexforge.quant import compare as tensors
-from hexforge.quant.compare import ChannelFit, ErrorSums, Watched
+from hexforge.quant.compare import ChannelFit, ErrorSums, WatchedTensor
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.fold import fold
@@ -110,9 +110,9 @@ def _weight_errors(exact: Any, coarse: Any) -> list[TensorError]:
     """The error of each quantized weight."""
     errors = []
     folded = tensors.float_constants(fold(exact))
-    for name, node, real, quantized in tensors.weights(coarse, tensors.float_constants(exact)):
+    for name, node, real, quantized in tensors.quantized_weights(coarse, tensors.float_constants(exact)):
         own = _nearest_weight_error(quantized, real, folded.get(name))
-        linear = tensors.Linear.of(node)
+        linear = tensors.LinearQuantizer.of(node)
         reader = next(iter(node.outputs[0].consumers()), None)
         dtype = linear.type if linear is not None else ""
         errors.append(TensorError(name, "weight", reader.op_type if reader is not None else "", dtype, None, own))
@@ -142,7 +142,7 @@ def _of_activation(node: Any) -> bool:
 
 
 def _watchable(node: Any, names: Collection[str]) -> bool:
-    return tensors.Linear.of(node) is not None and tensors.float_name(node, names) is not None
+    return tensors.LinearQuantizer.of(node) is not None and tensors.float_name(node, names) is not None
 
 
 def _groups_that_fit(model: Any, names: Iterable[str]) -> Iterable[list[str]]:
@@ -167,7 +167,7 @@ def _watch(
 ) -> list[TensorError]:  # fmt: skip
     """The errors of these tensors of the float model; both models are edited."""
     watched = tensors.watch(coarse, names)
-    tensors.show(exact, [item.name for item in watched])
+    tensors.add_outputs(exact, [item.name for item in watched])
     run_exact = runner(to_bytes(exact), "ort", name="the float model")
     run_coarse = runner(to_bytes(coarse), backend_for(settings.backend, settings.soc), name="the quantized model")
     sums = [(ErrorSums(), ErrorSums(), ChannelFit()) for _ in watched]
@@ -188,7 +188,7 @@ def _watch(
 
 
 def _update(
-    item: Watched, reference: Array, result: Array, running: ErrorSums, own: ErrorSums, fit: ChannelFit
+    item: WatchedTensor, reference: Array, result: Array, running: ErrorSums, own: ErrorSums, fit: ChannelFit
 ) -> None:
     if reference.size != result.size:
         raise ModelError(

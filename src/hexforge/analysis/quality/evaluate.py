@@ -19,7 +19,7 @@ from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.feeds import Feeds, Samples
-from hexforge.quant.data.model_inputs import checked
+from hexforge.quant.data.model_inputs import checked_sample
 from hexforge.quant.data.pictures import PictureFolder
 from hexforge.quant.data.sample_sources import IndexedSamples
 from hexforge.quant.data.samples import CheckedSamples
@@ -105,7 +105,7 @@ class LabelledSamples:
             if chosen and isinstance(part.origin, IndexedSamples) and len(chosen) < len(part):
                 for i in chosen:  # read by number, not one after another
                     where, raw = part.origin.get(part.skip + i)
-                    yield before + i, checked(raw, part.inputs, where), label_of[before + i]
+                    yield before + i, checked_sample(raw, part.inputs, where), label_of[before + i]
             elif chosen:
                 for i, feeds in enumerate(islice(part, self.order[-1] - before + 1)):
                     if before + i in label_of:

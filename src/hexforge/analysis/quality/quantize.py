@@ -34,7 +34,7 @@ from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.decide.recipe_reading import check_method
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
 from hexforge.quant.fold import fold
-from hexforge.quant.improve.tune import Improvement, Tried, improve
+from hexforge.quant.improve.tune import Improvement, TriedStep, improve
 from hexforge.quant.input_ranges import range_warnings
 from hexforge.quant.write import write
 from hexforge.runtime import registry
@@ -57,7 +57,7 @@ class Quantization:
     soc: str
     plan: EncodingPlan
     statistics: Statistics
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedStep, ...]
     """Improvements, and whether they were kept."""
     nodes: int
     """How many nodes the float model has after folding, which is what was quantized."""

@@ -32,7 +32,7 @@ from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, MB, THREADS, VTCM, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.power import BURST, Power
-from hexforge.chips.soc import SOCS, Soc, named, target
+from hexforge.chips.soc import SOCS, Soc, require_chip, target
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
@@ -156,7 +156,7 @@ class HtpBackend(ContextBackend, TimedBackend):
         """CallError unless it is one chip by any of its names."""
         if len(self._chips) > 1:
             raise CallError(f"{name}: an estimate is for one chip; give one of them")
-        named(name)
+        require_chip(name)
 
     @property
     def graph_config(self) -> GraphConfig:
@@ -185,7 +185,7 @@ class HtpBackend(ContextBackend, TimedBackend):
         if self.target.soc is not None:
             return self.target.soc
         like = [soc for soc in SOCS if soc.htp_arch == self.target.arch and not self.config.soc_model[0].strip("0")]
-        return like[0] if like else named(self.config.soc_model[0])
+        return like[0] if like else require_chip(self.config.soc_model[0])
 
     def _clock(self, power: Power) -> Clock:
         from hexforge.backends.htp.timing import Clock

@@ -42,7 +42,7 @@ def graph_settings(targets: Sequence[Target], changes: Mapping[str, int | None],
     """
     if strange := sorted(changes.keys() - {THREADS, VTCM, LEVEL}):
         raise CallError(f"a graph has no setting {strange[0]!r}; it has {THREADS}, {VTCM} and {LEVEL}")
-    known = [chip for t in targets if t.facts.get("soc_model", 0) and (chip := chips.find(t.name)) is not None]
+    known = [chip for t in targets if t.facts.get("soc_model", 0) and (chip := chips.find_chip(t.name)) is not None]
     most = min((c.hvx_threads for c in known), default=DEFAULT_HVX_THREADS)
     room = min((t.facts.get("vtcm_mb", 0) for t in targets if t.facts.get("vtcm_mb", 0)), default=DEFAULT_VTCM_MB)
     names = ", ".join(c.name for c in known) or "an unknown chip"

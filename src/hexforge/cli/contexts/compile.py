@@ -14,7 +14,7 @@ from rich.text import Text
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, THREADS, VTCM, GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Dims, Json, OpPackages, Shapes, pairs, sizes
-from hexforge.cli.option_groups import GivenOptions, taking_groups
+from hexforge.cli.option_groups import GivenOptions, with_option_groups
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 from hexforge.rules import by_reason, some_of
@@ -69,7 +69,7 @@ class ContextArguments:
         )
 
 
-@taking_groups
+@with_option_groups
 def compile(
     models: Annotated[
         list[Path], typer.Argument(exists=True, dir_okay=False, help="The ONNX files.", show_default=False)

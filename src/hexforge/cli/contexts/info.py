@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hexforge.chips.graph_config import LEVEL, THREADS, VTCM
 from hexforge.cli.arguments import Json
-from hexforge.cli.screen import console, print_json, table, waiting
+from hexforge.cli.screen import console, print_json, spinner, table
 
 _COLOURS = {"optimal": "green", "sub-optimal": "yellow", "unsupported": "bold red"}
 
@@ -32,12 +32,12 @@ def info(
     from hexforge.runtime.contexts.describe import describe
 
     if is_pte(file):
-        from hexforge.cli.pte import described_pte, print_described
+        from hexforge.cli.pte import describe_pte, print_pte
 
-        lowered = described_pte(file)
-        print_json(lowered) if as_json else print_described(console(), lowered)
+        lowered = describe_pte(file)
+        print_json(lowered) if as_json else print_pte(console(), lowered)
         return
-    with waiting(f"reading {file.name}"):
+    with spinner(f"reading {file.name}"):
         facts = describe(file, soc)
     if as_json:
         print_json(facts)

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json, pairs
-from hexforge.cli.screen import console, print_json, table, waiting
+from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.errors import CallError
 
 lora = typer.Typer(no_args_is_help=True, help="LoRA adapters for a compiled context: make them, look at them.")
@@ -50,7 +50,7 @@ def make(
 
     if weights is None and (alpha is not None or names):
         raise CallError("--alpha and --map are for --weights; leave them out")
-    with waiting(f"making {output.name}"):
+    with spinner(f"making {output.name}"):
         adapter = made(
             context, base, adapted, weights=weights, alpha=alpha, names=pairs(names, "--map"), output=output
         )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.screen import waiting
+from hexforge.cli.screen import spinner
 
 
 def prune(
@@ -20,6 +20,6 @@ def prune(
     from hexforge.runtime.contexts.wrap import prune as pruned
 
     before = context.stat().st_size
-    with waiting(f"pruning {context.name}"):
+    with spinner(f"pruning {context.name}"):
         kept = pruned(context, soc, output)
     typer.echo(f"{output}: {len(kept.container):,} bytes for {kept.info.targets[0].name}, {before:,} before")

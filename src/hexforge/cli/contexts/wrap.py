@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.screen import waiting
+from hexforge.cli.screen import spinner
 
 
 def wrap(
@@ -24,7 +24,7 @@ def wrap(
     """Write one ONNX model around each graph of a context, which InferenceSession runs."""
     from hexforge.runtime.contexts.wrap import wrap as wrapped
 
-    with waiting(f"wrapping {context.name}"):
+    with spinner(f"wrapping {context.name}"):
         written = list(wrapped(context, output, embed=embed, quantized_io=quantized_io))
     for path in written:
         typer.echo(path)

@@ -28,8 +28,8 @@ from hexforge.cli.arguments import (
     provider_options,
     sizes,
 )
-from hexforge.cli.fitted_table import WIDE, shortened
-from hexforge.cli.screen import TOP, console, print_json, rest, table, waiting
+from hexforge.cli.fitted_table import WIDE, shorten_middle
+from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
 from hexforge.errors import CallError
 from hexforge.rules import NAMED, by_reason, counted
 
@@ -60,7 +60,7 @@ def check(
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     options = provider_options(backend, soc, option)
     named, whole = sizes(model, dim, shape)
-    facts = _checked_any(
+    facts = _check_any_model(
         model,
         options,
         dims=named,
@@ -72,34 +72,34 @@ def check(
     if as_json:
         print_json(facts)
     else:
-        print_checked(console(), facts, every=every, refused=refused)
+        print_check(console(), facts, every=every, refused=refused)
     if (strict or strict_ep) and facts["totals"]["refused"]:
         raise typer.Exit(1)
 
 
-def _checked_any(path: Path, options: Mapping[str, str], **more: Any) -> dict[str, Any]:
+def _check_any_model(path: Path, options: Mapping[str, str], **more: Any) -> dict[str, Any]:
     from hexforge.formats.executorch.pte import is_pte
 
     if not is_pte(path):
-        return checked(path, options, **more)
-    from hexforge.cli.pte import checked_pte
+        return check_facts(path, options, **more)
+    from hexforge.cli.pte import check_pte
 
     if more["dims"] or more["shapes"] or more["constants"]:
         raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")
-    return checked_pte(path, dict(options))
+    return check_pte(path, dict(options))
 
 
-def checked(path: Path, options: Mapping[str, str], *, strict: bool = False, **request: Any) -> dict[str, Any]:
+def check_facts(path: Path, options: Mapping[str, str], *, strict: bool = False, **request: Any) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
     from hexforge.ort.check import checked, load_model
     from hexforge.runtime.model_request import ModelRequest
 
     return checked(
-        load_model(path, options, ModelRequest(**request), strict=strict, waiting=waiting), options
+        load_model(path, options, ModelRequest(**request), strict=strict, waiting=spinner), options
     ).to_json()
 
 
-def print_checked(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:
+def print_check(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:
     """The verdict, what is refused and why, then the first units; `every` shows all, `refused` nothing else."""
     _print_verdict(screen, facts)
     if facts.get("arithmetic"):
@@ -129,7 +129,7 @@ def print_checked(screen: Console, facts: Mapping[str, Any], *, every: bool = Fa
     if rows:
         screen.print(table("", ("node (+ its group)", "op", "runs on", "QNN ops"), rows))
     if len(taken) > len(rows):
-        screen.print(rest(len(rows), len(taken), "groups of nodes on QNN"))
+        screen.print(rows_left_out(len(rows), len(taken), "groups of nodes on QNN"))
     if facts["folded"]:
         counts = Counter(node["op"] for node in facts["folded"])
         screen.print(Text("folded: " + ", ".join(counted(list(counts.elements())))))
@@ -191,11 +191,11 @@ def _print_refused(
         ops = counted([node["op"] for node in nodes])
         op = ", ".join(ops[:NAMED]) + (" …" if len(ops) > NAMED else "")
         width = max(10, (screen.width - len(op) - len(more) - 12) // min(len(shown), NAMED))
-        names = (node["node"] if screen.width >= WIDE else shortened(node["node"], width) for node in shown)
+        names = (node["node"] if screen.width >= WIDE else shorten_middle(node["node"], width) for node in shown)
         screen.print(Text.assemble((mark, "bold red"), (op, "bold"), "  ", ", ".join(names), more))
         screen.print(Padding(Text(reason), (0, 0, 1, 5)))
     if not every and len(ranked) > TOP:
-        screen.print(rest(TOP, len(ranked), "reasons", "--refused"))
+        screen.print(rows_left_out(TOP, len(ranked), "reasons", "--refused"))
 
 
 def _naming(group: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:

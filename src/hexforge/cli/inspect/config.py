@@ -24,7 +24,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say what every key of a config file does on a chip, or what is wrong with it."""
-    from hexforge.chips.soc import DEFAULT_SOC, named
+    from hexforge.chips.soc import DEFAULT_SOC, require_chip
     from hexforge.cli.qnn_tools import TOOLS
     from hexforge.formats.backend_extensions import load
     from hexforge.options import did_you_mean
@@ -33,7 +33,7 @@ def check(
     if tool and tool not in TOOLS:
         raise CallError(f"--tool {tool!r}: no such tool; there are {', '.join(TOOLS)}{did_you_mean(tool, TOOLS)}")
     loaded = load(file)
-    chip = named(soc or chip_of(loaded) or DEFAULT_SOC)
+    chip = require_chip(soc or chip_of(loaded) or DEFAULT_SOC)
     rows = list(effects(loaded, chip))
     foreign = [row for row in rows if tool and tool not in row.read_by]
     refused = [row for row in rows if row.effect.startswith("refused")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Model, Out, Output, file_to_write
-from hexforge.cli.screen import waiting
+from hexforge.cli.screen import spinner
 from hexforge.formats.files import require_another_file, require_writable
 
 
@@ -26,7 +26,7 @@ def convert_opset(
     target = file_to_write(out, output)
     require_another_file(target, model)
     require_writable(target)
-    with waiting(f"converting {model.name}"):
+    with spinner(f"converting {model.name}"):
         source = read(model, fold=False)
         files = save(converted(source.ir, opset, source.name), target)
     typer.echo(f"opset {source.opset} is now {opset}: wrote {', '.join(map(str, files))}")

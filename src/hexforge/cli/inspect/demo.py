@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Soc, provider_options
-from hexforge.cli.screen import bars, console, stoppable, table
+from hexforge.cli.screen import bars, console, interruptible, table
 from hexforge.ir import Array
 
 SHOWN_COLUMNS, GAP = 36, "  "
@@ -38,14 +38,14 @@ def demo(
     """Check the built-in night-shot model, run it on new pictures, and make it fast on a chip, with a page."""
     from hexforge import demo as built_in
     from hexforge.analysis.quality.runners import runner
-    from hexforge.cli.inspect.check import checked, print_checked
+    from hexforge.cli.inspect.check import check_facts, print_check
 
     screen = console()
     options = provider_options(backend, soc, None)
     flags = f"--backend {backend}" + (f" --soc {soc}" if soc else "")
     screen.print(f"[bold]1. Where does each node run?[/]  hexforge check {built_in.MODEL.name} {flags}")
-    placement = checked(built_in.MODEL, options)
-    print_checked(screen, placement)
+    placement = check_facts(built_in.MODEL, options)
+    print_check(screen, placement)
 
     shots, wanted = built_in.held_out()
     screen.print(
@@ -102,7 +102,7 @@ def _optimize(screen: Console, soc: str, placement: Mapping[str, Any], folder: P
     screen.print(Text.assemble(("3. Make it fast on the chip", "bold"), f"  {shown} -o {folder}"))
     shots, wanted = built_in.held_out()
     calibration, judged = ([{built_in.INPUT: shot} for shot in some] for some in (built_in.calibration(), shots))
-    with stoppable(f"what is done lies in {folder}"), bars() as progress:
+    with interruptible(f"what is done lies in {folder}"), bars() as progress:
         request = OptimizeRequest(
             calibration, judged, wanted, "psnr", None, BUDGET, samples=len(shots), jobs=processors()
         )

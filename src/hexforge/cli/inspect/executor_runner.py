@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from hexforge.cli.arguments import OpPackages
-from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.errors import CallError, HexforgeError
 
 _LETTERS = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
@@ -59,7 +59,7 @@ class LpaiFlags:
     lpai_core_selection: Annotated[int, _flag("lpai_core_selection", "For LPAI.")] = 0
 
 
-@taking_groups
+@with_option_groups
 def executor_runner(
     model_path: Annotated[Path, _flag("model_path", "The .pte file.")] = Path("model.pte"),
     output_folder_path: Annotated[Path, _flag("output_folder_path", "Folder for output_<inference>_<output>.raw.")] = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import typer
 
 from hexforge.cli.arguments import Dims, Model, Out, Output, Pins, Shapes, constants_of, file_to_write, sizes
-from hexforge.cli.screen import waiting
+from hexforge.cli.screen import spinner
 from hexforge.formats.files import require_another_file
 
 
@@ -25,7 +25,7 @@ def fix_shapes(
     target = file_to_write(out, output)
     require_another_file(target, model)
     names, whole = sizes(model, dim, shape)
-    with waiting(f"fixing shapes of {model.name}"):
+    with spinner(f"fixing shapes of {model.name}"):
         read(model, shapes=whole, dims=names, fold=False, constants=constants_of(pin)).require_static()
         write(model, target, whole, names, constants_of(pin))
         inputs = read(target, fold=False).inputs

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json, Options, Soc, pairs
-from hexforge.cli.screen import bar, console, print_json, table, waiting
+from hexforge.cli.screen import bar, console, print_json, spinner, table
 from hexforge.errors import CallError
 
 
@@ -44,7 +44,7 @@ def replay(
     if minimise is not None:
         _minimise(session, chosen, registry.backend(against), minimise, steps, relative)
         return
-    with waiting(f"replaying {recording.name} on {name}"):
+    with spinner(f"replaying {recording.name} on {name}"):
         rows = list(replayed(session, chosen))
     if not rows:
         raise CallError(f"{recording}: no graph was run in it")

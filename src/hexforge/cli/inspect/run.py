@@ -29,7 +29,7 @@ from hexforge.cli.arguments import (
     sizes,
 )
 from hexforge.cli.runnable import Sizes, feeds_for, open_runnable
-from hexforge.cli.screen import console, print_json, table, waiting
+from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.ir import Array
 from hexforge.runtime.nonfinite import has_nonfinite
 
@@ -61,7 +61,7 @@ def run(
     named, whole = sizes(model, dim, shape)
     opened = open_runnable(model, provider_options(backend, soc, option), Sizes(named, whole, constants_of(pin)), graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
-    with waiting(f"running {model.name}"):
+    with spinner(f"running {model.name}"):
         start = time.perf_counter()
         outputs = opened.run(feeds)
         run_ms = 1e3 * (time.perf_counter() - start)

@@ -20,7 +20,7 @@ from hexforge.cli.arguments import (
     provider_options,
     sizes,
 )
-from hexforge.cli.screen import waiting
+from hexforge.cli.screen import spinner
 from hexforge.errors import CallError
 
 ELIDED = 8
@@ -47,16 +47,16 @@ def show(
     from hexforge.runtime.model_request import ModelRequest
 
     if is_pte(model):
-        from hexforge.cli.pte import shown_pte
+        from hexforge.cli.pte import print_pte_graphs
 
         if onnx_units or not passes or dim or shape or pin:
             raise CallError(f"{model}: is compiled already; only --weights can be given with it")
-        shown_pte(model, None if weights else ELIDED)
+        print_pte_graphs(model, None if weights else ELIDED)
         return
     options = provider_options(backend, soc, option)
     named, whole = sizes(model, dim, shape)
     request = ModelRequest(dims=named, shapes=whole, constants=constants_of(pin))
-    read = load_model(model, options, request, waiting=waiting)
+    read = load_model(model, options, request, waiting=spinner)
     parts, plan = read.parts, read.plan
     if onnx_units:
         rows: dict[int, list[str]] = {}

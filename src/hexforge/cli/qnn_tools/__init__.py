@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from hexforge.cli import ending_in_words
+from hexforge.cli import exit_with_message
 from hexforge.cli.qnn_tools.flags import ToolCommand
 
 TOOLS = {
@@ -34,7 +34,7 @@ def entry(name: str) -> Callable[[], None]:
     """What the console script of a tool calls: an error is one message and exit code 2."""
 
     def main() -> None:
-        with ending_in_words(name):
+        with exit_with_message(name):
             tool_command(name)(prog_name=name)
 
     return main

@@ -13,7 +13,7 @@ from typer import Option
 from hexforge.backend import ContextBackend
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.data_formats import read_data_formats
-from hexforge.cli.qnn_tools.flags import NOTHING, ToolFlags, taking
+from hexforge.cli.qnn_tools.flags import NOTHING, ToolFlags, with_tool_flags
 from hexforge.cli.qnn_tools.profiling import level_of, write_schematic
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
@@ -52,11 +52,11 @@ class GeneratorFlags(ToolFlags):
     )
 
 
-@taking(GeneratorFlags)
+@with_tool_flags(GeneratorFlags)
 def run(flags: GeneratorFlags) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
     for flag, reason in flags.silent():
-        graphs.say(TOOL, f"{flag} changes nothing: {reason}")
+        graphs.print_notice(TOOL, f"{flag} changes nothing: {reason}")
     graphs.check_log_level(flags.log_level)
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
@@ -97,4 +97,4 @@ def _exposed(flags: GeneratorFlags, names: tuple[str, ...]) -> dict[str, list[st
         if flags.set_output_tensors:
             raise CallError("--enable_intermediate_outputs takes every tensor; leave --set_output_tensors out")
         return {name: ["*"] for name in names}
-    return graphs.by_graph(flags.set_output_tensors, "--set_output_tensors", names)
+    return graphs.tensors_by_graph(flags.set_output_tensors, "--set_output_tensors", names)

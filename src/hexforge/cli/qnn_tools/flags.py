@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from hexforge.cli.lazy_group import stopped_in_words
+from hexforge.cli.lazy_group import exit_on_interrupt
 from hexforge.errors import CallError
 from hexforge.formats.json_text import typographic
 from hexforge.options import did_you_mean
@@ -34,15 +34,15 @@ class ToolCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments with each flag spelled as the command spells it."""
-        return super().parse_args(ctx, normalised(args, self))
+        return super().parse_args(ctx, normalized_flags(args, self))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the tool; Ctrl-C ends it with a message."""
-        with stopped_in_words(ctx.info_name):
+        with exit_on_interrupt(ctx.info_name):
             return super().invoke(ctx)
 
 
-def normalised(arguments: Sequence[str], command: Any) -> list[str]:
+def normalized_flags(arguments: Sequence[str], command: Any) -> list[str]:
     """The arguments with every flag spelled as the command spells it; CallError for one that it does not have."""
     known = {name: name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     known |= {name.replace("-", "_"): spelled for name, spelled in known.items()} | {"--help": "--help"}
@@ -85,7 +85,7 @@ class ToolFlags:
 Table = TypeVar("Table", bound=ToolFlags)
 
 
-def taking(table: type[Table]) -> Callable[[Callable[[Table], None]], Callable[..., None]]:
+def with_tool_flags(table: type[Table]) -> Callable[[Callable[[Table], None]], Callable[..., None]]:
     """Let a function of a table of flags be a command with these flags."""
 
     def decorate(run: Callable[[Table], None]) -> Callable[..., None]:

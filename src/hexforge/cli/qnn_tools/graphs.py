@@ -31,14 +31,14 @@ def read_config(path: Path | None, tool: str) -> Config:
         return Config()
     config = load(path)
     for warning in config.warnings:
-        say(tool, f"{config.where}: {warning}")
+        print_notice(tool, f"{config.where}: {warning}")
     for key, _, readers in config.given():
         if tool not in readers:
-            say(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")
+            print_notice(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")
     return config
 
 
-def say(tool: str, message: str) -> None:
+def print_notice(tool: str, message: str) -> None:
     """A line on standard error that the user should see."""
     typer.secho(f"{tool}: {message}", fg="yellow", err=True)
 
@@ -99,7 +99,7 @@ def register_packages(text: str) -> None:
         register_whole_package(part)
 
 
-def by_graph(text: str, flag: str, known: Sequence[str]) -> dict[str, list[str]]:
+def tensors_by_graph(text: str, flag: str, known: Sequence[str]) -> dict[str, list[str]]:
     """`graph:a,b;graph2:c` as names by graph; of one graph its name may be left out, or said before each tensor."""
     tensors: dict[str, list[str]] = {}
     for part in filter(None, text.split(";")):

@@ -12,7 +12,7 @@ import typer
 
 from hexforge.backend import Backend, ContextBackend, Program, TimedBackend
 from hexforge.cli.qnn_tools import graphs
-from hexforge.cli.qnn_tools.flags import taking
+from hexforge.cli.qnn_tools.flags import with_tool_flags
 from hexforge.cli.qnn_tools.net_run_flags import NetRunFlags
 from hexforge.cli.qnn_tools.on_device import DeviceProgram, on_device
 from hexforge.cli.qnn_tools.profiling import level_of, write_profile
@@ -25,7 +25,7 @@ from hexforge.cli.qnn_tools.raw import (
     read_input_list,
     write_results,
 )
-from hexforge.cli.screen import bar, stoppable
+from hexforge.cli.screen import bar, interruptible
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
 from hexforge.ir import Array
@@ -43,7 +43,7 @@ class GraphRun:
     folder: Path
 
 
-@taking(NetRunFlags)
+@with_tool_flags(NetRunFlags)
 def run(flags: NetRunFlags) -> None:
     """Run a model or a context binary on raw inputs: outputs are output_dir/Result_<n>/<tensor>.raw."""
     _check(flags)
@@ -54,10 +54,10 @@ def run(flags: NetRunFlags) -> None:
     for name, adapter in _adapters(flags.binary_updates, programs):
         programs[name].apply(adapter)  # type: ignore[attr-defined]
     jobs = _jobs(programs, flags.input_list, flags.output_dir)
-    native = graphs.by_graph(flags.native_input_tensor_names, "--native_input_tensor_names", list(programs))
+    native = graphs.tensors_by_graph(flags.native_input_tensor_names, "--native_input_tensor_names", list(programs))
     for name, tensors in native.items():
         _require_tensors(name, tensors, [v.name for v in programs[name].graph.inputs], "input")
-    with stoppable("what was written before is whole"):
+    with interruptible("what was written before is whole"):
         for number, job in enumerate(jobs):
             took = _run(job, flags, native.get(job.name, ()))
             if level:
@@ -73,7 +73,7 @@ def run(flags: NetRunFlags) -> None:
 def _check(flags: NetRunFlags) -> None:
     """CallError for flags that are missing or exclude each other; those that change nothing are named."""
     for flag, reason in flags.silent():
-        graphs.say(TOOL, f"{flag} changes nothing: {reason}")
+        graphs.print_notice(TOOL, f"{flag} changes nothing: {reason}")
     if not flags.backend or not flags.input_list:
         raise CallError(f"{'--backend' if not flags.backend else '--input_list'} is missing; see --help")
     if bool(flags.retrieve_context) == bool(flags.model or flags.dlc_path):
@@ -113,7 +113,7 @@ def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
     names = [graphs.graph_name(path) for path in paths]
     if len(set(names)) < len(names):
         raise CallError(f"--model: two models have one graph name ({', '.join(names)}); rename a file")
-    kept = graphs.by_graph(flags.set_output_tensors, "--set_output_tensors", names)
+    kept = graphs.tensors_by_graph(flags.set_output_tensors, "--set_output_tensors", names)
     texts: dict[str, Program] = {}
     sources: list[Path | bytes] = []
     for path, name in zip(paths, names, strict=True):
@@ -156,7 +156,7 @@ def _off_device(programs: dict[str, Program], flags: NetRunFlags) -> dict[str, P
     """Programs that lie on no simulated device; what only a device has is said not to act."""
     for name in ("shared_buffer", "timeout", "retrieve_context_timeout"):
         if getattr(flags, name):
-            graphs.say(TOOL, f"--{name} changes nothing: the graphs lie on no simulated device")
+            graphs.print_notice(TOOL, f"--{name} changes nothing: the graphs lie on no simulated device")
     return programs
 
 

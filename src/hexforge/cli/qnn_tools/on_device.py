@@ -32,8 +32,8 @@ class DeviceProgram(Program):
         self._inputs: dict[str, MemHandle] = {}
         self._outputs: dict[str, MemHandle] = {}
         if shared:
-            self._inputs = _registered(qnn, handle, handle.spec.inputs)
-            self._outputs = _registered(qnn, handle, handle.spec.outputs)
+            self._inputs = _register_buffers(qnn, handle, handle.spec.inputs)
+            self._outputs = _register_buffers(qnn, handle, handle.spec.outputs)
         self.latencies_us: list[float] = []
         """Of each run, as the application sees it."""
 
@@ -76,16 +76,16 @@ def on_device(
 ) -> dict[str, DeviceProgram]:  # fmt: skip
     """The graphs of contexts on one device, as the config file says; DeviceError with QNN's code otherwise."""
     from hexforge.device import Binary, Device, DeviceSignal, Qnn
-    from hexforge.device.extensions import cores_of, creation_config, profile_of, signed
+    from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 
     device = Device(chip, cores=cores_of(config))
-    qnn = Qnn(device.process("qnn-net-run", signed=signed(config), privileged=True))
+    qnn = Qnn(device.process("qnn-net-run", signed=uses_signed_domain(config), privileged=True))
     qnn.use_profile(profile_of(config, perf_profile))
     own = creation_config(config)
     signal = DeviceSignal(load_timeout_us) if load_timeout_us else None
     binaries = [Binary.of(source, device.soc) for source in sources]
     if config.htp.groupContext.share_resources:
-        contexts = _together(qnn, [(binary, own) for binary in binaries])
+        contexts = _create_sharing_contexts(qnn, [(binary, own) for binary in binaries])
     else:
         contexts = []
         for binary in binaries:
@@ -106,7 +106,7 @@ def on_device(
     return programs
 
 
-def _together(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:
+def _create_sharing_contexts(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:
     """Contexts of one list, which share resources; the sharing that the chip has."""
     from hexforge.device import ListConfig, SharingType
     from hexforge.device.contexts.configs import VA_ARCH
@@ -119,7 +119,7 @@ def _together(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> lis
     return [qnn.wait(task) for task in tasks]
 
 
-def _registered(qnn: Qnn, handle: DeviceGraph, tensors: Tensors) -> dict[str, MemHandle]:
+def _register_buffers(qnn: Qnn, handle: DeviceGraph, tensors: Tensors) -> dict[str, MemHandle]:
     """A shared buffer for each tensor."""
     from hexforge.device import MemDescriptor
 

@@ -21,7 +21,7 @@ from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.flags import Version
 from hexforge.cli.qnn_tools.raw import OutputType, feeds_of, read_input_list, write_results
 from hexforge.cli.qnn_tools.throughput_on_chip import ChipThread, on_chips
-from hexforge.cli.screen import console, table, waiting
+from hexforge.cli.screen import console, spinner, table
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.files import require_writable, write_atomically
@@ -128,10 +128,10 @@ def run(
     if config is None:
         raise CallError("--config is missing; see --help")
     plan = _read(config)
-    _say_unheeded(plan)
+    _report_ignored_settings(plan)
     if output is not None:
         require_writable(output)
-    with waiting("loading"):
+    with spinner("loading"):
         lanes = [_lane(thread, plan, config) for thread in plan.testCase.threads]
     start = time.perf_counter()
     for _ in range(plan.testCase.iteration):
@@ -164,12 +164,12 @@ def _on_chip(lane: Lane, plan: ThroughputFile) -> ChipThread:
     return ChipThread(record.threadName, lane.program, lane.backend, priority, 1e3 * record.interval, lane.power)
 
 
-def _say_unheeded(plan: ThroughputFile) -> None:
+def _report_ignored_settings(plan: ThroughputFile) -> None:
     """What a plan says and nothing is done about."""
     for backend in plan.backends:
         if backend.profilingLevel.upper() != "OFF":
-            graphs.say(TOOL, f"backends {backend.backendName!r}: profilingLevel {backend.profilingLevel} changes "
-                       "nothing: the table is the profile; qnn-net-run --profiling_level writes a log")  # fmt: skip
+            ignored = f"backends {backend.backendName!r}: profilingLevel {backend.profilingLevel} changes nothing: "
+            graphs.print_notice(TOOL, f"{ignored}the table is the profile; qnn-net-run --profiling_level writes a log")
 
 
 def _read(path: Path) -> ThroughputFile:
@@ -197,7 +197,7 @@ def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
     chosen = next(b for b in plan.backends if b.backendName == thread.backend)
     model = next(m for m in plan.models if m.modelName == thread.model)
     file = thread.backendConfig or chosen.configFile
-    config = load(_beside(file, where)) if file else Config()
+    config = load(_plan_file(file, where)) if file else Config()
     from hexforge.runtime.tool_config import power_of
 
     backend = graphs.tool_backend(chosen.backendPath, config, TOOL, thread.model)
@@ -212,14 +212,14 @@ def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
             f"{where}: model {model.modelName!r}: inputPath is missing; it names an input list, or let thread "
             f"{thread.threadName!r} have useRandomData"
         )
-    listed = read_input_list(_beside(model.inputPath, where))
+    listed = read_input_list(_plan_file(model.inputPath, where))
     feeds = [
         feeds_of(line, inputs, native, f"{listed.path}: inference {i}") for i, line in enumerate(listed.inferences)
     ]
     return Lane(thread, model, program, backend, power, feeds)
 
 
-def _beside(name: str, where: Path) -> Path:
+def _plan_file(name: str, where: Path) -> Path:
     """A file that a plan names: from the folder the tool runs in, else from the plan's own."""
     beside = where.parent / name
     return beside if not Path(name).exists() and beside.exists() else Path(name)
@@ -241,7 +241,7 @@ def _random(inputs: Mapping[str, TensorType]) -> dict[str, Array]:
 
 
 def _program(model: ModelRecord, backend: Backend, where: Path) -> Program:
-    path = _beside(model.modelPath, where)
+    path = _plan_file(model.modelPath, where)
     if not model.loadFromCachedBinary:
         if graphs.is_graph_text(path):
             return graphs.text_program(path, backend)

@@ -11,9 +11,9 @@ import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
-from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bar, console, print_json, stoppable, table, waiting
+from hexforge.cli.screen import bar, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 
@@ -29,7 +29,7 @@ Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to wor
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 0: all.")]
 
 
-@taking_groups
+@with_option_groups
 def compare(
     float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file, or .pte.")],
     quantized: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it, or a .pte.")],
@@ -52,16 +52,16 @@ def compare(
     from hexforge.formats.executorch.pte import is_pte
 
     if is_pte(quantized):
-        from hexforge.cli.pte import print_compared
+        from hexforge.cli.pte import print_pte_comparison
 
         if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc:
             raise CallError(f"{quantized}: is compiled; only --data, --limit and --json can be given with it")
-        print_compared(float_model, quantized, data, limit, as_json)
+        print_pte_comparison(float_model, quantized, data, limit, as_json)
         return
     require_writable(report)
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
-    with stoppable("nothing was written"), bar(f"comparing {quantized.name}") as progress:
+    with interruptible("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         comparison = compared(
             float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
             jobs=jobs, progress=progress,
@@ -80,7 +80,7 @@ def _report(comparison: Comparison, model: Path, soc: str, target: Path) -> None
     from hexforge.report.graph import graph_section_of
     from hexforge.report.quality import quality_sections
 
-    with waiting(f"timing {model.name} on {soc}"):
+    with spinner(f"timing {model.name} on {soc}"):
         timed = estimate(model, soc)
     graph = graph_section_of(model, timed, comparison)
     sections = [graph] if graph is not None else []

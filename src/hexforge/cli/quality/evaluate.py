@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import DEFAULT_BACKEND, Dims, Json, Model, Shapes, Soc, sizes
-from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.compare import Backend, Data, Jobs, Limit
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bar, console, print_json, stoppable, table
+from hexforge.cli.screen import bar, console, interruptible, print_json, table
 
 Labels = Annotated[
     str, typer.Option("--labels", help="A .csv, .json, .txt or .npy file, or folders: the samples' folder names.")
@@ -24,7 +24,7 @@ Classes = Annotated[
 ]
 
 
-@taking_groups
+@with_option_groups
 def evaluate(
     model: Model,
     data: Data,
@@ -51,7 +51,7 @@ def evaluate(
     pictures.say(samples, quiet=as_json)
     named, whole = sizes(model, dim, shape)
     start = time.perf_counter()
-    with stoppable("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
+    with interruptible("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         evaluation = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
             backend=backend, soc=soc, jobs=jobs, limit=limit or None, dims=named, shapes=whole, progress=progress,

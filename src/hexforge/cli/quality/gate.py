@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json
-from hexforge.cli.screen import console, print_json, table, waiting
+from hexforge.cli.screen import console, print_json, spinner, table
 
 
 def gate(
@@ -34,7 +34,7 @@ def gate(
     from hexforge.report import gate as views
 
     require_writable(save_baseline, junit, markdown)
-    with waiting("measuring") as status:
+    with spinner("measuring") as status:
         result = checked(budget, baseline, lambda model: status.update(f"measuring {model}"))
     if save_baseline is not None:
         write_atomically(save_baseline, json.dumps({"figures": result.figures()}, indent=2).encode() + b"\n")

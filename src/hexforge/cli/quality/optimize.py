@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, constants_of, sizes
 from hexforge.cli.quality.evaluate import Classes, Labels
-from hexforge.cli.screen import bars, console, print_json, stoppable, table
+from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import write_atomically
 from hexforge.rules import by_reason, some_of
 
@@ -53,10 +53,10 @@ def optimize(
     from hexforge.analysis.quality.labels import read_classes
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
-    from hexforge.chips.soc import DEFAULT_SOC, named
+    from hexforge.chips.soc import DEFAULT_SOC, require_chip
     from hexforge.report.optimizing import optimized_page
 
-    chip = named(soc or DEFAULT_SOC).name
+    chip = require_chip(soc or DEFAULT_SOC).name
     folder = output or Path(f"{model.stem}.{chip}")
     names, whole = sizes(model, dim, shape)
     request = OptimizeRequest(
@@ -73,7 +73,7 @@ def optimize(
         constants=constants_of(pin),
     )
     lost = f"what is done lies in {folder}; the same command goes on from there"
-    with stoppable(lost), bars() as progress:
+    with interruptible(lost), bars() as progress:
         result = optimized(model, folder, request, Deployment(chip, runtime=runtime), progress=progress)
         progress("drawing the page", 0, 1)
         write_atomically(result.folder.page, optimized_page(result).encode())

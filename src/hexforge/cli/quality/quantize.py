@@ -13,9 +13,9 @@ import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
-from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bars, console, print_json, stoppable, table
+from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
 from hexforge.rules import by_reason, some_of
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-@taking_groups
+@with_option_groups
 def quantize(
     model: Model,
     data: Annotated[
@@ -69,7 +69,7 @@ def quantize(
     named, whole = sizes(model, dim, shape)
     require_writable(target, export_encodings, state)
     again = "nothing was written; with --state FILE calibration is kept"
-    with stoppable(again, *([] if state is None else [state])), bars() as progress:
+    with interruptible(again, *([] if state is None else [state])), bars() as progress:
         result = quantized(
             model, samples, recipe, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
             quality=quality, dims=named, shapes=whole, progress=progress,
@@ -108,7 +108,7 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
         screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
     screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point", markup=False)
     if quantized.plan.floats:
-        screen.print(table("", ("left in float", "why"), _alike(quantized.plan.floats.items())))
+        screen.print(table("", ("left in float", "why"), _rows_by_reason(quantized.plan.floats.items())))
     for name in quantized.unused[:_SHOWN]:
         screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor", markup=False)
     if quantized.placed_whole:
@@ -118,7 +118,7 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
             markup=False,
         )
     else:
-        screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), _alike(quantized.refused)))
+        screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), _rows_by_reason(quantized.refused)))
     for path in (*quantized.files, *((exported,) if exported is not None else ())):
         screen.print(f"wrote {path}", markup=False)
 
@@ -154,6 +154,6 @@ def _next(quantized: Quantization, quality: Quality, model: str, data: str, fixe
     return f"hexforge compile {written} -o {compiled} --soc {chip}"
 
 
-def _alike(nodes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def _rows_by_reason(nodes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Rows of nodes and why, those of one reason together."""
     return [(some_of(names), reason) for reason, names in by_reason(nodes)]

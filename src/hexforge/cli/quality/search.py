@@ -14,10 +14,10 @@ import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, sizes
-from hexforge.cli.option_groups import taking_groups
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.evaluate import Classes, Labels
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bar, console, print_json, stoppable, table
+from hexforge.cli.screen import bar, console, interruptible, print_json, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 
@@ -63,7 +63,7 @@ class SpaceArguments:
     budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100
 
 
-@taking_groups
+@with_option_groups
 def search(
     model: Model,
     data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, or random:8.")],
@@ -100,7 +100,7 @@ def search(
         require_other_file(output, model)
     lost = "nothing was written; with --state FILE a search goes on"
     states = [] if state is None else [state, calibration_file(state)]
-    with stoppable(lost, *states), bar("measuring mixes") as progress:
+    with interruptible(lost, *states), bar("measuring mixes") as progress:
         searched = search_precision(
             model,
             calibration,

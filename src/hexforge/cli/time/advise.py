@@ -52,11 +52,11 @@ def advise(
         if not verify:
             raise CallError("--apply writes only what was verified; leave --no-verify out")
     if is_pte(model):
-        from hexforge.cli.pte import print_advice
+        from hexforge.cli.pte import print_pte_advice
 
         if apply is not None or dim or shape:
             raise CallError(f"{model}: is compiled already; leave --apply, --dim and --shape out")
-        print_advice(model, Deployment(soc, precision, runtime), least, as_json)
+        print_pte_advice(model, Deployment(soc, precision, runtime), least, as_json)
         return
     named, whole = sizes(model, dim, shape)
     with bar(f"trying rewrites of {model.name}") as show:

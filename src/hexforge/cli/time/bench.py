@@ -36,7 +36,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BenchTimes:
     """Times of inferences, in ms, and how long all of them took together."""
 
     times_ms: tuple[float, ...]
@@ -97,7 +97,7 @@ def bench(
     with bar(f"timing {model.name}") as progress:
         for _ in range(max(0, warmup - 1)):
             opened.run(feeds)
-        measured = timed(lambda: opened.run(feeds), threads, iterations, duration, progress)
+        measured = time_calls(lambda: opened.run(feeds), threads, iterations, duration, progress)
     chip_ms = _on_the_chip(model, options.get("soc_model", ""), fixed)
     facts = {
         "model": model.name, "where": opened.about, "load_ms": round(opened.load_ms, 3), "first_ms": round(first_ms, 3),
@@ -120,13 +120,13 @@ def bench(
     screen.print(table(title, ("latency", "ms"), rows))
 
 
-def timed(
+def time_calls(
     call: Callable[[], object],
     threads: int,
     iterations: int,
     duration_s: float,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Measured:
+) -> BenchTimes:
     """The times of calls from several threads: so many in all, or as many as the duration allows, one at least."""
     times: list[float] = []
     failures: list[BaseException] = []
@@ -161,7 +161,7 @@ def timed(
         worker.join()
     if failures:
         raise failures[0]
-    return Measured(tuple(times), _since(start), threads)
+    return BenchTimes(tuple(times), _since(start), threads)
 
 
 def _since(start: float) -> float:

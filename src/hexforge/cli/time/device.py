@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.cli.arguments import All, Json
-from hexforge.cli.screen import TOP, console, print_json, rest, table, waiting
+from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
 
 if TYPE_CHECKING:
-    from hexforge.device.scenario.play import Played
+    from hexforge.device.scenario.play import PlayedScenario
 
 
 def device(
@@ -31,7 +31,7 @@ def device(
     from hexforge.device.scenario.script import read_script
     from hexforge.formats.files import write_atomically
 
-    with waiting(f"playing {script.name}"):
+    with spinner(f"playing {script.name}"):
         played = play(read_script(script))
     if log is not None:
         write_atomically(log, ("\n".join(played.device.log.lines()) + "\n").encode())
@@ -50,7 +50,7 @@ def device(
         raise typer.Exit(1)
 
 
-def _facts(played: Played) -> dict[str, Any]:
+def _facts(played: PlayedScenario) -> dict[str, Any]:
     simulated = played.device
     return {
         "soc": simulated.soc.name,
@@ -79,7 +79,7 @@ def _facts(played: Played) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(played: Played, every: bool) -> None:
+def _show(played: PlayedScenario, every: bool) -> None:
     screen, simulated = console(), played.device
     shown = played.steps if every else [*played.unexpected, *(s for s in played.steps if s.as_expected)][: 2 * TOP]
     rows = [
@@ -89,7 +89,7 @@ def _show(played: Played, every: bool) -> None:
     ]  # fmt: skip
     columns = ("ms", "took", "thread", "step", "code", "", "what")
     screen.print(table(f"steps on {simulated.soc.name}", columns, rows, optional=("took", "what")))
-    screen.print(rest(len(shown), len(played.steps), "steps"))
+    screen.print(rows_left_out(len(shown), len(played.steps), "steps"))
     runs = []
     for name, done in played.executed.items():
         times = [run.latency_us / 1e3 for run in done]

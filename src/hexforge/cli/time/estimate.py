@@ -30,8 +30,8 @@ from hexforge.cli.arguments import (
     model_and_priority,
     sizes,
 )
-from hexforge.cli.option_groups import taking_groups
-from hexforge.cli.screen import TOP, bar, console, print_json, rest, table, waiting
+from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.screen import TOP, bar, console, print_json, rows_left_out, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 from hexforge.rules import by_reason, counted
@@ -39,7 +39,7 @@ from hexforge.rules import by_reason, counted
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
     from hexforge.analysis.timed_graphs import TimedGraphs
-    from hexforge.scheduling.concurrent import Shared
+    from hexforge.scheduling.concurrent import ConcurrentRun
 
 ALL = "all"
 MOST_REASONS = 3
@@ -65,7 +65,7 @@ class EstimateFiles:
             raise CallError("--trace and --report are files of their own; neither may be the model or the other")
 
 
-@taking_groups
+@with_option_groups
 def estimate(
     model: Model,
     soc: Annotated[
@@ -109,7 +109,7 @@ def estimate(
     every_chip = soc.lower() == ALL
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, graph, power)
-    with waiting(f"reading {model.name}"):
+    with spinner(f"reading {model.name}"):
         source = _source(model, dim, shape, pin, method)
         graphs = timed_graphs(source, deployment)
     if graph.reads_weights is not None:
@@ -126,7 +126,7 @@ def estimate(
             )
         _compare(chips("timing chips"), model.name, as_json)
         return
-    with waiting(f"timing {model.name}"):
+    with spinner(f"timing {model.name}"):
         timed = estimated(graphs, deployment, batch=batch, threads=threads)
         shared = _co_running(timed, priority, co_running, batch) if co_running else None
     if files.trace is not None:
@@ -142,7 +142,7 @@ def estimate(
         _print_concurrent(console(), shared, interval_ms)
 
 
-def _write_trace(path: Path, timed: Estimate, shared: Shared | None) -> None:
+def _write_trace(path: Path, timed: Estimate, shared: ConcurrentRun | None) -> None:
     trace = timed.timeline.trace()
     if shared is not None:
         shared.draw(trace, pid=1)
@@ -196,7 +196,7 @@ def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: lis
     return path if is_context(path) else read(path, dims=named, shapes=whole, constants=constants_of(pin))
 
 
-def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -> Shared:
+def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -> ConcurrentRun:
     """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
     from hexforge.analysis.estimate import simulate_concurrent
     from hexforge.any_model import estimate as estimated
@@ -209,7 +209,7 @@ def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -
     return simulate_concurrent(others, priorities)
 
 
-def _concurrent(shared: Shared) -> list[dict[str, Any]]:
+def _concurrent(shared: ConcurrentRun) -> list[dict[str, Any]]:
     return [
         {
             "model": o.name,
@@ -223,7 +223,7 @@ def _concurrent(shared: Shared) -> list[dict[str, Any]]:
     ]
 
 
-def _print_concurrent(screen: Console, shared: Shared, interval_ms: float) -> None:
+def _print_concurrent(screen: Console, shared: ConcurrentRun, interval_ms: float) -> None:
     """What the models that share the chip take."""
     cells = [[str(cell) for cell in row.values()] for row in _concurrent(shared)]
     called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
@@ -299,7 +299,7 @@ def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     columns = ("task", "op (+ fused)", "us", "cycles", "share", "bound by", "HMX", "HVX", "DMA", "wait", "overlap")
     screen.print(table("", columns, cells, optional=("HMX", "HVX", "DMA", "wait", "overlap", "cycles")))
     if len(rows) > len(shown):
-        screen.print(rest(len(shown), len(rows), "tasks"))
+        screen.print(rows_left_out(len(shown), len(rows), "tasks"))
 
 
 def _print_left_out(screen: Console, timed: Estimate, refused: bool) -> None:
@@ -313,6 +313,6 @@ def _print_left_out(screen: Console, timed: Estimate, refused: bool) -> None:
     for reason, ops in reasons if refused else reasons[:MOST_REASONS]:
         screen.print(Padding(Text(f"{', '.join(counted(ops))}: {reason}"), (0, 0, 0, 2)))
     if not refused and len(reasons) > MOST_REASONS:
-        screen.print(rest(MOST_REASONS, len(reasons), "reasons", "--refused"))
+        screen.print(rows_left_out(MOST_REASONS, len(reasons), "reasons", "--refused"))
     if refused:
         screen.print(table("", ("node", "op"), [(row.node, row.op_type) for row in timed.left_on_cpu]))

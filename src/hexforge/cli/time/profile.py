@@ -21,7 +21,7 @@ from hexforge.cli.arguments import (
     model_and_priority,
     sizes,
 )
-from hexforge.cli.screen import console, table, waiting
+from hexforge.cli.screen import console, spinner, table
 from hexforge.cli.time.estimate import Precision, Runtime
 from hexforge.errors import CallError, UnsupportedError
 
@@ -87,16 +87,16 @@ def profile(
     require_profile_level(level)
     _require_consistent(output, measure, priority, co_running)
     deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
-    with waiting(f"profiling {model.name}"):
+    with spinner(f"profiling {model.name}"):
         how = _Recording(deployment, level, measure, runs, dim, shape, pin)
-        recorded, source = _profiled(model, how, priority, co_running or ())
-        earlier = None if compare is None else _profiled(compare, how)[0]
+        recorded, source = _profile_file(model, how, priority, co_running or ())
+        earlier = None if compare is None else _profile_file(compare, how)[0]
     recorded = zoom_profile(recorded, zoom_start, zoom_end)
     earlier = zoom_profile(earlier, zoom_start, zoom_end) if earlier is not None else None
     ideas: list[Advice] = []
     tried = advise and not measure and source is not None
     if tried:
-        with waiting("trying rewrites"):
+        with spinner("trying rewrites"):
             tried, ideas = _advice(source, deployment)
     features = ViewerFeatures(
         enable_input_output_flow_events=flows, enable_sequencer_flow_events=flows, qhas_schema=True, qhas_json=True,
@@ -117,7 +117,9 @@ def _require_consistent(output: Path, measure: str, priority: str, co_running: l
         raise CallError(f"--output {output}: is a file; name a folder")
 
 
-def _profiled(path: Path, how: _Recording, priority: str = "normal", models: Sequence[str] = ()) -> tuple[Profile, Any]:
+def _profile_file(
+    path: Path, how: _Recording, priority: str = "normal", models: Sequence[str] = ()
+) -> tuple[Profile, Any]:
     """The profile of whatever a file is, and the model where it is one that can be rewritten."""
     from hexforge.analysis.profile.simulated import CoRunning
     from hexforge.analysis.profile.simulated import profile as simulated
@@ -130,9 +132,9 @@ def _profiled(path: Path, how: _Recording, priority: str = "normal", models: Seq
     if log.is_log(path):
         return log.read(path), None
     if is_pte(path):
-        return _of_pte(path, how), None
+        return _profile_pte(path, how), None
     if how.measured:
-        return _measured(path, how), None
+        return _profile_kernels(path, how), None
     named, whole = sizes(path, how.dim, how.shape)
     source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, constants=constants_of(how.pin))
     named_models = [_model_and_priority(text) for text in models]
@@ -148,7 +150,7 @@ def _model_and_priority(text: str) -> tuple[str, str]:
     return path, priority
 
 
-def _of_pte(path: Path, how: _Recording) -> Profile:
+def _profile_pte(path: Path, how: _Recording) -> Profile:
     """Every delegate of an ExecuTorch program as a graph of one profile."""
     from hexforge.analysis.profile.simulated import profile as simulated
     from hexforge.executorch.running.loading import PteModule
@@ -166,7 +168,7 @@ def _of_pte(path: Path, how: _Recording) -> Profile:
     return replace(profiles[0], model=path.stem, graphs=graphs)
 
 
-def _measured(path: Path, how: _Recording) -> Profile:
+def _profile_kernels(path: Path, how: _Recording) -> Profile:
     """Runs on this computer, on random inputs, as a session profiles them."""
     import tempfile
 

@@ -19,9 +19,9 @@ def socs(
     as_json: Json = False,
 ) -> None:
     """List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source."""
-    from hexforge.chips.soc import ABILITIES, FIGURES, SOCS, Provenance, named, names_of
+    from hexforge.chips.soc import ABILITIES, FIGURES, SOCS, Provenance, names_of, require_chip
 
-    chosen = named(name) if name else None
+    chosen = require_chip(name) if name else None
     if as_json:
         print_json(_facts(chosen) if chosen else [_facts(soc) for soc in SOCS])
         return

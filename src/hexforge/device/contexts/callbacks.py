@@ -63,7 +63,7 @@ def check_callback(callback: DmaBufferCallback, binary: Binary, config: Creation
 
 
 @dataclass(slots=True)
-class Provided:
+class ProvidedBuffers:
     """Buffers that a client gave, and the context over them."""
 
     context: Context | None
@@ -78,9 +78,9 @@ class Provided:
             self._release(response)
 
 
-def provided(binary: Binary, callback: DmaBufferCallback) -> Provided:
+def request_buffers(binary: Binary, callback: DmaBufferCallback) -> ProvidedBuffers:
     """Ask for the weights: those that graphs share and the others apart; checked, and opened over them."""
-    held = Provided(None, [], callback.release)
+    held = ProvidedBuffers(None, [], callback.release)
     try:
         _provide(binary, callback, held)
     except BaseException:
@@ -89,7 +89,7 @@ def provided(binary: Binary, callback: DmaBufferCallback) -> Provided:
     return held
 
 
-def _provide(binary: Binary, callback: DmaBufferCallback, held: Provided) -> None:
+def _provide(binary: Binary, callback: DmaBufferCallback, held: ProvidedBuffers) -> None:
     if binary.source is None:
         total, first = binary.weights_bytes, 0
     else:
@@ -102,7 +102,7 @@ def _provide(binary: Binary, callback: DmaBufferCallback, held: Provided) -> Non
     for begin, end in spans:
         response = callback.provide(DataRequest(first + begin, end - begin))
         held.responses.append(response)
-        pieces.append((begin, end, _checked(binary, response, end - begin)))
+        pieces.append((begin, end, _checked_view(binary, response, end - begin)))
     fds = [response.fd for response in held.responses]
     if len(set(fds)) != len(fds) or min(fds) < 0:
         raise DeviceError(
@@ -120,7 +120,7 @@ def _provide(binary: Binary, callback: DmaBufferCallback, held: Provided) -> Non
         held.context = Context(container, verify=False, weights=cast(memoryview, weights))
 
 
-def _checked(binary: Binary, response: DmaDataResponse, size: int) -> memoryview:
+def _checked_view(binary: Binary, response: DmaDataResponse, size: int) -> memoryview:
     try:
         view = memoryview(response.data).cast("B")
     except (TypeError, ValueError, BufferError):

@@ -10,10 +10,10 @@ from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import Binary
 from hexforge.device.contexts.callbacks import DmaBufferCallback, check_callback
 from hexforge.device.contexts.configs import CreationConfig, ListConfig, SharingType
-from hexforge.device.contexts.grouping import list_group, registered
+from hexforge.device.contexts.grouping import join_registered_group, list_group
 from hexforge.device.contexts.groups import Group
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph, Process, State
-from hexforge.device.contexts.loading import CreationNotice, Notify, load_graph, loaded, release
+from hexforge.device.contexts.loading import CreationNotice, Notify, load_binary, load_graph, release
 from hexforge.device.contexts.needs import first_graphs, needs_of
 from hexforge.device.contexts.registration import deregister_all, register_again
 from hexforge.device.contexts.switching import check_order
@@ -40,7 +40,7 @@ def create(
 ) -> ClockTask:
     """Begin to create one context; the result is the context."""
     context = client.new_context(binary, config)
-    task = client.device.clock.start(_created(context, callback, None, None))
+    task = client.device.clock.start(_create_steps(context, callback, None, None))
     client.creating[context.number] = task
     task.then(lambda _: _forget(client, context))
     if signal is not None:
@@ -59,9 +59,9 @@ def create_list(
     group = list_group(contexts, shared.share_resources_optimization_type) if shared.share_resources else None
     tasks = []
     for context in contexts:
-        task = client.device.clock.start(_created(context, None, group, notify))
+        task = client.device.clock.start(_create_steps(context, None, group, notify))
         client.creating[context.number] = task
-        task.then(lambda ended, made=context: _ended(client, made, notify, ended.error))  # type: ignore[misc]
+        task.then(lambda ended, made=context: _report_end(client, made, notify, ended.error))  # type: ignore[misc]
         tasks.append(task)
     return tasks
 
@@ -70,13 +70,13 @@ def _forget(client: Process, context: DeviceContext) -> None:
     client.creating.pop(context.number, None)
 
 
-def _ended(client: Process, context: DeviceContext, notify: Notify, error: BaseException | None) -> None:
+def _report_end(client: Process, context: DeviceContext, notify: Notify, error: BaseException | None) -> None:
     _forget(client, context)
     if isinstance(error, DeviceError):
         notify(CreationNotice(context.binary.name, None, error=error))
 
 
-def _created(
+def _create_steps(
     context: DeviceContext, callback: DmaBufferCallback | None, group: Group | None, notify: Notify | None
 ) -> Waits:
     client, config = context.client, context.config
@@ -89,10 +89,10 @@ def _created(
         if callback is not None:
             check_callback(callback, context.binary, config, device.facts.platform)
         yield from client.votes.begin("INIT")
-        yield from _placed(context, group)
-        yield from loaded(context, callback, notify)
+        yield from _place_in_session(context, group)
+        yield from load_binary(context, callback, notify)
     except DeviceError as error:
-        _undone(context, str(error))
+        _undo(context, str(error))
         client.votes.done()
         raise
     context.state = State.ALIVE
@@ -105,7 +105,7 @@ def _created(
     return context
 
 
-def _placed(context: DeviceContext, group: Group | None) -> Waits:
+def _place_in_session(context: DeviceContext, group: Group | None) -> Waits:
     """Find a session with room, and take it."""
     client, config, device = context.client, context.config, context.client.device
     yield max(0.0, device.down_until_us - device.clock.now_us)
@@ -122,15 +122,15 @@ def _placed(context: DeviceContext, group: Group | None) -> Waits:
     context.session = yield from _session_with_room(context, whole)
     for spec in context.specs():
         context.graphs[spec.name] = DeviceGraph(context, spec, config.graph_priorities.get(spec.name, config.priority))
-    _allocated(context, context.session)
+    _allocate(context, context.session)
 
 
 def _registered_group(context: DeviceContext) -> Group | None:
     """The group that the context's own config registers it with."""
     multi, concurrent = context.config.register_multi_contexts, context.config.register_concurrent_resource_sharing
     if multi is not None:
-        return registered(context, multi, concurrent=concurrent is not None)
-    return None if concurrent is None else registered(context, concurrent, concurrent=True)
+        return join_registered_group(context, multi, concurrent=concurrent is not None)
+    return None if concurrent is None else join_registered_group(context, concurrent, concurrent=True)
 
 
 def _needs(context: DeviceContext, session: CdspSession | None) -> list[Need]:
@@ -156,7 +156,7 @@ def _session_with_room(context: DeviceContext, whole: int) -> Waits:
             session, _ = fit()  # time has passed: others may have come and gone
             if session is not None:
                 break
-        _opened(context, whole)
+        _open_session(context, whole)
         yield OPEN_US
         session, tried = fit()
         if session is not None:
@@ -164,7 +164,7 @@ def _session_with_room(context: DeviceContext, whole: int) -> Waits:
     return session
 
 
-def _allocated(context: DeviceContext, session: CdspSession) -> None:
+def _allocate(context: DeviceContext, session: CdspSession) -> None:
     """Take what the context needs; graphs that are switched take their own when they are loaded."""
     config = context.config
     shared, estimates = [], []
@@ -187,7 +187,7 @@ def _allocated(context: DeviceContext, session: CdspSession) -> None:
     context.allocations += [session.allocate(context.label, ESTIMATE, size) for size in estimates]
 
 
-def _opened(context: DeviceContext, whole: int) -> CdspSession:
+def _open_session(context: DeviceContext, whole: int) -> CdspSession:
     client = context.client
     if whole > SESSION_BYTES:
         raise DeviceError(
@@ -204,7 +204,7 @@ def _opened(context: DeviceContext, whole: int) -> CdspSession:
     return client.open_session()
 
 
-def _undone(context: DeviceContext, why: str) -> None:
+def _undo(context: DeviceContext, why: str) -> None:
     release(context)
     context.state = State.FREED
     context.client.contexts.pop(context.number, None)
@@ -251,12 +251,12 @@ def reload(context: DeviceContext) -> Waits:
     context.graphs_before = dict(context.graphs)
     try:
         yield from client.votes.begin("INIT")
-        yield from _placed(context, None)
+        yield from _place_in_session(context, None)
         for name, graph in context.graphs_before.items():  # the handles that people have stay good
             graph.program = None
             context.graphs[name] = graph
             graph.priority = priorities[name]
-        yield from loaded(context, None, None)
+        yield from load_binary(context, None, None)
         if context.state is not State.CREATING:
             raise DeviceError(
                 Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION,

@@ -17,8 +17,8 @@ from hexforge.device.contexts.handles import DeviceGraph, Process, State
 from hexforge.device.contexts.loading import LOAD_BYTES_PER_US, load_graph, make_program, unload_graph
 from hexforge.device.contexts.needs import graph_needs
 from hexforge.device.contexts.registration import shrink_reserve
-from hexforge.device.contexts.switching import leaving, require_alone
-from hexforge.device.contexts.tensors import Feed, check_output, checked_feeds, computed
+from hexforge.device.contexts.switching import graphs_to_unload, require_alone
+from hexforge.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs
 from hexforge.device.cores import CoreJob
 from hexforge.device.signal import DeviceSignal
 from hexforge.ir import Array
@@ -35,7 +35,7 @@ SHORT_US = 1000.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Executed:
+class ExecutionResult:
     """What one execution gave, and took."""
 
     outputs: Mapping[str, Array]
@@ -64,22 +64,24 @@ def execute(
     batch: int = 1,
     recover: bool = False,
 ) -> ClockTask:
-    """Begin to execute a graph; the result is an `Executed`.
+    """Begin to execute a graph; the result is an `ExecutionResult`.
 
     `recover`: where the graph's session has crashed, load its context again and try once more, as the EP does.
     """
     client = graph.context.client
-    waits = _recovering if recover else _executed
+    waits = _execute_with_recovery if recover else _execute_steps
     task = client.device.clock.start(waits(graph, dict(inputs or {}), dict(outputs or {}), batch))
     if signal is not None:
         signal.watch(client.device.clock, task, creation=False)
     return task
 
 
-def _recovering(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle], batch: int) -> Waits:
+def _execute_with_recovery(
+    graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle], batch: int
+) -> Waits:
     began = graph.context.client.device.clock.now_us
     try:
-        return (yield from _executed(graph, inputs, outputs, batch))
+        return (yield from _execute_steps(graph, inputs, outputs, batch))
     except DeviceError as error:
         if error.code != Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION.number:
             raise
@@ -87,7 +89,7 @@ def _recovering(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, 
             yield from reload(graph.context)
         while graph.context.state is State.CREATING:
             yield 1000.0  # another call loads it
-    return (yield from _executed(graph, inputs, outputs, batch, began))
+    return (yield from _execute_steps(graph, inputs, outputs, batch, began))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +119,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ran:
+class _DeviceRun:
     """What became of it on the device."""
 
     results: dict[str, Array]
@@ -126,20 +128,20 @@ class _Ran:
     loaded: bool
 
 
-def _executed(
+def _execute_steps(
     graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle], batch: int, began: float | None = None
 ) -> Waits:
     """The whole of one execution: checks, the group's turn, the stage of the profile, the run, the report."""
     context, votes = graph.context, graph.context.client.votes
     began = context.client.device.clock.now_us if began is None else began
     yield 0.0  # whoever began this goes on first
-    call = _checked(graph, inputs, outputs, batch)
+    call = _checked_call(graph, inputs, outputs, batch)
     graph.executing += 1
     try:
-        yield from _own_turn(call)
+        yield from _wait_for_turn(call)
         yield from votes.begin("INFERENCE")
         try:
-            ran = yield from _on_device(call)
+            ran = yield from _run_on_device(call)
         finally:
             votes.done()
     finally:
@@ -149,10 +151,10 @@ def _executed(
             context.group.next_turn()
     if votes.lowers_after:
         yield VOTE_US
-    return _reported(call, ran, began)
+    return _report(call, ran, began)
 
 
-def _checked(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle], batch: int) -> _Call:
+def _checked_call(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle], batch: int) -> _Call:
     """The call, if it can be made now; DeviceError where it cannot."""
     context = graph.context
     context.require_alive()
@@ -165,7 +167,7 @@ def _checked(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, Mem
     return _Call(graph, inputs, outputs, feeds, multiple, context.session)
 
 
-def _own_turn(call: _Call) -> Waits:
+def _wait_for_turn(call: _Call) -> Waits:
     """Contexts that were registered together have one spill-fill buffer: one runs after the other."""
     graph, group = call.graph, call.graph.context.group
     if group is None or group.sharing is not None or not group.sequential:
@@ -180,33 +182,33 @@ def _own_turn(call: _Call) -> Waits:
         call.require_session()
 
 
-def _on_device(call: _Call) -> Waits:
+def _run_on_device(call: _Call) -> Waits:
     """From the host's call to its return: mapping, switching, adapters, the cores, and the way back."""
     graph, context = call.graph, call.graph.context
     device = context.client.device
     call.require_session()
-    yield from _mapped_io(graph, call.inputs, call.outputs)
+    yield from _map_io(graph, call.inputs, call.outputs)
     call.require_session()
     first = graph.time.inference(device.cores.clocks(device.cores.cores[0]), call.multiple)
     host_us = (first.rpc_us + first.io_us * (SHARED_IO_LEFT if call.shared else 1.0)) / 2
     yield from call.after(host_us)
     loaded = context.config.switching and graph.name not in context.loads
     if context.config.switching:
-        yield from _switched(graph)
+        yield from _switch_in(graph)
         call.require_session()
     if context.config.lora_weight_sharing_enabled and context.blob != graph.name:
         yield from call.after(ADAPTER_US)
         context.blob = graph.name
         device.log.write("adapter_again", graph=graph.label, adapter=graph.adapter)
-    job = yield from _on_cores(call)
+    job = yield from _run_on_cores(call)
     call.require_session()
-    results = computed(graph, call.feeds, call.multiple, call.outputs)
+    results = compute_outputs(graph, call.feeds, call.multiple, call.outputs)
     wake_us = _cpu_wake_us(context.client, job.ran_us)
     yield host_us + wake_us
-    return _Ran(results, job, wake_us, loaded)
+    return _DeviceRun(results, job, wake_us, loaded)
 
 
-def _on_cores(call: _Call) -> Waits:
+def _run_on_cores(call: _Call) -> Waits:
     """The job on the NSP cores; withdrawn where the call is ended before it."""
     graph, device = call.graph, call.graph.context.client.device
     cores = min(graph.spec.num_cores, len(device.cores.cores))
@@ -224,13 +226,13 @@ def _on_cores(call: _Call) -> Waits:
     return job
 
 
-def _reported(call: _Call, ran: _Ran, began: float) -> Executed:
+def _report(call: _Call, ran: _DeviceRun, began: float) -> ExecutionResult:
     """What the caller is told, and the log."""
     graph, job = call.graph, ran.job
     device = graph.context.client.device
     graph.executions += 1
     device.energy_uj += job.energy_uj
-    done = Executed(
+    done = ExecutionResult(
         ran.results, device.clock.now_us - began, job.ready_us - began, job.ran_us, job.moved_us, ran.wake_us,
         job.yields, job.energy_uj, call.multiple, ran.loaded,
     )  # fmt: skip
@@ -273,7 +275,7 @@ def _require_session(graph: DeviceGraph, session: object) -> None:
         )
 
 
-def _mapped_io(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle]) -> Waits:
+def _map_io(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle]) -> Waits:
     """Inputs and outputs that lie in no shared buffer are copied through one of the context's own, mapped once."""
     context = graph.context
     raw = any(not isinstance(f, MemHandle) for f in inputs.values()) or len(outputs) < len(graph.spec.outputs)
@@ -309,7 +311,7 @@ def _unmap_large_io(graph: DeviceGraph) -> None:
         context.io_mapped = False
 
 
-def _switched(graph: DeviceGraph) -> Waits:
+def _switch_in(graph: DeviceGraph) -> Waits:
     """Load the graph where it is not, after others that make room."""
     context = graph.context
     if graph.name in context.loads:
@@ -318,7 +320,7 @@ def _switched(graph: DeviceGraph) -> Waits:
     assert session is not None
     sizes = {s.name: sum(n for _, n in graph_needs(context, s)) for s in context.specs()}
     order = context.config.graph_retention_order
-    for name in leaving(graph.name, tuple(context.loads), order, sizes, session.free_bytes):
+    for name in graphs_to_unload(graph.name, tuple(context.loads), order, sizes, session.free_bytes):
         unload_graph(context.graphs[name])
         device.log.write("graph_unload", graph=context.graphs[name].label)
     load_graph(graph)

@@ -9,7 +9,7 @@ from hexforge.device.contexts.groups import Group
 from hexforge.device.contexts.handles import DeviceContext
 
 
-def registered(context: DeviceContext, given: GroupRegistration, *, concurrent: bool) -> Group:
+def join_registered_group(context: DeviceContext, given: GroupRegistration, *, concurrent: bool) -> Group:
     """The group that a context registers with; DeviceError where it does not go with it."""
     specs = context.specs()
     handle = given.first_group_handle

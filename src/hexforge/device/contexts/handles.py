@@ -12,7 +12,7 @@ from hexforge.device.buffers import Mappings, MemHandle
 from hexforge.device.chip import Chip
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import Binary, GraphSpec
-from hexforge.device.contexts.callbacks import Provided
+from hexforge.device.contexts.callbacks import ProvidedBuffers
 from hexforge.device.contexts.configs import RESTRICTED, CreationConfig, SharingType, thread_priorities
 from hexforge.device.contexts.groups import Group
 from hexforge.device.graph_time import GraphTime, SimulatedTime
@@ -124,7 +124,7 @@ class DeviceContext:
     io_mapped: bool = False
     reserved: SessionMemory | None = None
     """Addresses kept for its inputs and outputs (VA optimization)."""
-    held: Provided | None = None
+    held: ProvidedBuffers | None = None
     """A client's buffers with its weights."""
     graphs_before: dict[str, DeviceGraph] = field(default_factory=dict)
     """Its graphs as they were when its session crashed."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import loaded_program, require_suits
-from hexforge.device.contexts.callbacks import DmaBufferCallback, provided
+from hexforge.device.contexts.callbacks import DmaBufferCallback, request_buffers
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.device.contexts.needs import graph_needs
 from hexforge.scheduling.clock import Waits
@@ -37,7 +37,7 @@ class CreationNotice:
 Notify = Callable[[CreationNotice], None]
 
 
-def loaded(context: DeviceContext, callback: DmaBufferCallback | None, notify: Notify | None) -> Waits:
+def load_binary(context: DeviceContext, callback: DmaBufferCallback | None, notify: Notify | None) -> Waits:
     """Read the binary, and make the programs of the graphs that are loaded."""
     client, config, device = context.client, context.config, context.client.device
     size = context.binary.weights_bytes
@@ -47,7 +47,7 @@ def loaded(context: DeviceContext, callback: DmaBufferCallback | None, notify: N
         device.log.write("file_read", context=context.label, peak_bytes=peak, chunks=chunks)
     left = (ACCELERATED if config.init_acceleration else 1.0) * (CALLBACK_LEFT if callback is not None else 1.0)
     if callback is not None:
-        context.held = provided(context.binary, callback)
+        context.held = request_buffers(context.binary, callback)
         context.opened = context.held.context
     else:
         context.opened = context.binary.open()

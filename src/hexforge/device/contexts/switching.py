@@ -13,7 +13,7 @@ from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
 
 
-def leaving(
+def graphs_to_unload(
     wanted: str, loaded: Sequence[str], retained: Sequence[str], sizes: dict[str, int], free_bytes: int
 ) -> list[str]:
     """The graphs to unload, in order, before `wanted` is loaded where so many bytes are free."""

@@ -74,7 +74,7 @@ def check_output(graph: DeviceGraph, name: str, handle: MemHandle, multiple: int
         )
 
 
-def computed(
+def compute_outputs(
     graph: DeviceGraph, feeds: dict[str, Array], multiple: int, outputs: dict[str, MemHandle]
 ) -> dict[str, Array]:
     """What the graph computes, batch by batch; written where its outputs are registered."""

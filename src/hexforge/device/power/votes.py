@@ -116,14 +116,14 @@ class PowerVotes:
     def _check(self, config: PowerConfig, votes: _Votes, dcvs: DcvsV3 | None, polled: bool) -> None:
         if isinstance(config, HmxV2):
             if self._arch < HMX_ARCH:
-                raise _lacking(f"an HMX vote needs v{HMX_ARCH} or newer, this is v{self._arch}")
+                raise _not_available(f"an HMX vote needs v{HMX_ARCH} or newer, this is v{self._arch}")
             if votes.dcvs is None and dcvs is None:
                 raise invalid("an HMX vote needs an HVX vote (DCVS_V3) of the same power config id")
         if isinstance(config, AdaptivePollingTime) and config.us and not votes.polling_us and not polled:
             raise invalid("adaptive polling needs RPC polling of the same power config id, set before or with it")
         rpc = isinstance(config, (RpcControlLatency, RpcPollingTime, AdaptivePollingTime))
         if rpc and self._platform == "qnx":
-            raise _lacking("RPC latency and polling are not on QNX")
+            raise _not_available("RPC latency and polling are not on QNX")
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
@@ -201,5 +201,5 @@ def _corner(vote: DcvsV3, name: str, load: float) -> Corner:
     return _LADDER[wanted]
 
 
-def _lacking(message: str) -> DeviceError:
+def _not_available(message: str) -> DeviceError:
     return DeviceError(Code.QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED_CONFIG, message)

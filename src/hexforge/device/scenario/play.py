@@ -55,12 +55,12 @@ class StepOutcome:
 
 
 @dataclass(slots=True)
-class Played:
+class PlayedScenario:
     """A scenario after it was played."""
 
     device: Device
     steps: list[StepOutcome] = field(default_factory=list)
-    executed: dict[str, list[execution.Executed]] = field(default_factory=dict)
+    executed: dict[str, list[execution.ExecutionResult]] = field(default_factory=dict)
     """Every execution that ended well, by process and graph."""
 
     @property
@@ -69,10 +69,10 @@ class Played:
         return [step for step in self.steps if not step.as_expected]
 
 
-def play(script: Script) -> Played:
+def play(script: Script) -> PlayedScenario:
     """Play a script to its end; the log is audited."""
     device = Device(script.soc.name, platform=script.platform, cores=script.cores, ram_bytes=script.ram_bytes)
-    played = Played(device)
+    played = PlayedScenario(device)
     clients = {p.name: device.process(p.name, signed=p.signed, privileged=p.privileged) for p in script.processes}
     for fault in script.faults:
         device.clock.at(fault.at_us, _fault, device, clients, fault)
@@ -129,7 +129,9 @@ def digest(outputs: Mapping[str, Array]) -> str:
 class _Player:
     """What the threads of one process have in common."""
 
-    def __init__(self, script: Script, played: Played, clients: Mapping[str, Client], process: ProcessScript) -> None:
+    def __init__(
+        self, script: Script, played: PlayedScenario, clients: Mapping[str, Client], process: ProcessScript
+    ) -> None:
         self.script, self.played, self.clients, self.process = script, played, clients, process
         self.client = clients[process.name]
         self.device = played.device
@@ -212,7 +214,7 @@ class _Player:
                     feeds[name] = handles[name]
             outputs = {name: handles[name] for name, _ in graph.spec.outputs if name in handles}
             signal = self._signal_of(limits["timeout_us"], limits["abort_us"])
-            done: execution.Executed = yield execution.execute(
+            done: execution.ExecutionResult = yield execution.execute(
                 graph, feeds, outputs, signal, batch=batch, recover=recover
             )
             digests.append(digest(done.outputs))

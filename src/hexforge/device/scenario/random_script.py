@@ -12,7 +12,7 @@ import numpy as np
 from hexforge.device.codes import Code
 from hexforge.device.contexts.binary import Binary
 from hexforge.device.log import audit
-from hexforge.device.scenario.play import Played, StepOutcome, digest, feeds_of
+from hexforge.device.scenario.play import PlayedScenario, StepOutcome, digest, feeds_of
 from hexforge.errors import FormatError
 
 PRIORITIES = ("LOW", "NORMAL", "NORMAL_HIGH", "HIGH")
@@ -122,7 +122,7 @@ class Undisturbed:
         return self._known[key]
 
 
-def lost(played: Played, undisturbed: Undisturbed) -> list[str]:
+def lost(played: PlayedScenario, undisturbed: Undisturbed) -> list[str]:
     """What a random scenario must not have: other bits, errors without a cause, memory that leaks or adds up wrong."""
     problems = []
     faults = [entry["at_us"] for entry in played.device.log.of("fault")]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.chips.priority import Priority
-from hexforge.chips.soc import DEFAULT_SOC, Soc, named
+from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip
 from hexforge.device.chip import PLATFORMS
 from hexforge.device.codes import Code
 from hexforge.device.contexts.binary import Binary, GraphSpec
 from hexforge.device.contexts.configs import CreationConfig, SharingType
-from hexforge.device.extensions import cores_of, creation_config, profile_of, signed
+from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 from hexforge.device.graph_time import DeclaredTime
 from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.device.scenario.fields import Fields
@@ -115,7 +115,7 @@ def parse_script(
     top = Fields(data, where)
     top.any("about", "")
     config = _config_file(top, folder)
-    soc = named(top.text("soc", chip_of(config) or DEFAULT_SOC))
+    soc = require_chip(top.text("soc", chip_of(config) or DEFAULT_SOC))
     platform = top.text("platform", "android", PLATFORMS)
     cores, ram = top.count("cores", cores_of(config), 1), top.bytes("ram", 16 << 30)
     binaries = dict(known or {})
@@ -180,7 +180,7 @@ def _graph(fields: Fields) -> GraphSpec:
 
 def _process(fields: Fields, binaries: dict[str, Binary], config: Config) -> ProcessScript:
     name = fields.text("name", "app")
-    secured, privileged = fields.flag("signed", signed(config)), fields.flag("privileged")
+    secured, privileged = fields.flag("signed", uses_signed_domain(config)), fields.flag("privileged")
     chosen = fields.text("profile", "", ("", *PROFILES))
     driven = any(device.cores for device in config.htp.devices)
     profile = profile_of(config, chosen) if chosen or driven else None

@@ -47,12 +47,12 @@ def calibrate(
     `channel_axis` also keeps the extremes of each slice along it. `state` is a file that holds what was seen so far:
     an interrupted run goes on from it and ends with the same statistics, bit by bit; a finished one is not run again.
     """
-    sources = watched(model, tensors, moves=channel_axis is None)
+    sources = tensors_to_observe(model, tensors, moves=channel_axis is None)
     total = len(samples)
     if not total:
         raise CallError("calibration needs at least one sample, and there is none")
-    resumed = _resumed(state, model, sources, histogram, channel_axis)
-    statistics = resumed or _fresh(model, sources, histogram, channel_axis)
+    resumed = _load_state(state, model, sources, histogram, channel_axis)
+    statistics = resumed or _new_statistics(model, sources, histogram, channel_axis)
     observed = {source: statistics[name] for name, source in sources.items()}
     run = _Run(observed, split(model, set(observed), part_bytes))
     seen, digest, saved = statistics.samples, b"", time.monotonic()
@@ -67,7 +67,7 @@ def calibrate(
                 if count == seen and digest.hex() != statistics.data_sha256:
                     raise CallError(f"{state}: made with other data; delete it, or name another state file")
                 continue
-            with _uninterrupted() if state is not None else nullcontext():
+            with _delay_interrupt() if state is not None else nullcontext():
                 whole = False
                 run.take(feeds)
                 statistics.samples, statistics.data_sha256 = count, digest.hex()
@@ -91,7 +91,7 @@ def calibrate(
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _delay_interrupt() -> Iterator[None]:
     """Ctrl-C waits until the end: what is done in here is done whole. Where signals are not ours, it does not."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
@@ -106,7 +106,9 @@ def _uninterrupted() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def watched(model: onnx_ir.Model, tensors: Collection[str] | None = None, moves: bool = True) -> dict[str, str]:
+def tensors_to_observe(
+    model: onnx_ir.Model, tensors: Collection[str] | None = None, moves: bool = True
+) -> dict[str, str]:
     """The float tensors to observe, each with the one whose values it holds: another where they were only moved."""
     sources: dict[str, str] = {str(v.name): str(v.name) for v in model.graph.inputs if _is_float(v)}
     for node in model.graph:
@@ -167,12 +169,12 @@ def _update(work: Sequence[tuple[TensorStatistics, Array]]) -> None:
         tensor.update(array)
 
 
-def _fresh(model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None) -> Statistics:
+def _new_statistics(model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None) -> Statistics:
     statistics = {name: TensorStatistics(histogram, axis) for name in set(sources.values())}
     return Statistics({name: statistics[source] for name, source in sources.items()}, model_sha256(model))
 
 
-def _resumed(
+def _load_state(
     state: Path | None, model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None
 ) -> Statistics | None:
     """What a state file holds, None where there is none yet; CallError where it is of something else."""

@@ -40,7 +40,7 @@ def inputs_of(model: onnx_ir.Model) -> tuple[Input, ...]:
     return tuple(inputs)
 
 
-def checked(raw: Any, inputs: Sequence[Input], where: str) -> dict[str, Array]:
+def checked_sample(raw: Any, inputs: Sequence[Input], where: str) -> dict[str, Array]:
     """A sample as arrays by name; CallError where it does not fit the inputs or holds NaN or infinity."""
     if not isinstance(raw, Mapping):
         if len(inputs) != 1:

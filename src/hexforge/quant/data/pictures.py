@@ -120,7 +120,7 @@ def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], 
             image = ImageOps.exif_transpose(file).convert("L" if color == "L" else "RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise CallError(f"{path}: cannot be read as a picture: {error}") from None
-    image = _cut(image, options, (width, height))
+    image = _resize_and_crop(image, options, (width, height))
     size = (width or image.width, height or image.height)
     if image.size != size:
         bilinear = Image.Resampling.BILINEAR
@@ -143,7 +143,7 @@ def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], 
     return np.ascontiguousarray((pixels.transpose(2, 0, 1) if layout == "NCHW" else pixels)[None], dtype)
 
 
-def _cut(image: Any, options: PictureOptions, input_size: tuple[int | None, int | None]) -> Any:
+def _resize_and_crop(image: Any, options: PictureOptions, input_size: tuple[int | None, int | None]) -> Any:
     """The picture with its shorter side resized to a number and its middle taken, where that is asked for."""
     from PIL import Image
 

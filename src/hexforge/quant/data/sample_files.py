@@ -30,21 +30,21 @@ def file_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any
     if path.is_dir():
         listed = path / LIST_FILE
         if listed.is_file():
-            return _listed(listed, inputs, pictures)
-        return _folder(path, inputs, pictures)
+            return _input_list_samples(listed, inputs, pictures)
+        return _folder_samples(path, inputs, pictures)
     if not path.is_file():
         raise CallError(f"{path}: there is no such file or folder of samples")
     if path.suffix == ".txt":
-        return _listed(path, inputs, pictures)
+        return _input_list_samples(path, inputs, pictures)
     if path.suffix == ".npz":
-        return stacked(_named(path, inputs), inputs, str(path))
+        return stacked_samples(_named(path, inputs), inputs, str(path))
     if path.suffix == ".npy":
-        return stacked(_load(path, "r"), inputs, str(path))
+        return stacked_samples(_load(path, "r"), inputs, str(path))
     options = PictureOptions.beside(path.parent, pictures)
     return IndexedSamples(1, lambda _: (str(path), _read(path, inputs, options)))
 
 
-def stacked(source: Mapping[str, Any] | Array, inputs: Sequence[Input], where: str) -> IndexedSamples:
+def stacked_samples(source: Mapping[str, Any] | Array, inputs: Sequence[Input], where: str) -> IndexedSamples:
     """Arrays that hold one sample, or many along one more axis in front or along a batch that the model has as 1."""
     arrays = source if isinstance(source, Mapping) else {inputs[0].name: source}
     counts: dict[str, int] = {}
@@ -68,7 +68,7 @@ def stacked(source: Mapping[str, Any] | Array, inputs: Sequence[Input], where: s
     return IndexedSamples(next(iter(counts.values()), 1), get)
 
 
-def _folder(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> IndexedSamples:
+def _folder_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> IndexedSamples:
     folders = {i.name: folder for i in inputs if (folder := _subfolder(path, i.name)) is not None}
     if not folders:
         files = _files(path, len(inputs))
@@ -125,7 +125,7 @@ def _natural(path: Path) -> list[str | int]:
     return [int(t) if t.isdecimal() else t.lower() for t in re.split(r"([0-9]+)", path.name)]
 
 
-def _listed(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> IndexedSamples:
+def _input_list_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> IndexedSamples:
     try:
         lines = [(n, line.split()) for n, line in enumerate(path.read_text("utf-8").splitlines(), 1) if line.strip()]
     except (OSError, UnicodeDecodeError) as error:

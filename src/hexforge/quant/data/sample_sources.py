@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hexforge.quant.data.model_inputs import Input, checked
+from hexforge.quant.data.model_inputs import Input, checked_sample
 
 
 class SampleSource(Protocol):
@@ -98,7 +98,7 @@ class OnceReadSamples:
             if raw is None:
                 self.ended = True
                 break
-            arrays = checked(raw, self.inputs, f"sample {self.kept} of {self.name}")
+            arrays = checked_sample(raw, self.inputs, f"sample {self.kept} of {self.name}")
             named = {str(k): arrays[i.name] for k, i in enumerate(self.inputs)}
             np.savez(self.folder / f"{self.kept}.npz", **named)  # type: ignore[arg-type]
             self.kept += 1

@@ -14,9 +14,9 @@ import onnx_ir
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.quant.data.feeds import Feeds
-from hexforge.quant.data.model_inputs import Input, checked, inputs_of
+from hexforge.quant.data.model_inputs import Input, checked_sample, inputs_of
 from hexforge.quant.data.pictures import PictureFolder
-from hexforge.quant.data.sample_files import file_samples, stacked
+from hexforge.quant.data.sample_files import file_samples, stacked_samples
 from hexforge.quant.data.sample_sources import IndexedSamples, OnceReadSamples, SampleSource, StreamedSamples
 
 
@@ -30,7 +30,7 @@ class CheckedSamples:
 
     def __iter__(self) -> Iterator[Feeds]:
         for where, raw in itertools.islice(self.origin.read(self.skip), self.limit):
-            yield checked(raw, self.inputs, where)
+            yield checked_sample(raw, self.inputs, where)
 
     def __len__(self) -> int:
         left = max(0, self.origin.count() - self.skip)
@@ -62,7 +62,7 @@ def samples(
     elif isinstance(source, (str, Path)):
         origin = file_samples(Path(source), inputs, pictures)
     elif isinstance(source, (Mapping, np.ndarray)):
-        origin = stacked(source, inputs, "the array")
+        origin = stacked_samples(source, inputs, "the array")
     elif callable(getattr(source, "get_next", None)):
         origin = _reader(source, inputs)
     elif hasattr(source, "__getitem__") and hasattr(source, "__len__"):
@@ -87,13 +87,13 @@ def _reader(reader: Any, inputs: Sequence[Input]) -> SampleSource:
         while (raw := reader.get_next()) is not None and (not isinstance(raw, Mapping) or raw):
             yield raw
 
-    def anew() -> Iterator[Any]:
+    def restart_reader() -> Iterator[Any]:
         reader.rewind()
         return rest()
 
     name = type(reader).__name__
     return (
-        StreamedSamples(anew, name)
+        StreamedSamples(restart_reader, name)
         if callable(getattr(reader, "rewind", None))
         else OnceReadSamples(rest(), inputs, name)
     )

@@ -95,7 +95,7 @@ class _Assignment:
     # -- precision of nodes -------------------------------------------------------------------------------------
 
     def _choose_precisions(self) -> None:
-        by_tensors = self._wanted_by_tensors()
+        by_tensors = self._precisions_from_tensors()
         explicit: dict[QuantUnit, DType | None] = {}
         for unit in self.units:
             if unit.reason is not None:
@@ -143,7 +143,7 @@ class _Assignment:
         node = named[-1] if named else unit.target
         return self.recipe.at_node(node.op_type, node.name or "")
 
-    def _wanted_by_tensors(self) -> dict[QuantUnit, DType | None]:
+    def _precisions_from_tensors(self) -> dict[QuantUnit, DType | None]:
         """Units whose outputs, or else inputs, are said to have a type: who makes and who reads them computes in it."""
         precisions: dict[QuantUnit, DType | None] = {}
         for unit in self.units:
@@ -224,12 +224,12 @@ class _Assignment:
     def _join_concat(self, unit: QuantUnit, precision: DType) -> None:
         """What only a Concat reads is made in the Concat's encoding: joining it then moves integers."""
         out = (unit.writes[0].name or "", precision)
-        shared = [slot for _, _, name, dtype in self._data_reads(unit) if self._only_for(slot := (name, dtype), unit)]
+        shared = [slot for _, _, name, dtype in self._data_reads(unit) if self._feeds_only(slot := (name, dtype), unit)]
         everything = len(shared) == len(unit.reads)
         for slot in shared:
             self.classes.join(slot, out, follows=everything)
 
-    def _only_for(self, slot: Slot, concat: QuantUnit) -> bool:
+    def _feeds_only(self, slot: Slot, concat: QuantUnit) -> bool:
         """True where a class goes into one Concat and nowhere else, and its encoding is free."""
         members = {name for name, dtype in self.classes.of(slot).slots if dtype is slot[1]}
         for name, dtype in self.classes.of(slot).slots:
@@ -319,7 +319,7 @@ class _Assignment:
             name, array = weight.name or "", float_constant(weight)
             assert array is not None
             fixed = self.given.get(name) or self._weight(unit, array, precision)
-            fixed = self._with_room_for_bias(unit, _checked(name, weight, fixed), array.shape)
+            fixed = self._widen_for_bias(unit, _checked(name, weight, fixed), array.shape)
             if self.result.tensors.setdefault(name, fixed) != fixed:
                 self.result.converts[name, unit.name] = fixed
 
@@ -345,7 +345,7 @@ class _Assignment:
             block = 0  # a scale for each channel where blocks do not fit
         return Fixed(dtype, weight_encoding(array, dtype, axis=axis, method=chosen.weight_method, block=block or None))
 
-    def _with_room_for_bias(self, unit: QuantUnit, fixed: Fixed, shape: tuple[int, ...]) -> Fixed:
+    def _widen_for_bias(self, unit: QuantUnit, fixed: Fixed, shape: tuple[int, ...]) -> Fixed:
         """The weight's scales made larger where the bias, in steps of data times weight, would not fit int32."""
         bias = None if unit.bias is None or not unit.bias.row else float_constant(unit.bias.value)
         data = unit.reads[0][2].name or ""

@@ -16,7 +16,7 @@ import onnx_ir
 
 from hexforge.ir import Array
 from hexforge.model.nodes import captured, dims, float_constant
-from hexforge.quant.layers import Layer, layer, put
+from hexforge.quant.layers import Layer, layer, set_constant
 
 _ROUNDS = 8
 _LIMIT = 64.0
@@ -198,17 +198,19 @@ def apply(group: EqualizedGroup, factor: Array) -> None:
     """Multiply the group's values by a positive factor per channel."""
     for writer in group.writers:
         matrix, bias = _matrix(writer), float_constant(writer.bias)
-        put(writer.node, 1, writer.stored(matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1))), "weight")
+        set_constant(writer.node, 1, writer.stored(matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1))), "weight")
         if bias is not None:
-            put(writer.node, 2, (bias.reshape(-1) * factor).reshape(bias.shape), f"{writer.node.name}.bias")
+            set_constant(writer.node, 2, (bias.reshape(-1) * factor).reshape(bias.shape), f"{writer.node.name}.bias")
     for reader, spread in group.readers:
-        put(reader.node, 1, reader.stored(_matrix(reader) / reader.by_input(np.repeat(factor, spread))), "weight")
+        set_constant(
+            reader.node, 1, reader.stored(_matrix(reader) / reader.by_input(np.repeat(factor, spread))), "weight"
+        )
     for node, index in group.shifts:
         shift, shape = float_constant(node.inputs[index]), dims(node.outputs[0])
         assert shift is not None
         assert shape is not None
         by_channel = factor.reshape([-1 if i == group.axis else 1 for i in range(len(shape))])
-        put(node, index, shift * by_channel, f"{node.name}.shift")
+        set_constant(node, index, shift * by_channel, f"{node.name}.shift")
 
 
 def _matrix(of: Layer) -> Array:

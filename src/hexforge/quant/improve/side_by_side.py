@@ -45,7 +45,7 @@ def rounded(array: Array, fixed: Fixed) -> Array:
     return steps
 
 
-def constant_in(plan: EncodingPlan, value: onnx_ir.Value) -> Array:
+def constant_in_plan(plan: EncodingPlan, value: onnx_ir.Value) -> Array:
     """The real numbers a constant has in a plan, quantized where it is."""
     assert value.const_value is not None
     assert value.name is not None
@@ -127,7 +127,7 @@ class NodeStep:
         """What the node reads under a value's name, converted as the plan says."""
         assert value.name is not None
         if value.const_value is not None:
-            return value.const_value.numpy() if exact else constant_in(self.plan, value)
+            return value.const_value.numpy() if exact else constant_in_plan(self.plan, value)
         array = (self.exact if exact else self.coarse)[value.name][sample]
         convert = None if exact else self.plan.converts.get((value.name, self.node.name or ""))
         return array if convert is None else rounded(array, convert)
@@ -173,7 +173,7 @@ class Walk:
         for value in graph.inputs:
             name = str(value.name)
             self.exact[name] = [np.asarray(s[name]) for s in self.samples]
-            self.coarse[name] = [self._left(name, a) for a in self.exact[name]]
+            self.coarse[name] = [self._quantized(name, a) for a in self.exact[name]]
         for node in graph:
             runner = NodeRunner(node, self.model)
             step = NodeStep(node, runner, self.plan, self.exact, self.coarse, count)
@@ -182,14 +182,14 @@ class Walk:
                 world, results = self.exact if exact else self.coarse, step.outputs(exact)
                 for index, name in enumerate(runner.output_names):
                     arrays = [r[index] for r in results]
-                    world[name] = arrays if exact else [self._left(name, a) for a in arrays]
+                    world[name] = arrays if exact else [self._quantized(name, a) for a in arrays]
             for value in reads(node):
                 left[str(value.name)] -= 1
             for name in [n for n in (*(str(v.name) for v in reads(node)), *runner.output_names) if left[n] == 0]:
                 self.exact.pop(name, None)
                 self.coarse.pop(name, None)
 
-    def _left(self, name: str, array: Array) -> Array:
+    def _quantized(self, name: str, array: Array) -> Array:
         fixed = self.plan.tensors.get(name)
         return array if fixed is None else rounded(array, fixed)
 

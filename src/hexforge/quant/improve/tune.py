@@ -44,7 +44,7 @@ Load = Callable[[onnx_ir.Model], ModelRunner]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedStep:
     """A step: the SQNR before and with it, on samples kept apart, of the outputs (of what a last Softmax reads)."""
 
     name: str
@@ -61,7 +61,7 @@ class Improvement:
     model: onnx_ir.Model
     statistics: Statistics
     plan: EncodingPlan
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedStep, ...]
 
 
 def improve(
@@ -83,7 +83,7 @@ def improve(
     which calibration has not seen; without these on some of `samples` that steps are not fitted to. The same samples
     and seed give the same plan.
     """
-    return _Improving(model, statistics, samples, recipe, load, held_out, given, wide_products, seed, progress).run()
+    return _Improver(model, statistics, samples, recipe, load, held_out, given, wide_products, seed, progress).run()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +116,7 @@ class Judge:
         self.samples, self.load = samples, load
         outputs = [v for v in model.graph.outputs if v.dtype == onnx_ir.DataType.FLOAT]
         self.names = [str((_before_saturation(v) if unsaturated else v).name) for v in outputs]
-        run = session(self._showing(model))
+        run = session(self._with_judged_outputs(model))
         self.references: list[list[Array]] = [run.run(self.names, dict(feeds)) for feeds in samples]
 
     def __call__(self, model: onnx_ir.Model, plan: EncodingPlan) -> float:
@@ -125,7 +125,7 @@ class Judge:
 
     def score(self, model: onnx_ir.Model, plan: EncodingPlan) -> Score:
         """SQNR of all samples together, and of each."""
-        run = self.load(write(self._showing(model), plan))
+        run = self.load(write(self._with_judged_outputs(model), plan))
         sums, by_sample = [ErrorSums() for _ in self.names], []
         for feeds, references in zip(self.samples, self.references, strict=True):
             outputs = run(feeds)
@@ -136,7 +136,7 @@ class Judge:
             by_sample.append(_mean_db(here))
         return Score(_mean_db(sums), np.asarray(by_sample))
 
-    def _showing(self, model: onnx_ir.Model) -> onnx_ir.Model:
+    def _with_judged_outputs(self, model: onnx_ir.Model) -> onnx_ir.Model:
         """The model with what is looked at among its outputs."""
         shown_already = {v.name for v in model.graph.outputs}
         if shown_already.issuperset(self.names):
@@ -155,7 +155,7 @@ def _before_saturation(value: onnx_ir.Value) -> onnx_ir.Value:
     return value if source is None or source.producer() is None else source
 
 
-class _Improving:
+class _Improver:
     def __init__(
         self,
         model: onnx_ir.Model,
@@ -175,7 +175,7 @@ class _Improving:
         self.given = self.user_given
         self.report = progress or (lambda what, done, whole: None)
         self.load = load
-        self.tried: list[Tried] = []
+        self.tried: list[TriedStep] = []
         self.correcting = False
         self.means: tuple[onnx_ir.Model, dict[str, Array]] = model, {}
         """What a model's layers make on average, found when biases are first corrected."""
@@ -221,7 +221,7 @@ class _Improving:
             best = correct_biases(self.model, plan, self.fitted, self._progress("correcting biases"), self.means[1])
         score = self.judge.score(self.model, best)
         better = score.better(self.score, margin)
-        self.tried.append(Tried(name, self.score.db, score.db, better, time.perf_counter() - since))
+        self.tried.append(TriedStep(name, self.score.db, score.db, better, time.perf_counter() - since))
         if better:
             self.plan, self.best, self.score = plan, best, score
         return better
@@ -250,9 +250,11 @@ class _Improving:
             self.recipe = replace(self.recipe, weight_method="mse")
         for method in METHODS:
             if method != self.recipe.method:
-                self._adopt(f"{name}: {method}", self._assign(method=method, with_better_ranges=False).tensors)
+                self._keep_helpful_ranges(
+                    f"{name}: {method}", self._assign(method=method, with_better_ranges=False).tensors
+                )
 
-    def _adopt(self, name: str, changes: Mapping[str, Fixed]) -> None:
+    def _keep_helpful_ranges(self, name: str, changes: Mapping[str, Fixed]) -> None:
         """Take encodings that help: all, or where they do not, either half of them in the model's order, and so on."""
         together: dict[Fixed, list[str]] = {}  # what shares an encoding changes together
         graph = self.model.graph

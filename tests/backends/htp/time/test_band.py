@@ -15,7 +15,7 @@ from hexforge.chips.deployment import Deployment
 from tests import ROOT
 
 MEASURED = ROOT / "src" / "hexforge" / "latency" / "measured"
-COSTS = cost.costs(soc.named("SM8650"))
+COSTS = cost.costs(soc.require_chip("SM8650"))
 KNOWN = {"w8a8": {"conv": 20, "lookup": 20, "conv3d": 1}}
 
 

@@ -27,7 +27,7 @@ from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.timeline import Timeline
 from tests import ROOT
 
-CHIP = soc.find("SM8650")
+CHIP = soc.find_chip("SM8650")
 assert CHIP is not None
 COSTS = cost.costs(CHIP)
 MEASURED = ROOT / "src" / "hexforge" / "latency" / "measured"
@@ -180,7 +180,7 @@ def test_more_vtcm_and_more_threads_are_never_slower(net: Graph, precision: str)
 @given(nets(), PRECISION, st.lists(st.integers(1, 128), min_size=2, max_size=6))
 @settings(max_examples=25)
 def test_more_vtcm_in_bytes_is_never_slower(net: Graph, precision: str, granules: list[int]) -> None:
-    costs = cost.costs(soc.named("SM8850"))
+    costs = cost.costs(soc.require_chip("SM8850"))
     sizes = [n << 16 for n in sorted(granules)]
     times = [
         simulate.simulate(net, costs, tile.precision(precision), config=GraphConfig(vtcm_size=size)).latency_us
@@ -320,7 +320,7 @@ def test_hmx_votes_need_v75_and_slow_only_the_matrix_unit() -> None:
     slow = timed(graph(), "w8a8", power=Power(hmx_corner=Corner.SVS))
     assert slow.rows[0].hmx_us > timed(graph(), "w8a8").rows[0].hmx_us
     assert slow.rows[-1].hvx_us == timed(graph(), "w8a8").rows[-1].hvx_us
-    old = soc.find("SM8550")
+    old = soc.find_chip("SM8550")
     assert old is not None
     with pytest.raises(CallError, match="needs v75"):
         simulate.simulate(graph(), cost.costs(old), W8A8, power=Power(hmx_corner=Corner.NOM))
@@ -378,7 +378,7 @@ def test_parameters_are_positive_and_near_what_was_believed() -> None:
     for p in cost.PARAMETERS:
         assert p.bounds[0] < found["parameters"][p.name] < p.bounds[1]
     for name, factors in found["chips"].items():
-        assert soc.find(name) is not None
+        assert soc.find_chip(name) is not None
         assert set(factors) == set(cost.FACTORS)
 
 
