@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC, find_chip
 from hexforge.errors import CallError
+
+if TYPE_CHECKING:
+    from hexforge.model.reader import Model as ReadModel
+    from hexforge.runtime.model_request import ModelRequest
 
 DEFAULT_BACKEND = "htp"
 
@@ -55,11 +60,11 @@ def file_to_write(out: Path | None, output: Path | None) -> Path:
     return given
 
 
-def _read_by_program(said: bool) -> bool:
+def _read_by_program(as_json: bool) -> bool:
     from hexforge.cli.screen import read_by_program
 
-    read_by_program.set(said)
-    return said
+    read_by_program.set(as_json)
+    return as_json
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.", callback=_read_by_program)]
@@ -85,6 +90,47 @@ OpPackages = Annotated[
 ]  # fmt: skip
 
 All = Annotated[bool, typer.Option("--all", help="Every row, not only the first ten.")]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendArguments:
+    """Options that say which backend a model is for."""
+
+    backend: BackendName = ""
+    soc: Soc = ""
+    option: Options = None
+
+    def provider_options(self) -> dict[str, str]:
+        """The provider options that they stand for."""
+        return provider_options(self.backend, self.soc, self.option)
+
+
+@dataclass(frozen=True, slots=True)
+class InputArguments:
+    """Options that fix the inputs of a model, and name the packages that its ops come from."""
+
+    dim: Dims = None
+    shape: Shapes = None
+    op_package: OpPackages = None
+    pin: Pins = None
+
+    @property
+    def fix_inputs(self) -> bool:
+        """Whether one of --dim, --shape and --pin is given."""
+        return bool(self.dim or self.shape or self.pin)
+
+    def request(self, model: Path, *, obey_ep: bool = False) -> ModelRequest:
+        """How a model is to be read; a batch that is left open becomes one, which is printed."""
+        from hexforge.runtime.model_request import ModelRequest
+
+        return ModelRequest(*sizes(model, self.dim, self.shape), constants_of(self.pin), obey_ep=obey_ep)
+
+    def read(self, model: Path) -> ReadModel:
+        """The model with its inputs fixed."""
+        from hexforge.model.reader import read
+
+        request = self.request(model)
+        return read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
 
 
 CoRunningModels = Annotated[

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -104,17 +104,6 @@ class FittedTable:
             widths[widest] -= 1
             over -= 1
         return widths
-
-
-def fitted(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str | Text]],
-    optional: Sequence[str] = (),
-    whole: bool = False,
-) -> FittedTable:
-    """A table of these rows."""
-    return FittedTable(title, tuple(columns), tuple(tuple(row) for row in rows), tuple(optional), whole)
 
 
 def _plain(cell: str | Text) -> str:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.runnable import Runnable, Sizes, feeds_for, open_runnable, runnable_pte
+from hexforge.cli.runnable import Runnable, feeds_for, open_runnable, runnable_pte
 from hexforge.cli.screen import bar, console, print_json, spinner, table
 from hexforge.errors import CallError
 
@@ -166,7 +166,7 @@ def print_pte_comparison(reference: Path, path: Path, data: str, limit: int, as_
     """How far the outputs of a .pte are from those of another .pte, or of an ONNX model with the same inputs."""
     from hexforge.quant.compare import ErrorSums
 
-    first = open_runnable(reference, {"backend_type": "cpu"}, Sizes({}, {}, {}))
+    first = open_runnable(reference, {"backend_type": "cpu"})
     second = runnable_pte(path, "")
     wanted = [(value.dtype, [int(d or 0) for d in value.shape]) for value in second.inputs]
     if [(v.dtype, [int(d or 0) for d in v.shape]) for v in first.inputs] != wanted:

@@ -14,22 +14,11 @@ import numpy as np
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
+from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
 if TYPE_CHECKING:
     from hexforge.ort.signature import NodeArg
     from hexforge.runtime.stages import Stages
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the command line says of a model's inputs."""
-
-    dims: Mapping[str, int]
-    shapes: Mapping[str, Sequence[int]]
-    constants: Mapping[str, Any]
-
-    def __bool__(self) -> bool:
-        return bool(self.dims or self.shapes or self.constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +35,9 @@ class Runnable:
     """Names the first tensor of a run that is not finite, where that can be told."""
 
 
-def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str = "") -> Runnable:
+def open_runnable(
+    path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, graph: str = ""
+) -> Runnable:
     """A model or a context, ready to run with provider options; `graph` is one of a context that has several."""
     import hexforge.frontends.onnx.pipeline
     import hexforge.ort.prepare
@@ -54,11 +45,11 @@ def open_runnable(path: Path, options: Mapping[str, str], sizes: Sizes, graph: s
     import hexforge.runtime.plan  # noqa: F401 - not a part of the time that it takes to load
 
     start = time.perf_counter()
-    opened = _opened(path, options, sizes, graph)
+    opened = _open(path, options, request, graph)
     return replace(opened, load_ms=1e3 * (time.perf_counter() - start))
 
 
-def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) -> Runnable:
+def _open(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.frontends.onnx.context_model import read_context_model
     from hexforge.ort.check import load_model
@@ -67,15 +58,15 @@ def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) ->
     from hexforge.ort.signature import arguments
     from hexforge.runtime.contexts.context import is_context
     from hexforge.runtime.contexts.context_plan import ContextPlan
-    from hexforge.runtime.model_request import ModelRequest
 
+    fixes_inputs = bool(request.dims or request.shapes or request.constants)
     if is_pte(path):
-        if sizes or set(options) - {"backend_type", "soc_model"}:
+        if fixes_inputs or set(options) - {"backend_type", "soc_model"}:
             raise CallError(f"{path}: is compiled already; leave --dim, --shape, --pin and --option out")
         return runnable_pte(path, graph)
     is_binary = is_context(path)
     compiled = None if is_binary else read_context_model(path)
-    if (is_binary or compiled is not None) and sizes:
+    if (is_binary or compiled is not None) and fixes_inputs:
         raise CallError(f"{path}: is compiled already, for its own sizes; leave --dim, --shape and --pin out")
     if graph and not is_binary:
         raise CallError(f"{path}: --graph names a graph of a context (.bin); leave it out")
@@ -87,7 +78,6 @@ def _opened(path: Path, options: Mapping[str, str], sizes: Sizes, graph: str) ->
         names = tuple(output.name for output in compiled.outputs)
         runs = Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
         return replace(runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds))
-    request = ModelRequest(dims=sizes.dims, shapes=sizes.shapes, constants=sizes.constants)
     read = load_model(path, options, request, prepare=True, waiting=spinner)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
     refused = sum(row.reason is not None for row in read.plan.rows)

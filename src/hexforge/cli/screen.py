@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.fitted_table import WIDE, FittedTable, fitted
+from hexforge.cli.fitted_table import WIDE, FittedTable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -113,7 +113,7 @@ def table(
     `optional` names the columns that a narrow screen does without, the last of them first; `whole` keeps the first
     column as it is, where its texts are to be typed.
     """
-    return fitted(title, columns, rows, optional, whole)
+    return FittedTable(title, tuple(columns), tuple(tuple(row) for row in rows), tuple(optional), whole)
 
 
 def rows_left_out(shown: int, of: int, what: str, flag: str = "--all") -> Text:

@@ -13,40 +13,25 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from hexforge.cli.arguments import (
-    All,
-    BackendName,
-    Dims,
-    Json,
-    Model,
-    OpPackages,
-    Options,
-    Pins,
-    Shapes,
-    Soc,
-    constants_of,
-    provider_options,
-    sizes,
-)
+from hexforge.cli.arguments import All, BackendArguments, InputArguments, Json, Model
 from hexforge.cli.fitted_table import WIDE, shorten_middle
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
 from hexforge.errors import CallError
 from hexforge.rules import NAMED, by_reason, counted
+from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
 QNN = "QNNExecutionProvider"
 MOST_UNSAFE = 5
 """Lines about numbers that float16 cannot hold."""
 
 
+@with_option_groups
 def check(
     model: Model,
-    backend: BackendName = "",
-    soc: Soc = "",
-    option: Options = None,
-    dim: Dims = None,
-    shape: Shapes = None,
-    op_package: OpPackages = None,
-    pin: Pins = None,
+    *,
+    target: BackendArguments,
+    inputs: InputArguments,
     strict: Annotated[
         bool, typer.Option("--strict", help="As without CPU fallback: exit code 1 where a node is refused.")
     ] = False,
@@ -58,17 +43,17 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
-    options = provider_options(backend, soc, option)
-    named, whole = sizes(model, dim, shape)
-    facts = _check_any_model(
-        model,
-        options,
-        dims=named,
-        shapes=whole,
-        constants=constants_of(pin),
-        strict=strict or strict_ep,
-        obey_ep=strict_ep,
-    )
+    from hexforge.formats.executorch.pte import is_pte
+
+    options = target.provider_options()
+    if is_pte(model):
+        from hexforge.cli.pte import check_pte
+
+        if inputs.fix_inputs:
+            raise CallError(f"{model}: is compiled already; leave --dim, --shape and --pin out")
+        facts = check_pte(model, options)
+    else:
+        facts = check_facts(model, options, inputs.request(model, obey_ep=strict_ep), strict=strict or strict_ep)
     if as_json:
         print_json(facts)
     else:
@@ -77,26 +62,13 @@ def check(
         raise typer.Exit(1)
 
 
-def _check_any_model(path: Path, options: Mapping[str, str], **more: Any) -> dict[str, Any]:
-    from hexforge.formats.executorch.pte import is_pte
-
-    if not is_pte(path):
-        return check_facts(path, options, **more)
-    from hexforge.cli.pte import check_pte
-
-    if more["dims"] or more["shapes"] or more["constants"]:
-        raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")
-    return check_pte(path, dict(options))
-
-
-def check_facts(path: Path, options: Mapping[str, str], *, strict: bool = False, **request: Any) -> dict[str, Any]:
+def check_facts(
+    path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, *, strict: bool = False
+) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
     from hexforge.ort.check import checked, load_model
-    from hexforge.runtime.model_request import ModelRequest
 
-    return checked(
-        load_model(path, options, ModelRequest(**request), strict=strict, waiting=spinner), options
-    ).to_json()
+    return checked(load_model(path, options, request, strict=strict, waiting=spinner), options).to_json()
 
 
 def print_check(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:

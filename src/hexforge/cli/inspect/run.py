@@ -13,22 +13,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.arguments import (
-    BackendName,
-    Dims,
-    Json,
-    Model,
-    OpPackages,
-    Options,
-    Pins,
-    Shapes,
-    Soc,
-    constants_of,
-    pairs,
-    provider_options,
-    sizes,
-)
-from hexforge.cli.runnable import Sizes, feeds_for, open_runnable
+from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
+from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.runnable import feeds_for, open_runnable
 from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.ir import Array
 from hexforge.runtime.nonfinite import has_nonfinite
@@ -37,6 +24,7 @@ Inputs = Annotated[list[str] | None, typer.Option("--input", "-i", metavar="NAME
 GraphName = Annotated[str, typer.Option("--graph", help="Which graph, of a context that has several.")]
 
 
+@with_option_groups
 def run(
     model: Model,
     input: Inputs = None,
@@ -48,18 +36,13 @@ def run(
         Path | None, typer.Option("--classes", exists=True, dir_okay=False, help="Names for --top, one a line.")
     ] = None,
     graph: GraphName = "",
-    backend: BackendName = "",
-    soc: Soc = "",
-    option: Options = None,
-    dim: Dims = None,
-    shape: Shapes = None,
-    op_package: OpPackages = None,
-    pin: Pins = None,
+    *,
+    target: BackendArguments,
+    inputs: InputArguments,
     as_json: Json = False,
 ) -> None:
     """Run a model or a context once and print what came out; inputs not given are random, from a fixed seed."""
-    named, whole = sizes(model, dim, shape)
-    opened = open_runnable(model, provider_options(backend, soc, option), Sizes(named, whole, constants_of(pin)), graph)
+    opened = open_runnable(model, target.provider_options(), inputs.request(model), graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     with spinner(f"running {model.name}"):
         start = time.perf_counter()

@@ -7,19 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.arguments import (
-    BackendName,
-    Dims,
-    Model,
-    OpPackages,
-    Options,
-    Pins,
-    Shapes,
-    Soc,
-    constants_of,
-    provider_options,
-    sizes,
-)
+from hexforge.cli.arguments import BackendArguments, InputArguments, Model
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError
 
@@ -27,15 +16,12 @@ ELIDED = 8
 """Constants with more elements are left out unless --weights asks for them."""
 
 
+@with_option_groups
 def show(
     model: Model,
-    backend: BackendName = "",
-    soc: Soc = "",
-    option: Options = None,
-    dim: Dims = None,
-    shape: Shapes = None,
-    op_package: OpPackages = None,
-    pin: Pins = None,
+    *,
+    target: BackendArguments,
+    inputs: InputArguments,
     onnx_units: Annotated[bool, typer.Option("--onnx-units", help="The model's units instead of QNN graphs.")] = False,
     passes: Annotated[bool, typer.Option(help="Run the passes first.")] = True,
     weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
@@ -44,19 +30,15 @@ def show(
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.ir import text
     from hexforge.ort.check import load_model
-    from hexforge.runtime.model_request import ModelRequest
 
     if is_pte(model):
         from hexforge.cli.pte import print_pte_graphs
 
-        if onnx_units or not passes or dim or shape or pin:
+        if onnx_units or not passes or inputs.fix_inputs:
             raise CallError(f"{model}: is compiled already; only --weights can be given with it")
         print_pte_graphs(model, None if weights else ELIDED)
         return
-    options = provider_options(backend, soc, option)
-    named, whole = sizes(model, dim, shape)
-    request = ModelRequest(dims=named, shapes=whole, constants=constants_of(pin))
-    read = load_model(model, options, request, waiting=spinner)
+    read = load_model(model, target.provider_options(), inputs.request(model), waiting=spinner)
     parts, plan = read.parts, read.plan
     if onnx_units:
         rows: dict[int, list[str]] = {}

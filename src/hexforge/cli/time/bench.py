@@ -12,25 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
-from hexforge.cli.arguments import (
-    BackendName,
-    Dims,
-    Json,
-    Model,
-    OpPackages,
-    Options,
-    Pins,
-    Shapes,
-    Soc,
-    constants_of,
-    pairs,
-    provider_options,
-    sizes,
-)
+from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
 from hexforge.cli.inspect.run import GraphName, Inputs
-from hexforge.cli.runnable import Sizes, feeds_for, open_runnable
+from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.runnable import feeds_for, open_runnable
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import HexforgeError
+from hexforge.runtime.model_request import ModelRequest
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -66,6 +54,7 @@ class BenchTimes:
         }
 
 
+@with_option_groups
 def bench(
     model: Model,
     warmup: Annotated[int, typer.Option("--warmup", min=0, help="Inferences before the clock starts.")] = 3,
@@ -76,20 +65,14 @@ def bench(
     threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Callers at the same time.")] = 1,
     input: Inputs = None,
     graph: GraphName = "",
-    backend: BackendName = "",
-    soc: Soc = "",
-    option: Options = None,
-    dim: Dims = None,
-    shape: Shapes = None,
-    op_package: OpPackages = None,
-    pin: Pins = None,
+    *,
+    target: BackendArguments,
+    inputs: InputArguments,
     as_json: Json = False,
 ) -> None:
     """Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time."""
-    named, whole = sizes(model, dim, shape)
-    fixed = Sizes(named, whole, constants_of(pin))
-    options = provider_options(backend, soc, option)
-    opened = open_runnable(model, options, fixed, graph)
+    request, options = inputs.request(model), target.provider_options()
+    opened = open_runnable(model, options, request, graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     start = time.perf_counter()
     opened.run(feeds)
@@ -98,7 +81,7 @@ def bench(
         for _ in range(max(0, warmup - 1)):
             opened.run(feeds)
         measured = time_calls(lambda: opened.run(feeds), threads, iterations, duration, progress)
-    chip_ms = _on_the_chip(model, options.get("soc_model", ""), fixed)
+    chip_ms = _on_the_chip(model, options.get("soc_model", ""), request)
     facts = {
         "model": model.name, "where": opened.about, "load_ms": round(opened.load_ms, 3), "first_ms": round(first_ms, 3),
         **measured.to_json(), "chip_estimate_ms": None if chip_ms is None else round(chip_ms, 4),
@@ -168,7 +151,7 @@ def _since(start: float) -> float:
     return time.perf_counter() - start
 
 
-def _on_the_chip(model: Path, soc: str, fixed: Sizes) -> float | None:
+def _on_the_chip(model: Path, soc: str, request: ModelRequest) -> float | None:
     """What the chip would take; None where there is none, or nothing to say."""
     from hexforge.any_model import estimate
     from hexforge.chips.deployment import Deployment
@@ -179,11 +162,9 @@ def _on_the_chip(model: Path, soc: str, fixed: Sizes) -> float | None:
     if not soc:
         return None
     try:
-        source = (
-            model
-            if is_context(model) or is_pte(model)
-            else read(model, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants)
-        )
+        if is_context(model) or is_pte(model):
+            return estimate(model, Deployment(soc)).latency_ms
+        source = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
         return estimate(source, Deployment(soc)).latency_ms
     except HexforgeError:
         return None

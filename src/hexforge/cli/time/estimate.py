@@ -17,19 +17,7 @@ from rich.text import Text
 
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import (
-    All,
-    CoRunningModels,
-    Dims,
-    Json,
-    Model,
-    OpPackages,
-    Pins,
-    Shapes,
-    constants_of,
-    model_and_priority,
-    sizes,
-)
+from hexforge.cli.arguments import All, CoRunningModels, InputArguments, Json, Model, model_and_priority
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.screen import TOP, bar, console, print_json, rows_left_out, spinner, table
 from hexforge.errors import CallError
@@ -85,10 +73,7 @@ def estimate(
     co_running: CoRunningModels = None,
     *,
     graph: GraphConfig,
-    dim: Dims = None,
-    shape: Shapes = None,
-    op_package: OpPackages = None,
-    pin: Pins = None,
+    inputs: InputArguments,
     method: Annotated[str, typer.Option("--method", help="Which method, of a .pte that has several.")] = "",
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
     every: All = False,
@@ -110,7 +95,7 @@ def estimate(
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, graph, power)
     with spinner(f"reading {model.name}"):
-        source = _source(model, dim, shape, pin, method)
+        source = _source(model, inputs, method)
         graphs = timed_graphs(source, deployment)
     if graph.reads_weights is not None:
         _require_8_bit_weights(graphs, graph.reads_weights)
@@ -178,22 +163,20 @@ def _write_report(path: Path, title: str, timed: Estimate, others: Sequence[Esti
     write_atomically(path, page(timed, sections=sections, others=others, title=title).encode())
 
 
-def _source(path: Path, dim: list[str] | None, shape: list[str] | None, pin: list[str] | None, method: str = "") -> Any:
+def _source(path: Path, inputs: InputArguments, method: str) -> Any:
     """The model read with the sizes and values given; a context by its path, a .pte as its graphs."""
     from hexforge.formats.executorch.pte import is_pte
-    from hexforge.model.reader import read
     from hexforge.runtime.contexts.context import is_context
 
-    named, whole = sizes(path, dim, shape)
     if is_pte(path):
         from hexforge.executorch.running.pte_graphs import timed_method
 
-        if named or whole or pin:
+        if inputs.fix_inputs:
             raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")
         return timed_method(path, method)
     if method:
         raise CallError(f"{path}: --method names a method of a .pte; leave it out")
-    return path if is_context(path) else read(path, dims=named, shapes=whole, constants=constants_of(pin))
+    return path if is_context(path) else inputs.read(path)
 
 
 def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -> ConcurrentRun:

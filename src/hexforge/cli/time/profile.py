@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import (
-    CoRunningModels,
-    Dims,
-    OpPackages,
-    Pins,
-    Shapes,
-    constants_of,
-    model_and_priority,
-    sizes,
-)
+from hexforge.cli.arguments import CoRunningModels, InputArguments, model_and_priority
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.screen import console, spinner, table
 from hexforge.cli.time.estimate import Precision, Runtime
 from hexforge.errors import CallError, UnsupportedError
@@ -42,11 +34,10 @@ class _Recording:
     measured: str
     """The backend whose kernels are timed here; empty where a chip is simulated."""
     runs: int
-    dim: list[str] | None
-    shape: list[str] | None
-    pin: list[str] | None
+    inputs: InputArguments
 
 
+@with_option_groups
 def profile(
     model: Annotated[
         Path, typer.Argument(exists=True, dir_okay=False, help="An ONNX file, a context, a .pte or a profiling log.")
@@ -71,10 +62,8 @@ def profile(
     flows: Annotated[bool, typer.Option("--flows", help="Arrows between ops in the trace.")] = False,
     gzip: Annotated[bool, typer.Option("--gzip", help="Compress the trace.")] = False,
     advise: Annotated[bool, typer.Option("--advise/--no-advise", help="Try rewrites, and say what each gains.")] = True,
-    dim: Dims = None,
-    shape: Shapes = None,
-    op_package: OpPackages = None,
-    pin: Pins = None,
+    *,
+    inputs: InputArguments,
 ) -> None:
     """Profile a model on a chip: report, trace, tables and a page that says why it takes its time."""
     from hexforge.analysis.profile.simulated import require_profile_level
@@ -88,7 +77,7 @@ def profile(
     _require_consistent(output, measure, priority, co_running)
     deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
     with spinner(f"profiling {model.name}"):
-        how = _Recording(deployment, level, measure, runs, dim, shape, pin)
+        how = _Recording(deployment, level, measure, runs, inputs)
         recorded, source = _profile_file(model, how, priority, co_running or ())
         earlier = None if compare is None else _profile_file(compare, how)[0]
     recorded = zoom_profile(recorded, zoom_start, zoom_end)
@@ -126,7 +115,6 @@ def _profile_file(
     from hexforge.any_model import timeable
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.formats.profile import log
-    from hexforge.model.reader import read
     from hexforge.runtime.contexts.context import is_context
 
     if log.is_log(path):
@@ -135,8 +123,7 @@ def _profile_file(
         return _profile_pte(path, how), None
     if how.measured:
         return _profile_kernels(path, how), None
-    named, whole = sizes(path, how.dim, how.shape)
-    source: Any = path if is_context(path) else read(path, dims=named, shapes=whole, constants=constants_of(how.pin))
+    source: Any = path if is_context(path) else how.inputs.read(path)
     named_models = [_model_and_priority(text) for text in models]
     others = [CoRunning(timeable(model), its_priority) for model, its_priority in named_models]
     recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, co_running=others)
@@ -195,11 +182,11 @@ def _profile_kernels(path: Path, how: _Recording) -> Profile:
 
 def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
     """Whether rewrites were tried, and those that gain; a model that cannot be rewritten has none."""
-    from hexforge.analysis.advise import advise as advise_and_rewrite
+    from hexforge.analysis.advise import advise
     from hexforge.errors import HexforgeError
 
     try:
-        return True, advise_and_rewrite(path, deployment, verify=False)
+        return True, advise(path, deployment, verify=False)
     except HexforgeError:
         return False, []
 
