@@ -315,7 +315,7 @@ def adapter_table() -> bytes:
     weight = changed.values["w"]
     assert weight.data is not None
     weight.data = weight.data[::-1].copy()
-    maker = lora.Maker(_BASE)
+    maker = lora.AdapterBuilder(_BASE)
     maker.add("g", BACKEND.compile(changed), ["w"])
     found = Container(maker.writer().to_bytes())
     return bytes(found.section("adapter", "")) + b"\0\0" + bytes(found.section("weights", ""))

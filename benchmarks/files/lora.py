@@ -24,7 +24,7 @@ from hexforge.frontends.onnx.context_constants import Constants
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compile, compiled_programs
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora import make, merged
+from hexforge.runtime.contexts.lora import make_adapter, merge_weights
 from hexforge.runtime.contexts.request import ContextRequest
 
 TARGET = 20.0
@@ -70,8 +70,8 @@ def main() -> None:
         for what, chosen in (("last stage", pointwise[-8:]), ("all 1x1 convolutions", pointwise)):
             given = factors(base, chosen)
             adapter = Path(folder) / "adapter.bin"
-            make(context, model, weights=given, output=adapter)
-            adapted = base.replaced(merged(base, given, None, {}))
+            make_adapter(context, model, weights=given, output=adapter)
+            adapted = base.replaced(merge_weights(base, given, None, {}))
             how = (registry.backend(context.info.backend, context.info.options), {})
             compiled = functools.partial(compiled_programs, adapted, "net", *how, quantized_io=False)
             fresh = milliseconds(compiled, 3)
@@ -82,7 +82,7 @@ def main() -> None:
             (under,) = program.run(feeds).values()
             (wanted,) = compiled()["net"].run(feeds).values()
             same = np.array_equal(under, wanted)
-            again = milliseconds(lambda: (context.apply(opened), context.base()), rounds) / 2  # noqa: B023
+            again = milliseconds(lambda: (context.apply(opened), context.remove_adapters()), rounds) / 2  # noqa: B023
             (after,) = program.run(feeds).values()
             least = min(least, fresh / first)
             print(

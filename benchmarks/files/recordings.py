@@ -31,7 +31,7 @@ from hexforge.formats.recording import Recording
 from hexforge.frontends.qnn.recorded import RecordedSession, read_session
 from hexforge.ir import Graph
 from hexforge.runtime import registry
-from hexforge.runtime.replay import copied, replay
+from hexforge.runtime.replay import copy_graph, replay
 
 QNN = "QNNExecutionProvider"
 CHIP = "57"
@@ -44,7 +44,7 @@ class WrongAdd(HtpBackend):
 
     def compile(self, graph: Graph) -> Any:
         """Compile the graph with every sum wrong."""
-        wrong = copied(graph)
+        wrong = copy_graph(graph)
         for node in [node for node in wrong if node.op.name == PLANTED]:
             wrong.set_inputs(node, [node.inputs[0]] * 2)
         return super().compile(wrong)

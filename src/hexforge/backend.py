@@ -83,6 +83,27 @@ class Program(ABC):
         return {"graph": text.dumps(self.graph, put=put)}
 
 
+class WrappedProgram(Program):
+    """A program that runs another one: the graph, the facts and what a file holds are those of the inner program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the inner program."""
+        return self._program.graph
+
+    @property
+    def facts(self) -> ProgramFacts:
+        """The facts of the inner program."""
+        return self._program.facts
+
+    def save(self, put: Put) -> dict[str, Any]:
+        """What a context file holds of the inner program."""
+        return self._program.save(put)
+
+
 interruption: ContextVar[Callable[[], None] | None] = ContextVar("interruption", default=None)
 """What a program calls every now and then while it runs; it may raise to end the run."""
 

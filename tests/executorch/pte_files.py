@@ -248,7 +248,7 @@ def context_blob(*graphs: Graph) -> bytes:
     """The blob of a delegate with these graphs."""
     backend = HtpBackend(threads=1)
     rows = [ContextGraph(g.name, backend.compile(g), backend.graph_settings()) for g in graphs]
-    return blob.wrapped(ContextBuilder.of(backend, rows).writer().to_bytes())
+    return blob.wrap_context(ContextBuilder.of(backend, rows).writer().to_bytes())
 
 
 def compile_spec(log_level: int = 1) -> bytes:

@@ -142,7 +142,7 @@ def test_a_delegate_of_another_backend() -> None:
 
 
 def test_a_context_of_the_vendor() -> None:
-    vendor = blob.wrapped(b"\x00\x00\x00\x02" + bytes(range(200)))
+    vendor = blob.wrap_context(b"\x00\x00\x00\x02" + bytes(range(200)))
     with pytest.raises(FormatError, match="holds a context that hexforge did not make"):
         load(pte(delegated(vendor)))
     with pytest.raises(FormatError, match="did not make"):

@@ -159,7 +159,9 @@ def test_the_reason_is_logged_and_kept(caplog: pytest.LogCaptureFixture) -> None
 def test_a_graph_that_has_the_op_runs() -> None:
     x, y = tensor("x", (2, 3), kind="APP_WRITE"), tensor("y", (2, 3), kind="APP_READ")
     ops = [made("ElementWiseAsin", [x], y).declaration]
-    context = blob.opened(blob.wrapped(compile_graphs({"forward": ops}, registry.backend("htp", {"soc_model": "57"}))))
+    context = blob.open_blob(
+        blob.wrap_context(compile_graphs({"forward": ops}, registry.backend("htp", {"soc_model": "57"})))
+    )
     numbers = np.linspace(-0.9, 0.9, 6, dtype=np.float32).reshape(2, 3)
     result = context.program("forward").run({"x": numbers})["y"]
     assert np.allclose(result, np.arcsin(numbers), atol=2e-3)

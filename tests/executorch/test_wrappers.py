@@ -52,13 +52,13 @@ def compiled(*graphs: str, weight_sharing: bool = False) -> bytes:
 
 def test_a_blob_has_its_header_and_opens() -> None:
     context = compiled("forward")
-    data = blob.wrapped(context)
+    data = blob.wrap_context(context)
     magic, _, size = struct.unpack_from("<IQQ", data)
     assert (magic, size, data[256:]) == (0x5678ABCD, len(context), context)
-    assert data == blob.wrapped(context)
+    assert data == blob.wrap_context(context)
     assert adaptor.StripProtocol(data) == context
     assert adaptor.StripProtocol(context) == b""
-    row = blob.opened(data).graph("forward")
+    row = blob.open_blob(data).graph("forward")
     assert (row.inputs[0][0], row.outputs[0][0]) == ("input_0_x@0", "output_fc@0")
 
 
@@ -67,7 +67,7 @@ def test_shared_weights_are_stored_once() -> None:
     weights = 256 * 256 * 2  # in float16
     assert len(apart) - len(alone) > weights
     assert len(shared) - len(alone) < weights // 4
-    context = blob.opened(shared)
+    context = blob.open_blob(shared)
     x = np.ones((1, 256), np.float32)
     results = [context.program(name).run({"input_0_x@0": x})["output_fc@0"] for name in ("a", "b")]
     assert np.array_equal(*results)  # type: ignore[arg-type]
@@ -76,12 +76,12 @@ def test_shared_weights_are_stored_once() -> None:
 @pytest.mark.parametrize("cut", [10, 300])
 def test_a_blob_cut_short_is_refused(cut: int) -> None:
     with pytest.raises(FormatError):
-        blob.opened(blob.wrapped(compiled("forward"))[:cut])
+        blob.open_blob(blob.wrap_context(compiled("forward"))[:cut])
 
 
 def test_another_makers_context_is_refused() -> None:
     with pytest.raises(FormatError, match="hexforge did not make"):
-        blob.opened(blob.wrapped(b"\x02\x00" * 100))
+        blob.open_blob(blob.wrap_context(b"\x02\x00" * 100))
 
 
 def test_a_refusal_says_what_and_why() -> None:
@@ -155,11 +155,11 @@ def test_a_manager_of_no_compile_spec(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_small_graph_is_timed_when_someone_asks() -> None:
-    assert blob.opened(compiled("forward")).container.names("schematic") == ["SM8650/forward"]
+    assert blob.open_blob(compiled("forward")).container.names("schematic") == ["SM8650/forward"]
     backend = registry.backend("htp", {"soc_model": "57"})
     assert isinstance(backend, ContextBackend)
     ops = [relu(wrapper("x", (1, 64), "APP_WRITE"), wrapper("y", (1, 64), "APP_READ")).declaration]
-    context = blob.opened(compile_graphs({"forward": ops}, backend))
+    context = blob.open_blob(compile_graphs({"forward": ops}, backend))
     assert not context.container.names("schematic")
     row = context.graph("forward")
     eager = backend.schematic(backend.compile(build_graph("forward", ops)).graph, backend.targets[0], row.settings)

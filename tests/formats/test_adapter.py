@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.errors import FormatError
-from hexforge.formats.adapter import Adapter, AdapterGraph, Change, changes, writer
+from hexforge.formats.adapter import Adapter, AdapterGraph, Change, program_changes, writer
 from hexforge.formats.container import SLACK, Container, Pool, Writer
 
 ARRAY = np.arange(40, dtype=np.int16)
@@ -34,7 +34,7 @@ def base(offset: int, size: int) -> memoryview:
 @settings(max_examples=40, deadline=None)
 @given(programs, programs)
 def test_changes_make_one_of_the_other(old: Any, new: Any) -> None:
-    found = changes(old, new)
+    found = program_changes(old, new)
     adapter = Adapter(file(AdapterGraph("g", "", 0, (), tuple(found))))
     made = adapter.patched(adapter.graphs[0], copy.deepcopy(old))
     old_text, new_text, made_text = (json.dumps(d, sort_keys=True) for d in (old, new, made))  # where True is not 1
@@ -46,8 +46,8 @@ def test_only_the_leaves_that_differ() -> None:
     old = {"stages": [{"steps": [["conv", [0], {"w": {"at": [0, 4]}, "flush": 3}]], "reads": ["x"]}], "graph": "text"}
     new = copy.deepcopy(old)
     new["stages"][0]["steps"][0][2]["w"] = {"at": [100, 4]}  # type: ignore[index]
-    assert changes(old, new) == [Change(("stages", 0, "steps", 0, 2, "w"), {"at": [100, 4]})]
-    assert changes(old, copy.deepcopy(old)) == []
+    assert program_changes(old, new) == [Change(("stages", 0, "steps", 0, 2, "w"), {"at": [100, 4]})]
+    assert program_changes(old, copy.deepcopy(old)) == []
 
 
 def test_arrays_are_the_bases_or_its_own() -> None:

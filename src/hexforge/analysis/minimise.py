@@ -12,7 +12,7 @@ from hexforge.backend import Backend
 from hexforge.errors import CallError, HexforgeError
 from hexforge.frontends.qnn.recorded import RecordedGraph
 from hexforge.ir import Array, Graph, Node
-from hexforge.runtime.replay import copied
+from hexforge.runtime.replay import copy_graph
 
 Progress = Callable[[int, int], None]
 
@@ -67,7 +67,7 @@ def minimise(
 
 def _every_tensor(graph: Graph, reference: Backend, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Every tensor of a run on the reference."""
-    whole = copied(graph)
+    whole = copy_graph(graph)
     whole.expose({value.name for node in whole for value in node.outputs})
     given = {v.name: np.asarray(feeds[v.name]).astype(v.dtype.numpy) for v in whole.inputs}
     return {**given, **reference.compile(whole).run(given)}
@@ -86,7 +86,7 @@ class _Trial:
     def fault(self, nodes: Sequence[Node]) -> str:
         """What is wrong with what the nodes compute; empty where nothing is."""
         self.tried += 1
-        part = copied(self._graph, nodes)
+        part = copy_graph(self._graph, nodes)
         feeds = {value.name: self._known[value.name] for value in part.inputs}
         written = [(value.name, value.encoding is not None) for value in part.outputs]  # compiling changes the graph
         try:
@@ -114,7 +114,7 @@ class _Trial:
 
     def minimised(self, nodes: Sequence[Node]) -> Minimised:
         """The part as a graph of its own."""
-        part = copied(self._graph, nodes)
+        part = copy_graph(self._graph, nodes)
         feeds = {value.name: self._known[value.name] for value in part.inputs}
         expected = {value.name: self._known[value.name] for value in part.outputs}
         return Minimised(part, feeds, expected, self.fault(nodes), self.tried)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from hexforge.backend import Backend, ContextBackend, Get, Program, ProgramFacts, Put, Read, TimedBackend
+from hexforge.backend import Backend, ContextBackend, Get, Program, Read, TimedBackend, WrappedProgram
 from hexforge.formats.recording import Recorder
 from hexforge.ir import Array, Graph, Node, Value, text
 from hexforge.ir.packing import packed
@@ -67,7 +67,7 @@ class SaverBackend(Backend):
         return SavedProgram(program, name, to)
 
 
-class _OfInner:
+class _FromInner:
     """What the recorded backend answers."""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -82,24 +82,24 @@ class ChipSaverBackend(SaverBackend, ContextBackend, TimedBackend):
 
     inner: ContextBackend
 
-    chips = _OfInner()
-    chip_name = _OfInner()
-    require_chip = _OfInner()
-    graph_config = _OfInner()
-    prepared = _OfInner()
-    timing = _OfInner()
-    mixed_us = _OfInner()
-    accelerator = _OfInner()
-    targets = _OfInner()
-    graph_settings = _OfInner()
-    schematic = _OfInner()
-    fits = _OfInner()
-    compatibility = _OfInner()
-    no_weight_sharing = _OfInner()
-    most_graphs = _OfInner()
-    needs_spill_fill_size = _OfInner()
-    float_io = _OfInner()
-    blob_info = _OfInner()
+    chips = _FromInner()
+    chip_name = _FromInner()
+    require_chip = _FromInner()
+    graph_config = _FromInner()
+    prepared = _FromInner()
+    timing = _FromInner()
+    mixed_us = _FromInner()
+    accelerator = _FromInner()
+    targets = _FromInner()
+    graph_settings = _FromInner()
+    schematic = _FromInner()
+    fits = _FromInner()
+    compatibility = _FromInner()
+    no_weight_sharing = _FromInner()
+    most_graphs = _FromInner()
+    needs_spill_fill_size = _FromInner()
+    float_io = _FromInner()
+    blob_info = _FromInner()
 
     def for_chip(self, index: int) -> Self:
         """The same for one of the chips."""
@@ -115,25 +115,12 @@ def recorded_backend(inner: Backend) -> SaverBackend:
     return ChipSaverBackend(inner) if isinstance(inner, ContextBackend) else SaverBackend(inner)
 
 
-class SavedProgram(Program):
+class SavedProgram(WrappedProgram):
     """A program whose executions are recorded, with what went in and what came out."""
 
     def __init__(self, program: Program, name: str, recorder: Recorder) -> None:
-        self._program, self._name, self._recorder = program, name, recorder
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that it computes."""
-        return self._program.graph
-
-    @property
-    def facts(self) -> ProgramFacts:
-        """What the program tells of itself."""
-        return self._program.facts
-
-    def save(self, put: Put) -> dict[str, Any]:
-        """What a context file holds of the program."""
-        return self._program.save(put)
+        super().__init__(program)
+        self._name, self._recorder = name, recorder
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run it, and record that."""

@@ -24,10 +24,10 @@ MOST_PLACES = 5
 
 def check_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
     """What `hexforge check` says of a model, of the methods of a .pte."""
-    from hexforge.executorch.running.pte_graphs import QNN, lowered
+    from hexforge.executorch.running.pte_graphs import QNN, lowered_methods
 
     with spinner(f"reading {path.name}"):
-        methods = lowered(path)
+        methods = lowered_methods(path)
     nodes: list[dict[str, Any]] = []
     slow: Counter[str] = Counter()
     for method in methods:
@@ -56,7 +56,7 @@ def check_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
 
 def describe_pte(path: Path) -> dict[str, Any]:
     """What `hexforge info --json` prints of a .pte."""
-    from hexforge.executorch.running.pte_graphs import lowered
+    from hexforge.executorch.running.pte_graphs import lowered_methods
     from hexforge.formats.executorch.pte import TensorValue, read_pte
 
     file = read_pte(path)
@@ -79,7 +79,7 @@ def describe_pte(path: Path) -> dict[str, Any]:
                 "left_to_the_cpu": [{"operator": row.op_type, "reason": row.reason} for row in method.left_on_cpu],
                 "delegates": [_delegate(d) for d in method.delegates],
             }
-            for method in lowered(file)
+            for method in lowered_methods(file)
         ],
         "named_data": {name: len(data) for name, data in file.named_data.items()},
     }
@@ -129,10 +129,10 @@ def print_pte(screen: Console, described: dict[str, Any]) -> None:
 
 def print_pte_graphs(path: Path, elide: int | None) -> None:
     """The graphs of every method as text."""
-    from hexforge.executorch.running.pte_graphs import lowered
+    from hexforge.executorch.running.pte_graphs import lowered_methods
     from hexforge.ir import text
 
-    methods = lowered(path)
+    methods = lowered_methods(path)
     for method in methods:
         for graph in method.graphs:
             typer.echo(text.dumps(graph, elide=elide), nl=False)
@@ -143,7 +143,7 @@ def print_pte_graphs(path: Path, elide: int | None) -> None:
 
 def print_pte_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) -> None:
     """What would make a .pte faster on a chip."""
-    from hexforge.executorch.running.advice import advised_on
+    from hexforge.executorch.running.advice import pte_advice
     from hexforge.executorch.running.pte_graphs import timed_method
 
     with spinner(f"timing {path.name}"):

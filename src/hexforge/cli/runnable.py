@@ -99,7 +99,7 @@ def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import NodeArg
-    from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
+    from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require_compatible
     from hexforge.runtime.contexts.context import Context
 
     context = Context(path)
@@ -107,7 +107,7 @@ def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:
     if not graph and len(names) > 1:
         raise CallError(f"{path}: has the graphs {', '.join(names)}; name one with --graph")
     backend = backend_of(ProviderOptions.parse(options))
-    require(context.info, backend, BinaryCompatibility.PERMISSIVE, where=context.where)
+    require_compatible(context.info, backend, BinaryCompatibility.PERMISSIVE, where=context.where)
     program = context.program(graph or names[0], backend)
     inputs = [
         NodeArg(value.name, f"tensor({value.dtype.numpy})", list(value.shape), value.dtype.numpy)

@@ -33,20 +33,20 @@ def ops_key(graph: str) -> str:
     return f"ops of {graph}"
 
 
-def wrapped(context: bytes) -> bytes:
+def wrap_context(context: bytes) -> bytes:
     """A context file behind its header; its signature is its checksum and size: equal contexts are equal blobs."""
     signature = checksum(context) << 32 | len(context) & 0xFFFFFFFF
     return _HEADER.pack(MAGIC, signature, len(context)).ljust(ALIGNMENT, b"\0") + context
 
 
-def is_wrapped(blob: bytes | memoryview) -> bool:
+def has_header(blob: bytes | memoryview) -> bool:
     """True where a blob begins with the header's magic."""
     return len(blob) >= ALIGNMENT and struct.unpack_from("<I", blob)[0] == MAGIC
 
 
-def unwrapped(blob: bytes | memoryview) -> memoryview:
+def unwrap_context(blob: bytes | memoryview) -> memoryview:
     """The file behind the header; FormatError where there is no header, or less than it says."""
-    if not is_wrapped(blob):
+    if not has_header(blob):
         raise FormatError("the blob does not begin with the header of a QNN context (0x5678ABCD)")
     _, _, size = _HEADER.unpack_from(blob)
     if size > len(blob) - ALIGNMENT:
@@ -54,9 +54,9 @@ def unwrapped(blob: bytes | memoryview) -> memoryview:
     return memoryview(blob)[ALIGNMENT : ALIGNMENT + size]
 
 
-def opened(blob: bytes | memoryview, where: str = "the blob") -> Context:
+def open_blob(blob: bytes | memoryview, where: str = "the blob") -> Context:
     """The context of a blob, with its header or without; FormatError for one that hexforge did not make."""
-    inside = unwrapped(blob) if is_wrapped(blob) else memoryview(blob)
+    inside = unwrap_context(blob) if has_header(blob) else memoryview(blob)
     if bytes(inside[: len(CONTEXT_MAGIC)]) != CONTEXT_MAGIC:
         raise FormatError(
             f"{where}: holds a context that hexforge did not make (one of Qualcomm's SDK?); lower the model again with "

@@ -31,7 +31,7 @@ def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
         nodes = build_fragment(ops)
     except HexforgeError as error:
         return str(error)
-    chips = _chips(backend)
+    chips = _context_backend(backend)
     for node in nodes:
         reason = next(node_faults(node), None) or backend.unsupported(node)
         if reason is None and chips is not None:
@@ -74,7 +74,7 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
 
 @functools.lru_cache(16)
-def _chips(backend: Backend) -> ContextBackend | None:
+def _context_backend(backend: Backend) -> ContextBackend | None:
     """The backend where it prepares for chips: to find that out takes as long as to compile a small graph."""
     return backend if isinstance(backend, ContextBackend) else None
 
@@ -82,7 +82,7 @@ def _chips(backend: Backend) -> ContextBackend | None:
 @functools.lru_cache(16)
 def _prepares(backend: Backend) -> tuple[ContextBackend | None, GraphSettings]:
     """The backend where it prepares for chips, and how."""
-    chips = _chips(backend)
+    chips = _context_backend(backend)
     return chips, {} if chips is None else chips.graph_settings()
 
 

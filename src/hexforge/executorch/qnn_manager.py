@@ -50,7 +50,7 @@ class QnnManager:
     def InitContextCache(self) -> Error:  # noqa: N802 - the stock name
         """Open the context binary."""
         try:
-            self._context = blob.opened(self._binary, "the context binary")
+            self._context = blob.open_blob(self._binary, "the context binary")
         except HexforgeError as error:
             logger.error("%s", error)
             return Error.InvalidProgram
@@ -96,7 +96,7 @@ class QnnManager:
         if request.online_prepare:
             logger.warning("[hexforge] online_prepare: the graph is compiled now, and runs as it is")
             return context  # without a header, as a graph that is yet to be prepared
-        return blob.wrapped(context)
+        return blob.wrap_context(context)
 
     @property
     def request(self) -> CompileRequest:
@@ -140,7 +140,7 @@ class QnnManager:
 
     def MakeBinaryInfo(self, context_binary: bytes) -> bytes:  # noqa: N802 - the stock name
         """A context file as a blob."""
-        return blob.wrapped(bytes(context_binary))
+        return blob.wrap_context(bytes(context_binary))
 
     def StripProtocol(self, data: bytes) -> bytes:  # noqa: N802 - the stock name
         """The context file of a blob; nothing where it has no header."""
@@ -148,7 +148,7 @@ class QnnManager:
 
     def _opened(self) -> Context:
         if self._context is None:
-            self._context = blob.opened(self._binary, "the context binary")
+            self._context = blob.open_blob(self._binary, "the context binary")
         return self._context
 
 
@@ -168,4 +168,4 @@ def _tensor(name: str, type: TensorType, kind: Qnn_TensorType_t) -> PyQnnTensorW
 
 def strip_protocol(data: bytes) -> bytes:
     """The context file of a blob; nothing where it has no header."""
-    return bytes(blob.unwrapped(data)) if blob.is_wrapped(data) else b""
+    return bytes(blob.unwrap_context(data)) if blob.has_header(data) else b""

@@ -32,7 +32,7 @@ def dynamic_text(graph: Graph, ops: Sequence[QnnOp]) -> str | None:
     return json.dumps({"marks": marks, "graph": text.dumps(graph)}) if marks else None
 
 
-def resized(data: str, shapes: Mapping[str, Shape], where: str) -> Graph:
+def resize_graph(data: str, shapes: Mapping[str, Shape], where: str) -> Graph:
     """The graph with inputs of other sizes; CallError where an op cannot have them."""
     import hexforge.ops  # noqa: F401 - fills the table
 

@@ -107,12 +107,12 @@ def writer(producer: str, backend: str, graphs: Sequence[AdapterGraph], pool: Po
     return file
 
 
-def changes(old: Any, new: Any, place: Place = ()) -> list[Change]:
+def program_changes(old: Any, new: Any, place: Place = ()) -> list[Change]:
     """What must be put where to make one program's plain data another's."""
     if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys() and "at" not in old:
-        return [c for key in old for c in changes(old[key], new[key], (*place, key))]
+        return [c for key in old for c in program_changes(old[key], new[key], (*place, key))]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [c for i, (a, b) in enumerate(zip(old, new, strict=True)) for c in changes(a, b, (*place, i))]
+        return [c for i, (a, b) in enumerate(zip(old, new, strict=True)) for c in program_changes(a, b, (*place, i))]
     same = type(old) is type(new) and old == new  # True equals 1, and is another thing in JSON
     return [] if same else [Change(place, new)]
 

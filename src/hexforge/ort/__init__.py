@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from hexforge.ort.stand_in import alias_submodules as _alias_submodules
-from hexforge.ort.stand_in import mend as _mend
+from hexforge.ort.stand_in import replace_function as _mend
 
 if TYPE_CHECKING:
     from hexforge.ort.binding import IOBinding

@@ -18,7 +18,7 @@ from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime import registry
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
-from hexforge.runtime.plan import Plan
+from hexforge.runtime.plan import Plan, no_cpu_part
 from hexforge.runtime.prepare import PartitionedModel, prepare_model
 
 QNN = "QNNExecutionProvider"
@@ -123,7 +123,7 @@ def check(
     elif given.get("backend_type") == registry.DEFAULT and not {"htp_arch", "backend_extensions"} & given.keys():
         given.setdefault("soc_model", DEFAULT_SOC)
     request = ModelRequest(dims=dims, shapes=shapes, constants=constants, obey_ep=obey_ep)
-    return checked(load_model(Path(model), given, request, strict=strict), given)
+    return check_loaded_model(load_model(Path(model), given, request, strict=strict), given)
 
 
 def load_model(
@@ -148,15 +148,10 @@ def load_model(
         offload = options.offload_graph_io_quantization and not strict
         whole = replace(request, offload_io_quantization=offload, affinity=options.affinity())
         parts = prepare_model(model, backend, whole)
-        return LoadedModel(model, parts, request.obey_ep, Plan(parts, backend, CpuPart if prepare else _unprepared))
+        return LoadedModel(model, parts, request.obey_ep, Plan(parts, backend, CpuPart if prepare else no_cpu_part))
 
 
-def _unprepared(proto: Any, names: Sequence[str]) -> Any:
-    """In place of an onnxruntime session for nodes on the CPU, which looking at a model does not need."""
-    return None
-
-
-def checked(loaded: LoadedModel, options: Mapping[str, str]) -> ModelCheck:
+def check_loaded_model(loaded: LoadedModel, options: Mapping[str, str]) -> ModelCheck:
     """What became of a loaded model's nodes; `options` are those it was loaded with."""
     model, plan = loaded.model, loaded.plan
     nodes = _nodes(plan)

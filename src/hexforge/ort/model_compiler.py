@@ -15,7 +15,7 @@ from hexforge.ort.context_callbacks import sender
 from hexforge.ort.options.parsing import parse_options
 from hexforge.ort.options.providers import uses_qnn
 from hexforge.ort.options.session_options import SessionOptions, requested_providers
-from hexforge.ort.prepare import default_path, prepare
+from hexforge.ort.prepare import default_context_path, prepare
 from hexforge.runtime.contexts.context_model import Output, Report
 from hexforge.runtime.cpu_part import QNN
 
@@ -81,7 +81,7 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
         elif isinstance(self._source, bytes):
             raise CallError("compile_to_file: the model was given as bytes; give the path to write")
         else:
-            path = default_path(Path(self._source))
+            path = default_context_path(Path(self._source))
         self._compile(path)
 
     def compile_to_bytes(self) -> bytes:

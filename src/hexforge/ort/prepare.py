@@ -28,7 +28,7 @@ from hexforge.ort.profiling.dumps import write_dumps
 from hexforge.ort.signature import NodeArg, arguments
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_model import Output, Report, in_memory, save
+from hexforge.runtime.contexts.context_model import Output, Report, context_in_memory, save
 from hexforge.runtime.contexts.context_plan import ContextPlan
 from hexforge.runtime.contexts.request import names_of
 from hexforge.runtime.cpu_part import CpuPart
@@ -65,7 +65,7 @@ class Prepared:
     """Whether they come from files, which can be loaded again after a crash of the device."""
 
 
-def output_of(source: ModelSource, config: SessionConfig, options: ProviderOptions) -> Output | None:
+def context_output(source: ModelSource, config: SessionConfig, options: ProviderOptions) -> Output | None:
     """Where session config keys have a context model written; None where they do not."""
     if not config.context_enable:
         if options.acts("enable_htp_prepare_only"):
@@ -81,7 +81,7 @@ def output_of(source: ModelSource, config: SessionConfig, options: ProviderOptio
     elif isinstance(source, bytes):
         raise CallError("ep.context_enable=1: the model was given as bytes; set ep.context_file_path, where to write")
     else:
-        path = default_path(Path(source))
+        path = default_context_path(Path(source))
     stop = config.stop_share_ep_contexts
     return Output(
         path,
@@ -93,7 +93,7 @@ def output_of(source: ModelSource, config: SessionConfig, options: ProviderOptio
     )
 
 
-def default_path(model: Path) -> Path:
+def default_context_path(model: Path) -> Path:
     """Where the context model of a model goes: `<model>_ctx.onnx` beside it."""
     return model.with_name(f"{model.name.removesuffix('.onnx')}_ctx.onnx")
 
@@ -119,7 +119,7 @@ def prepare(
     if compiled is not None:
         if output is not None:
             raise CallError(f"{compiled.where}: is a context model, so it is compiled already; use it as it is")
-        return _opened(compiled, backend, sess_options, config, options)
+        return _open_context_model(compiled, backend, sess_options, config, options)
     if config.disable_model_compile:
         raise UnsupportedError(
             "session.disable_model_compile=1, and the model must be compiled (ORT_MODEL_REQUIRES_COMPILATION): "
@@ -127,10 +127,10 @@ def prepare(
         )
     if output is not None:
         output.check()
-    return _compiled(read_model(source, sess_options), backend, sess_options, config, options, output)
+    return _compile_model(read_model(source, sess_options), backend, sess_options, config, options, output)
 
 
-def _opened(
+def _open_context_model(
     model: ContextModel, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions
 ) -> Prepared:
     stop = config.stop_share_ep_contexts
@@ -159,7 +159,7 @@ def _whole_files(model: ContextModel) -> Callable[[str], bytearray]:
     return lambda name: bytearray(files[name].read_bytes())
 
 
-def _compiled(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
+def _compile_model(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
               output: Output | None) -> Prepared:  # fmt: skip
     from hexforge.runtime.plan import Plan
     from hexforge.runtime.prepare import prepare_model
@@ -189,7 +189,7 @@ def _compiled(model: Model, backend: Backend, sess_options: Any, config: Session
         if report is None:
             notes = ("no context model is written: no node was compiled",)
     if options.acts("enable_htp_prepare_and_load") and plan.graphs:
-        plan.take(Context(in_memory(plan, backend), "the prepared context").programs(backend=backend))
+        plan.use_programs(Context(context_in_memory(plan, backend), "the prepared context").programs(backend=backend))
     if options.dumps.any:
         name = model.path.stem if model.path is not None else model.name
         write_dumps(options.dumps, plan, backend, model, name)

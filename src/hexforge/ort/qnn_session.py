@@ -29,7 +29,7 @@ from hexforge.ort.options.parsing import attribute_notes, parse_options
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.providers import Requested
 from hexforge.ort.options.session_options import SessionOptions, run_entries
-from hexforge.ort.prepare import Prepared, extension_notes, output_of, prepare
+from hexforge.ort.prepare import Prepared, context_output, extension_notes, prepare
 from hexforge.ort.profiling.files import ProfileFiles
 from hexforge.ort.profiling.running_power import RunningPower
 from hexforge.ort.profiling.session import SessionProfile
@@ -72,7 +72,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._config = entries.config
         self._only_prepared = "enable_htp_prepare_only" if options.acts("enable_htp_prepare_only") else ""
         self._only_prepared = "session.compile_only" if entries.config.compile_only else self._only_prepared
-        output = output_of(source, entries.config, options)
+        output = context_output(source, entries.config, options)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
         self._running_power = RunningPower(power_of_options(options))
         trace = Trace(prefix) if self._sess_options.enable_profiling else None
@@ -102,7 +102,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         made = HostEvent(message, what, took_us, root=True, timestamp_us=time.time_ns() // 1000)
         self._profile.start(name, prepared.plan, prepared.backend, options, made, self._notes.add)
         if self._profile.files is not None:
-            weakref.finalize(self, _freed, self._profile.files, [prepared.plan])
+            weakref.finalize(self, _free_programs, self._profile.files, [prepared.plan])
 
     # -- what the session is ----------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             if self._simulated is not None:
                 self._simulated.run(config, _shared_buffers(feeds, targets))
             only_needed = run_options.only_execute_path_to_fetches
-            stages = self._plan.adapted(config.lora_config) if config.lora_config else None
+            stages = self._plan.stages_with_adapters(config.lora_config) if config.lora_config else None
 
         def around(stage: Stage) -> contextlib.AbstractContextManager[None]:
             if run_options is not None and run_options.terminate:
@@ -338,7 +338,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         return 0 if self._profile.trace is None else self._profile.trace.start_ns
 
 
-def _freed(files: ProfileFiles, plans: list[Stages]) -> None:
+def _free_programs(files: ProfileFiles, plans: list[Stages]) -> None:
     """Free a session's programs, and write down how long that took."""
     began = time.monotonic_ns()
     plans.clear()

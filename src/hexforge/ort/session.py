@@ -13,7 +13,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.ort.errors import raises_onnxruntime_errors
-from hexforge.ort.options.providers import requested, uses_qnn
+from hexforge.ort.options.providers import providers_of_call, uses_qnn
 from hexforge.ort.options.session_options import SessionOptions, is_session_options, requested_providers
 from hexforge.ort.qnn_session import QnnSession
 from hexforge.runtime.contexts.context_model import Report
@@ -46,7 +46,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         for name in kwargs:
             if name not in _KEYWORDS:
                 raise CallError(f"InferenceSession has no argument {name!r}{did_you_mean(name, _KEYWORDS)}")
-        wanted = requested(providers, provider_options) or dict(requested_providers(sess_options))
+        wanted = providers_of_call(providers, provider_options) or dict(requested_providers(sess_options))
         if uses_qnn(wanted):
             if not isinstance(self, QnnSession):
                 own = type(self)
@@ -87,7 +87,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Make the session anew with other providers."""
-        if uses_qnn(requested(providers, provider_options)):
+        if uses_qnn(providers_of_call(providers, provider_options)):
             source = self._model_path or self._model_bytes
             self.__init__(source, self._sess_options_initial, providers, provider_options)  # type: ignore[misc]
         else:

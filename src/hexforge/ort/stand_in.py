@@ -83,7 +83,7 @@ MODULE = "onnxruntime.quantization.execution_providers.qnn"
 _NAME = "qnn_preprocess_model"
 
 
-def mend() -> None:
+def replace_function() -> None:
     """Put the mended function in onnxruntime's place: now if its module is there, or when it is first imported."""
     if MODULE in sys.modules:
         _replace(sys.modules[MODULE])
@@ -114,10 +114,10 @@ class _OnImport(importlib.abc.MetaPathFinder):
 def _replace(module: types.ModuleType) -> None:
     function = getattr(module, _NAME)
     if not hasattr(function, "__wrapped__"):
-        setattr(module, _NAME, mended(function))
+        setattr(module, _NAME, keeping_metadata(function))
 
 
-def mended(preprocess: Callable[..., bool]) -> Callable[..., bool]:
+def keeping_metadata(preprocess: Callable[..., bool]) -> Callable[..., bool]:
     """The function, called without the model's metadata, which is put back into what it writes."""
 
     @functools.wraps(preprocess)

@@ -47,7 +47,7 @@ def first_nonfinite(plan: Stages, backend: Backend, feeds: Mapping[str, Any]) ->
         if (fault := _described(name, np.asarray(array))) is not None:
             return fault
     known: dict[str, Any] = {**plan.constants, **feeds}
-    for stage in plan.now():
+    for stage in plan.current_stages():
         if isinstance(stage.runner, CpuPart):
             written = stage.run(known)
             for name, array in written.items():
@@ -55,14 +55,14 @@ def first_nonfinite(plan: Stages, backend: Backend, feeds: Mapping[str, Any]) ->
                     return fault
         else:
             inputs = {name: known[name] for name in stage.reads}
-            if (fault := _within(stage.runner.graph, backend, inputs)) is not None:
+            if (fault := _first_in_graph(stage.runner.graph, backend, inputs)) is not None:
                 return fault
             written = stage.run(known)
         known.update(written)
     return None
 
 
-def _within(graph: Graph, backend: Backend, feeds: Mapping[str, Array]) -> NonFinite | None:
+def _first_in_graph(graph: Graph, backend: Backend, feeds: Mapping[str, Array]) -> NonFinite | None:
     """The first such tensor within one graph: a copy of the graph is compiled with every tensor readable."""
     copy = text.loads(text.dumps(graph))
     order = [(value.name, node) for node in copy.nodes for value in node.outputs]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,11 @@ from hexforge.model.standalone import Extract
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.prepare import PartitionedModel
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
+
+
+def no_cpu_part(model: Extract, nodes: Sequence[str]) -> Any:
+    """Nothing in place of an onnxruntime session, for plans whose nodes on the CPU are never run."""
+    return None
 
 
 class Plan(Stages):
@@ -40,14 +46,14 @@ class Plan(Stages):
                 graph = parts.graph(part, name)
                 if exposed:
                     expose(graph, exposed)
-                rows = _with_unsafe(rows, graph, backend)
+                rows = _with_float16_hazards(rows, graph, backend)
                 runner = backend.compile(graph)
                 reads = tuple(v.name for v in runner.graph.inputs)
             else:
                 nodes = [node for i in part.steps for node in parts.placements[i].unit.nodes]
                 cut = extract_parts(model, nodes, part.inputs, part.outputs)
                 runner = make_cpu_part(cut, [str(row) for row in rows])
-            stages.append(Stage(name, part, _with_slow(rows, runner), runner, reads))
+            stages.append(Stage(name, part, _with_slow_ops(rows, runner), runner, reads))
         placed = {(row.node, row.unit): row for stage in stages for row in stage.rows}
         self._rows = tuple(placed.get((row.node, row.unit), row) for row in parts.rows)
         super().__init__(stages, _constant_outputs(parts))
@@ -65,7 +71,7 @@ def expose(graph: Graph, patterns: Sequence[str]) -> None:
     graph.expose(kept | {name for name in written if any(fnmatchcase(name, pattern) for pattern in patterns)})
 
 
-def _with_slow(rows: tuple[PlacedNode, ...], runner: Program | CpuPart) -> tuple[PlacedNode, ...]:
+def _with_slow_ops(rows: tuple[PlacedNode, ...], runner: Program | CpuPart) -> tuple[PlacedNode, ...]:
     """The rows of a part, with what its program says of their QNN ops."""
     if not isinstance(runner, Program) or not (references := runner.facts.references):
         return rows
@@ -76,7 +82,7 @@ def _with_slow(rows: tuple[PlacedNode, ...], runner: Program | CpuPart) -> tuple
     return tuple(replace(row, slow=tuple(slow.get(row.node, ()))) for row in rows)
 
 
-def _with_unsafe(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend) -> tuple[PlacedNode, ...]:
+def _with_float16_hazards(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend) -> tuple[PlacedNode, ...]:
     """The rows of a part, with what the backend's real numbers cannot hold of it."""
     unsafe: dict[str, dict[str, None]] = {}
     for node in graph:

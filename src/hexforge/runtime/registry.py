@@ -43,7 +43,7 @@ def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, thre
 
 def with_recorder(inner: Backend) -> Backend:
     """A backend that does what another does, and records it."""
-    return cast(Backend, _imported(SAVER)(inner))
+    return cast(Backend, _import_class(SAVER)(inner))
 
 
 def backend_for(deployment: Deployment | Backend | str | None = None, threads: int = 0) -> Backend:
@@ -90,7 +90,7 @@ def backend_class(name: str) -> type[Backend]:
     name = effective_backend(name)  # the options of what is recorded are the options
     if name in BUILT:
         known = BUILT[name]
-        return cast(type[Backend], _imported(known)) if isinstance(known, str) else known
+        return cast(type[Backend], _import_class(known)) if isinstance(known, str) else known
     if name in QNN_BACKENDS:
         built = " or ".join(f"backend_type={b}" for b in (*BUILT, "saver"))
         raise UnsupportedError(f"backend {name!r} is not built yet; use {built}")
@@ -104,9 +104,9 @@ def config_class(name: str) -> type[OptionTable]:
     name = effective_backend(name)
     if name not in QNN_BACKENDS:
         return backend_class(name).Config
-    return cast(type[OptionTable], _imported(CONFIGS[name])) if name in CONFIGS else OptionTable
+    return cast(type[OptionTable], _import_class(CONFIGS[name])) if name in CONFIGS else OptionTable
 
 
-def _imported(path: str) -> Any:
+def _import_class(path: str) -> Any:
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)

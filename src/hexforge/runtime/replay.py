@@ -33,7 +33,7 @@ def replay(session: RecordedSession, backend: Backend) -> Iterator[ReplayedTenso
     for recorded in session.graphs.values():
         if not recorded.executions:
             continue
-        graph = copied(recorded.graph)
+        graph = copy_graph(recorded.graph)
         require_taken(graph, backend.unsupported, f"graph {graph.name!r}: the {backend.name} backend")
         program = backend.compile(graph)
         for number, (feeds, before) in enumerate(recorded.executions):
@@ -42,7 +42,7 @@ def replay(session: RecordedSession, backend: Backend) -> Iterator[ReplayedTenso
                 yield _compared(recorded.name, number, name, array, after[name])
 
 
-def copied(graph: Graph, nodes: Collection[Node] | None = None) -> Graph:
+def copy_graph(graph: Graph, nodes: Collection[Node] | None = None) -> Graph:
     """A graph of its own with the same tensors and nodes, or some of these; the arrays of constants are shared.
 
     What other nodes wrote becomes an input then, and what they read an output.

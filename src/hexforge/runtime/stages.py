@@ -97,15 +97,15 @@ class Stages:
         """The programs of its graphs, in the order they run."""
         return tuple(stage.runner for stage in self.stages if isinstance(stage.runner, Program))
 
-    def take(self, programs: Mapping[str, Program]) -> None:
+    def use_programs(self, programs: Mapping[str, Program]) -> None:
         """Run other programs of the same graphs, by the names of their stages; before the first run."""
         self._stages = [replace(s, runner=programs.get(s.name, s.runner)) for s in self._stages]
 
-    def now(self) -> Sequence[Stage]:
+    def current_stages(self) -> Sequence[Stage]:
         """The parts as one run sees them from beginning to end."""
         return self._stages
 
-    def adapted(self, config: str) -> Sequence[Stage]:
+    def stages_with_adapters(self, config: str) -> Sequence[Stage]:
         """Apply what a LoRA config file says; the parts as they are then."""
         raise CallError(
             f"qnn.lora_config={config}: adapters are for context models, and this model was compiled by the session; "
@@ -126,7 +126,7 @@ class Stages:
 
         `stages` is what `now` or `adapted` gave. An output is the array in `targets` where its program can write there.
         """
-        chosen = self.now() if stages is None else stages
+        chosen = self.current_stages() if stages is None else stages
         if around is None and len(chosen) == 1 and not self.constants:  # what most runs are: nothing to keep books on
             results = chosen[0].run(feeds, targets)
             return {name: results[name] if name in results else feeds[name] for name in outputs}

@@ -16,7 +16,13 @@ from hexforge.chips.soc import SOCS
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import HEADER, checksum
 from hexforge.formats.context import GraphInfo, Info
-from hexforge.runtime.contexts.compatibility import BinaryCompatibility, chip_backend, compare, create, require
+from hexforge.runtime.contexts.compatibility import (
+    BinaryCompatibility,
+    chip_backend,
+    compare,
+    create_context,
+    require_compatible,
+)
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.request import ContextRequest
 from tests.ort.models import quantized
@@ -96,22 +102,22 @@ def test_strict_and_permissive(tmp_path: Path) -> None:
     assert hexforge.validate(path, "SM8550").verdict is OPTIMAL
     assert hexforge.validate(path, "SM8650").verdict is SUBOPTIMAL
     assert hexforge.validate(path, "SM8450").verdict is UNSUPPORTED
-    context, found = create(path, "SM8650")
+    context, found = create_context(path, "SM8650")
     assert found.verdict is SUBOPTIMAL
     assert context.program("q").graph.name == "q"
     with pytest.raises(UnsupportedError, match="is sub-optimal: it was made for SM8550") as raised:
-        create(path, "SM8650", "strict")
+        create_context(path, "SM8650", "strict")
     assert raised.value.code == 5011  # QNN_CONTEXT_ERROR_BINARY_SUBOPTIMAL
     with pytest.raises(UnsupportedError, match=r"cannot run: .*compile the model with --soc SM8450") as raised:
-        create(path, "SM8450")
+        create_context(path, "SM8450")
     assert raised.value.code == 5005  # QNN_CONTEXT_ERROR_CREATE_FROM_BINARY
     with pytest.raises(CallError, match="it is permissive or strict"):
-        create(path, "SM8550", "lenient")
+        create_context(path, "SM8550", "lenient")
     chip = device("SM8650")
-    assert require(context.info, chip).verdict is SUBOPTIMAL
+    assert require_compatible(context.info, chip).verdict is SUBOPTIMAL
     with pytest.raises(UnsupportedError, match="sub-optimal"):
-        require(context.info, chip, BinaryCompatibility.STRICT)
-    assert require(context.info, device("SM8550"), BinaryCompatibility.STRICT).verdict is OPTIMAL
+        require_compatible(context.info, chip, BinaryCompatibility.STRICT)
+    assert require_compatible(context.info, device("SM8550"), BinaryCompatibility.STRICT).verdict is OPTIMAL
 
 
 def test_versions_and_damage(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from hexforge.ir import Array
 from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora import make, read_config
+from hexforge.runtime.contexts.lora import make_adapter, read_config
 from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.contexts.wrap import wrap
 from tests.ort.context_models import session
@@ -43,7 +43,7 @@ class Made:
     def adapter(self, name: str, changed: dict[str, Array]) -> Path:
         adapted = self.folder / f"{name}.onnx"
         adapted.write_bytes(transformer(changed, bits=self.bits))
-        make(self.context, self.model, adapted, output=self.folder / f"{name}.bin")
+        make_adapter(self.context, self.model, adapted, output=self.folder / f"{name}.bin")
         return self.folder / f"{name}.bin"
 
     def fresh(self, changed: dict[str, Array] | None = None) -> Array:
@@ -85,7 +85,7 @@ def test_an_adapter_gives_the_bits_of_a_fresh_compilation(tmp_path: Path, backen
     assert (under != base).any()
     np.testing.assert_array_equal(ran(context.program("block")), under)  # one that is made afterwards
     assert [n.op.name for n in program.graph] == [n.op.name for n in Context(made.context).program("block").graph]
-    context.base()
+    context.remove_adapters()
     np.testing.assert_array_equal(ran(program), base)
 
 
@@ -94,7 +94,7 @@ def test_adapters_replace_each_other_and_the_base_comes_back(made: Made, two: tu
     program = context.program("block")
     wanted = {None: made.fresh(), two[0]: made.fresh(CHANGED), two[1]: made.fresh(OTHER)}
     restore = made.folder / "restore.bin"
-    make(made.context, output=restore)
+    make_adapter(made.context, output=restore)
     for at in (two[0], two[1], two[0], None, two[1], None):
         if at is None:
             context.apply(restore)
@@ -130,7 +130,7 @@ def test_applied_twice_it_is_made_once(made: Made, two: tuple[Path, Path], monke
 
 def test_low_rank_weights_keep_the_base_encodings(made: Made) -> None:
     given = factors("q", "v")
-    adapter = make(made.context, made.model, weights=given, alpha=8)
+    adapter = make_adapter(made.context, made.model, weights=given, alpha=8)
     context = Context(made.context)
     context.apply(adapter)
     changed = {name: adapted_weights(name, given, 8) for name in ("q", "v")}
@@ -141,10 +141,10 @@ def test_low_rank_weights_keep_the_base_encodings(made: Made) -> None:
 def test_names_are_mapped_and_whole_constants_replaced(made: Made) -> None:
     given = {k.replace("base_model.model.block.q", "elsewhere"): v for k, v in factors("q").items()}
     with pytest.raises(CallError, match=r"elsewhere: block\.onnx has no constant of that name; .* with a map"):
-        make(made.context, made.model, weights=given)
+        make_adapter(made.context, made.model, weights=given)
     names = {"elsewhere": "block.q.weight_quantized"}
     real = np.random.default_rng(3).normal(0, 0.1, (32, 32)).astype(np.float32)
-    adapter = make(made.context, made.model, weights={**given, "block.v.weight": real}, names=names)
+    adapter = make_adapter(made.context, made.model, weights={**given, "block.v.weight": real}, names=names)
     assert set(adapter.graphs[0].tensors) == {"block.q.weight_quantized", "block.v.weight_quantized"}
 
 
@@ -156,7 +156,7 @@ def test_every_fault_of_the_weights_at_once(made: Made) -> None:
     given["block.up.weight"] = np.zeros((2, 2), np.float32)
     given["nowhere"] = np.zeros(1, np.float32)
     with pytest.raises(CallError) as caught:
-        make(made.context, made.model, weights=given)
+        make_adapter(made.context, made.model, weights=given)
     lines = str(caught.value).splitlines()
     assert len(lines) == 5
     for part, line in zip(
@@ -165,9 +165,9 @@ def test_every_fault_of_the_weights_at_once(made: Made) -> None:
         assert part in line
     bad = {**factors("q"), "base_model.model.block.q.lora_A.weight": np.full((4, 32), np.nan, np.float32)}
     with pytest.raises(CallError, match="no numbers"):
-        make(made.context, made.model, weights=bad)
+        make_adapter(made.context, made.model, weights=bad)
     with pytest.raises(CallError, match="are empty"):
-        make(made.context, made.model, weights={})
+        make_adapter(made.context, made.model, weights={})
 
 
 @pytest.mark.parametrize("flip", [False, True])
@@ -177,7 +177,7 @@ def test_a_square_matrix_lies_as_its_reader_says(flip: bool) -> None:
     base = Constants(model([gemm], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [1, 4])}, {"net.fc.weight": w}))
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 4)).astype(np.float32), rng.normal(size=(4, 2)).astype(np.float32)
-    found = lora.merged(base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b,
+    found = lora.merge_weights(base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b,
                                     "net.fc.alpha": np.array(4.0)}, None, {})  # fmt: skip
     delta = 2.0 * (b.astype(np.float64) @ a)
     np.testing.assert_array_equal(found["net.fc.weight"], (w + (delta if flip else delta.T)).astype(np.float32))
@@ -204,7 +204,7 @@ def test_adapters_that_do_not_belong(made: Made, two: tuple[Path, Path], tmp_pat
     with pytest.raises(CallError, match="has no updatable tensors; compile it with `--updatable`"):
         Context(fixed).apply(two[0])
     with pytest.raises(CallError, match="has no updatable tensors"):
-        make(fixed)
+        make_adapter(fixed)
     compile(made.model, fixed, request=ContextRequest(updatable=(PATTERN,), graph_names=("another",)))
     with pytest.raises(CallError, match=r"is for graph 'block', and .* has another"):
         Context(fixed).apply(two[0])
@@ -223,19 +223,19 @@ def test_models_that_do_not_belong(made: Made, tmp_path: Path) -> None:
     other = tmp_path / "other.onnx"
     other.write_bytes(transformer(tokens=9))
     with pytest.raises(ModelError, match=r"is not block\.onnx with other constants: its inputs"):
-        make(made.context, made.model, other)
+        make_adapter(made.context, made.model, other)
     with pytest.raises(CallError, match="was not compiled from the base model"):
-        make(made.context, other, made.model)
+        make_adapter(made.context, other, made.model)
     with pytest.raises(ModelError, match="there is nothing to adapt"):
-        make(made.context, made.model, made.model)
+        make_adapter(made.context, made.model, made.model)
     other.write_bytes(transformer({"up": weights()["up"][:, :48]}))
     with pytest.raises(
         ModelError, match=r"constant 'block\.up\.weight_quantized' is int8\[32, 48\], not int8\[32, 64\]"
     ):
-        make(made.context, made.model, other)
+        make_adapter(made.context, made.model, other)
     for wrong in ({"base": made.model}, {"adapted": made.model}, {"weights": {}}):
         with pytest.raises(CallError, match="give the base model and either"):
-            make(made.context, **wrong)
+            make_adapter(made.context, **wrong)
 
 
 def test_a_damaged_adapter_leaves_the_base(made: Made, two: tuple[Path, Path], tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_damaged_adapter_leaves_the_base(made: Made, two: tuple[Path, Path], t
     bad.write_bytes(whole[:-1])
     with pytest.raises(FormatError):
         context.apply(bad)
-    context.base()
+    context.remove_adapters()
     np.testing.assert_array_equal(ran(program), base)
 
 
@@ -305,7 +305,7 @@ def test_runs_see_one_adapter_and_never_a_mix(made: Made, two: tuple[Path, Path]
     adapters = [Adapter(path) for path in two]
     for i in range(200):
         if i % 3 == 2:
-            context.base()
+            context.remove_adapters()
         else:
             context.apply(adapters[i % 3])
     stop.set()
@@ -334,9 +334,9 @@ def test_only_the_graphs_that_change_are_in_it(tmp_path: Path) -> None:
     base.write_bytes(parts(0, 1))
     made = compile(base, context, request=ContextRequest(allow_partial=True, updatable=("w*",)))
     assert [(g.name, g.updatable) for g in made.info.graphs] == [("n_0", ("w1",)), ("n_1", ("w2",))]
-    second = make(context, base, parts(0, 2))
+    second = make_adapter(context, base, parts(0, 2))
     assert [(g.name, g.tensors) for g in second.graphs] == [("n_1", ("w2",))]
-    both = make(context, base, parts(3, 2))
+    both = make_adapter(context, base, parts(3, 2))
     assert [g.name for g in both.graphs] == ["n_0", "n_1"]
     opened = Context(context)
     programs = opened.programs()
@@ -348,7 +348,7 @@ def test_only_the_graphs_that_change_are_in_it(tmp_path: Path) -> None:
             np.testing.assert_array_equal(programs[name].run(x)[out], array)
     opened.apply(second, ["n_1"])
     assert {n: a.where for n, a in opened.adapters.items()} == {"n_0": both.where, "n_1": second.where}
-    opened.base("n_0")
+    opened.remove_adapters("n_0")
     assert list(opened.adapters) == ["n_1"]
     with pytest.raises(CallError, match="does nothing to graph 'n_0'; it is for n_1"):
         opened.apply(second, ["n_0"])
@@ -373,7 +373,7 @@ def test_a_session_switches_by_run_option(made: Made, two: tuple[Path, Path], wr
     (base,) = opened.run(None, inputs())
     np.testing.assert_array_equal(base, made.fresh())
     restore = made.folder / "restore_session.bin"
-    make(made.context, output=restore)
+    make_adapter(made.context, output=restore)
     config = made.folder / "lora.txt"
     for file, changed in ((two[0], CHANGED), (two[1], OTHER), (restore, None), (Path(two[0].name), CHANGED)):
         config.write_text(f"block;{file}\n")

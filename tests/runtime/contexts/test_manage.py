@@ -52,7 +52,7 @@ def test_starts_fast_and_switches_while_threads_run(tmp_path: Path, monkeypatch:
     changed: list[ManagedSession] = []
     with ManagedSession(quantized(), path, on_change=changed.append) as session:
         assert session.verdict is Verdict.SUBOPTIMAL
-        assert session.origin == "prepared at level 1"
+        assert session.context_source == "prepared at level 1"
         assert session.graph.settings["optimization"] == 1
         assert not path.exists()  # a fast prepare is not saved
         runs, wrong, levels = [0] * 4, [], set()
@@ -87,7 +87,7 @@ def test_starts_fast_and_switches_while_threads_run(tmp_path: Path, monkeypatch:
     with ManagedSession(quantized(), path) as again:  # nothing left to do
         assert again.verdict is Verdict.OPTIMAL
         assert again.wait(0)
-        assert again.origin.endswith("(saved)")
+        assert again.context_source.endswith("(saved)")
         np.testing.assert_array_equal(again.run(None, X)[0], want)
 
 
@@ -97,7 +97,7 @@ def test_a_sub_optimal_context_runs_until_the_better_one_is_there(
     gate, path, want = Gate(monkeypatch), tmp_path / "m.bin", wanted()
     compile(quantized(), path, "SM8550", ContextRequest(graph_names=("model_0",)))
     with ManagedSession(quantized(), path, "SM8650") as session:
-        assert session.origin.endswith("(saved)")
+        assert session.context_source.endswith("(saved)")
         assert "made for SM8550 (v73), older" in session.reasons[0]
         assert session.verdict is Verdict.SUBOPTIMAL
         np.testing.assert_array_equal(session.run(None, X)[0], want)

@@ -45,8 +45,8 @@ def make(
     as_json: Json = False,
 ) -> None:
     """Make an adapter of a base and an adapted model, or of low-rank weights; of neither: one that restores a base."""
-    from hexforge.runtime.contexts.lora import described
-    from hexforge.runtime.contexts.lora import make as made
+    from hexforge.runtime.contexts.lora import describe_adapter
+    from hexforge.runtime.contexts.lora import make_adapter as made
 
     if weights is None and (alpha is not None or names):
         raise CallError("--alpha and --map are for --weights; leave them out")
@@ -54,7 +54,7 @@ def make(
         adapter = made(
             context, base, adapted, weights=weights, alpha=alpha, names=pairs(names, "--map"), output=output
         )  # fmt: skip
-    _say(described(adapter), as_json)
+    _say(describe_adapter(adapter), as_json)
 
 
 @lora.command()
@@ -64,9 +64,9 @@ def info(
 ) -> None:
     """Say what an adapter changes, and of which base; checksums verified."""
     from hexforge.formats.adapter import Adapter
-    from hexforge.runtime.contexts.lora import described
+    from hexforge.runtime.contexts.lora import describe_adapter
 
-    _say(described(Adapter(file)), as_json)
+    _say(describe_adapter(Adapter(file)), as_json)
 
 
 def _say(facts: dict[str, Any], as_json: bool) -> None:

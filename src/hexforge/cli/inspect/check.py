@@ -66,9 +66,9 @@ def check_facts(
     path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, *, strict: bool = False
 ) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
-    from hexforge.ort.check import checked, load_model
+    from hexforge.ort.check import check_loaded_model, load_model
 
-    return checked(load_model(path, options, request, strict=strict, waiting=spinner), options).to_json()
+    return check_loaded_model(load_model(path, options, request, strict=strict, waiting=spinner), options).to_json()
 
 
 def print_check(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:

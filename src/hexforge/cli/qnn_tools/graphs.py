@@ -175,7 +175,7 @@ def require_suits(path: Path, backend: Backend, strict: bool) -> None:
     """Refuse what is no context, or none for the backend's chip; one of the vendor's is refused with an explanation."""
     from hexforge.formats.container import Container
     from hexforge.formats.context import Info
-    from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
+    from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require_compatible
     from hexforge.runtime.contexts.context import is_context
 
     if not path.exists():
@@ -187,7 +187,7 @@ def require_suits(path: Path, backend: Backend, strict: bool) -> None:
         )
     demanded = BinaryCompatibility.STRICT if strict else BinaryCompatibility.PERMISSIVE
     info = Info.from_json(Container(path, str(path)).json("info", ""), str(path))
-    require(info, backend, demanded, where=str(path))
+    require_compatible(info, backend, demanded, where=str(path))
 
 
 def open_context(path: Path, backend: Backend, config: Config) -> dict[str, Program]:

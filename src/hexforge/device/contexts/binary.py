@@ -22,7 +22,7 @@ from hexforge.device.graph_time import DeclaredTime, GraphTime, SimulatedTime
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.ir import TensorType
 from hexforge.runtime import registry
-from hexforge.runtime.contexts.compatibility import BINARY_SUBOPTIMAL, BinaryCompatibility, require
+from hexforge.runtime.contexts.compatibility import BINARY_SUBOPTIMAL, BinaryCompatibility, require_compatible
 from hexforge.runtime.contexts.context import Context
 
 Tensors = tuple[tuple[str, TensorType], ...]
@@ -164,7 +164,7 @@ def require_suits(context: Context, soc: str, mode: str) -> Backend:
     """The backend that a context's programs run on; DeviceError where the chip cannot run it, or not well (strict)."""
     backend = registry.backend(context.info.backend, {"soc_model": soc} if _prepares(context) else {})
     try:
-        require(context.info, backend, BinaryCompatibility(mode), where=context.where)
+        require_compatible(context.info, backend, BinaryCompatibility(mode), where=context.where)
     except UnsupportedError as error:
         weak = error.code == BINARY_SUBOPTIMAL
         code = Code.QNN_CONTEXT_ERROR_BINARY_SUBOPTIMAL if weak else Code.QNN_CONTEXT_ERROR_CREATE_FROM_BINARY

@@ -16,7 +16,7 @@ BORDERS = ("Quantize", "Dequantize")
 FLOATS = ("float32", "float16", "bfloat16")
 
 
-def advised_on(timed: TimedGraphs, deployment: Deployment, min_gain: float = 0.01) -> tuple[float, list[Advice]]:
+def pte_advice(timed: TimedGraphs, deployment: Deployment, min_gain: float = 0.01) -> tuple[float, list[Advice]]:
     """The latency in us, and what would lower it, the largest gain first."""
     whole = estimate(timed, deployment)
     before = whole.latency_ms * 1e3

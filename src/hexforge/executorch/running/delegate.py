@@ -19,7 +19,7 @@ import numpy as np
 
 from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError
-from hexforge.executorch.resizing import dynamic_key, resized
+from hexforge.executorch.resizing import dynamic_key, resize_graph
 from hexforge.formats.executorch.qnn_options import QnnOptions, read_options
 from hexforge.ir import Array, ScaleOffset, Value
 from hexforge.runtime import registry
@@ -95,7 +95,7 @@ class QnnDelegate:
             from hexforge.passes import NEUTRAL, run
 
             names = [v.name for v in self.inputs]
-            graph = resized(self._dynamic, dict(zip(names, shapes, strict=True)), self.where)
+            graph = resize_graph(self._dynamic, dict(zip(names, shapes, strict=True)), self.where)
             inputs = {v.name: v for v in graph.inputs}
             run(graph, NEUTRAL)
             info = self.context.info
@@ -107,7 +107,7 @@ class QnnDelegate:
 
     def _fed(self, value: Value, array: Array) -> Array:
         """An argument as the graph takes it: the same bytes under the graph's type and sizes."""
-        array = retyped(array, value.dtype.numpy, f"{self.where}: input {value.name!r}")
+        array = convert_border_type(array, value.dtype.numpy, f"{self.where}: input {value.name!r}")
         if array.shape != value.shape:
             if array.size != int(np.prod(value.shape)):
                 raise CallError(
@@ -118,7 +118,7 @@ class QnnDelegate:
         return array
 
 
-def retyped(array: Array, dtype: np.dtype[Any], where: str) -> Array:
+def convert_border_type(array: Array, dtype: np.dtype[Any], where: str) -> Array:
     """What crosses a delegate's border in the other side's type: integers of another width as numbers, else the bytes.
 
     ExecuTorch declares indices of 64 bits for some ops, such as topk, whose QNN ops have 32.
@@ -135,7 +135,7 @@ def retyped(array: Array, dtype: np.dtype[Any], where: str) -> Array:
     return np.ascontiguousarray(array).view(dtype)
 
 
-def arranged(outputs: Sequence[Array], slots: Sequence[tuple[np.dtype[Any], int]]) -> Sequence[Array]:
+def output_order(outputs: Sequence[Array], slots: Sequence[tuple[np.dtype[Any], int]]) -> Sequence[Array]:
     """Outputs of a graph in the order of the file's own: data types, and numbers of elements.
 
     ExecuTorch binds them by position, but its Dequantize of an op's first output comes after the op, and so behind the

@@ -8,7 +8,7 @@ from typing import Any
 from hexforge.executorch.stand_in import enable
 
 
-def lowered_bytes(program: Any, soc: str = "SM8650") -> bytes:
+def export_to_pte(program: Any, soc: str = "SM8650") -> bytes:
     """The .pte of an exported program: float16 where it is float, quantized where it has Q and DQ nodes."""
     enable()
     from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset

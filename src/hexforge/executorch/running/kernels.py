@@ -83,7 +83,7 @@ class TorchKernel:
         return [_array(given[i]) if fresh and isinstance(given[i], torch.Tensor) else None for i in self.out]
 
 
-def missing(names: Sequence[str], where: str) -> None:
+def require_kernels(names: Sequence[str], where: str) -> None:
     """UnsupportedError naming every operator that nothing here computes."""
     lost: list[str] = []
     why = ""

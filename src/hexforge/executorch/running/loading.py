@@ -69,7 +69,7 @@ class PteModule:
             )
         key = (delegate.offset, len(delegate.data))
         if not delegate.offset or key not in self._contexts:
-            self._contexts[key] = blob.opened(delegate.data, where)
+            self._contexts[key] = blob.open_blob(delegate.data, where)
         return self._contexts[key]
 
 
@@ -77,7 +77,7 @@ def open_delegate(
     delegate: Delegate, method: str, where: str, context: Context | None = None, threads: int = 0
 ) -> QnnDelegate:
     """A delegate of a method, ready to run; its context is opened unless it is given."""
-    context = context or blob.opened(delegate.data, where)
+    context = context or blob.open_blob(delegate.data, where)
     names = [g.name for g in context.graphs]
     if method not in names:
         if len(names) > 1:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.executorch.running.delegate import QnnDelegate, arranged, retyped
-from hexforge.executorch.running.kernels import COPIES, TorchKernel, missing, primitive
-from hexforge.executorch.running.planned_memory import constant, laid_out, written_in_place
+from hexforge.executorch.running.delegate import QnnDelegate, convert_border_type, output_order
+from hexforge.executorch.running.kernels import COPIES, TorchKernel, primitive, require_kernels
+from hexforge.executorch.running.planned_memory import constant, with_dim_order, written_in_place
 from hexforge.formats.executorch.pte import (
     Delegate,
     DelegateCall,
@@ -62,7 +62,7 @@ class Method:
     ) -> None:
         self.plan, self.name, self.where = plan, plan.name, f"{where}: method {plan.name!r}"
         self.max_instructions = max_instructions
-        missing([i.operator for i in plan.instructions if isinstance(i, KernelCall)], self.where)
+        require_kernels([i.operator for i in plan.instructions if isinstance(i, KernelCall)], self.where)
         self.delegates = [
             open_delegate(d, plan.name, f"{self.where}: delegate {i}") for i, d in enumerate(plan.delegates)
         ]
@@ -167,7 +167,7 @@ class Method:
         pool, at = self._pools[number], value.allocation.offset
         if at + value.nbytes > len(pool):
             raise FormatError(f"{self.where}: shares a memory that is smaller than it needs")
-        array = laid_out(pool[at : at + value.nbytes].view(value.dtype.numpy), value)
+        array = with_dim_order(pool[at : at + value.nbytes].view(value.dtype.numpy), value)
         if value.data is not None:
             array[...] = constant(value)
         return array
@@ -189,7 +189,7 @@ class Method:
         value = self.plan.values[index]
         if not isinstance(value, TensorValue):
             raise FormatError(f"{self.where}: value {index} is written as a tensor, and is none")
-        array = retyped(array, value.dtype.numpy, f"{self.where}: value {index}")
+        array = convert_border_type(array, value.dtype.numpy, f"{self.where}: value {index}")
         if not value.dynamism and array.shape != value.sizes:
             array = array.reshape(value.sizes)
         place = value.allocation
@@ -235,7 +235,7 @@ class Method:
         def run(observer: Observer | None, at: int) -> None:
             start = time.perf_counter_ns()
             results = delegate.run([self._argument(i) for i in ins])
-            for index, array in zip(outs, arranged(results, slots), strict=True):
+            for index, array in zip(outs, output_order(results, slots), strict=True):
                 self._put(index, array)
             if observer is not None:
                 observer.delegate(at, delegate, start, time.perf_counter_ns(), results)

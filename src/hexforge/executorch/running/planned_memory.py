@@ -16,7 +16,7 @@ from hexforge.formats.executorch.pte import EValue, ExecutionPlan, TensorValue
 from hexforge.ir import Array
 
 
-def laid_out(flat: Array, value: TensorValue) -> Array:
+def with_dim_order(flat: Array, value: TensorValue) -> Array:
     """Memory as a tensor whose dimensions lie in their own order."""
     order = value.dim_order
     stored = flat.reshape([value.sizes[d] for d in order])
@@ -26,7 +26,7 @@ def laid_out(flat: Array, value: TensorValue) -> Array:
 def constant(value: TensorValue) -> Array:
     """A tensor that the file holds."""
     assert value.data is not None
-    return laid_out(np.frombuffer(value.data, value.dtype.numpy), value)
+    return with_dim_order(np.frombuffer(value.data, value.dtype.numpy), value)
 
 
 def written_in_place(plan: ExecutionPlan, written: Set[int]) -> frozenset[int]:

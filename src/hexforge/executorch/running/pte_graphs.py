@@ -54,7 +54,7 @@ class LoweredMethod:
         return tuple(taken) + self.left_on_cpu
 
 
-def lowered(source: str | os.PathLike[str] | bytes | PteFile) -> list[LoweredMethod]:
+def lowered_methods(source: str | os.PathLike[str] | bytes | PteFile) -> list[LoweredMethod]:
     """The methods of a file; UnsupportedError where a delegate is not hexforge's."""
     file = source if isinstance(source, PteFile) else read_pte(source)
     methods: list[LoweredMethod] = []
@@ -85,9 +85,9 @@ def timed_graphs_of(model: Any, method: str = "") -> TimedGraphs | None:
     if isinstance(model, str | os.PathLike) and is_pte(model):
         return timed_method(Path(model), method)
     if type(model).__module__.startswith("torch.export") and type(model).__name__ == "ExportedProgram":
-        from hexforge.executorch.running.export_to_pte import lowered_bytes
+        from hexforge.executorch.running.export_to_pte import export_to_pte
 
-        return _timed(read_pte(lowered_bytes(model), "exported program"), "exported_program", method)
+        return _timed(read_pte(export_to_pte(model), "exported program"), "exported_program", method)
     return None
 
 
@@ -97,7 +97,7 @@ def timed_method(path: Path, method: str = "") -> TimedGraphs:
 
 
 def _timed(file: PteFile, name: str, method: str) -> TimedGraphs:
-    methods = lowered(file)
+    methods = lowered_methods(file)
     names = [m.name for m in methods]
     if method and method not in names:
         raise CallError(f"{file.where}: has no method {method!r}; it has {', '.join(names)}")

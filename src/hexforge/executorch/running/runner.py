@@ -72,7 +72,7 @@ class Log:
             self._write(level, line)
 
 
-def voted(name: str) -> str:
+def power_vote(name: str) -> str:
     """What a device is asked for under a performance mode."""
     mode = MODES[name]
     corner = _CORNERS[mode.corner]
@@ -106,7 +106,7 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     if flags.htp_performance_mode:
         modes = [PERFORMANCE_MODES[flags.htp_performance_mode]]
     for mode in dict.fromkeys(modes):
-        log(VERBOSE, f"{voted(mode)}; a device would vote so, nothing on this computer depends on it")
+        log(VERBOSE, f"{power_vote(mode)}; a device would vote so, nothing on this computer depends on it")
     if flags.input_list_path == DEFAULT_LIST and not DEFAULT_LIST.exists():
         log(WARN, f"input_list_path: there is no {DEFAULT_LIST}; every number of the inputs is one")
         flags = replace(flags, input_list_path=None)

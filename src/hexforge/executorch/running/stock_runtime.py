@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import CallError, HexforgeError
-from hexforge.executorch.running.delegate import arranged, retyped
+from hexforge.executorch.running.delegate import convert_border_type, output_order
 from hexforge.executorch.running.event_log import measures
 from hexforge.executorch.running.loading import open_delegate
 from hexforge.executorch.stock_modules import BINDINGS
@@ -97,9 +97,9 @@ class RuntimeBackend:
             if count != given + len(delegate.outputs):
                 raise CallError(f"{delegate.where}: is called with {count} tensors")
             slots = [(into.dtype, into.size) for into in arrays[given:]]
-            outputs = arranged(delegate.run(arrays[:given]), slots)
+            outputs = output_order(delegate.run(arrays[:given]), slots)
             for i, (output, into) in enumerate(zip(outputs, arrays[given:], strict=True)):
-                output = retyped(output, into.dtype, f"{delegate.where}: output {i}")
+                output = convert_border_type(output, into.dtype, f"{delegate.where}: output {i}")
                 if output.size != into.size:
                     into = self._resized(given + i, output.shape, arguments)
                 np.copyto(into, output.reshape(into.shape))

@@ -14,7 +14,7 @@ from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.json_text import read_json
 from hexforge.options import Option, OptionTable, choice, did_you_mean, flag, integer, text, texts
 from hexforge.ort.options.config import PERFORMANCE_MODES
-from hexforge.ort.options.wanted_dumps import WantedDumps
+from hexforge.ort.options.requested_dumps import RequestedDumps
 from hexforge.runtime import registry
 
 _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
@@ -214,13 +214,13 @@ class ProviderOptions(OptionTable):
         return {key: value for key, value in self.pairs().items() if key in own}
 
     @property
-    def dumps(self) -> WantedDumps:
+    def dumps(self) -> RequestedDumps:
         """What is to be written of the graphs, and where."""
 
         def folder(wanted: bool, name: str) -> Path | None:
             return Path(name or ".") if wanted else None
 
-        return WantedDumps(
+        return RequestedDumps(
             folder(self.dump_json_qnn_graph, self.json_qnn_graph_dir),
             folder(self.enable_framework_op_trace, self.framework_op_trace_dir),
             folder(self.dump_qnn_ep_input_graph, self.dump_qnn_ep_input_graph_dir),

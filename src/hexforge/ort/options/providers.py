@@ -28,7 +28,7 @@ Requested = dict[str, dict[str, str]]
 """Provider -> options, in order of preference."""
 
 
-def requested(providers: Any, provider_options: Any) -> Requested:
+def providers_of_call(providers: Any, provider_options: Any) -> Requested:
     """The providers of a call with their options as texts; CallError for what onnxruntime does not allow either."""
     if providers is None:
         if provider_options:

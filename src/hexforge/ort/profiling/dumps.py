@@ -13,7 +13,7 @@ from hexforge.backend import Backend, ContextBackend
 from hexforge.formats.files import write_atomically
 from hexforge.formats.graph_json import graph_json
 from hexforge.ir import Graph, ScaleOffset, text
-from hexforge.ort.options.wanted_dumps import WantedDumps
+from hexforge.ort.options.requested_dumps import RequestedDumps
 from hexforge.runtime.stages import PlacedNode, Stages
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OP_TRACE = "qnn_op_trace.json"
 
 
-def write_dumps(wanted: WantedDumps, plan: Stages, backend: Backend, model: Model | None, name: str) -> None:
+def write_dumps(wanted: RequestedDumps, plan: Stages, backend: Backend, model: Model | None, name: str) -> None:
     """Write what is wanted; a context model has no graph that the provider was asked about."""
     if wanted.graphs is not None:
         for graph in plan.graphs:

@@ -16,7 +16,7 @@ Adapters = Mapping[str, Adapter]
 Load = Callable[[Adapter | None], Program]
 
 
-class HasAdapters(Protocol):
+class AdapterHolder(Protocol):
     """A context, of which only its adapters matter here."""
 
     adapters: Adapters
@@ -25,13 +25,13 @@ class HasAdapters(Protocol):
 class AdaptedProgram(Program):
     """A graph that adapters change, as a program: each run is that of the adapter the context has when it begins."""
 
-    def __init__(self, context: HasAdapters, name: str, load: Load) -> None:
+    def __init__(self, context: AdapterHolder, name: str, load: Load) -> None:
         self.context, self.name = context, name
         self._load = load
         self._base = load(None)
         self._programs: WeakKeyDictionary[Adapter, Program] = WeakKeyDictionary()
 
-    def under(self, adapters: Adapters) -> Program:
+    def with_adapters(self, adapters: Adapters) -> Program:
         """The program under some adapters; made on first use, which takes as long as loading the graph."""
         adapter = adapters.get(self.name)
         if adapter is None:
@@ -44,7 +44,7 @@ class AdaptedProgram(Program):
     @property
     def current(self) -> Program:
         """The program that runs now."""
-        return self.under(self.context.adapters)
+        return self.with_adapters(self.context.adapters)
 
     @property
     def graph(self) -> Graph:

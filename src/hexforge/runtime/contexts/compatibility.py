@@ -64,7 +64,7 @@ def chip_backend(name: str, soc: str = "0", htp_arch: int = 0) -> Backend:
     return registry.backend(name, {"soc_model": soc.strip() or "0", "htp_arch": str(htp_arch)})
 
 
-def require(
+def require_compatible(
     info: Info,
     backend: Backend,
     mode: BinaryCompatibility = BinaryCompatibility.PERMISSIVE,
@@ -80,7 +80,7 @@ def require(
     return judged
 
 
-def create(
+def create_context(
     source: Source, soc: str = "0", mode: str = BinaryCompatibility.PERMISSIVE, *, where: str = ""
 ) -> tuple[Context, Compatibility]:
     """A context opened for a chip, as QnnContext_createFromBinary: checked first."""
@@ -88,4 +88,4 @@ def create(
         raise CallError(f"compatibility {mode!r} is not one; it is {' or '.join(BinaryCompatibility)}")
     context = Context(source, where)
     backend = chip_backend(context.info.backend, soc)
-    return context, require(context.info, backend, BinaryCompatibility(mode), where=context.where)
+    return context, require_compatible(context.info, backend, BinaryCompatibility(mode), where=context.where)

@@ -23,8 +23,8 @@ from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
-from hexforge.runtime.contexts.native_kv import DATA_FORMATS, recorded
-from hexforge.runtime.contexts.provenance import metadata, origin
+from hexforge.runtime.contexts.native_kv import DATA_FORMATS, native_tensors_text
+from hexforge.runtime.contexts.provenance import metadata, model_record
 from hexforge.runtime.contexts.request import ContextRequest, check_sources, item_of, shares_weights
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import backend_for
@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class NodesOnCpu:
     """What is not in the context: the nodes of a model that stay with the CPU."""
 
     model: str
@@ -53,7 +53,7 @@ class Compiled:
     left = RenamedAttribute("left_on_cpu")
 
     def __init__(self, builder: ContextBuilder, models: Mapping[str, Sequence[str]], weights: Mapping[str, int],
-                 left_on_cpu: Sequence[LeftOut]) -> None:  # fmt: skip
+                 left_on_cpu: Sequence[NodesOnCpu]) -> None:  # fmt: skip
         self._parts: list[Buffer] = list(builder.writer().parts())
         self.info: Info = builder.info
         self.models = {model: tuple(graphs) for model, graphs in models.items()}
@@ -112,7 +112,7 @@ def compile(
     UnsupportedError tells why the backend refuses nodes, unless the request allows parts. `dims` and `shapes`
     are for all models, or a list with an item for each.
     """
-    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.plan import Plan, no_cpu_part
     from hexforge.runtime.prepare import prepare_model
 
     sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
@@ -126,7 +126,7 @@ def compile(
     names = request.names(sources)
     hows = [_sizes(dims, shapes, i, len(sources)) for i in range(len(sources))]
     weights: dict[str, int] = {}
-    left_on_cpu: list[LeftOut] = []
+    left_on_cpu: list[NodesOnCpu] = []
     graphs: dict[str, list[str]] = {}
     compiled_graphs: dict[str, Graph] = {}
     for name, source, how, settings in zip(names, sources, hows, settings_of_models, strict=True):
@@ -135,11 +135,11 @@ def compile(
         label = parts.model.name
         if not request.allow_partial:
             parts.require_whole(f"{label}:", backend.name, REMEDY)
-        plan = Plan(parts, backend, _unprepared, exposed)
+        plan = Plan(parts, backend, no_cpu_part, exposed)
         report.step()
         programs = _programs(plan, name, label)
         _require_exposed(exposed, name, [program for _, program in programs])
-        left_on_cpu += [LeftOut(label, parts.left_on_cpu)] if parts.left_on_cpu else []
+        left_on_cpu += [NodesOnCpu(label, parts.left_on_cpu)] if parts.left_on_cpu else []
         if not sharing:
             builder.pool.forget()
         for number, ((graph_name, program), updatable) in enumerate(
@@ -155,8 +155,8 @@ def compile(
         report.step()
     _require_updatable(request.updatable, builder.info)
     if request.native:
-        builder.metadata[DATA_FORMATS] = recorded(request.native, compiled_graphs, backend)
-    builder.metadata.update(metadata(dict(zip(names, map(origin, sources, hows), strict=True))))
+        builder.metadata[DATA_FORMATS] = native_tensors_text(request.native, compiled_graphs, backend)
+    builder.metadata.update(metadata(dict(zip(names, map(model_record, sources, hows), strict=True))))
     compiled = Compiled(builder, graphs, weights, left_on_cpu)
     if output is not None:
         compiled.save(output)
@@ -215,18 +215,14 @@ def compiled_programs(
     source: ModelSource, name: str, backend: Backend, how: Mapping[str, Any], *, quantized_io: bool
 ) -> dict[str, Program]:
     """The programs of a model under the names that `compile` gives their graphs."""
-    from hexforge.runtime.plan import Plan
+    from hexforge.runtime.plan import Plan, no_cpu_part
     from hexforge.runtime.prepare import prepare_model
 
     parts = prepare_model(source, backend, ModelRequest(**how, offload_io_quantization=quantized_io))
-    return dict(_programs(Plan(parts, backend, _unprepared), name, parts.model.name))
+    return dict(_programs(Plan(parts, backend, no_cpu_part), name, parts.model.name))
 
 
 # -- from a model to programs -----------------------------------------------------------------------------------------
-
-
-def _unprepared(*_: Any) -> Any:
-    """In place of a session for nodes on the CPU, which are not run here."""
 
 
 def _require_exposed(patterns: Sequence[str], name: str, programs: Sequence[Program]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from hexforge.backend import Backend, ContextBackend, Program
 from hexforge.chips.graph_config import THREADS
+from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import MAGIC, SLACK, Container, Source, encoded
@@ -102,7 +103,7 @@ class Context:
             return NativeKvProgram(program, tiles) if tiles else program
         with self.switching:  # a program made meanwhile would miss the adapters that are being applied
             adapted = AdaptedProgram(self, name, functools.partial(self._loaded_program, row, backend, check))
-            adapted.under(self.adapters)
+            adapted.with_adapters(self.adapters)
             self._adapted.add(adapted)
         return NativeKvProgram(adapted, tiles) if tiles else adapted
 
@@ -189,7 +190,7 @@ class Context:
     # -- adapters --------------------------------------------------------------------------------------------
 
     def apply(self, adapter: Adapter | str | os.PathLike[str], graphs: Iterable[str] | None = None) -> None:
-        """Put an adapter on its graphs, or the named ones of them; runs that have begun end under the old one."""
+        """Put an adapter on the named graphs, or on all that it is for; a run that has begun keeps the old one."""
         if not isinstance(adapter, Adapter):
             adapter = Adapter(adapter, verify=not self.skip_validation_on_binary_section)
         names = [g.name for g in adapter.graphs] if graphs is None else list(graphs)
@@ -199,15 +200,17 @@ class Context:
             raise CallError(f"{adapter.where}: is for graph {unknown[0]!r}, and {self.where} has {have}")
         exchange_adapters({self: dict.fromkeys(names, adapter)})
 
-    def base(self, *graphs: str) -> None:
-        """Take the adapters off again, of all graphs unless some are named: the base is what it was, bit by bit."""
+    base = RenamedAttribute("remove_adapters")
+
+    def remove_adapters(self, *graphs: str) -> None:
+        """Take the adapters off the named graphs, or off all: they compute what they did before, bit by bit."""
         exchange_adapters({self: dict.fromkeys(graphs or self.adapters)})
 
     def _prepare_adapters(self, name: str, adapters: Adapters) -> None:
-        """Make the programs of a graph under these adapters, so that it is known that they can be made."""
+        """Make the programs of a graph with these adapters now, so that a failure changes nothing."""
         unused = None if self._adapted_programs(name) else self.program(name)
         for program in self._adapted_programs(name):
-            program.under(adapters)
+            program.with_adapters(adapters)
         del unused
 
     def _adapted_programs(self, name: str) -> list[AdaptedProgram]:

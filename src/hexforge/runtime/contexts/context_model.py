@@ -135,20 +135,20 @@ def save(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backe
         if size > MOST_BYTES:
             raise CapacityError(f"the context has {size >> 20} MB, too many to embed; set ep.context_embed_mode=0")
         embedded = memoryview(b"".join(parts))
-    composed = _composed(model, plan, cuts, output, builder, embedded, output.binary.name)
+    composed = _compose_model(model, plan, cuts, output, builder, embedded, output.binary.name)
     files: list[tuple[Path, Data]] = []
     if builder is not None and not output.embed:
         if output.send is not None:
             output.send(output.binary.name, b"".join(parts))
         else:
             files.append((output.binary, parts))
-    data = _finished(composed, output, files)
+    data = _write_model(composed, output, files)
     if files:
         write_together(files, output.replace)
     return _report(builder, size, output.binary if files and builder and not output.embed else None, data)
 
 
-def in_memory(plan: Stages, backend: Backend) -> memoryview:
+def context_in_memory(plan: Stages, backend: Backend) -> memoryview:
     """The context of a plan's graphs, under the names of their stages."""
     graphs = [_context_graph(stage, backend, "") for stage in plan.stages if stage.part.taken]
     return memoryview(ContextBuilder.of(backend, graphs).writer().to_bytes())
@@ -167,7 +167,7 @@ def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backen
             parts = list(builder.writer().parts()) if output.stop and sharing.graphs else []
             files: list[tuple[Path, Data]] = [(sharing.path, parts)] if parts else []
             if compiled or output.without_graphs:
-                _finished(_composed(model, plan, cuts, output, builder, None, sharing.path.name), output, files)
+                _write_model(_compose_model(model, plan, cuts, output, builder, None, sharing.path.name), output, files)
             if files:
                 write_together(files, output.replace)
         except BaseException:
@@ -195,8 +195,8 @@ def _spill_fill_bytes(graph: Graph, backend: ContextBackend, settings: GraphSett
     return max((s.spill_fill_bytes for s in schematics if s is not None), default=0)
 
 
-def _composed(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output, builder: ContextBuilder | None,
-              embedded: memoryview | None, file: str) -> Composed:  # fmt: skip
+def _compose_model(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output,
+                   builder: ContextBuilder | None, embedded: memoryview | None, file: str) -> Composed:  # fmt: skip
     from hexforge.frontends.onnx.context_writer import compose
 
     info = builder.info if builder is not None else None
@@ -228,7 +228,7 @@ def _composed(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: O
     return compose(model, parts, plan.constants, properties)
 
 
-def _finished(composed: Composed, output: Output, files: list[tuple[Path, Data]]) -> bytes | None:
+def _write_model(composed: Composed, output: Output, files: list[tuple[Path, Data]]) -> bytes | None:
     """Put the model, and its constants' file, after the files to write before it; its bytes where it goes nowhere."""
     if output.place is not None:
         composed.place(output.place)

@@ -16,8 +16,8 @@ from hexforge.frontends.onnx.context_model import ContextModel
 from hexforge.frontends.onnx.context_node import EpContext
 from hexforge.model.standalone import Extract
 from hexforge.runtime.contexts import share
-from hexforge.runtime.contexts.adapted_program import AdaptedProgram, Adapters, HasAdapters
-from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require
+from hexforge.runtime.contexts.adapted_program import AdaptedProgram, AdapterHolder, Adapters
+from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require_compatible
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.lora import apply_config
 from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
@@ -47,7 +47,7 @@ class ContextPlan(Stages):
         self.contexts = _contexts(model, shared, read)
         """The contexts, the main one first."""
         mode = BinaryCompatibility.STRICT if optimal else BinaryCompatibility.PERMISSIVE
-        verdicts = [require(c.info, backend, mode, where=c.where) for c in self.contexts]
+        verdicts = [require_compatible(c.info, backend, mode, where=c.where) for c in self.contexts]
         self.suboptimal = tuple(reason for v in verdicts for reason in v.reasons)
         """Why a context does not use all that the chip has."""
         nodes = model.nodes
@@ -86,21 +86,23 @@ class ContextPlan(Stages):
         """The parts, in the order they run."""
         return self._described
 
-    def now(self) -> Sequence[Stage]:
+    def current_stages(self) -> Sequence[Stage]:
         """The parts under the adapters that the contexts have now."""
-        adapters: dict[HasAdapters, Adapters] = {context: context.adapters for context in self.contexts}
+        adapters: dict[AdapterHolder, Adapters] = {context: context.adapters for context in self.contexts}
         return [
-            replace(s, runner=s.runner.under(adapters[s.runner.context])) if isinstance(s.runner, AdaptedProgram) else s
+            replace(s, runner=s.runner.with_adapters(adapters[s.runner.context]))
+            if isinstance(s.runner, AdaptedProgram)
+            else s
             for s in self._stages
         ]
 
-    def adapted(self, config: str) -> Sequence[Stage]:
+    def stages_with_adapters(self, config: str) -> Sequence[Stage]:
         """Apply what a LoRA config file says; the parts as they are then, whatever other runs apply meanwhile."""
         with ExitStack() as locks:
             for context in sorted(self.contexts, key=id):
                 locks.enter_context(context.switching)
             apply_config(self.contexts, config)
-            return self.now()
+            return self.current_stages()
 
     @property
     def rows(self) -> tuple[PlacedNode, ...]:
@@ -174,7 +176,7 @@ def _open(model: ContextModel, node: EpContext, shared: bool, read: Read | None)
             "libraries only (the onnxruntime-qnn package): give hexforge the ONNX model that it was compiled from"
         )
     try:
-        return share.opened(source, where) if shared else Context(source, where)
+        return share.shared_context(source, where) if shared else Context(source, where)
     except FormatError as error:
         raise FormatError(f"{error}; get the file again, or compile the model again", code=error.code) from None
 

@@ -27,7 +27,7 @@ _BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "saver": 2}
 def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
     """What `hexforge info --json` prints of a context or an EPContext model; FormatError for any other file."""
     if is_context(path):
-        return described(Context(path), soc)
+        return describe_context(Context(path), soc)
     from hexforge.frontends.onnx.context_model import read_context_model
 
     model = read_context_model(path)
@@ -49,7 +49,7 @@ def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
     ]
     if not contexts:
         raise FormatError(f"{path}: none of its EPContext nodes has the context (main_context=1); compile it again")
-    description = described(contexts[0], soc)
+    description = describe_context(contexts[0], soc)
     description["hexforge"]["model"] = {
         "file": os.fspath(path),
         "nodes": len(model.nodes),
@@ -73,7 +73,7 @@ def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
     return description
 
 
-def described(context: Context, soc: str = "") -> dict[str, Any]:
+def describe_context(context: Context, soc: str = "") -> dict[str, Any]:
     """What there is to say of an opened context; `soc` asks how well it suits a chip."""
     info, container = context.info, context.container
     container.verify()

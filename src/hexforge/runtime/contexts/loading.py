@@ -135,9 +135,9 @@ def load_context(
     check = (signal or Signal()).watch()
     where = os.fspath(file) if isinstance(file, (str, os.PathLike)) else "context"
     try:
-        return _load(file, where, how or ContextConfig(), check, on_graph or _quiet)
+        return _load(file, where, how or ContextConfig(), check, on_graph or _ignore)
     except HexforgeError as error:
-        failed = _bare(error)
+        failed = _without_traceback(error)
     gc.collect()  # graphs refer to their nodes, and these to them
     raise failed
 
@@ -173,7 +173,7 @@ def load_contexts(
 
     def tell(notice: Notice) -> None:
         with lock:
-            (on_graph or _quiet)(notice)
+            (on_graph or _ignore)(notice)
 
     def one(name: str) -> Loaded | HexforgeError:
         try:
@@ -181,7 +181,7 @@ def load_contexts(
         except HexforgeError as error:
             if all_or_nothing:
                 stop.set()
-            return _bare(error)
+            return _without_traceback(error)
 
     with ThreadPoolExecutor(threads or min(len(names), os.cpu_count() or 1), "hexforge-load") as pool:
         outcomes = dict(zip(names, pool.map(one, names), strict=True))
@@ -200,13 +200,13 @@ def load_contexts(
     raise kind(f"{len(own)} of {len(names)} contexts cannot be loaded, so none is:\n{lines}", code=code)
 
 
-def _bare(error: HexforgeError) -> HexforgeError:
+def _without_traceback(error: HexforgeError) -> HexforgeError:
     """The error without the frames it came through: they refer to what was half made."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
 
 
-def _quiet(notice: Notice) -> None:
+def _ignore(notice: Notice) -> None:
     """Do nothing, where the caller gave no function."""
 
 
@@ -215,7 +215,7 @@ def _load(file: Any, where: str, how: ContextConfig, check: Callable[[], None], 
     try:
         check()
         container = Container(file, where)
-        weights = None if how.weights is None else _provided(container, how.weights, how.release)
+        weights = None if how.weights is None else _client_weights(container, how.weights, how.release)
         check()
         with ThreadPoolExecutor(1, "hexforge-verify") as pool:
             verified = pool.submit(_verify, container, file, weights, how, check) if how.init_acceleration else None
@@ -290,7 +290,7 @@ def _read(file: Any, section: ContainerSection, room: memoryview, check: Callabl
         yield room[:count]
 
 
-def _provided(container: Container, weights: Weights, release: Release | None) -> memoryview:
+def _client_weights(container: Container, weights: Weights, release: Release | None) -> memoryview:
     """The client's buffer with the arrays, given back to it when the last program over it is gone."""
     section = next((s for s in container.sections if (s.kind, s.name) == ("weights", "")), None)
     if section is None:
@@ -304,20 +304,20 @@ def _provided(container: Container, weights: Weights, release: Release | None) -
     if len(view) < section.bytes or address % _ALIGN:
         raise CallError(f"weights gave {len(view)} bytes at an address that is a multiple of {address & -address}; it "
                         f"must be {section.bytes} or more, and the address a multiple of {_ALIGN}")  # fmt: skip
-    holder = _Held(address, section.bytes)
-    ended = weakref.finalize(holder, _given_back, view, buffer, container.where, release)
+    holder = _ClientMemory(address, section.bytes)
+    ended = weakref.finalize(holder, _release_buffer, view, buffer, container.where, release)
     ended.atexit = False
     return np.asarray(holder).data
 
 
-class _Held:
+class _ClientMemory:
     """Memory of a client's: lives as long as an array that was made of it."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
 
 
-def _given_back(view: memoryview, buffer: Any, where: str, release: Release | None) -> None:
+def _release_buffer(view: memoryview, buffer: Any, where: str, release: Release | None) -> None:
     view.release()
     if release is not None:
         release(where, buffer)

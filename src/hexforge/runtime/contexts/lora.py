@@ -16,14 +16,14 @@ import numpy as np
 
 from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError, ModelError
-from hexforge.formats.adapter import Adapter, AdapterGraph, changes, writer
+from hexforge.formats.adapter import Adapter, AdapterGraph, program_changes, writer
 from hexforge.formats.container import SLACK, Buffer, Pool, Writer, encoded
 from hexforge.ir import Array
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compiled_programs
 from hexforge.runtime.contexts.context import Context, exchange_adapters
 from hexforge.runtime.contexts.context_builder import PRODUCER
-from hexforge.runtime.contexts.provenance import is_of
+from hexforge.runtime.contexts.provenance import is_made_from
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.context_constants import Constants
@@ -37,7 +37,7 @@ _PREFIXES = ("base_model.model.", "base_model.")
 _SUFFIXES = ("_quantized", ".weight", ".kernel")
 
 
-class Maker:
+class AdapterBuilder:
     """An adapter on its way into a file: the programs of graphs as the adapter makes them."""
 
     def __init__(self, context: Context) -> None:
@@ -64,7 +64,7 @@ class Maker:
             kinds = (tuple((v.name, v.type) for v in side) for side in (graph.inputs, graph.outputs))
             if tuple(kinds) != (row.inputs, row.outputs):
                 raise CallError(f"graph {name!r}: the adapted program has other inputs or outputs than the base")
-            changed = changes(base, json.loads(encoded(program.save(_Put(self.context, name, self._pool)))))
+            changed = program_changes(base, json.loads(encoded(program.save(_Put(self.context, name, self._pool)))))
         adapter_graph = AdapterGraph(
             name, self.context.identity(name), self.context.weights_bytes, tuple(tensors), tuple(changed)
         )
@@ -111,7 +111,7 @@ def _key(data: Buffer) -> tuple[int, bytes]:
 # -- from models ------------------------------------------------------------------------------------------------------
 
 
-def make(
+def make_adapter(
     context: str | os.PathLike[str] | Context,
     base: ModelSource | None = None,
     adapted: ModelSource | None = None,
@@ -131,7 +131,7 @@ def make(
     from hexforge.formats.safetensors import read_arrays
 
     opened = context if isinstance(context, Context) else Context(context)
-    maker = Maker(opened)
+    maker = AdapterBuilder(opened)
     if base is None or (adapted is None) == (weights is None):
         if base is not None or adapted is not None or weights is not None:
             raise CallError("give the base model and either the adapted model or weights; or none of them, for an "
@@ -148,7 +148,7 @@ def make(
         before = Constants(base, **how)
         if weights is not None:
             arrays = weights if isinstance(weights, Mapping) else read_arrays(weights)
-            adapted = before.replaced(merged(before, arrays, alpha, names or {}))
+            adapted = before.replaced(merge_weights(before, arrays, alpha, names or {}))
         assert adapted is not None
         _add_model(maker, model, before.changed(Constants(adapted, **how)), adapted, how)
     file = maker.writer()
@@ -166,13 +166,13 @@ def _model_of(context: Context, base: Any) -> tuple[str, dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError):
         hows = {}
     for name, how in hows.items():
-        if is_of(context.info, name, base, how):
+        if is_made_from(context.info, name, base, how):
             return name, how
     raise CallError(f"{context.where}: was not compiled from the base model that is given; give that model, or "
                     "compile it again with `hexforge compile --updatable`")  # fmt: skip
 
 
-def _add_model(maker: Maker, name: str, changed: Sequence[str], adapted: Any, how: Mapping[str, Any]) -> None:
+def _add_model(maker: AdapterBuilder, name: str, changed: Sequence[str], adapted: Any, how: Mapping[str, Any]) -> None:
     """Compile the adapted model as the base was, and add what becomes another program."""
     context = maker.context
     whole = [g for g in context.graphs if g.name == name]
@@ -201,7 +201,7 @@ def _add_model(maker: Maker, name: str, changed: Sequence[str], adapted: Any, ho
 # -- low-rank factors -------------------------------------------------------------------------------------------------
 
 
-def merged(base: Constants, arrays: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
+def merge_weights(base: Constants, arrays: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
            ) -> dict[str, Array]:  # fmt: skip
     """Constants of the base with what is given put in; every fault at once."""
     factors: dict[str, dict[bool, Array]] = {}
@@ -244,9 +244,10 @@ def _target(base: Constants, stem: str, names: Mapping[str, str]) -> str:
     plain = stem
     for prefix in _PREFIXES:
         plain = plain.removeprefix(prefix)
+    path = plain.split(".")
     real = [n for n in base.names if base.is_real(n)]
-    for accepts in (lambda n: n == stem, lambda n: _bare(n) in (plain, _bare(plain)),
-                    lambda n: re.split(r"[./]", _bare(n))[-len(plain.split(".")):] == plain.split(".")):  # fmt: skip
+    for accepts in (lambda n: n == stem, lambda n: _plain_name(n) in (plain, _plain_name(plain)),
+                    lambda n: re.split(r"[./]", _plain_name(n))[-len(path):] == path):  # fmt: skip
         matching = [n for n in real if accepts(n)]
         if len(matching) == 1:
             return matching[0]
@@ -257,7 +258,7 @@ def _target(base: Constants, stem: str, names: Mapping[str, str]) -> str:
                     f"({stem}=<constant>); it has {', '.join(real[:8])}{' …' if len(real) > 8 else ''}")  # fmt: skip
 
 
-def _bare(name: str) -> str:
+def _plain_name(name: str) -> str:
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     return name
@@ -292,7 +293,7 @@ def _delta(base: Constants, target: str, stem: str, pair: Mapping[bool, Array]) 
     return delta.reshape(shape)
 
 
-def described(adapter: Adapter) -> dict[str, Any]:
+def describe_adapter(adapter: Adapter) -> dict[str, Any]:
     """What `hexforge lora info --json` prints."""
     return {
         "file": adapter.where,

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hexforge.backend import Backend, ContextBackend, Program, Verdict
 from hexforge.chips.deployment import Deployment
+from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.context import GraphInfo
 from hexforge.ir import Array
-from hexforge.runtime.contexts.compatibility import require
+from hexforge.runtime.contexts.compatibility import require_compatible
 from hexforge.runtime.contexts.compile import Compiled, compile
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.provenance import is_of
+from hexforge.runtime.contexts.provenance import is_made_from
 from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.registry import backend_for
 
@@ -111,8 +112,10 @@ class ManagedSession:
         """Optimal once the context is the best there can be; sub-optimal before."""
         return self._running.verdict
 
+    origin = RenamedAttribute("context_source")
+
     @property
-    def origin(self) -> str:
+    def context_source(self) -> str:
         """Where the context that runs comes from."""
         return self._running.why
 
@@ -144,8 +147,8 @@ class ManagedSession:
             return None
         try:
             context = Context(self.path)
-            judged = require(context.info, self._backend, where=context.where)
-            if not is_of(context.info, self._name, self._model, self._how):
+            judged = require_compatible(context.info, self._backend, where=context.where)
+            if not is_made_from(context.info, self._name, self._model, self._how):
                 raise FormatError(f"{self.path}: was made of another model, or of other sizes of this one")
             row = context.graph(self._name)
             program = context.program(self._name)
@@ -181,7 +184,7 @@ class ManagedSession:
             self._continue()
             compiled.save(self.path)
             context = Context(self.path)
-            judged = require(context.info, self._backend, where=context.where)
+            judged = require_compatible(context.info, self._backend, where=context.where)
             program = context.program(self._name)
             self._continue()
             why = f"{self.path} (prepared at level {self._optimization})"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
-from hexforge.backend import ContextBackend, Program, ProgramFacts, Put
+from hexforge.backend import ContextBackend, Program, WrappedProgram
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.hmx_layout import KEY_TILE, TILES, VALUE_TILE, fits, from_hmx, to_hmx
 from hexforge.ir import Array, DType, Graph, Node, ScaleOffset, Value
@@ -30,25 +29,12 @@ _JOIN, _PRODUCT, _NORMALIZED = "ScatterElements", "MatMul", "Softmax"
 _MOVES = (_JOIN, "Reshape", "Transpose", "Concat", "Convert", "Quantize")
 
 
-class NativeKvProgram(Program):
+class NativeKvProgram(WrappedProgram):
     """A program some of whose inputs and outputs lie in the HMX layout."""
 
     def __init__(self, program: Program, tiles: Mapping[str, int]) -> None:
-        self._program, self._tiles = program, tiles
-
-    @property
-    def graph(self) -> Graph:
-        """The QNN graph."""
-        return self._program.graph
-
-    @property
-    def facts(self) -> ProgramFacts:
-        """What the program tells of itself."""
-        return self._program.facts
-
-    def save(self, put: Put) -> dict[str, Any]:
-        """What a context file holds of the program."""
-        return self._program.save(put)
+        super().__init__(program)
+        self._tiles = tiles
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name for inputs by name."""
@@ -125,10 +111,10 @@ def _tile(value: Value) -> int:
     for product, joined in _products(value, False):
         if not joined:
             continue
-        if any(user.op.name == _NORMALIZED for user in _after(product.outputs[0])):
+        if any(user.op.name == _NORMALIZED for user in _reading_nodes(product.outputs[0])):
             return KEY_TILE
         before = product.inputs[0]
-        if before is not None and any(node.op.name == _NORMALIZED for node in _before(before)):
+        if before is not None and any(node.op.name == _NORMALIZED for node in _source_nodes(before)):
             return VALUE_TILE
     return 0
 
@@ -142,15 +128,15 @@ def _products(value: Value, joined: bool) -> Iterator[tuple[Node, bool]]:
             yield from _products(user.outputs[0], joined or user.op.name == _JOIN)
 
 
-def _after(value: Value) -> Iterator[Node]:
+def _reading_nodes(value: Value) -> Iterator[Node]:
     """Nodes that read a value before another product does."""
     for user in value.users:
         if user.op.name != _PRODUCT:
             yield user
-            yield from _after(user.outputs[0])
+            yield from _reading_nodes(user.outputs[0])
 
 
-def _before(value: Value) -> Iterator[Node]:
+def _source_nodes(value: Value) -> Iterator[Node]:
     """Nodes that a value comes from, along their first inputs, up to another product."""
     node = value.producer
     while node is not None and node.op.name != _PRODUCT:
@@ -161,7 +147,7 @@ def _before(value: Value) -> Iterator[Node]:
 def _cache_of(output: Value) -> Value | None:
     """The input that an output holds, with new tokens in it."""
     last = output
-    for node in _before(output):
+    for node in _source_nodes(output):
         if node.op.name not in _MOVES or node.inputs[0] is None:
             return None
         last = node.inputs[0]
@@ -170,13 +156,13 @@ def _cache_of(output: Value) -> Value | None:
 
 def _new_tokens(output: Value, tile: int) -> int:
     """How many tokens a run puts into a cache."""
-    joined = next(node for node in _before(output) if node.op.name == _JOIN)
+    joined = next(node for node in _source_nodes(output) if node.op.name == _JOIN)
     updates = joined.inputs[2]
     assert updates is not None
     return updates.shape[-1] if tile == KEY_TILE else updates.shape[-2]
 
 
-def recorded(native: Mapping[str, Collection[str]], graphs: Mapping[str, Graph], backend: object) -> str:
+def native_tensors_text(native: Mapping[str, Collection[str]], graphs: Mapping[str, Graph], backend: object) -> str:
     """The metadata's value for tensors that are to be native, by the graph's name; "" is every graph."""
     made = {}
     for name, wanted in native.items():

@@ -18,12 +18,12 @@ def metadata(models: Mapping[str, Any]) -> dict[str, str]:
     return {"models": json.dumps(models, sort_keys=True)}
 
 
-def origin(source: Any, how: Mapping[str, Any]) -> dict[str, Any]:
+def model_record(source: Any, how: Mapping[str, Any]) -> dict[str, Any]:
     """What a model is, for knowing it again: sizes that were fixed, digests of its file and of those of its weights."""
     return {"files": _digests(source), **_sizes(how)}
 
 
-def is_of(info: Info, name: str, source: Any, how: Mapping[str, Any]) -> bool:
+def is_made_from(info: Info, name: str, source: Any, how: Mapping[str, Any]) -> bool:
     """True where a model's graphs in a context were made of this very model, with these sizes."""
     try:
         known = json.loads(info.metadata["models"])[name]

@@ -91,7 +91,7 @@ def end() -> None:
         _making = None
 
 
-def opened(source: str | os.PathLike[str] | memoryview, where: str) -> Context:
+def shared_context(source: str | os.PathLike[str] | memoryview, where: str) -> Context:
     """A context, the one that other sessions share where it is the same; CallError where only names are the same."""
     identity = _identity(source)
     with LOCK:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hexforge.backend import Get, Program, ProgramFacts, Put, Read, Spinning
+from hexforge.backend import Get, Put, Read, Spinning, WrappedProgram
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.errors import FormatError
 from hexforge.ir import Array, DType, Graph, Role, TensorType, Value
@@ -28,17 +28,14 @@ def to_bfloat16(graph: Graph) -> frozenset[str]:
     return frozenset(changed)
 
 
-class BFloat16Program(Program):
+class BFloat16Program(WrappedProgram):
     """A program in bfloat16 behind float32 inputs and outputs."""
 
-    def __init__(self, program: HtpProgram, cast: frozenset[str]) -> None:
-        self._program = program
-        self._cast = cast
+    _program: HtpProgram
 
-    @property
-    def facts(self) -> ProgramFacts:
-        """What it tells of itself: all nodes that compute in bfloat16 have no native kernel."""
-        return self._program.facts
+    def __init__(self, program: HtpProgram, cast: frozenset[str]) -> None:
+        super().__init__(program)
+        self._cast = cast
 
     @property
     def threads(self) -> int:
@@ -66,11 +63,6 @@ class BFloat16Program(Program):
     @on_first_run.setter
     def on_first_run(self, call: Callable[[], None] | None) -> None:
         self._program.on_first_run = call
-
-    @property
-    def graph(self) -> Graph:
-        """The graph in bfloat16."""
-        return self._program.graph
 
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WantedDumps: what is to be written of a session's graphs, and where."""
+"""RequestedDumps: what is to be written of a session's graphs, and where."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hexforge.errors import CallError
 
 
 @dataclass(frozen=True, slots=True)
-class WantedDumps:
+class RequestedDumps:
     """Which dumps are written, each by its folder; None: not that one."""
 
     graphs: Path | None = None
